@@ -1,1 +1,3 @@
-//! server
+//! The server.
+
+pub mod config;
