@@ -1,2 +1,14 @@
-//! server
+//! The server: the process around the keyspace.
+
+pub mod client;
+pub mod clock;
+pub mod command;
+pub mod commands;
+pub mod config;
 pub mod io;
+pub mod lazyfree;
+pub mod memory;
+pub mod random;
+pub mod server;
+pub mod stats;
+pub mod worker;
