@@ -213,7 +213,7 @@ pub enum Step {
 /// What a client may claim. `Limits::new` gives those of a client that has authenticated.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of one argument: `proto-max-bulk-len`.
+    /// Bytes of one argument: `proto-max-bulk-len`, which is at least a megabyte.
     pub bulk_len_max: usize,
     /// Arguments of one command.
     pub multibulk_len_max: usize,
@@ -277,8 +277,8 @@ fn multibulk_header(
     searched: usize,
     limits: &Limits,
 ) -> Result<Header, ProtocolError> {
-    if let [_, digit @ b'1'..=b'9', b'\r', b'\n', ..] = command {
-        return Ok(Header::Complete { value: usize::from(digit - b'0'), end: 4 });
+    if let [_, d0 @ b'1'..=b'9', b'\r', b'\n', ..] = command {
+        return Ok(Header::Complete { value: digit(d0), end: 4 });
     }
     long_multibulk_header(command, searched, limits)
 }
@@ -318,11 +318,14 @@ fn bulk(
     limits: &Limits,
 ) -> Result<Bulk, ProtocolError> {
     let rest = &command[at..];
-    // Lengths of one and two digits are below every limit.
+    // Short lengths are below every limit: those that are set cannot be less than a megabyte.
     let (len, start) = match rest {
-        [b'$', digit @ b'0'..=b'9', b'\r', b'\n', ..] => (usize::from(digit - b'0'), 4),
-        [b'$', tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
-            (usize::from(tens - b'0') * 10 + usize::from(ones - b'0'), 5)
+        [b'$', d0 @ b'0'..=b'9', b'\r', b'\n', ..] => (digit(d0), 4),
+        [b'$', d1 @ b'1'..=b'9', d0 @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            (digit(d1) * 10 + digit(d0), 5)
+        }
+        [b'$', d2 @ b'1'..=b'9', d1 @ b'0'..=b'9', d0 @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            (digit(d2) * 100 + digit(d1) * 10 + digit(d0), 6)
         }
         _ => match long_bulk_header(rest, searched, limits)? {
             Header::Complete { value, end } => (value, end),
@@ -340,6 +343,11 @@ fn bulk(
             Ok(Bulk::Incomplete { searched: 0, wanted })
         }
     }
+}
+
+#[inline(always)]
+fn digit(ascii: &u8) -> usize {
+    usize::from(ascii - b'0')
 }
 
 #[inline(never)]
