@@ -10,5 +10,6 @@ pub mod lazyfree;
 pub mod memory;
 pub mod random;
 pub mod server;
+pub mod start;
 pub mod stats;
 pub mod worker;

@@ -206,11 +206,6 @@ impl OwnedEntry {
     pub fn as_ref(&self) -> EntryRef<'_> {
         EntryRef { pointer: self.pointer, shard: PhantomData }
     }
-
-    /// Roughly how much work it is to free this entry, in allocations.
-    pub fn free_effort(&self) -> usize {
-        1
-    }
 }
 
 impl Drop for OwnedEntry {
@@ -297,6 +292,13 @@ impl<'a> EntryRef<'a> {
             ValueRef::Bytes(bytes) => NewValue::Inline(bytes),
             ValueRef::Shared(shared) => NewValue::Shared(Arc::clone(shared)),
         }
+    }
+
+    /// Whether freeing it is quick.
+    #[inline(always)]
+    pub fn is_light(self) -> bool {
+        // SAFETY: the entry lives for 'a.
+        unsafe { form(self.pointer) != Form::Shared }
     }
 
     /// Whether the string was changed in place since it was set.

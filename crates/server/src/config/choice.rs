@@ -131,3 +131,11 @@ impl ShutdownFlags {
         self.0 & 8 != 0
     }
 }
+
+impl MaxmemoryPolicy {
+    /// Whether entries keep how often they are used, rather than when.
+    #[inline]
+    pub const fn is_lfu(self) -> bool {
+        matches!(self, Self::VolatileLfu | Self::AllkeysLfu)
+    }
+}

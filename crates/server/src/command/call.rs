@@ -1,0 +1,264 @@
+//! From a parsed request to its reply: the checks in Redis's order, the plan, the handler.
+
+use bobbin_resp::Reply;
+use bobbin_store::Hash;
+
+use super::registry::KeyShape;
+use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
+use crate::client::{Client, Replies};
+use crate::server::Server;
+use crate::stats::WorkerStats;
+
+/// What a handler gets.
+pub struct Call<'a> {
+    pub server: &'static Server,
+    pub command: &'static Registered,
+    /// The words of the command, its name included.
+    pub args: &'a [&'a [u8]],
+    pub client: &'a mut Client,
+    pub data: &'a mut Data,
+    pub stats: &'a WorkerStats,
+    pub reply: Reply<'a>,
+    /// Of the first key; meaningful only when that is argument 1.
+    pub first_hash: Hash,
+    /// Whether EXEC runs it.
+    pub in_transaction: bool,
+}
+
+/// A request as the batch holds it.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// `None`: no such command.
+    pub command: Option<&'static Registered>,
+    pub args: &'a [&'a [u8]],
+    pub first_hash: Hash,
+}
+
+/// What a worker executes with.
+pub struct Context<'a> {
+    pub server: &'static Server,
+    pub data: &'a mut Data,
+    pub stats: &'a WorkerStats,
+}
+
+impl<'a> Call<'a> {
+    /// The key at this argument.
+    #[inline(always)]
+    pub fn key(&self, index: usize) -> Key<'a> {
+        let bytes = self.args[index];
+        let known = index == 1 && self.command.shape == KeyShape::First;
+        let hash = if known { self.first_hash } else { self.data.keyspace().hash(bytes) };
+        Key { bytes, hash }
+    }
+
+    /// An argument as an integer.
+    #[inline]
+    pub fn integer(&self, index: usize) -> Result<i64, Failure> {
+        bobbin_resp::parse_i64(self.args[index]).ok_or(Failure::NOT_AN_INTEGER)
+    }
+
+    /// An argument as a word, for comparing: upper case.
+    pub fn word_is(&self, index: usize, word: &str) -> bool {
+        self.args[index].eq_ignore_ascii_case(word.as_bytes())
+    }
+}
+
+/// Executes one request: its reply, or error, is appended to `output`.
+#[inline]
+pub fn execute(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    request: Request<'_>,
+    output: &mut Vec<u8>,
+) {
+    let start = output.len();
+    let outcome = match request.command {
+        Some(command) => admit(context, client, command, &request, output),
+        None => Err(unknown(request.args)),
+    };
+    if let Err(failure) = outcome {
+        refuse(context, client, &request, failure, output);
+    }
+    if client.replies != Replies::On {
+        suppress(client, output, start);
+    }
+}
+
+/// The checks, and what follows when they pass.
+#[inline]
+fn admit(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Outcome {
+    let args = request.args;
+    let command = if command.subcommands.is_empty() || args.len() < 2 {
+        command
+    } else {
+        command.subcommand(args[1]).ok_or_else(|| unknown_subcommand(command, args[1]))?
+    };
+    if !command.accepts(args.len()) {
+        return Err(wrong_arity(command));
+    }
+    if !client.authenticated && !command.has(Flags::NO_AUTH) {
+        return Err(Failure::NOT_AUTHENTICATED);
+    }
+    if let Some(transaction) = &mut client.transaction
+        && !command.has(Flags::NOT_QUEUED)
+    {
+        if command.has(Flags::NO_MULTI) {
+            return Err(Failure::new("ERR Command not allowed inside a transaction"));
+        }
+        transaction.queue(command, args, &client.info);
+        Reply::new(output, client.protocol).queued();
+        return Ok(());
+    }
+    hold(context.data, command, request)?;
+    let mut call = Call {
+        server: context.server,
+        command,
+        args,
+        data: context.data,
+        stats: context.stats,
+        reply: Reply::new(output, client.protocol),
+        client,
+        first_hash: request.first_hash,
+        in_transaction: false,
+    };
+    run(&mut call);
+    Ok(())
+}
+
+/// Runs the handler of a call whose shards are held, and counts it.
+#[inline]
+pub fn run(call: &mut Call<'_>) {
+    call.data.database = call.client.database;
+    call.data.touch = !call.client.no_touch;
+    call.client.ran(call.command);
+    let start = call.reply.output().len();
+    let outcome = (call.command.row.handler)(call);
+    if let Err(failure) = outcome {
+        call.reply.output().truncate(start);
+        call.reply.error(failure.0.as_bytes());
+        call.stats.commands[call.command.id].failed.add(1);
+        call.stats.totals.error_replies.add(1);
+        call.server.errors.count(failure.code());
+    }
+}
+
+/// Holds the shards of the command's keys.
+#[inline(always)]
+fn hold(data: &mut Data, command: &'static Registered, request: &Request<'_>) -> Outcome {
+    if command.has(Flags::GATE) {
+        data.hold_gate();
+        return Ok(());
+    }
+    match command.shape {
+        KeyShape::First => data.hold_one(request.first_hash.shard()),
+        KeyShape::None => data.release(),
+        KeyShape::Specified => {
+            let mut shards = ShardSet::default();
+            shards.add(data, command, request.args);
+            shards.hold(data);
+        }
+    }
+    Ok(())
+}
+
+/// The shards that a plan needs.
+#[derive(Default)]
+pub struct ShardSet {
+    shards: Vec<u16>,
+    everything: bool,
+}
+
+/// Plans of more shards than this take the gate instead.
+const SHARDS_MAX: usize = 128;
+
+impl ShardSet {
+    /// Adds the shards of a command's keys. Arguments that do not fit the key specification add
+    /// what they have: the handler answers with the error before it looks at a key.
+    pub fn add(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
+        if command.has(Flags::GATE) || command.has(Flags::WALKS) {
+            self.everything = true;
+        }
+        command.key_positions(args, |at| self.add_key(data.key(args[at])));
+    }
+
+    pub fn add_key(&mut self, key: Key<'_>) {
+        self.shards.push(key.hash.shard() as u16);
+    }
+
+    /// Holds them all, and no other.
+    pub fn hold(mut self, data: &mut Data) {
+        self.shards.sort_unstable();
+        self.shards.dedup();
+        match self.shards[..] {
+            _ if self.everything || self.shards.len() > SHARDS_MAX => data.hold_gate(),
+            [] => data.release(),
+            [shard] => data.hold_one(usize::from(shard)),
+            _ => data.hold_many(self.shards.into_iter().map(usize::from)),
+        }
+    }
+}
+
+/// Answers a request that was not executed, and spoils the transaction that it was meant for.
+#[cold]
+fn refuse(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    request: &Request<'_>,
+    failure: Failure,
+    output: &mut Vec<u8>,
+) {
+    if let Some(command) = request.command {
+        let counted = request.args.get(1).and_then(|name| command.subcommand(name));
+        context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);
+    }
+    context.stats.totals.error_replies.add(1);
+    context.server.errors.count(failure.code());
+    transaction::spoil(client);
+    Reply::new(output, client.protocol).error(failure.0.as_bytes());
+}
+
+/// CLIENT REPLY OFF and SKIP: takes back what was answered.
+#[cold]
+fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
+    output.truncate(start);
+    match client.replies {
+        Replies::On | Replies::Off => {}
+        Replies::SkipNext => client.replies = Replies::Skip,
+        Replies::Skip => client.replies = Replies::On,
+    }
+}
+
+#[cold]
+fn wrong_arity(command: &Registered) -> Failure {
+    let name = &command.full_name;
+    Failure::format(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+/// Names the unknown command and the beginning of its arguments, as Redis does.
+#[cold]
+fn unknown(args: &[&[u8]]) -> Failure {
+    const SHOWN_MAX: usize = 128;
+    let name = String::from_utf8_lossy(&args[0][..args[0].len().min(SHOWN_MAX)]).into_owned();
+    let mut shown = String::new();
+    for arg in &args[1..] {
+        if shown.len() >= SHOWN_MAX {
+            break;
+        }
+        let arg = &arg[..arg.len().min(SHOWN_MAX - shown.len())];
+        shown.push_str(&format!("'{}' ", String::from_utf8_lossy(arg)));
+    }
+    Failure::format(format!("ERR unknown command '{name}', with args beginning with: {shown}"))
+}
+
+#[cold]
+fn unknown_subcommand(command: &Registered, name: &[u8]) -> Failure {
+    let name = String::from_utf8_lossy(&name[..name.len().min(128)]);
+    let upper = command.row.name.to_ascii_uppercase();
+    Failure::format(format!("ERR unknown subcommand '{name}'. Try {upper} HELP."))
+}
