@@ -2,10 +2,43 @@
 
 use crate::command::Command;
 
+mod bitmap;
+mod client;
+mod command;
+mod config;
 mod connection;
+mod debug;
+mod dump;
+mod expire;
+mod generic;
+mod info;
+mod latency;
+mod memory;
+mod monitor;
+mod scan;
+mod server;
+mod slowlog;
 mod string;
 mod transaction;
 
 /// Every family's rows.
-pub const FAMILIES: &[&[Command]] =
-    &[connection::COMMANDS, string::COMMANDS, transaction::COMMANDS];
+pub const FAMILIES: &[&[Command]] = &[
+    bitmap::COMMANDS,
+    client::COMMANDS,
+    command::COMMANDS,
+    config::COMMANDS,
+    connection::COMMANDS,
+    debug::COMMANDS,
+    dump::COMMANDS,
+    expire::COMMANDS,
+    generic::COMMANDS,
+    info::COMMANDS,
+    latency::COMMANDS,
+    memory::COMMANDS,
+    monitor::COMMANDS,
+    scan::COMMANDS,
+    server::COMMANDS,
+    slowlog::COMMANDS,
+    string::COMMANDS,
+    transaction::COMMANDS,
+];

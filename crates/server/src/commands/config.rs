@@ -1,0 +1,5 @@
+//! config.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! latency.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

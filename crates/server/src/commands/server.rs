@@ -1,0 +1,5 @@
+//! server.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! slowlog.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];
