@@ -1,7 +1,7 @@
 //! The sockets: everything that speaks to the kernel about connections.
 //!
 //! A worker thread owns one [`Driver`] and loops: `wait`, handle the events, queue sends, `wait`. Two drivers stand
-//! behind the trait, [`Epoll`] and (where the kernel lets us) `Uring`; [`AnyDriver`] is the one a worker
+//! behind the trait, [`Epoll`] and (where the kernel lets us) [`Uring`]; [`AnyDriver`] is the one a worker
 //! holds.
 
 mod any;
@@ -12,10 +12,12 @@ mod receive;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod uring;
 mod waker;
 
-pub use any::AnyDriver;
+pub use any::{AnyDriver, DriverKind};
 pub use driver::{Bytes, Driver, Event, PARTS_MAX, Token};
 pub use epoll::Epoll;
 pub use receive::{Received, receive_into};
+pub use uring::Uring;
 pub use waker::Waker;

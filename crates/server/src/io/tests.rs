@@ -45,6 +45,21 @@ macro_rules! suite {
 
 suite! {
     epoll: crate::io::Epoll::new().unwrap();
+    io_uring: crate::io::Uring::new().unwrap();
+}
+
+#[test]
+fn the_kinds_work_and_tell_their_names() {
+    let (best, reason) = DriverKind::best();
+    assert_eq!(best == DriverKind::Uring, reason.is_none());
+    for kind in [DriverKind::Epoll, best] {
+        kind.check().unwrap();
+        let mut bench = Bench::new(AnyDriver::new(kind).unwrap());
+        assert_eq!(bench.driver.name(), kind.name());
+        let (token, mut peer) = bench.connect();
+        peer.write_all(b"any").unwrap();
+        assert_eq!(bench.receive(token, 3), b"any");
+    }
 }
 
 /// A driver with one end of socket pairs as its connections; the tests hold the other ends.
@@ -204,9 +219,10 @@ fn serve_rounds(driver: impl Driver, peers: usize, rounds: usize) {
             for (token, bytes) in replies {
                 assert_eq!(bytes.len(), 8);
                 let socket = bench.socket(token);
-                // SAFETY: a batch's bytes stay until the next wait returns only if the driver does not reuse
+                // A batch's bytes stay until the next wait returns only if the driver does not reuse
                 // them while sending; so they are copied to memory that stays for good.
                 let kept: &'static [u8] = bytes.to_vec().leak();
+                // SAFETY: leaked bytes stay in place.
                 unsafe { bench.driver.send(token, socket.as_fd(), kept.as_ptr(), kept.len()) };
                 answered += 1;
             }
