@@ -1,17 +1,56 @@
 //! The driver a worker holds: either of the two, chosen at start, called without a virtual table.
 
-use super::{Driver, Epoll, Event, Token, Waker};
+use super::{Driver, Epoll, Event, Token, Uring, Waker, uring};
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+#[expect(clippy::large_enum_variant, reason = "a worker has one, for its whole life")]
 pub enum AnyDriver {
     Epoll(Epoll),
+    Uring(Uring),
+}
+
+/// Which driver, before any is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DriverKind {
+    Epoll,
+    Uring,
+}
+
+impl DriverKind {
+    /// The better one that works here, and why not io_uring if it is not that.
+    pub fn best() -> (Self, Option<io::Error>) {
+        match Self::Uring.check() {
+            Ok(()) => (Self::Uring, None),
+            Err(error) => (Self::Epoll, Some(error)),
+        }
+    }
+
+    /// Tries with real operations, in about a millisecond, whether the driver works here.
+    pub fn check(self) -> io::Result<()> {
+        match self {
+            Self::Epoll => Epoll::new().map(drop),
+            Self::Uring => uring::probe(),
+        }
+    }
+
+    /// As the option `io-driver` and INFO spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Epoll => "epoll",
+            Self::Uring => "io_uring",
+        }
+    }
 }
 
 impl AnyDriver {
-    pub fn epoll() -> io::Result<Self> {
-        Epoll::new().map(Self::Epoll)
+    /// A driver for the calling thread. It must be used by no other.
+    pub fn new(kind: DriverKind) -> io::Result<Self> {
+        match kind {
+            DriverKind::Epoll => Epoll::new().map(Self::Epoll),
+            DriverKind::Uring => Uring::new().map(Self::Uring),
+        }
     }
 }
 
@@ -20,6 +59,7 @@ macro_rules! either {
     ($any:expr, $driver:ident => $call:expr) => {
         match $any {
             AnyDriver::Epoll($driver) => $call,
+            AnyDriver::Uring($driver) => $call,
         }
     };
 }
