@@ -65,9 +65,9 @@ pub enum Kind {
     Directory,
 }
 
-pub type NumberCheck = fn(i64) -> Result<(), String>;
-pub type TextCheck = fn(&[u8]) -> Result<(), String>;
-pub type WordsParse = fn(&[&[u8]], &[u8]) -> Result<Vec<u8>, String>;
+pub(super) type NumberCheck = fn(i64) -> Result<(), String>;
+pub(super) type TextCheck = fn(&[u8]) -> Result<(), String>;
+pub(super) type WordsParse = fn(&[&[u8]], &[u8]) -> Result<Vec<u8>, String>;
 
 /// A value as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +124,9 @@ impl Kind {
             return parse(words, current).map(|text| Value::Text(text.into()));
         }
         if let Self::Flags { words: known, check, .. } = self {
+            if words.is_empty() {
+                return Err(must_be_one_of(known));
+            }
             let mut bits = 0;
             for word in words {
                 bits |= number_of_word(known, word).ok_or_else(|| must_be_one_of(known))?;

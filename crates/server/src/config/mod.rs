@@ -9,17 +9,24 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
+mod change;
 mod check;
 mod choice;
+pub mod document;
+mod glob;
 mod kind;
+mod load;
 mod memory;
 mod options;
+mod rewrite;
 mod special;
 mod table;
 mod words;
 
+pub use change::{Apply, ConfigError};
 pub use choice::*;
 pub use kind::{Kind, Value};
+pub use load::{CommandLine, Directives, LoadError};
 pub use options::{IO_THREADS_MAX, OPTIONS, OptionId};
 pub use special::OutputLimit;
 pub use table::{Flags, OptionRow, Support};

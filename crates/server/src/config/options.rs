@@ -20,7 +20,6 @@ const INT_MAX: i64 = i32::MAX as i64;
 const UINT_MAX: i64 = u32::MAX as i64;
 const LONG_MAX: i64 = i64::MAX;
 const SIZE_MAX: u64 = i64::MAX as u64;
-const KB: u64 = 1 << 10;
 const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
 
@@ -162,10 +161,10 @@ options! {
         oom_score_adj_values = words("0 200 800", special::oom_score_adj_values) => Full;
         /// How SIGTERM shuts down: default, or some of nosave, now and force.
         shutdown_on_sigterm = flags(ShutdownFlags, shutdown_flags) =>
-            Partial { refused: needs_save, remark: "`save` needs persistence, `failover` the cluster" };
+            Partial { refused: needs_save, remark: "save needs persistence, failover the cluster" };
         /// How SIGINT shuts down.
         shutdown_on_sigint = flags(ShutdownFlags, shutdown_flags) =>
-            Partial { refused: needs_save, remark: "`save` needs persistence, `failover` the cluster" };
+            Partial { refused: needs_save, remark: "save needs persistence, failover the cluster" };
         /// Seconds a shutdown waits for replicas that lag.
         shutdown_timeout = integer(0, INT_MAX, 10) => Dormant(REPLICATION);
         /// Seed of the hash function, for the same order on several servers.
