@@ -1,3 +1,5 @@
 //! The server.
 
 pub mod config;
+pub mod host;
+pub mod logging;
