@@ -37,14 +37,14 @@ impl Config {
         for pattern in patterns {
             if !glob::is_pattern(pattern) {
                 if let Some((row, name)) = find(pattern) {
-                    found.entry(name.into()).or_insert((pattern.to_vec(), row));
+                    found.entry(name.into()).or_insert_with(|| (pattern.to_vec(), row));
                 }
                 continue;
             }
             for row in OPTIONS.iter().filter(|row| !row.flags.contains(Flags::HIDDEN)) {
                 for name in std::iter::once(&row.name).chain(row.aliases) {
                     if glob::matches_ignoring_case(pattern, name.as_bytes()) {
-                        found.entry((*name).into()).or_insert(((*name).into(), row));
+                        found.entry((*name).into()).or_insert_with(|| ((*name).into(), row));
                     }
                 }
             }
@@ -126,8 +126,12 @@ impl Config {
 /// Makes a value from words and checks that this version can follow it.
 pub(super) fn parse(row: &OptionRow, words: &[&[u8]], current: &Value) -> Result<Value, String> {
     let mut value = row.kind.parse(words, current)?;
-    if let (OptionId::hz, Value::Number(hz)) = (row.id, &mut value) {
-        *hz = (*hz).clamp(HZ_MIN, HZ_MAX);
+    if let Value::Number(number) = &mut value {
+        *number = match row.id {
+            OptionId::hz => (*number).clamp(HZ_MIN, HZ_MAX),
+            OptionId::repl_backlog_size => (*number).max(BACKLOG_MIN_BYTES),
+            _ => *number,
+        };
     }
     let refused = match row.support {
         Support::NotYet(_) => value != row.kind.default(),
@@ -215,9 +219,10 @@ impl From<&str> for Value {
     }
 }
 
-/// Valkey brings `hz` into these bounds rather than refuse it.
+/// Valkey brings these into bounds rather than refuse them.
 const HZ_MIN: i64 = 1;
 const HZ_MAX: i64 = 500;
+const BACKLOG_MIN_BYTES: i64 = 16 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -332,6 +337,12 @@ mod tests {
                 "{nope}",
                 "template format is invalid or contains unknown variables",
             ),
+            (
+                "proc-title-template",
+                "{title} {unixsocket}",
+                "template format is invalid or contains unknown variables",
+            ),
+            ("cluster-announce-ip", "{", "cluster-announce-ip contains invalid character"),
             ("bind", "a b c d e f g h i j k l m n o p q", "Too many bind addresses specified."),
             (
                 "notify-keyspace-events",
@@ -381,6 +392,11 @@ mod tests {
             ("loglevel", "VERBOSE", "verbose"),
             ("hz", "1000", "500"),
             ("hz", "0", "1"),
+            ("repl-backlog-size", "1", "16384"),
+            ("slot-migration-max-failover-repl-bytes", "-1", "-1"),
+            ("maxmemory-clients", "18446744073709551615", "1%"),
+            ("proc-title-template", "{{x}}", "{{x}}"),
+            ("proc-title-template", "a{title}", "a{title}"),
             ("oom-score-adj", "relative", "yes"),
             ("bind", "", ""),
             ("save", "", ""),

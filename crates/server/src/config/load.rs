@@ -193,6 +193,7 @@ impl Loader<'_> {
             (_, [_]) if known(OBSOLETE) => Ok(()),
             (b"include", [pattern]) => self.include(pattern).map_err(LineError::Reported),
             (b"rename-command", [from, to]) => Ok(self.directives.rename_command(from, to)?),
+            (b"user", rights) if is_open_default_user(rights) => Ok(()),
             (b"user" | b"loadmodule", [_, ..]) => {
                 Err(unsupported(&String::from_utf8_lossy(&name)).into())
             }
@@ -292,6 +293,18 @@ impl Loader<'_> {
     }
 }
 
+/// Whether these are the words CONFIG REWRITE of Redis and Valkey adds to each file: the default user may do
+/// everything without a password. That is what holds without them.
+fn is_open_default_user(words: &[&[u8]]) -> bool {
+    const RIGHTS: [&str; 7] = ["on", "nopass", "sanitize-payload", "~*", "&*", "+@all", "alldbs"];
+    let [user, rights @ ..] = words else { return false };
+    *user == b"default"
+        && ["on", "nopass", "~*", "&*", "+@all"]
+            .iter()
+            .all(|right| rights.contains(&right.as_bytes()))
+        && rights.iter().all(|right| RIGHTS.iter().any(|known| known.as_bytes() == *right))
+}
+
 fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
     std::fs::read(path).map_err(|error| {
         LoadError::Unreadable(format!(
@@ -381,7 +394,8 @@ mod tests {
         let config = load(
             "# comment\n\n  PORT\t7000 \r\nrequirepass \"a \\x41\\\"\"\nmaxmemory 1gb\nbind '127.0.0.1' ::1\n\
              slave-priority 7\nclient-output-buffer-limit normal 1 2 3\nclient-output-buffer-limit pubsub 4 5 6\n\
-             shutdown-on-sigint \"nosave now\"\nio-threads-do-reads yes\nlua-replicate-commands yes\n",
+             shutdown-on-sigint \"nosave now\"\nio-threads-do-reads yes\n\
+             user default on nopass sanitize-payload ~* &* +@all\nlua-replicate-commands yes\n",
         )
         .unwrap();
         assert_eq!(config.port(), 7000);
@@ -448,6 +462,7 @@ mod tests {
             // Bobbin's own.
             ("appendonly yes", "'appendonly yes' is not supported by this version of Bobbin"),
             ("save 900 1", "'save 900 1' is not supported by this version of Bobbin"),
+            ("user default on", "'user' is not supported by this version of Bobbin"),
             ("user x on", "'user' is not supported by this version of Bobbin"),
         ] {
             let expected = format!(

@@ -101,6 +101,9 @@ macro_rules! options {
         #[repr(usize)]
         pub enum OptionId { $($($name,)*)* }
 
+        /// How many options there are.
+        pub(super) const COUNT: usize = [$($(stringify!($name)),*),*].len();
+
         /// Every option, by section.
         pub static OPTIONS: &[OptionRow] = &[$($(
             OptionRow {
