@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use bobbin_resp::Protocol;
 
-use crate::command::transaction::{Transaction, WatchedKey};
 use crate::command::Registered;
+use crate::command::transaction::{Transaction, WatchedKey};
 use crate::io::Token;
 use crate::worker::Job;
 
@@ -96,7 +96,14 @@ impl ClientFlag {
 
 impl ClientInfo {
     /// The facts that a connection begins with.
-    pub fn new(id: u64, socket: i32, peer: String, local: String, is_unix: bool, now_ms: i64) -> Self {
+    pub fn new(
+        id: u64,
+        socket: i32,
+        peer: String,
+        local: String,
+        is_unix: bool,
+        now_ms: i64,
+    ) -> Self {
         Self {
             id,
             socket,

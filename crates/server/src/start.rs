@@ -62,7 +62,13 @@ impl Server {
     }
 
     /// Gives a new connection to the next worker.
-    pub fn adopt(&'static self, socket: std::os::fd::OwnedFd, peer: String, local: String, unix: bool) {
+    pub fn adopt(
+        &'static self,
+        socket: std::os::fd::OwnedFd,
+        peer: String,
+        local: String,
+        unix: bool,
+    ) {
         use std::os::fd::AsRawFd;
         let info = ClientInfo::new(
             self.clients.next_id(),

@@ -571,7 +571,9 @@ mod tests {
                     assert_eq!(look.expire_ms(), expire_ms);
                     assert_eq!(look.access(), 0x00ab_cdef);
                     match value {
-                        NewValue::Inline(b) | NewValue::InlineRaw(b) => assert_eq!(bytes(&entry), b),
+                        NewValue::Inline(b) | NewValue::InlineRaw(b) => {
+                            assert_eq!(bytes(&entry), b)
+                        }
                         NewValue::Shared(b) => assert_eq!(bytes(&entry), *b),
                     }
                 }

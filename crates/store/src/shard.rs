@@ -300,9 +300,9 @@ impl Database {
             loop {
                 places.clear();
                 self.table.places_at(position, hasher, &mut places);
-                let due = places.iter().find(|&&place| {
-                    self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
-                });
+                let due = places
+                    .iter()
+                    .find(|&&place| self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms));
                 let Some(&place) = due else { break };
                 out.push(self.remove(place, hasher));
             }
@@ -316,9 +316,10 @@ impl Database {
     }
 
     fn rebuild_expiry(&mut self, hasher: &Hasher) {
-        let keys = self.table.iter().filter_map(|entry| {
-            Some((hasher.hash(entry.key()).position(), entry.expire_ms()?))
-        });
+        let keys = self
+            .table
+            .iter()
+            .filter_map(|entry| Some((hasher.hash(entry.key()).position(), entry.expire_ms()?)));
         self.expiry.rebuild(keys);
     }
 }

@@ -266,9 +266,10 @@ impl Table {
         while was_full && ahead < count {
             let from = (hole + ahead) % count;
             let full = buckets[from].is_full();
-            let displaced = buckets[from].0.iter().position(|slot| {
-                !slot.is_empty() && slot.distance(from, count, hasher) >= ahead
-            });
+            let displaced = buckets[from]
+                .0
+                .iter()
+                .position(|slot| !slot.is_empty() && slot.distance(from, count, hasher) >= ahead);
             if let Some(slot) = displaced {
                 let distance = buckets[from].0[slot].distance(from, count, hasher) - ahead;
                 let moved = buckets[from].take(slot);

@@ -34,9 +34,17 @@ pub enum Begin {
 pub enum Find {
     /// Every `step`th until `last`, counted from the first (negative: from the end); with a `limit`
     /// of n > 1 only the first n-th part of the arguments.
-    Range { last: i32, step: usize, limit: usize },
+    Range {
+        last: i32,
+        step: usize,
+        limit: usize,
+    },
     /// An argument says how many. All counted from where the specification begins.
-    Count { count_at: usize, first: usize, step: usize },
+    Count {
+        count_at: usize,
+        first: usize,
+        step: usize,
+    },
     Unknown,
 }
 
@@ -84,12 +92,10 @@ impl KeySpec {
     pub fn positions(&self, args: &[&[u8]], mut f: impl FnMut(usize)) -> bool {
         let begin = match self.begin {
             Begin::Index(index) => index,
-            Begin::Keyword(word, from) => {
-                match keyword(word, from, args) {
-                    Some(index) => index,
-                    None => return true,
-                }
-            }
+            Begin::Keyword(word, from) => match keyword(word, from, args) {
+                Some(index) => index,
+                None => return true,
+            },
             Begin::Unknown => return false,
         };
         let (first, last, step) = match self.find {

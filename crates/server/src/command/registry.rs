@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{Command, Flags, KeySpec, keys::{Begin, Find}};
+use super::{
+    Command, Flags, KeySpec,
+    keys::{Begin, Find},
+};
 
 /// A command that the server knows, with what is worked out once at start.
 pub struct Registered {
@@ -75,7 +78,8 @@ impl Registry {
         let mut registered = Vec::new();
         for (i, sub) in row.subcommands.iter().enumerate() {
             let name = format!("{}|{}", row.name, sub.name);
-            let sub: &'static _ = Box::leak(Box::new(Registered::new(sub, name, id + 1 + i, Some(id))));
+            let sub: &'static _ =
+                Box::leak(Box::new(Registered::new(sub, name, id + 1 + i, Some(id))));
             registered.push(sub);
         }
         container.subcommands.clone_from(&registered);
@@ -122,11 +126,11 @@ impl Registered {
     fn new(row: &'static Command, full_name: String, id: usize, parent: Option<usize>) -> Self {
         let shape = match row.keys {
             [] => KeyShape::None,
-            [KeySpec { begin: Begin::Index(1), find: Find::Range { last: 0, .. }, usage, .. }]
-                if !usage.has(super::KeyUse::NOT_KEY) =>
-            {
-                KeyShape::First
-            }
+            [
+                KeySpec {
+                    begin: Begin::Index(1), find: Find::Range { last: 0, .. }, usage, ..
+                },
+            ] if !usage.has(super::KeyUse::NOT_KEY) => KeyShape::First,
             _ => KeyShape::Specified,
         };
         Self { row, full_name, id, shape, subcommands: Vec::new(), parent }

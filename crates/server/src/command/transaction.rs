@@ -50,7 +50,10 @@ impl Transaction {
 
 impl Queued {
     fn args(&self) -> Vec<&[u8]> {
-        self.args.iter().map(|range| &self.bytes[range.start as usize..range.end as usize]).collect()
+        self.args
+            .iter()
+            .map(|range| &self.bytes[range.start as usize..range.end as usize])
+            .collect()
     }
 }
 

@@ -38,15 +38,27 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("discard", 1, transaction::discard)
         .flags(CONTROL.with(Flags::NOT_QUEUED))
         .categories(Categories::TRANSACTION)
-        .doc("transactions", "2.0.0", "O(N), when N is the number of queued commands", "Drops the queued commands."),
+        .doc(
+            "transactions",
+            "2.0.0",
+            "O(N), when N is the number of queued commands",
+            "Drops the queued commands.",
+        ),
     Command::new("watch", -2, transaction::watch)
         .flags(CONTROL.with(Flags::NOT_QUEUED))
         .categories(Categories::TRANSACTION)
         .keys(&[KeySpec::range(1, -1, 1, KeyUse::READ_ONLY)])
-        .doc("transactions", "2.2.0", "O(1) for every key.", "Makes the next transaction depend on keys not changing.")
+        .doc(
+            "transactions",
+            "2.2.0",
+            "O(1) for every key.",
+            "Makes the next transaction depend on keys not changing.",
+        )
         .syntax("key [key ...]"),
-    Command::new("unwatch", 1, unwatch)
-        .flags(CONTROL)
-        .categories(Categories::TRANSACTION)
-        .doc("transactions", "2.2.0", "O(1)", "Forgets the watched keys."),
+    Command::new("unwatch", 1, unwatch).flags(CONTROL).categories(Categories::TRANSACTION).doc(
+        "transactions",
+        "2.2.0",
+        "O(1)",
+        "Forgets the watched keys.",
+    ),
 ];

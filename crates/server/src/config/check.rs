@@ -6,26 +6,30 @@ pub(super) fn any(_: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// A title of known variables that does not come out empty; `{{` is a brace. The variables are filled in as
+/// Valkey does while it checks, some with nothing.
 pub(super) fn title_template(text: &[u8]) -> Result<(), String> {
-    const KNOWN: [&str; 8] = [
-        "title",
-        "listen-addr",
-        "server-mode",
-        "port",
-        "tls-port",
-        "unixsocket",
-        "config-file",
-        "availability-zone",
-    ];
-    let unknown = || Err("template format is invalid or contains unknown variables".to_owned());
-    let Ok(mut rest) = std::str::from_utf8(text) else { return unknown() };
-    while let Some((_, after)) = rest.split_once('{') {
-        match after.split_once('}') {
-            Some((name, after)) if KNOWN.contains(&name) => rest = after,
-            _ => return unknown(),
-        }
+    const FILLED: [&str; 4] = ["listen-addr", "port", "tls-port", "config-file"];
+    const EMPTY: [&str; 3] = ["title", "server-mode", "unixsocket"];
+    let invalid = || "template format is invalid or contains unknown variables".to_owned();
+    let mut rest = std::str::from_utf8(text).map_err(|_| invalid())?;
+    let mut is_empty = true;
+    while let Some((literal, after)) = rest.split_once('{') {
+        is_empty &= literal.trim().is_empty();
+        rest = match (after.strip_prefix('{'), after.split_once('}')) {
+            (Some(after), _) => {
+                is_empty = false;
+                after
+            }
+            (None, Some((name, after))) if FILLED.contains(&name) => {
+                is_empty = false;
+                after
+            }
+            (None, Some((name, after))) if EMPTY.contains(&name) => after,
+            _ => return Err(invalid()),
+        };
     }
-    Ok(())
+    if is_empty && rest.trim().is_empty() { Err(invalid()) } else { Ok(()) }
 }
 
 pub(super) fn shutdown_flags(bits: i64) -> Result<(), String> {
@@ -68,6 +72,10 @@ pub(super) fn cluster_file(text: &[u8]) -> Result<(), String> {
 }
 
 pub(super) fn announced_ip(text: &[u8]) -> Result<(), String> {
+    const LENGTH_MAX: usize = 45;
+    if text.len() > LENGTH_MAX {
+        return Err("cluster-announce-ip is too long".into());
+    }
     if !is_plain(text) {
         return Err("cluster-announce-ip contains invalid character".into());
     }
@@ -119,6 +127,6 @@ fn file_name(text: &[u8], option: &str, noun: &str) -> Result<(), String> {
 
 /// Printable, without the characters that separate fields in the cluster's file.
 fn is_plain(text: &[u8]) -> bool {
-    text.iter()
-        .all(|byte| byte.is_ascii_graphic() && !b"!\"#$%&'()*+,/:;<>?@[\\]^`{|}~=".contains(byte))
+    const REFUSED: &[u8] = b"!\"#$%&'()*+,;<=>?@[\\]^{|}~";
+    text.iter().all(|byte| byte.is_ascii_graphic() && !REFUSED.contains(byte))
 }

@@ -65,9 +65,9 @@ pub enum Kind {
     Directory,
 }
 
-pub type NumberCheck = fn(i64) -> Result<(), String>;
-pub type TextCheck = fn(&[u8]) -> Result<(), String>;
-pub type WordsParse = fn(&[&[u8]], &[u8]) -> Result<Vec<u8>, String>;
+pub(super) type NumberCheck = fn(i64) -> Result<(), String>;
+pub(super) type TextCheck = fn(&[u8]) -> Result<(), String>;
+pub(super) type WordsParse = fn(&[&[u8]], &[u8]) -> Result<Vec<u8>, String>;
 
 /// A value as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +124,9 @@ impl Kind {
             return parse(words, current).map(|text| Value::Text(text.into()));
         }
         if let Self::Flags { words: known, check, .. } = self {
+            if words.is_empty() {
+                return Err(must_be_one_of(known));
+            }
             let mut bits = 0;
             for word in words {
                 bits |= number_of_word(known, word).ok_or_else(|| must_be_one_of(known))?;
@@ -150,7 +153,8 @@ impl Kind {
                 bounded(bytes, min, max)? as i64
             }
             Self::SignedMemory { min, max, .. } => {
-                let bytes = memory::parse(text).and_then(|bytes| i64::try_from(bytes).ok());
+                // Beyond i64 the number wraps around to a negative one, as in Valkey.
+                let bytes = memory::parse(text).map(|bytes| bytes as i64);
                 let bytes = bytes.or_else(|| parse_integer(text));
                 bounded(bytes.ok_or("argument must be a memory value")?, min, max)?
             }
@@ -240,19 +244,15 @@ fn bounded<N: PartialOrd + std::fmt::Display>(number: N, min: N, max: N) -> Resu
 
 fn memory_or_percent(text: &[u8]) -> Result<i64, String> {
     const PERCENT_MAX: i64 = 100;
-    const ERROR: &str = "argument must be a memory or percent value";
-    if let Some(bytes) = memory::parse(text) {
-        // Beyond i64 the number would read as a percentage.
-        return i64::try_from(bytes).map_err(|_| {
-            format!("argument must be between -{PERCENT_MAX} and {} inclusive", i64::MAX)
-        });
-    }
-    let percent = text.strip_suffix(b"%").and_then(parse_integer).filter(|percent| *percent >= 0);
-    match percent.ok_or(ERROR)? {
-        percent if percent > PERCENT_MAX => {
+    let percent = || text.strip_suffix(b"%").and_then(parse_integer).filter(|number| *number >= 0);
+    // Beyond i64 an amount of bytes wraps around to a percentage, as in Valkey.
+    let bytes = memory::parse(text).map(|bytes| bytes as i64);
+    let number = bytes.or_else(|| percent().map(|percent| -percent));
+    match number.ok_or("argument must be a memory or percent value")? {
+        percent if percent < -PERCENT_MAX => {
             Err(format!("percentage argument must be less or equal to {PERCENT_MAX}"))
         }
-        percent => Ok(-percent),
+        number => Ok(number),
     }
 }
 

@@ -14,7 +14,7 @@ const UNITS: [(&str, u64); 8] = [
 const DIGITS_MAX: usize = 127;
 
 /// Bytes from `512`, `1gb`, `2k` and so on. Like Redis's, the product wraps around, and no digits mean 0.
-pub fn parse(text: &[u8]) -> Option<u64> {
+pub(super) fn parse(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, unit) = text.split_at(digits);
     let (_, factor) = UNITS.iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(unit))?;
@@ -29,7 +29,7 @@ pub fn parse(text: &[u8]) -> Option<u64> {
 }
 
 /// The shortest exact form with a binary unit: `1gb`, `1536mb`, `1000`.
-pub fn format(bytes: i64) -> String {
+pub(super) fn format(bytes: i64) -> String {
     for (unit, shift) in [("gb", 30), ("mb", 20), ("kb", 10)] {
         if bytes != 0 && bytes % (1 << shift) == 0 {
             return format!("{}{unit}", bytes >> shift);

@@ -9,17 +9,25 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
+mod change;
 mod check;
 mod choice;
+pub mod document;
 mod kind;
+mod load;
 mod memory;
 mod options;
+mod rewrite;
 mod special;
 mod table;
 mod words;
 
+use options::COUNT;
+
+pub use change::{Apply, ConfigError};
 pub use choice::*;
 pub use kind::{Kind, Value};
+pub use load::{CommandLine, Directives, LoadError};
 pub use options::{IO_THREADS_MAX, OPTIONS, OptionId};
 pub use special::OutputLimit;
 pub use table::{Flags, OptionRow, Support};
@@ -27,8 +35,9 @@ pub use words::{quote, split};
 
 /// The values of all options. Shared by all threads; readers never wait for a number.
 pub struct Config {
-    numbers: Box<[AtomicI64]>,
-    texts: Box<[RwLock<Arc<[u8]>>]>,
+    /// By `OptionId`, and inline: reading one is one load, without a bound to check.
+    numbers: [AtomicI64; COUNT],
+    texts: [RwLock<Arc<[u8]>>; COUNT],
     output_limits: [HotOutputLimit; 3],
     /// Where the configuration came from, for CONFIG REWRITE and INFO.
     file: RwLock<Option<Arc<std::path::Path>>>,
@@ -61,8 +70,8 @@ impl Config {
     /// Every option at its default.
     pub fn new() -> Self {
         let config = Self {
-            numbers: OPTIONS.iter().map(|_| AtomicI64::new(0)).collect(),
-            texts: OPTIONS.iter().map(|_| RwLock::new(Arc::from(&b""[..]))).collect(),
+            numbers: std::array::from_fn(|_| AtomicI64::new(0)),
+            texts: std::array::from_fn(|_| RwLock::new(Arc::from(&b""[..]))),
             output_limits: Default::default(),
             file: RwLock::new(None),
             change: Mutex::new(()),

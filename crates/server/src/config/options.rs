@@ -20,7 +20,6 @@ const INT_MAX: i64 = i32::MAX as i64;
 const UINT_MAX: i64 = u32::MAX as i64;
 const LONG_MAX: i64 = i64::MAX;
 const SIZE_MAX: u64 = i64::MAX as u64;
-const KB: u64 = 1 << 10;
 const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
 
@@ -162,10 +161,10 @@ options! {
         oom_score_adj_values = words("0 200 800", special::oom_score_adj_values) => Full;
         /// How SIGTERM shuts down: default, or some of nosave, now and force.
         shutdown_on_sigterm = flags(ShutdownFlags, shutdown_flags) =>
-            Partial { refused: needs_save, remark: "`save` needs persistence, `failover` the cluster" };
+            Partial { refused: needs_save, remark: "save needs persistence, failover the cluster" };
         /// How SIGINT shuts down.
         shutdown_on_sigint = flags(ShutdownFlags, shutdown_flags) =>
-            Partial { refused: needs_save, remark: "`save` needs persistence, `failover` the cluster" };
+            Partial { refused: needs_save, remark: "save needs persistence, failover the cluster" };
         /// Seconds a shutdown waits for replicas that lag.
         shutdown_timeout = integer(0, INT_MAX, 10) => Dormant(REPLICATION);
         /// Seed of the hash function, for the same order on several servers.
@@ -522,9 +521,9 @@ options! {
         /// Seconds between looks for new certificates; 0 for never.
         tls_auto_reload_interval = integer(0, INT_MAX, 0) => Dormant(TLS);
         /// Use TLS towards the primary.
-        tls_replication = yes_no(false) => Dormant(TLS);
+        tls_replication = yes_no(false) => NotYet(TLS);
         /// Use TLS on the cluster bus.
-        tls_cluster = yes_no(false) => Dormant(TLS);
+        tls_cluster = yes_no(false) => NotYet(TLS);
         /// Versions allowed.
         tls_protocols = text("") => Dormant(TLS);
         /// Ciphers allowed up to version 1.2.
@@ -561,3 +560,72 @@ pub(super) const OBSOLETE: &[&str] = &[
     "lua-replicate-commands",
     "sanitize-dump-payload",
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::find;
+    use super::*;
+
+    /// What valkey-server 9.1.2 answered: name, whether CONFIG SET takes it and CONFIG GET * shows it, default.
+    const VALKEY: &str = include_str!("testdata/valkey-9.1.2.txt");
+
+    #[test]
+    fn knows_every_option_of_valkey_with_its_default() {
+        let config = Config::new();
+        let mut known = BTreeSet::new();
+        for line in VALKEY.lines() {
+            let mut parts = line.splitn(3, ' ');
+            let (name, flags) = (parts.next().unwrap(), parts.next().unwrap());
+            let default = parts.next().unwrap_or_default();
+            let (row, found) =
+                find(name.as_bytes()).unwrap_or_else(|| panic!("{name} is not known"));
+            assert_eq!(found, name);
+            known.insert(name);
+            assert_eq!(row.is_immutable(), flags.contains("immutable"), "{name}");
+            assert_eq!(row.flags.contains(Flags::PROTECTED), flags.contains("protected"), "{name}");
+            assert_eq!(row.flags.contains(Flags::HIDDEN), flags.contains("hidden"), "{name}");
+            let ours = String::from_utf8(config.shown(row)).unwrap();
+            match name {
+                "dir" => {}
+                "io-threads" => assert_eq!(ours, "auto"),
+                "save" => assert_eq!(ours, ""),
+                "syslog-ident" => assert_eq!(ours, "bobbin"),
+                _ => assert_eq!(ours, default, "{name}"),
+            }
+        }
+        let names = OPTIONS.iter().flat_map(|row| row.aliases.iter().chain([&row.name]));
+        let own: Vec<_> = names.filter(|name| !known.contains(**name)).collect();
+        assert_eq!(own, [&"io-driver", &"io-threads-do-reads", &"dynamic-hz"]);
+    }
+
+    #[test]
+    fn no_name_means_two_options_and_each_says_what_it_is() {
+        let mut names = BTreeSet::new();
+        for row in OPTIONS {
+            for name in row.aliases.iter().chain([&row.name]) {
+                assert!(names.insert(*name), "{name}");
+                assert!(!OBSOLETE.contains(name), "{name}");
+            }
+            assert!(
+                row.doc.iter().all(|line| line.starts_with(' ') && line.len() <= 120),
+                "{}",
+                row.name
+            );
+            assert!(row.doc.last().is_some_and(|line| line.ends_with('.')), "{}", row.name);
+            assert!(std::ptr::eq(super::super::row(row.id), row), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn readers_are_typed() {
+        let config = Config::new();
+        assert_eq!(config.maxmemory(), 0);
+        assert_eq!(config.maxmemory_policy(), MaxmemoryPolicy::Noeviction);
+        assert_eq!(config.tcp_keepalive(), 300);
+        assert!(config.protected_mode() && !config.daemonize());
+        assert_eq!(&*config.dbfilename(), b"dump.rdb");
+        assert!(!config.shutdown_on_sigterm().nosave());
+    }
+}

@@ -2,6 +2,7 @@
 //! and its typed reader.
 
 use super::kind::Kind;
+use super::options::OptionId;
 
 /// One option as the table describes it.
 pub struct OptionRow {
@@ -17,8 +18,6 @@ pub struct OptionRow {
     /// Sentences in our own words, one element for each line of the row's comment.
     pub doc: &'static [&'static str],
 }
-
-pub use super::options::OptionId;
 
 /// How far this version of Bobbin follows an option.
 #[derive(Clone, Copy)]
@@ -101,6 +100,9 @@ macro_rules! options {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(usize)]
         pub enum OptionId { $($($name,)*)* }
+
+        /// How many options there are.
+        pub(super) const COUNT: usize = [$($(stringify!($name)),*),*].len();
 
         /// Every option, by section.
         pub static OPTIONS: &[OptionRow] = &[$($(

@@ -32,7 +32,12 @@ use crate::server::{Server, WorkerHandle};
 /// Work too long for one turn, left by a command. The client waits for it, the others do not.
 pub trait Job: Send {
     /// Works for about as long as `more()` is true; whether it is done.
-    fn step(&mut self, server: &'static Server, data: &mut Data, more: &mut dyn FnMut() -> bool) -> bool;
+    fn step(
+        &mut self,
+        server: &'static Server,
+        data: &mut Data,
+        more: &mut dyn FnMut() -> bool,
+    ) -> bool;
     /// Appends the command's reply.
     fn reply(&mut self, reply: &mut Reply<'_>);
 }
@@ -402,7 +407,10 @@ impl Worker {
         connection.client.info.input_bytes.store(connection.input.len(), Ordering::Relaxed);
         connection.client.info.input_capacity.store(connection.input.capacity(), Ordering::Relaxed);
         if input as u64 > self.server.config.client_query_buffer_limit() {
-            log::warn!("Closing client {} that reached max query buffer length", connection.client.info.id);
+            log::warn!(
+                "Closing client {} that reached max query buffer length",
+                connection.client.info.id
+            );
             self.handle.stats.totals.client_query_buffer_limit_disconnections.add(1);
             self.close(span.slot);
         }
