@@ -10,6 +10,7 @@ use crate::client::Clients;
 use crate::clock::Clock;
 use crate::command::Registry;
 use crate::config::Config;
+use crate::io::DriverKind;
 use crate::stats::{CommandStats, Totals, WorkerStats};
 use crate::worker::{Mailbox, Post};
 
@@ -33,6 +34,8 @@ pub struct Server {
     pub run_id: String,
     pub started_ms: i64,
     pub shutdown: AtomicBool,
+    /// What moves the workers' bytes.
+    pub driver: DriverKind,
 }
 
 impl Server {

@@ -9,8 +9,8 @@ use bobbin_store::{Gate, Keyspace};
 use crate::client::{Client, ClientInfo, Clients};
 use crate::clock::{Clock, system_ms};
 use crate::command::Registry;
-use crate::config::Config;
-use crate::io::{AnyDriver, Token};
+use crate::config::{Config, IoDriver};
+use crate::io::{AnyDriver, DriverKind, Token};
 use crate::random::Random;
 use crate::server::{ErrorStats, Server, Switches, Workers};
 use crate::worker::{Connection, Post, Worker};
@@ -20,6 +20,7 @@ impl Server {
     pub fn new(config: Config) -> Result<&'static Self, String> {
         let registry = Registry::new(crate::commands::FAMILIES, &[])?;
         let workers = Workers::new(registry.all().len());
+        let driver = choose_driver(&config)?;
         let clock = Clock::new();
         Ok(Box::leak(Box::new(Self {
             config,
@@ -33,6 +34,7 @@ impl Server {
             run_id: run_id(),
             started_ms: system_ms(),
             shutdown: AtomicBool::new(false),
+            driver,
             clock,
         })))
     }
@@ -41,9 +43,10 @@ impl Server {
     pub fn start_worker(&'static self, id: usize) -> Result<(), String> {
         let (sender, receiver) = std::sync::mpsc::channel();
         let run = move || {
-            let worker = AnyDriver::epoll().map_err(|error| error.to_string()).and_then(|driver| {
-                Worker::new(self, id, driver).ok_or_else(|| "too many threads".to_owned())
-            });
+            let worker =
+                AnyDriver::new(self.driver).map_err(|error| error.to_string()).and_then(|driver| {
+                    Worker::new(self, id, driver).ok_or_else(|| "too many threads".to_owned())
+                });
             match worker {
                 Ok(worker) => {
                     self.workers.add(Arc::clone(worker.handle()));
@@ -94,6 +97,23 @@ impl Server {
     pub fn is_shutting_down(&self) -> bool {
         self.shutdown.load(Ordering::Relaxed)
     }
+}
+
+/// The driver that `io-driver` asks for, or the best one there is.
+fn choose_driver(config: &Config) -> Result<DriverKind, String> {
+    let asked = match config.io_driver() {
+        IoDriver::Auto => {
+            let (kind, refused) = DriverKind::best();
+            if let Some(error) = refused {
+                log::info!("io_uring is not available here ({error}), using epoll");
+            }
+            return Ok(kind);
+        }
+        IoDriver::Epoll => DriverKind::Epoll,
+        IoDriver::IoUring => DriverKind::Uring,
+    };
+    let refused = |error| format!("io-driver {} does not work here: {error}", asked.name());
+    asked.check().map(|()| asked).map_err(refused)
 }
 
 /// Bytes from the kernel's generator.
