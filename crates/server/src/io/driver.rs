@@ -57,6 +57,9 @@ pub enum Event {
     Sent { token: Token, result: Result<usize, Errno> },
     /// The socket that `notify_writable` was asked for has room again, or failed (then the next send says how).
     Writable { token: Token },
+    /// The end of what `detach` began: the driver has nothing of the connection any more. `held`: bytes that arrived and
+    /// were not told.
+    Detached { token: Token, held: Vec<u8> },
     /// Somebody called this worker's `Waker` since the last batch, once or more often.
     Woken,
 }
@@ -150,6 +153,11 @@ pub trait Driver {
     /// Direct mode: every batch holds a `Readable` as long as the socket has something. Data that the driver
     /// had already received still comes, and comes before the first `Readable`.
     fn direct(&mut self, token: Token, socket: BorrowedFd<'_>);
+
+    /// Lets go of a connection whose socket stays open, so that another driver can have it. Ends with
+    /// `Event::Detached` in the next batch or a later one; until then only `Sent` follows. Nothing that arrived
+    /// is lost. It then needs no `remove`.
+    fn detach(&mut self, token: Token, socket: BorrowedFd<'_>);
 
     /// Sends without blocking, now or at the start of the next `wait`. One send per connection and turn. The batch of the next
     /// `wait` holds its `Event::Sent`.

@@ -18,9 +18,9 @@ pub struct Epoll {
     /// What the last `epoll_wait` reported; those from `next` on found the arena full and come first next time.
     ready: Vec<epoll::Event>,
     next: usize,
-    /// Results of sends since the last batch.
+    /// Results of sends since the last batch, and what was detached.
     sent: Vec<Event>,
-    /// A short or failed send is among `sent`.
+    /// Something that must not wait is among `sent`.
     sent_short: bool,
     arena: Pages,
 }
@@ -234,6 +234,15 @@ impl Driver for Epoll {
 
     fn resume(&mut self, token: Token, socket: BorrowedFd<'_>) {
         self.change_mode(token, socket, Mode::Data);
+    }
+
+    fn detach(&mut self, token: Token, socket: BorrowedFd<'_>) {
+        let Some(entry) = self.slots.remove(token) else { return };
+        if !entry.state.closed {
+            let _ = epoll::delete(&self.poll, socket);
+        }
+        self.sent.push(Event::Detached { token, held: Vec::new() });
+        self.sent_short = true;
     }
 
     fn direct(&mut self, token: Token, socket: BorrowedFd<'_>) {

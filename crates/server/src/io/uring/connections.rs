@@ -74,6 +74,15 @@ enum Mode {
     Data,
     Paused,
     Direct,
+    /// As paused, until nothing is in flight; then let go.
+    Leaving,
+}
+
+impl Mode {
+    /// Whether bytes that come in are kept rather than told.
+    fn holds(self) -> bool {
+        matches!(self, Self::Paused | Self::Leaving)
+    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -138,6 +147,10 @@ impl Connections {
 
     pub(super) fn direct(&mut self, token: Token) {
         self.change_mode(token, Mode::Direct);
+    }
+
+    pub(super) fn detach(&mut self, token: Token) {
+        self.change_mode(token, Mode::Leaving);
     }
 
     pub(super) fn notify_writable(&mut self, token: Token) {
@@ -221,7 +234,7 @@ impl Connections {
         let Some(entry) = self.slots.find(token) else { return };
         let state = &mut entry.state;
         if let Some(bytes) = bytes.filter(|_| len > 0) {
-            if state.mode == Mode::Paused {
+            if state.mode.holds() {
                 // SAFETY: the buffer was just taken, and is copied before it is recycled.
                 let bytes = unsafe { bytes.as_slice() };
                 self.held.entry(token).or_default().extend_from_slice(bytes);
@@ -252,7 +265,7 @@ impl Connections {
         entry.state.watching_hangup = false;
         let polled = PollFlags::from_bits_retain(result.unwrap_or(0) as u16);
         let broken = polled.intersects(PollFlags::ERR | PollFlags::HUP);
-        if entry.state.mode != Mode::Paused || entry.state.end != End::Open {
+        if !entry.state.mode.holds() || entry.state.end != End::Open {
             self.mark(token);
         } else if broken {
             // SAFETY: the socket is open until `remove`, which empties the entry.
@@ -272,7 +285,7 @@ impl Connections {
             return;
         }
         entry.state.end = End::Seen(error);
-        if entry.state.mode != Mode::Paused && entry.state.data_turn != self.turn {
+        if !entry.state.mode.holds() && entry.state.data_turn != self.turn {
             entry.state.end = End::Told;
             events.push(Event::Closed { token, error });
         } else {
@@ -284,11 +297,18 @@ impl Connections {
     fn settle_one(&mut self, token: Token, events: &mut Vec<Event>) {
         let Some(Entry { fd, state, .. }) = self.slots.find(token) else { return };
         let fd = *fd;
+        if state.mode == Mode::Leaving && !state.receiving {
+            // An end that was seen is seen again by the next driver.
+            let held = self.held.remove(&token).unwrap_or_default();
+            events.push(Event::Detached { token, held });
+            self.remove(token);
+            return;
+        }
         if state.output_wanted && !state.watching_output && state.end != End::Told {
             state.watching_output = true;
             self.operations.push_back((Operation::WatchOutput { token }, fd));
         }
-        if state.mode != Mode::Paused {
+        if !state.mode.holds() {
             if let Some(mut held) = self.held.remove(&token) {
                 state.data_turn = self.turn;
                 events.push(Event::Data { token, bytes: bytes_of(&mut held) });
@@ -304,7 +324,7 @@ impl Connections {
                 return;
             }
         }
-        if state.end != End::Open {
+        if state.end != End::Open && state.mode != Mode::Leaving {
             return;
         }
         match state.mode {
@@ -313,7 +333,7 @@ impl Connections {
                 self.operations.push_back((Operation::Receive { token }, fd));
             }
             Mode::Data => {}
-            Mode::Paused | Mode::Direct if state.receiving => {
+            Mode::Paused | Mode::Direct | Mode::Leaving if state.receiving => {
                 if !state.cancelling {
                     state.cancelling = true;
                     self.cancel(Operation::Receive { token });
@@ -327,7 +347,7 @@ impl Connections {
                 state.watching_input = true;
                 self.operations.push_back((Operation::WatchInput { token }, fd));
             }
-            Mode::Paused | Mode::Direct => {}
+            Mode::Paused | Mode::Direct | Mode::Leaving => {}
         }
     }
 
