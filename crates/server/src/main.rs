@@ -73,7 +73,7 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
         log::info!("Configuration loaded");
     }
     for warning in start::prepare_host(&config)? {
-        log::warn!("WARNING {warning}");
+        log::warn!("{warning}");
     }
     let server = Server::new(config, renamed)?;
     let pid_file = host::PidFile::write(&server.config, daemon);

@@ -18,7 +18,7 @@ use crate::command::Registry;
 use crate::config::{Config, IoDriver, OptionId};
 use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
 use crate::random::Random;
-use crate::server::{End, ErrorStats, Server, Switches, Workers, lock};
+use crate::server::{End, ErrorStats, Server, Switch, Switches, Workers, lock};
 use crate::worker::{Connection, Post, Worker};
 
 impl Server {
@@ -46,8 +46,14 @@ impl Server {
         })))
     }
 
+    /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the gate held).
+    pub fn follow_config(&self) {
+        self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
+    }
+
     /// Starts the workers and the listening sockets; from then on clients are served.
     pub fn start(&'static self) -> Result<(), String> {
+        self.follow_config();
         self.watch_signals()?;
         self.set_worker_count(self.config.worker_count())?;
         log::info!(

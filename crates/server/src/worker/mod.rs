@@ -622,6 +622,7 @@ impl Worker {
         totals.keyspace_hits.add(counters.hits);
         totals.keyspace_misses.add(counters.misses);
         totals.expired_keys.add(counters.expired);
+        totals.evicted_keys.add(counters.evicted);
         totals.dirty.add(counters.dirty);
     }
 }
