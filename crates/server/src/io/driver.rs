@@ -150,7 +150,7 @@ pub trait Driver {
     fn resume(&mut self, token: Token, socket: BorrowedFd<'_>);
 
     /// Direct mode: every batch holds a `Readable` as long as the socket has something. Data that the driver
-    /// had already received still comes, and comes before the first `Readable`.
+    /// had already received still comes, and comes before the first `Readable`; if that was the end, so does `Closed`.
     fn direct(&mut self, token: Token, socket: BorrowedFd<'_>);
 
     /// Asks for the connection back, to give it to another driver. What the driver had received still comes as Data,
