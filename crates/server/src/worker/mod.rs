@@ -251,7 +251,7 @@ impl Worker {
                     touch(&mut self.touched, connection);
                 }
             }
-            Event::Detached { token, held } => self.detached(token, &held),
+            Event::Detached { token } => self.detached(token),
             Event::Sent { .. } | Event::Woken => {}
         }
     }
@@ -525,13 +525,12 @@ impl Worker {
     }
 
     /// The driver has let go: the connection goes, with all that it has.
-    fn detached(&mut self, token: Token, held: &[u8]) {
+    fn detached(&mut self, token: Token) {
         if self.connections.find(token).is_none() {
             return;
         }
         let Some(mut connection) = self.connections.remove(token.slot()) else { return };
         self.jobs.retain(|&job| job != token.slot());
-        connection.input.extend_from_slice(held);
         connection.moving = false;
         connection.touched = false;
         connection.output.blocked = false;

@@ -74,15 +74,7 @@ enum Mode {
     Data,
     Paused,
     Direct,
-    /// As paused, until nothing is in flight; then let go.
     Leaving,
-}
-
-impl Mode {
-    /// Whether bytes that come in are kept rather than told.
-    fn holds(self) -> bool {
-        matches!(self, Self::Paused | Self::Leaving)
-    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -234,7 +226,7 @@ impl Connections {
         let Some(entry) = self.slots.find(token) else { return };
         let state = &mut entry.state;
         if let Some(bytes) = bytes.filter(|_| len > 0) {
-            if state.mode.holds() {
+            if state.mode == Mode::Paused {
                 // SAFETY: the buffer was just taken, and is copied before it is recycled.
                 let bytes = unsafe { bytes.as_slice() };
                 self.held.entry(token).or_default().extend_from_slice(bytes);
@@ -265,7 +257,7 @@ impl Connections {
         entry.state.watching_hangup = false;
         let polled = PollFlags::from_bits_retain(result.unwrap_or(0) as u16);
         let broken = polled.intersects(PollFlags::ERR | PollFlags::HUP);
-        if !entry.state.mode.holds() || entry.state.end != End::Open {
+        if entry.state.mode != Mode::Paused || entry.state.end != End::Open {
             self.mark(token);
         } else if broken {
             // SAFETY: the socket is open until `remove`, which empties the entry.
@@ -285,7 +277,7 @@ impl Connections {
             return;
         }
         entry.state.end = End::Seen(error);
-        if !entry.state.mode.holds() && entry.state.data_turn != self.turn {
+        if entry.state.mode != Mode::Paused && entry.state.data_turn != self.turn {
             entry.state.end = End::Told;
             events.push(Event::Closed { token, error });
         } else {
@@ -297,18 +289,11 @@ impl Connections {
     fn settle_one(&mut self, token: Token, events: &mut Vec<Event>) {
         let Some(Entry { fd, state, .. }) = self.slots.find(token) else { return };
         let fd = *fd;
-        if state.mode == Mode::Leaving && !state.receiving {
-            // An end that was seen is seen again by the next driver.
-            let held = self.held.remove(&token).unwrap_or_default();
-            events.push(Event::Detached { token, held });
-            self.remove(token);
-            return;
-        }
         if state.output_wanted && !state.watching_output && state.end != End::Told {
             state.watching_output = true;
             self.operations.push_back((Operation::WatchOutput { token }, fd));
         }
-        if !state.mode.holds() {
+        if state.mode != Mode::Paused {
             if let Some(mut held) = self.held.remove(&token) {
                 state.data_turn = self.turn;
                 events.push(Event::Data { token, bytes: bytes_of(&mut held) });
@@ -324,7 +309,7 @@ impl Connections {
                 return;
             }
         }
-        if state.end != End::Open && state.mode != Mode::Leaving {
+        if state.end != End::Open {
             return;
         }
         match state.mode {
@@ -347,7 +332,11 @@ impl Connections {
                 state.watching_input = true;
                 self.operations.push_back((Operation::WatchInput { token }, fd));
             }
-            Mode::Paused | Mode::Direct | Mode::Leaving => {}
+            Mode::Paused | Mode::Direct => {}
+            Mode::Leaving => {
+                self.remove(token);
+                events.push(Event::Detached { token });
+            }
         }
     }
 
