@@ -453,13 +453,16 @@ fn holds_data_back_while_paused(driver: impl Driver) {
 
 fn tells_of_a_broken_connection_while_paused(driver: impl Driver) {
     let mut bench = Bench::new(driver);
-    let (token, peer) = bench.connect();
+    let (token, mut peer) = bench.connect();
     let socket = bench.socket(token);
-    bench.driver.pause(token, socket.as_fd());
     bench.wait(0);
+    peer.write_all(b"unheard").unwrap();
+    bench.driver.pause(token, socket.as_fd());
+    bench.for_a_while(|event| panic!("paused: {event:?}"));
     drop(peer);
     bench.until(|event| matches!(event, Event::Closed { token: of, .. } if *of == token));
-    bench.for_a_while(|event| panic!("told again: {event:?}"));
+    bench.driver.resume(token, socket.as_fd());
+    bench.for_a_while(|event| panic!("after the end: {event:?}"));
 }
 
 fn receives_directly(driver: impl Driver) {

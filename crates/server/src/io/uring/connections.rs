@@ -264,6 +264,8 @@ impl Connections {
             let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(entry.fd) };
             let error = rustix::net::sockopt::socket_error(socket).ok().and_then(Result::err);
             entry.state.end = End::Told;
+            // Nothing follows `Closed`; nobody is left to answer to.
+            self.held.remove(&token);
             events.push(Event::Closed { token, error });
         } else {
             // The peer only finished sending, which a watch would report for ever: told after `resume`.
