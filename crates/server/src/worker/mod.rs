@@ -5,7 +5,9 @@
 
 mod batch;
 mod connection;
+mod limits;
 mod mailbox;
+mod schedule;
 mod slab;
 mod timer;
 
@@ -65,6 +67,8 @@ pub struct Worker {
     arena: Vec<u8>,
     /// Slots of connections with replies, or an end, to see to.
     touched: Vec<u32>,
+    /// Slots of connections that had more output than their socket took.
+    slow: Vec<u32>,
     /// Slots of connections whose job is at work.
     jobs: Vec<u32>,
     events: Vec<Event>,
@@ -106,6 +110,7 @@ impl Worker {
             spans: Vec::new(),
             arena: Vec::new(),
             touched: Vec::new(),
+            slow: Vec::new(),
             jobs: Vec::new(),
             events: Vec::new(),
             timer: Timer::default(),
@@ -121,6 +126,7 @@ impl Worker {
 
     /// Works until it is told to stop.
     pub fn run(mut self) {
+        schedule::apply(self.server);
         while !(self.stop || self.retiring && self.connections.is_empty()) {
             self.turn();
         }
@@ -222,6 +228,9 @@ impl Worker {
         }
         if !connection.output.is_empty() {
             connection.output.blocked = true;
+            if !self.slow.contains(&token.slot()) {
+                self.slow.push(token.slot());
+            }
             self.driver.notify_writable(token, connection.socket.as_fd());
         } else if connection.closing {
             self.close(token.slot());
@@ -502,6 +511,7 @@ impl Worker {
 
     /// Gives away the connections that are more than this worker's share.
     fn rebalance(&mut self) {
+        schedule::apply(self.server);
         let share = self.server.clients.len().div_ceil(self.server.workers.len().max(1));
         for slot in self.connections.used().into_iter().skip(share) {
             self.give_away(slot);
@@ -609,6 +619,8 @@ impl Worker {
                 } else {
                     self.ending = true;
                 }
+            } else if !output.is_empty() {
+                self.check_output(slot);
             }
         }
         self.touched = touched;
