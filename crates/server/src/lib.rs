@@ -5,6 +5,7 @@ pub mod clock;
 pub mod command;
 pub mod commands;
 pub mod config;
+pub mod eviction;
 pub mod glob;
 pub mod host;
 pub mod io;

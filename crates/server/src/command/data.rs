@@ -14,6 +14,7 @@ use bobbin_store::{
 
 use super::call::ShardSet;
 use super::{Failure, Values};
+use crate::eviction::Evictor;
 use crate::random::Random;
 
 /// A key of the command at hand, hashed once.
@@ -50,6 +51,7 @@ pub struct Data {
     pub may_expire: bool,
     pub random: Random,
     pub counters: Counters,
+    pub evictor: Evictor,
     /// What no lock should be held for while it is freed.
     garbage: Vec<OwnedEntry>,
     /// Large arguments of the command at hand, copied before its shards were locked.
@@ -67,6 +69,7 @@ pub struct Counters {
     pub hits: u64,
     pub misses: u64,
     pub expired: u64,
+    pub evicted: u64,
     /// Changes of keys.
     pub dirty: u64,
 }
@@ -87,6 +90,7 @@ impl Data {
             may_expire: true,
             random: Random::new(seed),
             counters: Counters::default(),
+            evictor: Evictor::default(),
             garbage: Vec::new(),
             prepared: Vec::new(),
             shard_set: ShardSet::default(),

@@ -6,6 +6,8 @@ use bobbin_store::SHARDS;
 
 use super::Worker;
 use crate::clock::ticks;
+use crate::eviction::{self, Room};
+use crate::server::Switch;
 
 /// How often a worker looks for keys to expire, while there are any.
 const EXPIRE_MS: i64 = 10;
@@ -36,6 +38,11 @@ impl Timer {
 impl Worker {
     pub(super) fn timer_slices(&mut self) {
         self.timer.now_ms = self.data.now_ms;
+        if self.server.switches.load() & Switch::MAXMEMORY != 0
+            && eviction::make_room(self.server, &mut self.data) == Room::Soon
+        {
+            self.timer.expire_at_ms = self.data.now_ms;
+        }
         if self.data.now_ms >= self.timer.expire_at_ms {
             self.expire();
         }

@@ -74,6 +74,7 @@ enum Mode {
     Data,
     Paused,
     Direct,
+    Leaving,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -138,6 +139,10 @@ impl Connections {
 
     pub(super) fn direct(&mut self, token: Token) {
         self.change_mode(token, Mode::Direct);
+    }
+
+    pub(super) fn detach(&mut self, token: Token) {
+        self.change_mode(token, Mode::Leaving);
     }
 
     pub(super) fn notify_writable(&mut self, token: Token) {
@@ -313,7 +318,7 @@ impl Connections {
                 self.operations.push_back((Operation::Receive { token }, fd));
             }
             Mode::Data => {}
-            Mode::Paused | Mode::Direct if state.receiving => {
+            Mode::Paused | Mode::Direct | Mode::Leaving if state.receiving => {
                 if !state.cancelling {
                     state.cancelling = true;
                     self.cancel(Operation::Receive { token });
@@ -328,6 +333,10 @@ impl Connections {
                 self.operations.push_back((Operation::WatchInput { token }, fd));
             }
             Mode::Paused | Mode::Direct => {}
+            Mode::Leaving => {
+                self.remove(token);
+                events.push(Event::Detached { token });
+            }
         }
     }
 
