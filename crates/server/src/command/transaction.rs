@@ -154,6 +154,7 @@ fn run(call: &mut Call<'_>, queued: &Queued) {
         stats: call.stats,
         reply: bobbin_resp::Reply::new(call.reply.output(), protocol),
         first_hash,
+        hashes: &[],
         in_transaction: true,
     };
     let start = crate::clock::ticks();
