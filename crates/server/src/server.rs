@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::command::Registry;
 use crate::config::Config;
 use crate::io::DriverKind;
+use crate::services::Services;
 use crate::stats::{CommandStats, Totals, WorkerStats};
 use crate::worker::{Mailbox, Post};
 
@@ -36,6 +37,7 @@ pub struct Server {
     pub shutdown: AtomicBool,
     /// What moves the workers' bytes.
     pub driver: DriverKind,
+    pub services: Services,
 }
 
 impl Server {
@@ -66,6 +68,8 @@ impl Switch {
     pub const PAUSED: u32 = 1 << 1;
     /// Somebody monitors.
     pub const MONITORED: u32 = 1 << 2;
+    /// DEBUG SET-ACTIVE-EXPIRE 0, or PAUSE-CRON 1: dead keys wait until they are looked at.
+    pub const NO_ACTIVE_EXPIRE: u32 = 1 << 3;
 }
 
 impl Switches {

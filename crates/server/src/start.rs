@@ -13,6 +13,7 @@ use crate::config::{Config, IoDriver};
 use crate::io::{AnyDriver, DriverKind, Token};
 use crate::random::Random;
 use crate::server::{ErrorStats, Server, Switches, Workers};
+use crate::services::Services;
 use crate::worker::{Connection, Post, Worker};
 
 impl Server {
@@ -23,7 +24,6 @@ impl Server {
         let driver = choose_driver(&config)?;
         let clock = Clock::new();
         Ok(Box::leak(Box::new(Self {
-            config,
             registry,
             keyspace: Keyspace::new(random_seed()),
             gate: Gate::default(),
@@ -35,6 +35,8 @@ impl Server {
             started_ms: system_ms(),
             shutdown: AtomicBool::new(false),
             driver,
+            services: Services::new(&config, &clock),
+            config,
             clock,
         })))
     }
