@@ -28,8 +28,13 @@ use crate::access::ACCESS_MASK;
 /// Longest string that lies inside its entry. Longer ones are shared, so that a reply can refer to
 /// them after the shard is unlocked.
 pub const INLINE_MAX: usize = 4096;
-/// Longest string that Redis calls `embstr`.
-pub const EMBSTR_MAX: usize = 44;
+/// What valkey-server 9 has for key, value and expiry together in one block of 128 bytes: a longer
+/// string is called `raw`.
+const EMBSTR_ROOM: usize = 113;
+/// From this length on a key takes two bytes more of that room.
+const EMBSTR_LONG_KEY: usize = 32;
+/// Digits and sign of any 64-bit integer.
+const INTEGER_LEN_MAX: usize = 20;
 
 const HEADER: usize = 8;
 const EXPIRES: u8 = 1 << 0;
@@ -48,6 +53,14 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub const ALL: [Self; 6] =
+        [Self::String, Self::List, Self::Set, Self::SortedSet, Self::Hash, Self::Stream];
+
+    /// The type of this name, in upper or lower case.
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
+    }
+
     /// The name that TYPE answers.
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,6 +70,26 @@ impl Kind {
             Self::SortedSet => "zset",
             Self::Hash => "hash",
             Self::Stream => "stream",
+        }
+    }
+}
+
+/// How Redis says that a value is kept. Here it follows from the value itself; the names are what
+/// clients know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Encoding {
+    Int,
+    Embstr,
+    Raw,
+}
+
+impl Encoding {
+    /// The name that OBJECT ENCODING answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Int => "int",
+            Self::Embstr => "embstr",
+            Self::Raw => "raw",
         }
     }
 }
@@ -285,10 +318,13 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// The value as it would be put into another entry.
+    /// The value as it would be put into another entry. What is `raw` stays so, even where it would
+    /// now be `embstr`.
     pub fn to_new_value(self) -> NewValue<'a> {
         match self.value() {
-            ValueRef::Bytes(bytes) if self.is_raw() => NewValue::InlineRaw(bytes),
+            ValueRef::Bytes(bytes) if self.encoding() == Encoding::Raw => {
+                NewValue::InlineRaw(bytes)
+            }
             ValueRef::Bytes(bytes) => NewValue::Inline(bytes),
             ValueRef::Shared(shared) => NewValue::Shared(Arc::clone(shared)),
         }
@@ -305,6 +341,26 @@ impl<'a> EntryRef<'a> {
     pub fn is_raw(self) -> bool {
         // SAFETY: the entry lives for 'a.
         unsafe { form(self.pointer) != Form::Inline }
+    }
+
+    /// What OBJECT ENCODING answers, by the rules of valkey-server 9.1.2: `embstr` depends on the
+    /// length of the key and on whether it has an expiry.
+    pub fn encoding(self) -> Encoding {
+        let ValueRef::Bytes(bytes) = self.value() else { return Encoding::Raw };
+        if self.is_raw() {
+            return Encoding::Raw;
+        }
+        if is_integer(bytes) {
+            return Encoding::Int;
+        }
+        let key_len = self.key().len();
+        let extra = usize::from(key_len >= EMBSTR_LONG_KEY) * 2;
+        let expiry = usize::from(self.expire_ms().is_some()) * 8;
+        if key_len + extra + expiry + bytes.len() <= EMBSTR_ROOM {
+            Encoding::Embstr
+        } else {
+            Encoding::Raw
+        }
     }
 
     /// Bytes of memory, its value's included.
@@ -402,6 +458,20 @@ impl<'a> EntryMut<'a> {
             expires
         }
     }
+}
+
+/// Whether a text is a 64-bit integer in the one form that formatting would give.
+fn is_integer(text: &[u8]) -> bool {
+    if text.len() > INTEGER_LEN_MAX {
+        return false;
+    }
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let canonical = match digits {
+        [b'0'] => digits.len() == text.len(),
+        [b'1'..=b'9', ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    canonical && str::from_utf8(text).is_ok_and(|text| text.parse::<i64>().is_ok())
 }
 
 /// The key of an entry.
@@ -587,6 +657,47 @@ mod tests {
         assert_eq!(entry.as_ref().memory(), 56);
         let entry = OwnedEntry::new(&[1; 16], NewValue::Inline(&[2; 32]), Some(1), 0);
         assert_eq!(entry.as_ref().memory(), 64);
+    }
+
+    // The limits were asked of valkey-server 9.1.2 with SET and SETEX.
+    #[test]
+    fn encodings_are_those_that_redis_names() {
+        let encoding = |key_len: usize, value: NewValue<'_>, expire_ms| {
+            OwnedEntry::new(&vec![b'k'; key_len], value, expire_ms, 0).as_ref().encoding()
+        };
+        for (key_len, raw_from) in [(1, 113), (10, 104), (31, 83), (32, 80), (60, 52), (90, 22)] {
+            let value = vec![b'v'; raw_from];
+            let inline = |len| NewValue::Inline(&value[..len]);
+            assert_eq!(encoding(key_len, inline(raw_from), None), Encoding::Raw);
+            assert_eq!(encoding(key_len, inline(raw_from - 1), None), Encoding::Embstr);
+            assert_eq!(encoding(key_len, inline(raw_from - 8), Some(1)), Encoding::Raw);
+            assert_eq!(encoding(key_len, inline(raw_from - 9), Some(1)), Encoding::Embstr);
+        }
+        assert_eq!(encoding(200, NewValue::Inline(b"123"), None), Encoding::Int);
+        assert_eq!(encoding(1, NewValue::InlineRaw(b"123"), None), Encoding::Raw);
+        for (text, is) in [
+            ("0", true),
+            ("-1", true),
+            ("9223372036854775807", true),
+            ("-9223372036854775808", true),
+            ("9223372036854775808", false),
+            ("-0", false),
+            ("01", false),
+            ("+1", false),
+            ("", false),
+            ("-", false),
+            ("1 ", false),
+        ] {
+            assert_eq!(is_integer(text.as_bytes()), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn raw_stays_raw_under_another_name() {
+        let entry = OwnedEntry::new(&[b'k'; 60], NewValue::Inline(&[b'v'; 60]), None, 0);
+        assert_eq!(entry.as_ref().encoding(), Encoding::Raw);
+        let moved = OwnedEntry::new(b"k", entry.as_ref().to_new_value(), None, 0);
+        assert_eq!(moved.as_ref().encoding(), Encoding::Raw);
     }
 
     #[test]
