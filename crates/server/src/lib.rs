@@ -1,11 +1,13 @@
 //! The server: the process around the keyspace.
 
+pub mod allocator;
 pub mod client;
 pub mod clock;
 pub mod command;
 pub mod commands;
 pub mod config;
 pub mod glob;
+pub mod histogram;
 pub mod host;
 pub mod io;
 pub mod latency;
