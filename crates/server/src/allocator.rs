@@ -102,10 +102,7 @@ fn control_name(name: &[u8]) -> Result<CString, String> {
 fn text(error: tikv_jemalloc_ctl::Error) -> String {
     let text = error.to_string();
     // Keep what the system calls it.
-    let known = [("invalid", "Invalid argument"), ("name", "No such file or directory")];
-    let lower = text.to_lowercase();
-    let found = known.iter().find(|(word, _)| lower.contains(word));
-    found.map_or(text, |(_, system)| (*system).to_owned())
+    if text.contains("unknown") { "No such file or directory" } else { "Invalid argument" }.into()
 }
 
 /// Controls whose value is a text.

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod command;
 pub mod commands;
 pub mod config;
+pub mod eviction;
 pub mod glob;
 pub mod histogram;
 pub mod host;

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::host::OomScore;
 use crate::latency::LatencyMonitor;
 use crate::rates::Rates;
+use crate::server::lock;
 use crate::slowlog::CommandLog;
 
 /// See the module.
@@ -25,6 +26,8 @@ impl Services {
     pub fn new(config: &Config, clock: &Clock) -> Self {
         let services = Self::default();
         services.follow(config, clock);
+        // It says itself in the log what it cannot do.
+        let _ = lock(&services.oom_score).apply(config);
         services
     }
 

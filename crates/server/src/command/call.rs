@@ -6,7 +6,8 @@ use bobbin_store::Hash;
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
 use crate::client::{Client, Replies};
-use crate::server::Server;
+use crate::eviction::{self, Room};
+use crate::server::{Server, Switch};
 use crate::stats::WorkerStats;
 
 /// What a handler gets.
@@ -108,6 +109,10 @@ fn admit(
     if !client.authenticated && !command.has(Flags::NO_AUTH) {
         return Err(Failure::NOT_AUTHENTICATED);
     }
+    let switches = context.server.switches.load();
+    if switches != 0 {
+        guard(context, client, command, switches)?;
+    }
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
     {
@@ -149,6 +154,26 @@ pub fn run(call: &mut Call<'_>) {
         call.stats.totals.error_replies.add(1);
         call.server.errors.count(failure.code());
     }
+}
+
+/// The checks that few servers need, behind one load.
+#[cold]
+fn guard(
+    context: &mut Context<'_>,
+    client: &Client,
+    command: &'static Registered,
+    switches: u32,
+) -> Outcome {
+    if switches & Switch::MAXMEMORY != 0
+        && eviction::make_room(context.server, context.data) == Room::None
+    {
+        // EXEC is refused for what it would run.
+        let queued = client.transaction.as_ref().filter(|_| command.has(Flags::EXECUTES));
+        if command.has(Flags::DENYOOM) || queued.is_some_and(|t| t.has(Flags::DENYOOM)) {
+            return Err(Failure::OUT_OF_MEMORY);
+        }
+    }
+    Ok(())
 }
 
 /// Holds the shards of the command's keys.

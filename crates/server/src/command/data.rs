@@ -12,6 +12,7 @@ use bobbin_store::{
 };
 
 use super::Failure;
+use crate::eviction::Evictor;
 use crate::random::Random;
 
 /// A key of the command at hand, hashed once.
@@ -48,6 +49,7 @@ pub struct Data {
     pub may_expire: bool,
     pub random: Random,
     pub counters: Counters,
+    pub evictor: Evictor,
     /// What no lock should be held for while it is freed.
     garbage: Vec<OwnedEntry>,
 }
@@ -58,6 +60,7 @@ pub struct Counters {
     pub hits: u64,
     pub misses: u64,
     pub expired: u64,
+    pub evicted: u64,
     /// Changes of keys.
     pub dirty: u64,
 }
@@ -78,6 +81,7 @@ impl Data {
             may_expire: true,
             random: Random::new(seed),
             counters: Counters::default(),
+            evictor: Evictor::default(),
             garbage: Vec::new(),
         })
     }

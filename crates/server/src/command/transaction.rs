@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::call::{self, Call, ShardSet};
-use super::{Outcome, Registered};
+use super::{Flags, Outcome, Registered};
 use crate::client::{Client, ClientFlag, ClientInfo};
 use crate::slowlog::{self, Measured};
 
@@ -14,6 +14,8 @@ pub struct Transaction {
     queue: Vec<Queued>,
     /// A command was refused: EXEC will be too.
     spoiled: bool,
+    /// Those of all queued commands.
+    flags: Flags,
 }
 
 /// A command with its own copy of its arguments.
@@ -33,6 +35,11 @@ pub struct WatchedKey {
 }
 
 impl Transaction {
+    /// Whether a queued command has one of these flags.
+    pub fn has(&self, flags: Flags) -> bool {
+        self.flags.has(flags)
+    }
+
     /// Queues a command.
     pub fn queue(&mut self, command: &'static Registered, args: &[&[u8]], info: &ClientInfo) {
         let mut bytes = Vec::with_capacity(args.iter().map(|arg| arg.len()).sum());
@@ -43,6 +50,7 @@ impl Transaction {
         });
         let args: Box<[_]> = ranges.collect();
         let size = bytes.len() + size_of::<Queued>() + size_of_val(&*args);
+        self.flags = self.flags.with(command.row.flags);
         self.queue.push(Queued { command, bytes: bytes.into(), args });
         info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
         info.queued_bytes.fetch_add(size, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use crate::command::{Call, Command, Failure, Flags, Outcome};
 use crate::config::{Config, ConfigError, OptionId, ProtectedAction};
-use crate::server::{Server, Switch, lock};
+use crate::server::{Server, lock};
 
 use super::help;
 
@@ -65,7 +65,7 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
         OptionId::maxclients => raise_open_files(server, config),
         OptionId::maxmemory => {
             let maxmemory = config.maxmemory();
-            server.switches.set(Switch::MAXMEMORY, maxmemory > 0);
+            server.follow_config();
             let used = crate::memory::used() as u64;
             if maxmemory > 0 && used > maxmemory {
                 log::warn!(
@@ -142,9 +142,12 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, super::cont
             )
             .syntax("parameter [parameter ...]")
             .history(&[("7.0.0", "Takes several patterns.")]),
-        Command::new("help", 2, config_help)
-            .flags(Flags::LOADING.with(Flags::STALE))
-            .doc("server", "5.0.0", "O(1)", "Tells what the subcommands do."),
+        Command::new("help", 2, config_help).flags(Flags::LOADING.with(Flags::STALE)).doc(
+            "server",
+            "5.0.0",
+            "O(1)",
+            "Tells what the subcommands do.",
+        ),
         Command::new("resetstat", 2, reset_statistics)
             .flags(ADMIN.with(Flags::GATE))
             .doc("server", "2.0.0", "O(1)", "Starts the server's statistics over.")

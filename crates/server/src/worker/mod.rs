@@ -72,6 +72,8 @@ pub struct Worker {
     timer: Timer,
     /// A connection ends once its last bytes are out, so do not sleep before they are.
     ending: bool,
+    /// Takes no connections any more, and ends when the last has gone.
+    retiring: bool,
     stop: bool,
 }
 
@@ -109,6 +111,7 @@ impl Worker {
             events: Vec::new(),
             timer: Timer::default(),
             ending: false,
+            retiring: false,
             stop: false,
         })
     }
@@ -119,12 +122,28 @@ impl Worker {
 
     /// Works until it is told to stop.
     pub fn run(mut self) {
-        while !self.stop {
+        while !(self.stop || self.retiring && self.connections.is_empty()) {
             self.turn();
         }
+        if self.stop {
+            self.finish();
+        }
         for post in self.handle.mailbox.close() {
-            // Nobody adopts these any more: their sockets close.
-            drop(post);
+            match post {
+                Post::Adopt(connection) if !self.stop => self.server.hand_over(connection),
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets the last replies leave before the sockets are closed.
+    fn finish(&mut self) {
+        self.ending = true;
+        self.wait();
+        let events = std::mem::take(&mut self.events);
+        self.take_sent(&events);
+        for slot in self.connections.used() {
+            self.close(slot);
         }
     }
 
@@ -233,6 +252,7 @@ impl Worker {
                     touch(&mut self.touched, connection);
                 }
             }
+            Event::Detached { token } => self.detached(token),
             Event::Sent { .. } | Event::Woken => {}
         }
     }
@@ -435,6 +455,7 @@ impl Worker {
             match post {
                 Post::Adopt(connection) => self.adopt(connection),
                 Post::Kill(info) => self.kill(&info),
+                Post::Rebalance => self.rebalance(),
                 Post::Retire => self.retire(),
                 Post::Stop => self.stop = true,
             }
@@ -442,6 +463,10 @@ impl Worker {
     }
 
     fn adopt(&mut self, connection: Box<Connection>) {
+        if self.retiring {
+            self.server.hand_over(connection);
+            return;
+        }
         let slot = self.connections.insert(connection, self.handle.id);
         let Some(connection) = self.connections.at(slot) else { return };
         // SAFETY: the socket is closed by dropping the connection, and `close` removes it first.
@@ -449,6 +474,10 @@ impl Worker {
         connection.reading = Reading::Data;
         if let Err(error) = added {
             log::warn!("Cannot watch a new connection: {error}");
+            self.close(slot);
+            return;
+        }
+        if connection.client.info.kill.load(Ordering::Relaxed) {
             self.close(slot);
             return;
         }
@@ -467,6 +496,7 @@ impl Worker {
         {
             self.close(token.slot());
         }
+        // Else it is gone, or on its way to a worker that will see the mark.
     }
 
     /// Ends a connection at once.
@@ -480,9 +510,43 @@ impl Worker {
         self.jobs.retain(|&job| job != slot);
     }
 
-    /// Hands all connections to the other workers. Some are sent back to us when there are none.
+    // Step: connections on their way to other workers.
+
+    /// Gives away the connections that are more than this worker's share.
+    fn rebalance(&mut self) {
+        let share = self.server.clients.len().div_ceil(self.server.workers.len().max(1));
+        for slot in self.connections.used().into_iter().skip(share) {
+            self.give_away(slot);
+        }
+    }
+
+    /// Gives all connections away, and ends once they are gone.
     fn retire(&mut self) {
-        self.stop = true;
+        self.retiring = true;
+        for slot in self.connections.used() {
+            self.give_away(slot);
+        }
+    }
+
+    fn give_away(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if !connection.moving {
+            connection.moving = true;
+            self.driver.detach(connection.token, connection.socket.as_fd());
+        }
+    }
+
+    /// The driver has let go: the connection goes, with all that it has.
+    fn detached(&mut self, token: Token) {
+        if self.connections.find(token).is_none() {
+            return;
+        }
+        let Some(mut connection) = self.connections.remove(token.slot()) else { return };
+        self.jobs.retain(|&job| job != token.slot());
+        connection.moving = false;
+        connection.touched = false;
+        connection.output.blocked = false;
+        self.server.hand_over(connection);
     }
 
     // Step: jobs.
@@ -569,6 +633,7 @@ impl Worker {
         totals.keyspace_hits.add(counters.hits);
         totals.keyspace_misses.add(counters.misses);
         totals.expired_keys.add(counters.expired);
+        totals.evicted_keys.add(counters.evicted);
         totals.dirty.add(counters.dirty);
     }
 }

@@ -6,6 +6,7 @@ use bobbin_store::SHARDS;
 
 use super::Worker;
 use crate::clock::ticks;
+use crate::eviction::{self, Room};
 use crate::rates::Rates;
 use crate::server::Switch;
 
@@ -41,6 +42,11 @@ impl Worker {
     pub(super) fn timer_slices(&mut self) {
         self.timer.now_ms = self.data.now_ms;
         Rates::tick(self.server, self.data.now_ms);
+        if self.server.switches.load() & Switch::MAXMEMORY != 0
+            && eviction::make_room(self.server, &mut self.data) == Room::Soon
+        {
+            self.timer.expire_at_ms = self.data.now_ms;
+        }
         if self.data.now_ms >= self.timer.expire_at_ms {
             if self.server.switches.load() & Switch::NO_ACTIVE_EXPIRE == 0 {
                 let started = ticks();
