@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::command::Registry;
 use crate::config::Config;
 use crate::io::{Acceptor, DriverKind};
+use crate::services::Services;
 use crate::stats::{CommandStats, Totals, WorkerStats};
 use crate::worker::{Mailbox, Post};
 
@@ -37,6 +38,7 @@ pub struct Server {
     pub driver: DriverKind,
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
     pub end: End,
+    pub services: Services,
 }
 
 impl Server {
@@ -67,6 +69,8 @@ impl Switch {
     pub const PAUSED: u32 = 1 << 1;
     /// Somebody monitors.
     pub const MONITORED: u32 = 1 << 2;
+    /// DEBUG SET-ACTIVE-EXPIRE 0, or PAUSE-CRON 1: dead keys wait until they are looked at.
+    pub const NO_ACTIVE_EXPIRE: u32 = 1 << 3;
 }
 
 impl Switches {

@@ -19,6 +19,7 @@ use crate::config::{Config, IoDriver, OptionId};
 use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
 use crate::random::Random;
 use crate::server::{End, ErrorStats, Server, Switch, Switches, Workers, lock};
+use crate::services::Services;
 use crate::worker::{Connection, Post, Worker};
 
 impl Server {
@@ -29,7 +30,6 @@ impl Server {
         let driver = choose_driver(&config)?;
         let clock = Clock::new();
         Ok(Box::leak(Box::new(Self {
-            config,
             registry,
             keyspace: Keyspace::new(random_seed()),
             gate: Gate::default(),
@@ -42,6 +42,8 @@ impl Server {
             driver,
             acceptor: Mutex::new(None),
             end: End::default(),
+            services: Services::new(&config, &clock),
+            config,
             clock,
         })))
     }

@@ -87,25 +87,28 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Executes one request: its reply, or error, is appended to `output`.
+/// Executes one request: its reply, or error, is appended to `output`. Returns the command, or
+/// subcommand, that ran; none when it was refused or queued.
 #[inline]
 pub fn execute(
     context: &mut Context<'_>,
     client: &mut Client,
     request: Request<'_>,
     output: &mut Vec<u8>,
-) {
+) -> Option<&'static Registered> {
     let start = output.len();
     let outcome = match request.command {
         Some(command) => admit(context, client, command, &request, output),
         None => Err(unknown(request.args)),
     };
-    if let Err(failure) = outcome {
+    let ran = outcome.unwrap_or_else(|failure| {
         refuse(context, client, &request, failure, output);
-    }
+        None
+    });
     if client.replies != Replies::On {
         suppress(client, output, start);
     }
+    ran
 }
 
 /// The checks, and what follows when they pass.
@@ -116,7 +119,7 @@ fn admit(
     command: &'static Registered,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) -> Outcome {
+) -> Result<Option<&'static Registered>, Failure> {
     let args = request.args;
     let command = if command.subcommands.is_empty() || args.len() < 2 {
         command
@@ -141,7 +144,7 @@ fn admit(
         }
         transaction.queue(command, args, &client.info);
         Reply::new(output, client.protocol).queued();
-        return Ok(());
+        return Ok(None);
     }
     if let Some(values) = command.row.values {
         context.data.prepare(values, args);
@@ -152,11 +155,11 @@ fn admit(
         KeyShape::None => context.data.release(),
         KeyShape::Specified => {
             run_planned(context, client, command, request, output);
-            return Ok(());
+            return Ok(Some(command));
         }
     }
     run_held(context, client, command, request, &[], output);
-    Ok(())
+    Ok(Some(command))
 }
 
 /// Holds the shards of a command that may have several keys, and runs it.

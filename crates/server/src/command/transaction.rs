@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::call::{self, Call, ShardSet};
 use super::{Flags, Outcome, Registered};
 use crate::client::{Client, ClientFlag, ClientInfo};
+use crate::slowlog::{self, Measured};
 
 /// A transaction that is being queued, or keys watched for one to come.
 #[derive(Default)]
@@ -157,11 +158,19 @@ fn run(call: &mut Call<'_>, queued: &Queued) {
         hashes: &[],
         in_transaction: true,
     };
-    let start = crate::clock::ticks();
+    let (start, written) = (crate::clock::ticks(), inner.reply.output().len());
     call::run(&mut inner);
-    let ticks = crate::clock::ticks() - start;
-    call.stats.commands[queued.command.id].executed(ticks, true);
+    let measured = Measured {
+        ticks: crate::clock::ticks() - start,
+        request_bytes: queued.bytes.len(),
+        reply_bytes: inner.reply.output().len() - written,
+    };
+    let track = call.server.config.latency_tracking();
+    call.stats.commands[queued.command.id].executed(measured.ticks, track);
     call.stats.totals.commands.add(1);
+    if call.server.services.command_log.limits().exceeded_by(&measured) {
+        slowlog::note(call.server, call.client, queued.command, &args, &measured);
+    }
 }
 
 /// WATCH. The keys' shards are held.

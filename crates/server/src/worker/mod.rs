@@ -30,6 +30,7 @@ use crate::command::call::{Context, Request, execute};
 use crate::command::{Data, transaction};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into};
 use crate::server::{Server, WorkerHandle};
+use crate::slowlog::{self, Measured};
 
 /// Work too long for one turn, left by a command. The client waits for it, the others do not.
 pub trait Job: Send {
@@ -351,7 +352,8 @@ impl Worker {
         let mut context =
             Context { server: self.server, data: &mut self.data, stats: &self.handle.stats };
         let track = self.server.config.latency_tracking();
-        let mut executed = 0;
+        let limits = self.server.services.command_log.limits();
+        let (mut executed, mut request_start) = (0, 0);
         for index in span.found.commands.clone() {
             let database = connection.client.database;
             self.batch.approach(index, &self.server.keyspace, database);
@@ -361,13 +363,23 @@ impl Worker {
                 args: self.batch.args(parsed),
                 first_hash: parsed.first_hash,
             };
-            execute(&mut context, &mut connection.client, request, &mut self.arena);
-            executed += 1;
+            let reply_start = self.arena.len();
+            let ran = execute(&mut context, &mut connection.client, request, &mut self.arena);
             let now = ticks();
-            if let Some(command) = parsed.command {
-                context.stats.commands[command.id].executed(now - *clock, track);
+            if let Some(command) = ran {
+                executed += 1;
+                let measured = Measured {
+                    ticks: now - *clock,
+                    request_bytes: parsed.end - request_start,
+                    reply_bytes: self.arena.len() - reply_start,
+                };
+                context.stats.commands[command.id].executed(measured.ticks, track);
+                if limits.exceeded_by(&measured) {
+                    let client = &connection.client;
+                    slowlog::note(self.server, client, command, request.args, &measured);
+                }
             }
-            *clock = now;
+            (*clock, request_start) = (now, parsed.end);
             if connection.client.close || connection.client.job.is_some() {
                 span.found.consumed = parsed.end;
                 span.found.error = None;
