@@ -26,7 +26,8 @@ pub(super) const COMMANDS: &[Command] = &[
                 .with(Flags::LOADING)
                 .with(Flags::STALE)
                 .with(Flags::SKIP_SLOWLOG)
-                .with(Flags::NOT_QUEUED),
+                .with(Flags::NOT_QUEUED)
+                .with(Flags::EXECUTES),
         )
         .categories(Categories::TRANSACTION)
         .doc(

@@ -17,7 +17,9 @@ pub enum Post {
     Adopt(Box<Connection>),
     /// Look whether the client is to be closed.
     Kill(Arc<ClientInfo>),
-    /// Move all connections to other workers, then end.
+    /// The number of workers changed: give connections away that are more than a fair share.
+    Rebalance,
+    /// Give all connections away, then end.
     Retire,
     /// End now.
     Stop,
