@@ -582,7 +582,7 @@ impl Worker {
             if let Some(range) = connection.replies.take() {
                 connection.output.push(&self.arena[range.start..range.end]);
             }
-            connection.output.push(&bytes);
+            connection.output.push_owned(bytes);
             touch(&mut self.touched, connection);
             self.parse_own(slot);
         }
