@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(runs("abc", ""), []);
         assert_eq!(subsequence("abc", "abc"), "abc");
         assert_eq!(runs("abc", "abc"), [(0, 0, 3)]);
-        assert_eq!(subsequence("ab", "ba"), "a");
+        assert_eq!(subsequence("ab", "ba"), "b");
         assert_eq!(runs("abcabc", "cab"), [(2, 0, 3)]);
     }
 }
