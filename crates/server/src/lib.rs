@@ -11,6 +11,7 @@ pub mod io;
 pub mod lazyfree;
 pub mod logging;
 pub mod memory;
+pub mod pause;
 pub mod random;
 pub mod server;
 pub mod start;

@@ -9,8 +9,10 @@ use bobbin_store::{Gate, Keyspace};
 use crate::client::{Client, ClientInfo, Clients};
 use crate::clock::{Clock, system_ms};
 use crate::command::Registry;
+use crate::commands::Monitors;
 use crate::config::{Config, IoDriver};
 use crate::io::{AnyDriver, DriverKind, Token};
+use crate::pause::Pause;
 use crate::random::Random;
 use crate::server::{ErrorStats, Server, Switches, Workers};
 use crate::worker::{Connection, Post, Worker};
@@ -29,6 +31,8 @@ impl Server {
             gate: Gate::default(),
             clients: Clients::default(),
             switches: Switches::default(),
+            pause: Pause::default(),
+            monitors: Monitors::default(),
             errors: ErrorStats::default(),
             workers,
             run_id: run_id(),

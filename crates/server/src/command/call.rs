@@ -5,8 +5,9 @@ use bobbin_store::Hash;
 
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
-use crate::client::{Client, Replies};
-use crate::server::Server;
+use crate::client::{Client, ClientFlag, Replies};
+use crate::commands::monitor;
+use crate::server::{Server, Switch};
 use crate::stats::WorkerStats;
 
 /// What a handler gets.
@@ -63,6 +64,19 @@ impl<'a> Call<'a> {
     }
 }
 
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Executed {
+    /// A subcommand rather than its container.
+    Ran(&'static Registered),
+    /// It waits for EXEC.
+    Queued,
+    /// It was answered with an error before it ran.
+    Refused,
+    /// The client has to wait, with this command as its next. Nothing was answered.
+    Postponed,
+}
+
 /// Executes one request: its reply, or error, is appended to `output`.
 #[inline]
 pub fn execute(
@@ -70,18 +84,19 @@ pub fn execute(
     client: &mut Client,
     request: Request<'_>,
     output: &mut Vec<u8>,
-) {
+) -> Executed {
     let start = output.len();
-    let outcome = match request.command {
-        Some(command) => admit(context, client, command, &request, output),
-        None => Err(unknown(request.args)),
+    let executed = match admit(context, client, &request, output) {
+        Ok(executed) => executed,
+        Err(failure) => {
+            refuse(context, client, &request, failure, output);
+            Executed::Refused
+        }
     };
-    if let Err(failure) = outcome {
-        refuse(context, client, &request, failure, output);
-    }
-    if client.replies != Replies::On {
+    if client.replies != Replies::On && executed != Executed::Postponed {
         suppress(client, output, start);
     }
+    executed
 }
 
 /// The checks, and what follows when they pass.
@@ -89,11 +104,14 @@ pub fn execute(
 fn admit(
     context: &mut Context<'_>,
     client: &mut Client,
-    command: &'static Registered,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) -> Outcome {
+) -> Result<Executed, Failure> {
     let args = request.args;
+    if !client.authenticated {
+        check_authentication(context.server, request)?;
+    }
+    let Some(command) = request.command else { return Err(unknown(args)) };
     let command = if command.subcommands.is_empty() || args.len() < 2 {
         command
     } else {
@@ -102,18 +120,20 @@ fn admit(
     if !command.accepts(args.len()) {
         return Err(wrong_arity(command));
     }
-    if !client.authenticated && !command.has(Flags::NO_AUTH) {
-        return Err(Failure::NOT_AUTHENTICATED);
+    if command.has(Flags::NO_MULTI) && client.transaction.is_some() {
+        return Err(not_in_transactions(command));
+    }
+    if (context.server.switches.load() != 0 || !context.data.may_expire)
+        && has_to_wait(context, client, command)?
+    {
+        return Ok(Executed::Postponed);
     }
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
     {
-        if command.has(Flags::NO_MULTI) {
-            return Err(Failure::new("ERR Command not allowed inside a transaction"));
-        }
         transaction.queue(command, args, &client.info);
         Reply::new(output, client.protocol).queued();
-        return Ok(());
+        return Ok(Executed::Queued);
     }
     hold(context.data, command, request)?;
     let mut call = Call {
@@ -128,7 +148,49 @@ fn admit(
         in_transaction: false,
     };
     run(&mut call);
-    Ok(())
+    Ok(Executed::Ran(command))
+}
+
+/// Whether a pause holds the command up. An error: a client that monitors may not use keys.
+#[cold]
+fn has_to_wait(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+) -> Result<bool, Failure> {
+    let pause = context.server.paused(context.data.now_ms);
+    // Another worker may have started or ended the pause in the midst of this turn.
+    context.data.may_expire = pause.is_none();
+    if client.info.has(ClientFlag::MONITOR) {
+        // What a pause is for must not be got around by a client that no pause concerns.
+        let uses_keys = command.has(Flags::WRITE.with(Flags::READONLY).with(Flags::MAY_REPLICATE));
+        let refused = Failure::new("ERR Replica can't interact with the keyspace");
+        return if uses_keys { Err(refused) } else { Ok(false) };
+    }
+    let queued_writes = || {
+        is_exec(command)
+            && client.transaction.as_ref().is_some_and(|transaction| transaction.writes())
+    };
+    let wait = pause.is_some_and(|pause| pause.holds(command, queued_writes()));
+    if wait {
+        client.ran(command);
+        client.postpone(true);
+    }
+    Ok(wait)
+}
+
+fn is_exec(command: &Registered) -> bool {
+    command.full_name == "exec"
+}
+
+/// Until it has authenticated a client may only use the commands that serve that.
+#[cold]
+fn check_authentication(server: &Server, request: &Request<'_>) -> Outcome {
+    let free = request.command.is_some_and(|command| command.has(Flags::NO_AUTH));
+    if free || server.config.requirepass().is_empty() {
+        return Ok(());
+    }
+    Err(Failure::NOT_AUTHENTICATED)
 }
 
 /// Runs the handler of a call whose shards are held, and counts it.
@@ -145,6 +207,9 @@ pub fn run(call: &mut Call<'_>) {
         call.stats.commands[call.command.id].failed.add(1);
         call.stats.totals.error_replies.add(1);
         call.server.errors.count(failure.code());
+    }
+    if call.server.switches.load() & Switch::MONITORED != 0 {
+        monitor::feed(call);
     }
 }
 
@@ -218,8 +283,15 @@ fn refuse(
         context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);
     }
     context.stats.totals.error_replies.add(1);
+    let failure = if request.command.is_some_and(is_exec) {
+        transaction::abort(client, context.data);
+        let reason = failure.0.strip_prefix("ERR ").unwrap_or(&failure.0);
+        Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))
+    } else {
+        transaction::spoil(client);
+        failure
+    };
     context.server.errors.count(failure.code());
-    transaction::spoil(client);
     Reply::new(output, client.protocol).error(failure.0.as_bytes());
 }
 
@@ -238,6 +310,12 @@ fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
 fn wrong_arity(command: &Registered) -> Failure {
     let name = &command.full_name;
     Failure::format(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+#[cold]
+fn not_in_transactions(command: &Registered) -> Failure {
+    let name = &command.full_name;
+    Failure::format(format!("ERR Command '{name}' not allowed inside a transaction"))
 }
 
 /// Names the unknown command and the beginning of its arguments, as Redis does.

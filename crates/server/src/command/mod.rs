@@ -8,6 +8,7 @@ pub mod call;
 pub mod data;
 pub mod failure;
 pub mod flags;
+pub mod help;
 pub mod keys;
 pub mod registry;
 pub mod transaction;

@@ -46,6 +46,11 @@ impl Transaction {
         info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
         info.queued_bytes.fetch_add(size, Ordering::Relaxed);
     }
+
+    /// Whether a queued command writes: whether a pause holds EXEC up.
+    pub fn writes(&self) -> bool {
+        self.queue.iter().any(|queued| crate::pause::writes(queued.command))
+    }
 }
 
 impl Queued {
@@ -98,6 +103,13 @@ fn leave(client: &mut Client) {
     client.info.queued.store(-1, Ordering::Relaxed);
     client.info.queued_bytes.store(0, Ordering::Relaxed);
     client.info.flag(ClientFlag::MULTI | ClientFlag::DIRTY_EXEC, false);
+}
+
+/// Leaves the transaction for a reason other than DISCARD: EXEC was refused.
+pub fn abort(client: &mut Client, data: &mut super::Data) {
+    leave(client);
+    data.release();
+    forget(client, data);
 }
 
 /// EXEC: one plan for all that was queued and watched, then one command after the other.

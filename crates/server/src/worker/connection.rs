@@ -118,6 +118,6 @@ impl Connection {
 
     /// Whether commands have to wait: one is at work in slices, or the end has come.
     pub fn is_busy(&self) -> bool {
-        self.client.job.is_some() || self.closing
+        self.client.job.is_some() || self.client.postponed || self.closing
     }
 }

@@ -17,6 +17,10 @@ pub enum Post {
     Adopt(Box<Connection>),
     /// Look whether the client is to be closed.
     Kill(Arc<ClientInfo>),
+    /// Bytes for a client that it did not ask for at this moment, such as what it monitors.
+    Push { to: Arc<ClientInfo>, bytes: Arc<[u8]> },
+    /// A pause has ended: look again at whom it put off.
+    Resume,
     /// Move all connections to other workers, then end.
     Retire,
     /// End now.
