@@ -336,7 +336,7 @@ impl Worker {
         if connection.client.info.kill.load(Ordering::Relaxed) {
             return;
         }
-        let mut executed = 0;
+        let (mut executed, mut answered) = (0, 0);
         let mut end = 0;
         for index in span.found.commands.clone() {
             let database = connection.client.database;
@@ -357,6 +357,7 @@ impl Worker {
             if outcome == Executed::Postponed {
                 self.postponed.push(span.slot);
             } else {
+                answered += 1;
                 end = parsed.end;
             }
             let client = &connection.client;
@@ -373,7 +374,7 @@ impl Worker {
             error.append_reply(&mut self.arena);
             connection.client.close = true;
         }
-        connection.client.info.commands.fetch_add(executed, Ordering::Relaxed);
+        connection.client.info.commands.fetch_add(answered, Ordering::Relaxed);
         self.handle.stats.totals.commands.add(executed);
         if connection.client.job.is_some() {
             self.jobs.push(span.slot);
