@@ -3,8 +3,9 @@
 //! A syntax is written as on a command's page: `key [NX | XX] [EX seconds] [GET pattern [GET pattern ...]]`.
 //! Words in capitals (and signs such as `*`) are tokens that are typed as they stand, others are names of values.
 //! `[ ]` is optional, `< >` groups, `|` separates alternatives, and a bracket that repeats what stands
-//! before it and ends in `...` says that this may come again. What a value is follows from its name, by
-//! the tables at the end.
+//! before it and ends in `...` says that this may come again; so does `...` behind a group: `<A | B> ...`.
+//! A token and the group behind it are one argument: `STREAMS <key [key ...] id [id ...]>`. What a value is
+//! follows from its name, by the tables at the end.
 
 /// One argument.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -59,7 +60,6 @@ impl Kind {
 pub fn arguments(command: &str, syntax: &str, key_specs: usize) -> Vec<Argument> {
     let Some(sequence) = parse(syntax) else { return Vec::new() };
     let mut arguments = convert(&sequence);
-    // A token followed by one name is one argument; several in a row at the top belong to no block.
     let mut next_key = 0;
     for argument in &mut arguments {
         finish(argument, command, key_specs, &mut next_key);
@@ -113,7 +113,11 @@ fn group(words: &[&str], at: &mut usize, close: Option<&str>) -> Option<Part> {
                 return Some(Part::Group { optional, alternatives, repeats });
             }
             Some("|") => alternatives.push(Vec::new()),
-            Some("...") => repeats = true,
+            Some("...") if words.get(*at) == Some(&"]") => repeats = true,
+            Some("...") => {
+                let alternatives = vec![vec![parts.last()?.clone()]];
+                parts.push(Part::Group { optional: true, alternatives, repeats: true });
+            }
             Some("[") => parts.push(group(words, at, Some("]"))?),
             Some("<") => parts.push(group(words, at, Some(">"))?),
             Some(word) => parts.push(Part::Word(word.to_owned())),
@@ -498,6 +502,11 @@ mod tests {
         check("[GET pattern [GET pattern ...]]", "GET pattern:pattern?*T");
         check("[ID client-id [client-id ...]] [X]", "ID client-id:integer?*, X x:pure-token?");
         check("numkeys key [key ...] [X]", "numkeys:integer, key:key#0*, X x:pure-token?");
+        check("<A | B value> ...", "option:oneof*(A a:pure-token, B value:string)");
+        check(
+            "STREAMS <key [key ...] id [id ...]>",
+            "STREAMS streams:block(key:key#0*, id:string*)",
+        );
         check(
             "FIELDS numfields field [field ...]",
             "FIELDS fields:block(numfields:integer, field:string*)",

@@ -172,7 +172,7 @@ const KILL_SYNTAX: &str = "<ip:port | <[ID client-id [client-id ...]] | \
      [NOT-ID not-client-id [not-client-id ...]] | [NOT-USER not-username] | [NOT-ADDR ip:port] | \
      [NOT-LADDR ip:port] | [NOT-NAME not-name] | [NOT-FLAGS not-flags] | \
      [NOT-LIB-NAME not-lib-name] | [NOT-LIB-VER not-lib-ver] | [NOT-DB not-db] | \
-     [NOT-CAPA not-capa] | [NOT-IP not-ip]>>";
+     [NOT-CAPA not-capa] | [NOT-IP not-ip]> ...>";
 
 const KILL_HISTORY: &[(&str, &str)] = &[
     ("2.8.12", "Takes filters."),
