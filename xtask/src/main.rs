@@ -1,1 +1,104 @@
-fn main() {}
+//! The project's tasks: `cargo xtask test` and its parts.
+
+mod clients;
+mod peers;
+mod shell;
+mod summary;
+mod tidy;
+mod transcripts;
+
+use std::process::{Command, ExitCode};
+
+use shell::Outcome;
+use summary::Summary;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["test", options @ ..] => test(options),
+        ["tidy"] => tidy::check(),
+        ["peers"] => install_all(),
+        ["transcripts", "check", files @ ..] => transcripts::check(files, true),
+        ["transcripts", "record", files @ ..] => transcripts::record(files),
+        _ => Err(USAGE.to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Everything that must pass before a change goes in. A step that fails does not keep the others
+/// from running: one run shows all that is wrong.
+fn test(options: &[&str]) -> Outcome {
+    let with_peers = match options {
+        [] => true,
+        ["--without-peers"] => false,
+        _ => return Err(USAGE.to_owned()),
+    };
+    let mut summary = Summary::default();
+    summary.step("tidy", tidy::check);
+    summary.step("format", || cargo(&["fmt", "--all", "--check"]));
+    summary.step("clippy", || {
+        cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
+    });
+    if with_peers {
+        summary.step("install what the tests use", install_all);
+    } else {
+        summary.skip("install what the tests use", "--without-peers");
+    }
+    summary.step("build the server", || cargo(&["build", "--quiet", "--package", "bobbin-server"]));
+    summary.step("unit and model tests", || cargo(&["test", "--workspace", "--quiet"]));
+    let bobbin = bobbin_testkit::peers::bobbin().is_some();
+    if !bobbin {
+        summary.skip("anything on Bobbin itself", "bobbin-server does not answer --version");
+    }
+    if with_peers || bobbin {
+        summary.step("transcripts", || transcripts::check(&[], with_peers));
+    }
+    if with_peers {
+        summary.step("end-to-end tests", end_to_end);
+    } else {
+        summary.skip("end-to-end tests", "--without-peers");
+    }
+    summary.finish()
+}
+
+/// These tests are `#[ignore]`d for a plain `cargo test`: they need what [`install_all`] installs.
+/// One at a time, for they load the machine.
+fn end_to_end() -> Outcome {
+    cargo(&[
+        "test",
+        "--quiet",
+        "--package",
+        "bobbin-testkit",
+        "--test",
+        "*",
+        "--",
+        "--ignored",
+        "--test-threads=1",
+    ])
+}
+
+fn install_all() -> Outcome {
+    peers::install()?;
+    clients::install_python()?;
+    clients::install_jedis()
+}
+
+fn cargo(arguments: &[&str]) -> Outcome {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    shell::run(Command::new(cargo).args(arguments).current_dir(bobbin_testkit::peers::repository()))
+}
+
+const USAGE: &str = "\
+usage: cargo xtask <task>
+  test [--without-peers]        everything; installs what it uses
+  tidy                          the rules no compiler checks
+  peers                         install what the tests use, and say where it is
+  transcripts check [FILE...]   replay on the real servers and on Bobbin
+  transcripts record [FILE...]  take the replies of the real servers";

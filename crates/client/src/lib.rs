@@ -1,6 +1,8 @@
 //! A small blocking client: one connection, requests out, replies in. The tools and the tests use
 //! it; it does what it is told, without retries, pools or background threads.
 
+#![forbid(unsafe_code)]
+
 mod stream;
 
 use std::{

@@ -4,6 +4,8 @@
 //! The formats are those of valkey 9.1, which writes RDB version 80 and also reads what Redis up to
 //! 7.2 wrote (versions 1 to 11).
 
+#![forbid(unsafe_code)]
+
 mod crc64;
 mod input;
 mod kind;

@@ -4,6 +4,8 @@
 //!
 //! The reference for every text and every byte is valkey-server 9.1.
 
+#![forbid(unsafe_code)]
+
 mod error;
 mod float;
 mod inline;

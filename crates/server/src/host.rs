@@ -276,6 +276,11 @@ impl Supervisor {
         }
     }
 
+    /// Whether somebody watches.
+    pub fn is_some(&self) -> bool {
+        *self != Self::None
+    }
+
     /// Says that the server accepts connections.
     pub fn ready(&self) {
         self.tell("STATUS=Ready to accept connections\nREADY=1\n");

@@ -7,7 +7,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use crate::command::{Flags, Registered};
 use crate::server::{Server, Switch};
 use crate::worker::Post;
 
@@ -64,16 +63,4 @@ impl Server {
             self.switches.set(Switch::PAUSED, false);
         }
     }
-}
-
-impl Paused {
-    /// Whether a command has to wait. `queued_writes` says so of the transaction that EXEC would run.
-    pub fn holds(self, command: &Registered, queued_writes: bool) -> bool {
-        self.all || queued_writes || writes(command)
-    }
-}
-
-/// Whether a command may change keys, or be sent to replicas for another reason.
-pub fn writes(command: &Registered) -> bool {
-    command.has(Flags::WRITE.with(Flags::MAY_REPLICATE))
 }

@@ -1,8 +1,8 @@
 //! What all threads of the process share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bobbin_store::{AccessPolicy, Gate, Keyspace};
 
@@ -11,8 +11,9 @@ use crate::clock::Clock;
 use crate::command::Registry;
 use crate::commands::Monitors;
 use crate::config::Config;
-use crate::io::DriverKind;
+use crate::io::{Acceptor, DriverKind};
 use crate::pause::Pause;
+use crate::services::Services;
 use crate::stats::{CommandStats, Totals, WorkerStats};
 use crate::worker::{Mailbox, Post};
 
@@ -39,9 +40,11 @@ pub struct Server {
     /// 40 hexadecimal digits, anew at each start.
     pub run_id: String,
     pub started_ms: i64,
-    pub shutdown: AtomicBool,
     /// What moves the workers' bytes.
     pub driver: DriverKind,
+    pub(crate) acceptor: Mutex<Option<Acceptor>>,
+    pub end: End,
+    pub services: Services,
 }
 
 impl Server {
@@ -72,6 +75,8 @@ impl Switch {
     pub const PAUSED: u32 = 1 << 1;
     /// Somebody monitors.
     pub const MONITORED: u32 = 1 << 2;
+    /// DEBUG SET-ACTIVE-EXPIRE 0, or PAUSE-CRON 1: dead keys wait until they are looked at.
+    pub const NO_ACTIVE_EXPIRE: u32 = 1 << 3;
 }
 
 impl Switches {
@@ -89,12 +94,52 @@ impl Switches {
     }
 }
 
+/// How the server is told to end.
+#[derive(Default)]
+pub struct End {
+    wanted: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl End {
+    /// A signal came.
+    pub fn signal(&self, name: &str) {
+        log::warn!("Received {name} scheduling shutdown...");
+        self.end();
+    }
+
+    /// Ends the server, in order and soon.
+    pub fn end(&self) {
+        *lock(&self.wanted) = true;
+        self.bell.notify_all();
+    }
+
+    /// Sleeps until somebody ends the server.
+    pub fn wait(&self) {
+        let mut wanted = lock(&self.wanted);
+        while !*wanted {
+            wanted = self.bell.wait(wanted).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
 /// The workers: their mailboxes and their statistics.
 pub struct Workers {
+    /// Those that serve.
     slots: RwLock<Vec<Arc<WorkerHandle>>>,
-    /// Figures of workers that are no more.
-    retired: Mutex<WorkerStats>,
+    /// How many threads there are, ending ones included.
+    running: Mutex<usize>,
+    ended: Condvar,
+    /// Figures of workers that are no more, and of those that are ending.
+    retired: Mutex<Retired>,
     next: AtomicU64,
+    next_id: AtomicUsize,
+}
+
+struct Retired {
+    stats: WorkerStats,
+    /// Taken from the list, but still working.
+    ending: Vec<Arc<WorkerHandle>>,
 }
 
 /// What others know of a worker.
@@ -108,27 +153,53 @@ pub struct WorkerHandle {
 
 impl Workers {
     pub fn new(commands: usize) -> Self {
+        let retired = Retired { stats: WorkerStats::new(commands), ending: Vec::new() };
         Self {
             slots: RwLock::default(),
-            retired: Mutex::new(WorkerStats::new(commands)),
+            running: Mutex::new(0),
+            ended: Condvar::new(),
+            retired: Mutex::new(retired),
             next: AtomicU64::new(0),
+            next_id: AtomicUsize::new(0),
         }
     }
 
+    /// An id that no worker had before.
+    pub fn next_id(&self) -> usize {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
     pub fn add(&self, worker: Arc<WorkerHandle>) {
+        *lock(&self.running) += 1;
         self.write().push(worker);
     }
 
-    /// Takes the last worker out of the list, and keeps its figures.
-    pub fn retire(&self, id: usize) {
+    /// Gives a worker no more connections. It counts on until it ends.
+    pub fn unlist(&self, id: usize) {
+        let mut retired = lock(&self.retired);
         let mut slots = self.write();
         if let Some(at) = slots.iter().position(|worker| worker.id == id) {
-            let worker = slots.remove(at);
-            let retired = lock(&self.retired);
-            retired.totals.merge(&worker.stats.totals);
-            for (sum, part) in retired.commands.iter().zip(&worker.stats.commands) {
-                sum.merge(part);
-            }
+            retired.ending.push(slots.remove(at));
+        }
+    }
+
+    /// A worker's thread is over; its figures are kept.
+    pub fn ended(&self, worker: &Arc<WorkerHandle>) {
+        self.unlist(worker.id);
+        {
+            let mut retired = lock(&self.retired);
+            retired.ending.retain(|ending| ending.id != worker.id);
+            retired.stats.merge(&worker.stats);
+        }
+        *lock(&self.running) -= 1;
+        self.ended.notify_all();
+    }
+
+    /// Sleeps until no worker's thread is left.
+    pub fn wait_until_ended(&self) {
+        let mut running = lock(&self.running);
+        while *running > 0 {
+            running = self.ended.wait(running).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -153,38 +224,38 @@ impl Workers {
 
     /// Leaves something in a worker's mailbox; `false` when there is no such worker any more.
     pub fn post(&self, id: usize, post: Post) -> bool {
-        let worker = self.read().iter().find(|worker| worker.id == id).cloned();
+        let mut worker = self.read().iter().find(|worker| worker.id == id).cloned();
+        if worker.is_none() {
+            worker = lock(&self.retired).ending.iter().find(|worker| worker.id == id).cloned();
+        }
         worker.is_some_and(|worker| worker.mailbox.post(post).is_ok())
+    }
+
+    /// Calls `f` with the figures of every worker, past and present.
+    fn each(&self, mut f: impl FnMut(&WorkerStats)) {
+        let retired = lock(&self.retired);
+        f(&retired.stats);
+        retired.ending.iter().for_each(|worker| f(&worker.stats));
+        self.read().iter().for_each(|worker| f(&worker.stats));
     }
 
     /// The sum over all workers, past and present.
     pub fn totals(&self) -> Totals {
         let sum = Totals::default();
-        sum.merge(&lock(&self.retired).totals);
-        for worker in self.all() {
-            sum.merge(&worker.stats.totals);
-        }
+        self.each(|stats| sum.merge(&stats.totals));
         sum
     }
 
     /// A command's sum over all workers, past and present.
     pub fn command_totals(&self, id: usize) -> CommandStats {
         let sum = CommandStats::default();
-        sum.merge(&lock(&self.retired).commands[id]);
-        for worker in self.all() {
-            sum.merge(&worker.stats.commands[id]);
-        }
+        self.each(|stats| sum.merge(&stats.commands[id]));
         sum
     }
 
     /// CONFIG RESETSTAT; the gate is held.
     pub fn reset(&self) {
-        let reset = |stats: &WorkerStats| {
-            stats.totals.reset();
-            stats.commands.iter().for_each(CommandStats::reset);
-        };
-        reset(&lock(&self.retired));
-        self.all().iter().for_each(|worker| reset(&worker.stats));
+        self.each(WorkerStats::reset);
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<WorkerHandle>>> {

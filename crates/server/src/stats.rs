@@ -172,6 +172,19 @@ impl WorkerStats {
             commands: (0..commands).map(|_| CommandStats::default()).collect(),
         }
     }
+
+    /// Adds another's figures: for a sum.
+    pub fn merge(&self, other: &Self) {
+        self.totals.merge(&other.totals);
+        for (mine, theirs) in self.commands.iter().zip(&other.commands) {
+            mine.merge(theirs);
+        }
+    }
+
+    pub fn reset(&self) {
+        self.totals.reset();
+        self.commands.iter().for_each(CommandStats::reset);
+    }
 }
 
 #[cfg(test)]

@@ -28,8 +28,18 @@ use crate::access::ACCESS_MASK;
 /// Longest string that lies inside its entry. Longer ones are shared, so that a reply can refer to
 /// them after the shard is unlocked.
 pub const INLINE_MAX: usize = 4096;
-/// Longest string that Redis calls `embstr`.
-pub const EMBSTR_MAX: usize = 44;
+/// What valkey-server 9 has for key, value and expiry together in one block of 128 bytes: a longer
+/// string is called `raw`.
+const EMBSTR_ROOM: usize = 113;
+/// From this length on a key takes two bytes more of that room.
+const EMBSTR_LONG_KEY: usize = 32;
+/// Digits and sign of any 64-bit integer.
+const INTEGER_LEN_MAX: usize = 20;
+
+/// A string that grows to this length, by more than its half, is allocated anew.
+const FRESH_ZEROS_MIN: usize = 64 * 1024;
+/// A growing string gets as much spare room as it is long, up to this or an eighth of its length.
+const SPARE_MAX: usize = 1024 * 1024;
 
 const HEADER: usize = 8;
 const EXPIRES: u8 = 1 << 0;
@@ -48,6 +58,14 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub const ALL: [Self; 6] =
+        [Self::String, Self::List, Self::Set, Self::SortedSet, Self::Hash, Self::Stream];
+
+    /// The type of this name, in upper or lower case.
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
+    }
+
     /// The name that TYPE answers.
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,6 +75,26 @@ impl Kind {
             Self::SortedSet => "zset",
             Self::Hash => "hash",
             Self::Stream => "stream",
+        }
+    }
+}
+
+/// How Redis says that a value is kept. Here it follows from the value itself; the names are what
+/// clients know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Encoding {
+    Int,
+    Embstr,
+    Raw,
+}
+
+impl Encoding {
+    /// The name that OBJECT ENCODING answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Int => "int",
+            Self::Embstr => "embstr",
+            Self::Raw => "raw",
         }
     }
 }
@@ -285,10 +323,13 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// The value as it would be put into another entry.
+    /// The value as it would be put into another entry. What is `raw` stays so, even where it would
+    /// now be `embstr`.
     pub fn to_new_value(self) -> NewValue<'a> {
         match self.value() {
-            ValueRef::Bytes(bytes) if self.is_raw() => NewValue::InlineRaw(bytes),
+            ValueRef::Bytes(bytes) if self.encoding() == Encoding::Raw => {
+                NewValue::InlineRaw(bytes)
+            }
             ValueRef::Bytes(bytes) => NewValue::Inline(bytes),
             ValueRef::Shared(shared) => NewValue::Shared(Arc::clone(shared)),
         }
@@ -305,6 +346,26 @@ impl<'a> EntryRef<'a> {
     pub fn is_raw(self) -> bool {
         // SAFETY: the entry lives for 'a.
         unsafe { form(self.pointer) != Form::Inline }
+    }
+
+    /// What OBJECT ENCODING answers, by the rules of valkey-server 9.1.2: `embstr` depends on the
+    /// length of the key and on whether it has an expiry.
+    pub fn encoding(self) -> Encoding {
+        let ValueRef::Bytes(bytes) = self.value() else { return Encoding::Raw };
+        if self.is_raw() {
+            return Encoding::Raw;
+        }
+        if is_integer(bytes) {
+            return Encoding::Int;
+        }
+        let key_len = self.key().len();
+        let extra = usize::from(key_len >= EMBSTR_LONG_KEY) * 2;
+        let expiry = usize::from(self.expire_ms().is_some()) * 8;
+        if key_len + extra + expiry + bytes.len() <= EMBSTR_ROOM {
+            Encoding::Embstr
+        } else {
+            Encoding::Raw
+        }
     }
 
     /// Bytes of memory, its value's included.
@@ -364,29 +425,33 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// The long string for changing in place; `None` when it is not one. It is copied first if a
-    /// reply still refers to it.
-    pub fn shared_mut(&mut self) -> Option<&mut Vec<u8>> {
-        // SAFETY: we hold the entry exclusively, and the form says that an Arc lies there.
+    /// The string for changing in place, padded with zeros to at least `len` bytes; `None` when that
+    /// needs a new entry. From then on its encoding is `raw`. A long string is copied first if a reply
+    /// still refers to it.
+    #[inline]
+    pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
+        // SAFETY: we hold the entry exclusively, and the form says what lies at the value's place. A
+        // longer inline string ends within the block, since blocks of the same rounded size are the
+        // same size.
         unsafe {
-            if form(self.pointer) != Form::Shared {
-                return None;
+            let at = value_pointer(self.pointer);
+            if form(self.pointer) == Form::Shared {
+                let string = Arc::make_mut(at.cast::<Shared>().as_mut());
+                pad(string, len);
+                return Some(string);
             }
-            Some(Arc::make_mut(value_pointer(self.pointer).cast::<Shared>().as_mut()))
-        }
-    }
-
-    /// The inline string for changing in place, its length kept; `None` when it is not one. From
-    /// then on its encoding is `raw`.
-    pub fn inline_mut(&mut self) -> Option<&mut [u8]> {
-        // SAFETY: we hold the entry exclusively.
-        unsafe {
-            if !matches!(form(self.pointer), Form::Inline | Form::InlineRaw) {
-                return None;
+            let old_len = value_len(self.pointer);
+            let before = at.offset_from_unsigned(self.pointer);
+            if len > old_len {
+                let now = layout(before + old_len).size();
+                if len > INLINE_MAX || layout(before + len).size() != now {
+                    return None;
+                }
+                at.add(old_len).write_bytes(0, len - old_len);
+                self.pointer.add(6).cast::<u16>().write(len as u16);
             }
             self.pointer.write(Form::InlineRaw as u8);
-            let at = value_pointer(self.pointer);
-            Some(NonNull::slice_from_raw_parts(at, value_len(self.pointer)).as_mut())
+            Some(NonNull::slice_from_raw_parts(at, old_len.max(len)).as_mut())
         }
     }
 
@@ -402,6 +467,39 @@ impl<'a> EntryMut<'a> {
             expires
         }
     }
+}
+
+/// Whether a text is a 64-bit integer in the one form that formatting would give.
+fn is_integer(text: &[u8]) -> bool {
+    if text.len() > INTEGER_LEN_MAX {
+        return false;
+    }
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let canonical = match digits {
+        [b'0'] => digits.len() == text.len(),
+        [b'1'..=b'9', ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    canonical && str::from_utf8(text).is_ok_and(|text| text.parse::<i64>().is_ok())
+}
+
+/// Makes a string at least `len` bytes long. A string that grows often is copied seldom; one that
+/// grows a lot gets its zeros from the allocator, which has them from the kernel for nothing.
+fn pad(string: &mut Vec<u8>, len: usize) {
+    if len <= string.len() {
+        return;
+    }
+    if len > string.capacity() {
+        if len >= FRESH_ZEROS_MIN && len / 2 > string.len() {
+            let mut padded = vec![0; len];
+            padded[..string.len()].copy_from_slice(string);
+            *string = padded;
+            return;
+        }
+        let spare = len.min(SPARE_MAX.max(len / 8));
+        string.reserve_exact(len - string.len() + spare);
+    }
+    string.resize(len, 0);
 }
 
 /// The key of an entry.
@@ -589,6 +687,47 @@ mod tests {
         assert_eq!(entry.as_ref().memory(), 64);
     }
 
+    // The limits were asked of valkey-server 9.1.2 with SET and SETEX.
+    #[test]
+    fn encodings_are_those_that_redis_names() {
+        let encoding = |key_len: usize, value: NewValue<'_>, expire_ms| {
+            OwnedEntry::new(&vec![b'k'; key_len], value, expire_ms, 0).as_ref().encoding()
+        };
+        for (key_len, raw_from) in [(1, 113), (10, 104), (31, 83), (32, 80), (60, 52), (90, 22)] {
+            let value = vec![b'v'; raw_from];
+            let inline = |len| NewValue::Inline(&value[..len]);
+            assert_eq!(encoding(key_len, inline(raw_from), None), Encoding::Raw);
+            assert_eq!(encoding(key_len, inline(raw_from - 1), None), Encoding::Embstr);
+            assert_eq!(encoding(key_len, inline(raw_from - 8), Some(1)), Encoding::Raw);
+            assert_eq!(encoding(key_len, inline(raw_from - 9), Some(1)), Encoding::Embstr);
+        }
+        assert_eq!(encoding(200, NewValue::Inline(b"123"), None), Encoding::Int);
+        assert_eq!(encoding(1, NewValue::InlineRaw(b"123"), None), Encoding::Raw);
+        for (text, is) in [
+            ("0", true),
+            ("-1", true),
+            ("9223372036854775807", true),
+            ("-9223372036854775808", true),
+            ("9223372036854775808", false),
+            ("-0", false),
+            ("01", false),
+            ("+1", false),
+            ("", false),
+            ("-", false),
+            ("1 ", false),
+        ] {
+            assert_eq!(is_integer(text.as_bytes()), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn raw_stays_raw_under_another_name() {
+        let entry = OwnedEntry::new(&[b'k'; 60], NewValue::Inline(&[b'v'; 60]), None, 0);
+        assert_eq!(entry.as_ref().encoding(), Encoding::Raw);
+        let moved = OwnedEntry::new(b"k", entry.as_ref().to_new_value(), None, 0);
+        assert_eq!(moved.as_ref().encoding(), Encoding::Raw);
+    }
+
     #[test]
     fn replacing_in_place_keeps_the_block() {
         let entry = OwnedEntry::new(b"key", NewValue::Inline(b"12345"), None, 0);
@@ -597,11 +736,14 @@ mod tests {
         let mut hold = unsafe { EntryMut::new(pointer) };
         assert!(hold.replace(NewValue::Inline(b"1234")).is_ok());
         assert!(hold.replace(NewValue::Inline(b"123456")).is_err());
-        hold.inline_mut().unwrap()[0] = b'9';
+        hold.string_mut(0).unwrap()[0] = b'9';
         assert!(hold.as_ref().is_raw());
+        assert_eq!(hold.as_ref().bytes(), b"9234");
+        assert_eq!(hold.string_mut(5).unwrap(), b"9234\0");
+        assert!(hold.string_mut(6).is_none());
         // SAFETY: as above.
         let entry = unsafe { OwnedEntry::from_pointer(pointer) };
-        assert_eq!(bytes(&entry), b"9234");
+        assert_eq!(bytes(&entry), b"9234\0");
     }
 
     #[test]
@@ -611,12 +753,24 @@ mod tests {
         let pointer = entry.into_pointer();
         // SAFETY: nobody else has the pointer.
         let mut hold = unsafe { EntryMut::new(pointer) };
-        hold.shared_mut().unwrap().push(2);
+        hold.string_mut(5001).unwrap()[5000] = 2;
         assert_eq!(shared.len(), 5000);
         // SAFETY: as above.
         let entry = unsafe { OwnedEntry::from_pointer(pointer) };
         assert_eq!(bytes(&entry).len(), 5001);
         drop(entry);
         assert_eq!(Arc::strong_count(&shared), 1);
+    }
+
+    #[test]
+    fn padding_keeps_the_string_and_bounds_the_room() {
+        for (old_len, len) in [(5000, 4000), (5000, 5001), (70_000, 70_001), (5000, 9_000_000)] {
+            let mut string = vec![7; old_len];
+            pad(&mut string, len);
+            assert_eq!(string.len(), len.max(old_len));
+            assert!(string[..old_len].iter().all(|&byte| byte == 7));
+            assert!(string[old_len..].iter().all(|&byte| byte == 0));
+            assert!(string.capacity() <= string.len() * 2 + SPARE_MAX);
+        }
     }
 }

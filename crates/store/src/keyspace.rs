@@ -33,6 +33,8 @@ struct Cell {
     buckets: AtomicPtr<Bucket>,
     /// What `due_ms` of the keyspace has for this shard; written by who holds it.
     due_ms: AtomicI64,
+    /// Keys in database 0, for counting them without the lock.
+    len: AtomicU32,
     shard: UnsafeCell<Shard>,
 }
 
@@ -47,6 +49,7 @@ impl Default for Cell {
             bucket_count: AtomicU32::new(0),
             buckets: AtomicPtr::default(),
             due_ms: AtomicI64::new(i64::MAX),
+            len: AtomicU32::new(0),
             shard: UnsafeCell::default(),
         }
     }
@@ -142,6 +145,12 @@ impl Keyspace {
         self.due_ms[index].load(Ordering::Relaxed)
     }
 
+    /// How many keys of database 0 the shard has, as of when it was last unlocked.
+    #[inline(always)]
+    pub fn len_hint(&self, index: usize) -> usize {
+        self.shards[index].len.load(Ordering::Relaxed) as usize
+    }
+
     #[inline(always)]
     fn publish(&self, index: usize, hint: Hint) {
         let cell = &self.shards[index];
@@ -150,6 +159,9 @@ impl Keyspace {
         {
             cell.buckets.store(hint.buckets, Ordering::Relaxed);
             cell.bucket_count.store(hint.bucket_count, Ordering::Relaxed);
+        }
+        if cell.len.load(Ordering::Relaxed) != hint.len {
+            cell.len.store(hint.len, Ordering::Relaxed);
         }
         if cell.due_ms.load(Ordering::Relaxed) != hint.due_ms {
             cell.due_ms.store(hint.due_ms, Ordering::Relaxed);
@@ -162,6 +174,7 @@ impl Keyspace {
 struct Hint {
     buckets: *mut Bucket,
     bucket_count: u32,
+    len: u32,
     due_ms: i64,
 }
 
@@ -170,7 +183,8 @@ fn hint(shard: &Shard) -> Hint {
     let (buckets, bucket_count) =
         shard.database(0).map_or((std::ptr::null_mut(), 0), |d| d.table().hint());
     let due = (0..shard.databases()).filter_map(|i| shard.database(i)?.next_due_ms()).min();
-    Hint { buckets, bucket_count, due_ms: due.unwrap_or(i64::MAX) }
+    let len = shard.database(0).map_or(0, |database| database.len() as u32);
+    Hint { buckets, bucket_count, len, due_ms: due.unwrap_or(i64::MAX) }
 }
 
 impl ShardGuard<'_> {
@@ -280,6 +294,39 @@ mod tests {
     }
 
     #[test]
+    fn flushing_and_swapping_change_watched_keys_that_are_or_will_be_there() {
+        let keyspace = Keyspace::new(3);
+        let watch =
+            |database, key: &[u8]| keyspace.lock(keyspace.hash(key).shard()).watch(database, key);
+        let version = |database, key: &[u8]| {
+            keyspace.lock(keyspace.hash(key).shard()).watched_version(database, key).unwrap()
+        };
+        set(&keyspace, 0, b"here", b"v", Expire::Clear);
+        set(&keyspace, 1, b"there", b"v", Expire::Clear);
+        set(&keyspace, 1, b"dead", b"v", Expire::At(5));
+        let before = [b"here".as_slice(), b"there", b"dead", b"none"].map(|key| watch(0, key));
+        let swap = |now_ms| {
+            let mut out = Vec::new();
+            for index in 0..SHARDS {
+                keyspace.lock(index).swap_watched(0, 1, now_ms, keyspace.hasher(), &mut out);
+            }
+            out.len()
+        };
+        assert_eq!(swap(10), 1);
+        let after = [b"here".as_slice(), b"there", b"dead", b"none"].map(|key| version(0, key));
+        let changed = [0, 1, 2, 3].map(|i| before[i] != after[i]);
+        assert_eq!(changed, [true, true, false, false]);
+        assert_eq!(get(&keyspace, 0, b"there").unwrap(), b"v");
+        assert_eq!(get(&keyspace, 1, b"here").unwrap(), b"v");
+        for index in 0..SHARDS {
+            drop(keyspace.lock(index).flush(0, keyspace.hasher()));
+        }
+        assert_ne!(version(0, b"there"), after[1]);
+        assert_eq!(version(0, b"none"), after[3]);
+        assert_eq!(get(&keyspace, 0, b"there"), None);
+    }
+
+    #[test]
     fn expiry_takes_out_what_is_due_and_nothing_else() {
         let keyspace = Keyspace::new(3);
         let hash = keyspace.hash(b"k");
@@ -335,5 +382,6 @@ mod tests {
         });
         let total: usize = (0..SHARDS).map(|i| keyspace.lock(i).database(0).unwrap().len()).sum();
         assert_eq!(total, 8001);
+        assert_eq!((0..SHARDS).map(|i| keyspace.len_hint(i)).sum::<usize>(), total);
     }
 }

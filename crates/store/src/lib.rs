@@ -16,7 +16,7 @@ pub mod table;
 pub mod watch;
 
 pub use access::{AccessClock, AccessPolicy};
-pub use entry::{EntryMut, EntryRef, Kind, NewValue, OwnedEntry, ValueRef};
+pub use entry::{Encoding, EntryMut, EntryRef, Kind, NewValue, OwnedEntry, ValueRef};
 pub use gate::{Gate, GateGuard, Member};
 pub use hash::{Hash, Hasher};
 pub use keyspace::{Keyspace, SHARDS, ShardGuard};

@@ -60,6 +60,62 @@ impl Shard {
         1 + self.others.len() as u32
     }
 
+    /// Exchanges the contents of two databases. Their watched keys change where there was something
+    /// or will be; what is dead and watched goes away, and is appended to `out`.
+    pub fn swap_watched(
+        &mut self,
+        a: u32,
+        b: u32,
+        now_ms: i64,
+        hasher: &Hasher,
+        out: &mut Vec<OwnedEntry>,
+    ) {
+        if a == b {
+            return;
+        }
+        if let Some(mut watched) = self.watched.take() {
+            let mut dead = Vec::new();
+            for (from, to) in [(a, b), (b, a)] {
+                watched.changed_where(from, |key| {
+                    let was = self.expiry_of(from, key, hasher);
+                    let will_be = self.expiry_of(to, key, hasher);
+                    let is_dead = |found: Option<Option<i64>>| {
+                        found.is_some_and(|expire_ms| expire_ms.is_some_and(|ms| ms <= now_ms))
+                    };
+                    if is_dead(will_be) {
+                        dead.push((to, Box::<[u8]>::from(key)));
+                    }
+                    // A key that died unseen since it was watched counts as one that was there.
+                    was.is_some() || will_be.is_some() && !is_dead(will_be)
+                });
+            }
+            for (index, key) in dead {
+                let database = self.database_mut(index);
+                if let Some(place) = database.find(hasher.hash(&key), &key) {
+                    out.push(database.remove(place, hasher));
+                }
+            }
+            self.watched = Some(watched);
+        }
+        self.swap(a, b);
+    }
+
+    /// The expiry of a key that is there, dead or not.
+    fn expiry_of(&self, database: u32, key: &[u8], hasher: &Hasher) -> Option<Option<i64>> {
+        let database = self.database(database)?;
+        Some(database.entry(database.find(hasher.hash(key), key)?).expire_ms())
+    }
+
+    /// Takes the contents of a database away, to be dropped when no lock is held. Its watched keys
+    /// change where there was something.
+    pub fn flush(&mut self, index: u32, hasher: &Hasher) -> Database {
+        if let Some(mut watched) = self.watched.take() {
+            watched.changed_where(index, |key| self.expiry_of(index, key, hasher).is_some());
+            self.watched = Some(watched);
+        }
+        self.take(index)
+    }
+
     /// Exchanges the contents of two databases.
     pub fn swap(&mut self, a: u32, b: u32) {
         if a == b || a.max(b) >= self.databases() && self.both_empty(a, b) {

@@ -30,6 +30,9 @@ const SLOTS_SPARSE: usize = 2;
 /// How many slots ahead of the walk a resize prefetches entries.
 const RESIZE_AHEAD: usize = 8;
 
+/// Slots that `pick` looks at before it counts entries instead.
+const PICK_TRIES_MAX: usize = 64;
+
 const POINTER_BITS: u32 = 48;
 const DISTANCE_BITS: u32 = 64 - POINTER_BITS - TAG_BITS;
 /// This distance or more.
@@ -373,6 +376,24 @@ impl Table {
         })
     }
 
+    /// An entry picked at random, each as likely as any other; `None` when there is none.
+    /// `random(n)` is uniform below n.
+    pub fn pick(&self, mut random: impl FnMut(u32) -> u32) -> Option<EntryRef<'_>> {
+        if self.is_empty() {
+            return None;
+        }
+        let buckets = self.buckets();
+        let tried = (0..PICK_TRIES_MAX).find_map(|_| {
+            let bucket = random(self.bucket_count) as usize;
+            let slot = buckets[bucket].0[random(SLOTS as u32) as usize];
+            (!slot.is_empty()).then_some(slot)
+        });
+        // A table is never so empty that all tries miss often.
+        let slot = tried.or_else(|| self.slots().nth(random(self.len) as usize))?;
+        // SAFETY: the table's entries are live while its shard is held.
+        Some(unsafe { EntryRef::new(slot.pointer()) })
+    }
+
     fn slots(&self) -> impl Iterator<Item = Slot> {
         self.buckets().iter().flat_map(|bucket| bucket.0).filter(|slot| !slot.is_empty())
     }
@@ -596,6 +617,29 @@ mod tests {
         }
         assert!(table.is_empty());
         assert_eq!(table.bucket_count(), 0);
+    }
+
+    #[test]
+    fn picks_are_even() {
+        let hasher = Hasher::new(5);
+        let mut table = Table::new();
+        assert!(table.pick(|_| 0).is_none());
+        for i in 0..50u32 {
+            let key = i.to_le_bytes();
+            table.insert(hasher.hash(&key), entry(&key, b""), &hasher);
+        }
+        let mut state = 1u64;
+        let mut random = |bound: u32| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            ((state >> 33) * u64::from(bound) >> 31) as u32
+        };
+        let mut counts = HashMap::new();
+        for _ in 0..50_000 {
+            let key = table.pick(&mut random).unwrap().key().to_vec();
+            *counts.entry(key).or_insert(0) += 1;
+        }
+        assert_eq!(counts.len(), 50);
+        assert!(counts.values().all(|count| (800..1200).contains(count)), "{counts:?}");
     }
 
     #[test]

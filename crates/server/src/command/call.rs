@@ -1,12 +1,14 @@
 //! From a parsed request to its reply: the checks in Redis's order, the plan, the handler.
 
 use bobbin_resp::Reply;
-use bobbin_store::Hash;
+use bobbin_store::entry::INLINE_MAX;
+use bobbin_store::{Hash, NewValue};
 
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
 use crate::client::{Client, ClientFlag, Replies};
 use crate::commands::monitor;
+use crate::eviction::{self, Room};
 use crate::server::{Server, Switch};
 use crate::stats::WorkerStats;
 
@@ -22,6 +24,8 @@ pub struct Call<'a> {
     pub reply: Reply<'a>,
     /// Of the first key; meaningful only when that is argument 1.
     pub first_hash: Hash,
+    /// Of the keys at these arguments, as far as the plan hashed them; 0 elsewhere.
+    pub hashes: &'a [Hash],
     /// Whether EXEC runs it.
     pub in_transaction: bool,
 }
@@ -47,9 +51,29 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub fn key(&self, index: usize) -> Key<'a> {
         let bytes = self.args[index];
-        let known = index == 1 && self.command.shape == KeyShape::First;
-        let hash = if known { self.first_hash } else { self.data.keyspace().hash(bytes) };
+        let hash = if index == 1 && self.command.shape == KeyShape::First {
+            self.first_hash
+        } else {
+            match self.hashes.get(index) {
+                Some(&hash) if hash != Hash::default() => hash,
+                _ => self.data.keyspace().hash(bytes),
+            }
+        };
         Key { bytes, hash }
+    }
+
+    /// The argument as a value to be stored; the row says that it may be (`Command::values`).
+    #[inline(always)]
+    pub fn value(&mut self, index: usize) -> NewValue<'a> {
+        let bytes = self.args[index];
+        if bytes.len() <= INLINE_MAX {
+            return NewValue::Inline(bytes);
+        }
+        match self.data.take_prepared(index) {
+            Some(shared) => NewValue::Shared(shared),
+            // EXEC's commands are not prepared.
+            None => NewValue::string(bytes),
+        }
     }
 
     /// An argument as an integer.
@@ -123,9 +147,8 @@ fn admit(
     if command.has(Flags::NO_MULTI) && client.transaction.is_some() {
         return Err(not_in_transactions(command));
     }
-    if (context.server.switches.load() != 0 || !context.data.may_expire)
-        && has_to_wait(context, client, command)?
-    {
+    let switches = context.server.switches.load();
+    if (switches != 0 || !context.data.may_expire) && !guard(context, client, command, switches)? {
         return Ok(Executed::Postponed);
     }
     if let Some(transaction) = &mut client.transaction
@@ -135,62 +158,67 @@ fn admit(
         Reply::new(output, client.protocol).queued();
         return Ok(Executed::Queued);
     }
-    hold(context.data, command, request)?;
+    if let Some(values) = command.row.values {
+        context.data.prepare(values, args);
+    }
+    match command.shape {
+        _ if command.has(Flags::GATE) => context.data.hold_gate(),
+        KeyShape::First => context.data.hold_one(request.first_hash.shard()),
+        KeyShape::None => context.data.release(),
+        KeyShape::Specified => {
+            run_planned(context, client, command, request, output);
+            return Ok(Executed::Ran(command));
+        }
+    }
+    run_held(context, client, command, request, &[], output);
+    Ok(Executed::Ran(command))
+}
+
+/// Holds the shards of a command that may have several keys, and runs it.
+fn run_planned(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) {
+    let data = &mut *context.data;
+    let mut shards = std::mem::take(&mut data.shard_set);
+    shards.clear();
+    shards.add_hashed(data, command, request.args);
+    if client.database == 0 {
+        shards.prefetch_buckets(data);
+    }
+    shards.hold(data);
+    shards.prefetch_entries(data, client.database);
+    run_held(context, client, command, request, &shards.hashes, output);
+    context.data.shard_set = shards;
+}
+
+/// Runs a command whose shards are held.
+#[inline(always)]
+fn run_held(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    hashes: &[Hash],
+    output: &mut Vec<u8>,
+) {
     let mut call = Call {
         server: context.server,
         command,
-        args,
+        args: request.args,
         data: context.data,
         stats: context.stats,
         reply: Reply::new(output, client.protocol),
         client,
         first_hash: request.first_hash,
+        hashes,
         in_transaction: false,
     };
     run(&mut call);
-    Ok(Executed::Ran(command))
-}
-
-/// Whether a pause holds the command up. An error: a client that monitors may not use keys.
-#[cold]
-fn has_to_wait(
-    context: &mut Context<'_>,
-    client: &mut Client,
-    command: &'static Registered,
-) -> Result<bool, Failure> {
-    let pause = context.server.paused(context.data.now_ms);
-    // Another worker may have started or ended the pause in the midst of this turn.
-    context.data.may_expire = pause.is_none();
-    if client.info.has(ClientFlag::MONITOR) {
-        // What a pause is for must not be got around by a client that no pause concerns.
-        let uses_keys = command.has(Flags::WRITE.with(Flags::READONLY).with(Flags::MAY_REPLICATE));
-        let refused = Failure::new("ERR Replica can't interact with the keyspace");
-        return if uses_keys { Err(refused) } else { Ok(false) };
-    }
-    let queued_writes = || {
-        is_exec(command)
-            && client.transaction.as_ref().is_some_and(|transaction| transaction.writes())
-    };
-    let wait = pause.is_some_and(|pause| pause.holds(command, queued_writes()));
-    if wait {
-        client.ran(command);
-        client.postpone(true);
-    }
-    Ok(wait)
-}
-
-fn is_exec(command: &Registered) -> bool {
-    command.full_name == "exec"
-}
-
-/// Until it has authenticated a client may only use the commands that serve that.
-#[cold]
-fn check_authentication(server: &Server, request: &Request<'_>) -> Outcome {
-    let free = request.command.is_some_and(|command| command.has(Flags::NO_AUTH));
-    if free || server.config.requirepass().is_empty() {
-        return Ok(());
-    }
-    Err(Failure::NOT_AUTHENTICATED)
+    context.data.end_prepared();
 }
 
 /// Runs the handler of a call whose shards are held, and counts it.
@@ -213,29 +241,75 @@ pub fn run(call: &mut Call<'_>) {
     }
 }
 
-/// Holds the shards of the command's keys.
-#[inline(always)]
-fn hold(data: &mut Data, command: &'static Registered, request: &Request<'_>) -> Outcome {
-    if command.has(Flags::GATE) {
-        data.hold_gate();
+/// The checks that few servers need, behind one load. `false`: the client has to wait.
+#[cold]
+fn guard(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    switches: u32,
+) -> Result<bool, Failure> {
+    if client.info.has(ClientFlag::MONITOR) && command.has(KEY_USERS) {
+        // What a pause is for must not be got around by a client that no pause concerns.
+        return Err(Failure::new("ERR Replica can't interact with the keyspace"));
+    }
+    if has_to_wait(context, client, command) {
+        return Ok(false);
+    }
+    if switches & Switch::MAXMEMORY != 0
+        && eviction::make_room(context.server, context.data) == Room::None
+        && (command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM))
+    {
+        return Err(Failure::OUT_OF_MEMORY);
+    }
+    Ok(true)
+}
+
+/// Whether a pause holds the command up.
+fn has_to_wait(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+) -> bool {
+    let pause = context.server.paused(context.data.now_ms);
+    // Another worker may have started or ended the pause in the midst of this turn.
+    context.data.may_expire = pause.is_none();
+    let Some(pause) = pause else { return false };
+    let wait = !client.info.has(ClientFlag::MONITOR)
+        && (pause.all || command.has(WRITERS) || would_execute(client, command, WRITERS));
+    if wait {
+        client.ran(command);
+        client.postpone(true);
+    }
+    wait
+}
+
+/// Whether the command is EXEC, and what it would run has one of these flags.
+fn would_execute(client: &Client, command: &Registered, flags: Flags) -> bool {
+    let queued = client.transaction.as_ref().filter(|_| command.has(Flags::EXECUTES));
+    queued.is_some_and(|transaction| transaction.has(flags))
+}
+
+/// Commands that change keys, or go to replicas for another reason.
+const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
+const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);
+
+/// Until it has authenticated a client may only use the commands that serve that.
+#[cold]
+fn check_authentication(server: &Server, request: &Request<'_>) -> Outcome {
+    let free = request.command.is_some_and(|command| command.has(Flags::NO_AUTH));
+    if free || server.config.requirepass().is_empty() {
         return Ok(());
     }
-    match command.shape {
-        KeyShape::First => data.hold_one(request.first_hash.shard()),
-        KeyShape::None => data.release(),
-        KeyShape::Specified => {
-            let mut shards = ShardSet::default();
-            shards.add(data, command, request.args);
-            shards.hold(data);
-        }
-    }
-    Ok(())
+    Err(Failure::NOT_AUTHENTICATED)
 }
 
 /// The shards that a plan needs.
 #[derive(Default)]
 pub struct ShardSet {
     shards: Vec<u16>,
+    /// By argument; 0 where there is no key. Kept of one command, not of a transaction's.
+    hashes: Vec<Hash>,
     everything: bool,
 }
 
@@ -243,6 +317,12 @@ pub struct ShardSet {
 const SHARDS_MAX: usize = 128;
 
 impl ShardSet {
+    fn clear(&mut self) {
+        self.shards.clear();
+        self.hashes.clear();
+        self.everything = false;
+    }
+
     /// Adds the shards of a command's keys. Arguments that do not fit the key specification add
     /// what they have: the handler answers with the error before it looks at a key.
     pub fn add(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
@@ -252,20 +332,46 @@ impl ShardSet {
         command.key_positions(args, |at| self.add_key(data.key(args[at])));
     }
 
+    /// The same for a command alone: remembers the hashes, and prefetches the shards.
+    fn add_hashed(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
+        self.hashes.resize(args.len(), Hash::default());
+        command.key_positions(args, |at| {
+            let key = data.key(args[at]);
+            data.keyspace().prefetch_shard(key.hash);
+            self.hashes[at] = key.hash;
+            self.add_key(key);
+        });
+    }
+
     pub fn add_key(&mut self, key: Key<'_>) {
         self.shards.push(key.hash.shard() as u16);
     }
 
     /// Holds them all, and no other.
-    pub fn hold(mut self, data: &mut Data) {
+    pub fn hold(&mut self, data: &mut Data) {
         self.shards.sort_unstable();
         self.shards.dedup();
         match self.shards[..] {
             _ if self.everything || self.shards.len() > SHARDS_MAX => data.hold_gate(),
             [] => data.release(),
             [shard] => data.hold_one(usize::from(shard)),
-            _ => data.hold_many(self.shards.into_iter().map(usize::from)),
+            _ => data.hold_many(self.shards.iter().copied().map(usize::from)),
         }
+    }
+
+    fn prefetch_buckets(&self, data: &Data) {
+        self.keyed().for_each(|hash| data.keyspace().prefetch_bucket(hash));
+    }
+
+    /// Their shards are held.
+    fn prefetch_entries(&self, data: &mut Data, database: u32) {
+        if !data.holds_all() {
+            data.prefetch(database, self.keyed());
+        }
+    }
+
+    fn keyed(&self) -> impl Iterator<Item = Hash> {
+        self.hashes.iter().copied().filter(|&hash| hash != Hash::default())
     }
 }
 
@@ -283,7 +389,8 @@ fn refuse(
         context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);
     }
     context.stats.totals.error_replies.add(1);
-    let failure = if request.command.is_some_and(is_exec) {
+    let executes = |command: &Registered| command.has(Flags::EXECUTES);
+    let failure = if request.command.is_some_and(executes) {
         transaction::abort(client, context.data);
         let reason = failure.0.strip_prefix("ERR ").unwrap_or(&failure.0);
         Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))

@@ -4,7 +4,7 @@
 macro_rules! bits {
     ($(#[$doc:meta])* $type:ident : $repr:ty { $($(#[$bit_doc:meta])* $bit:ident = $name:literal,)* }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct $type($repr);
 
         impl $type {
@@ -73,6 +73,8 @@ bits! {
         WALKS = "",
         /// Carries out or leaves a transaction: is never queued by MULTI.
         NOT_QUEUED = "",
+        /// EXEC: its flags are those of what was queued, too.
+        EXECUTES = "",
     }
 }
 

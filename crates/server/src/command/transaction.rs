@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::call::{self, Call, ShardSet};
-use super::{Outcome, Registered};
+use super::{Flags, Outcome, Registered};
 use crate::client::{Client, ClientFlag, ClientInfo};
+use crate::slowlog::{self, Measured};
 
 /// A transaction that is being queued, or keys watched for one to come.
 #[derive(Default)]
@@ -13,6 +14,8 @@ pub struct Transaction {
     queue: Vec<Queued>,
     /// A command was refused: EXEC will be too.
     spoiled: bool,
+    /// Those of all queued commands.
+    flags: Flags,
 }
 
 /// A command with its own copy of its arguments.
@@ -32,6 +35,11 @@ pub struct WatchedKey {
 }
 
 impl Transaction {
+    /// Whether a queued command has one of these flags.
+    pub fn has(&self, flags: Flags) -> bool {
+        self.flags.has(flags)
+    }
+
     /// Queues a command.
     pub fn queue(&mut self, command: &'static Registered, args: &[&[u8]], info: &ClientInfo) {
         let mut bytes = Vec::with_capacity(args.iter().map(|arg| arg.len()).sum());
@@ -42,14 +50,10 @@ impl Transaction {
         });
         let args: Box<[_]> = ranges.collect();
         let size = bytes.len() + size_of::<Queued>() + size_of_val(&*args);
+        self.flags = self.flags.with(command.row.flags);
         self.queue.push(Queued { command, bytes: bytes.into(), args });
         info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
         info.queued_bytes.fetch_add(size, Ordering::Relaxed);
-    }
-
-    /// Whether a queued command writes: whether a pause holds EXEC up.
-    pub fn writes(&self) -> bool {
-        self.queue.iter().any(|queued| crate::pause::writes(queued.command))
     }
 }
 
@@ -158,13 +162,22 @@ fn run(call: &mut Call<'_>, queued: &Queued) {
         stats: call.stats,
         reply: bobbin_resp::Reply::new(call.reply.output(), protocol),
         first_hash,
+        hashes: &[],
         in_transaction: true,
     };
-    let start = crate::clock::ticks();
+    let (start, written) = (crate::clock::ticks(), inner.reply.output().len());
     call::run(&mut inner);
-    let ticks = crate::clock::ticks() - start;
-    call.stats.commands[queued.command.id].executed(ticks, true);
+    let measured = Measured {
+        ticks: crate::clock::ticks() - start,
+        request_bytes: queued.bytes.len(),
+        reply_bytes: inner.reply.output().len() - written,
+    };
+    let track = call.server.config.latency_tracking();
+    call.stats.commands[queued.command.id].executed(measured.ticks, track);
     call.stats.totals.commands.add(1);
+    if call.server.services.command_log.limits().exceeded_by(&measured) {
+        slowlog::note(call.server, call.client, queued.command, &args, &measured);
+    }
 }
 
 /// WATCH. The keys' shards are held.

@@ -1,6 +1,6 @@
 //! The commands, family by family. Each file holds its handlers, and ends in its rows.
 
-use crate::command::Command;
+use crate::command::{Call, Command, Failure, Outcome};
 
 mod bitmap;
 mod client;
@@ -44,3 +44,26 @@ pub const FAMILIES: &[&[Command]] = &[
     string::COMMANDS,
     transaction::COMMANDS,
 ];
+
+/// What a command that only holds others answers. Whoever names no subcommand is told so before.
+fn container(call: &mut Call<'_>) -> Outcome {
+    let name = &call.command.full_name;
+    Err(Failure::format(format!("ERR wrong number of arguments for '{name}' command")))
+}
+
+/// Answers HELP of a container: its subcommands with their arguments, and a line or more on each (an
+/// empty name goes on with the last one's).
+fn help(call: &mut Call<'_>, subcommands: &[(&str, &str)]) -> Outcome {
+    let name = String::from_utf8_lossy(call.args[0]).to_ascii_uppercase();
+    let mut lines =
+        vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
+    for (usage, text) in subcommands.iter().chain(&[("HELP", "Tell what the subcommands do.")]) {
+        if !usage.is_empty() {
+            lines.push((*usage).to_owned());
+        }
+        lines.push(format!("    {text}"));
+    }
+    call.reply.array(lines.len());
+    lines.iter().for_each(|line| call.reply.simple(line));
+    Ok(())
+}

@@ -94,6 +94,10 @@ impl Driver for AnyDriver {
         either!(self, driver => driver.direct(token, socket));
     }
 
+    fn detach(&mut self, token: Token, socket: BorrowedFd<'_>) {
+        either!(self, driver => driver.detach(token, socket));
+    }
+
     #[inline]
     unsafe fn send(&mut self, token: Token, socket: BorrowedFd<'_>, bytes: *const u8, len: usize) {
         // SAFETY: the caller's promise is passed on.

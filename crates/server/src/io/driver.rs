@@ -57,6 +57,8 @@ pub enum Event {
     Sent { token: Token, result: Result<usize, Errno> },
     /// The socket that `notify_writable` was asked for has room again, or failed (then the next send says how).
     Writable { token: Token },
+    /// The answer to `detach`: the driver has forgotten the connection, and nothing of it was lost.
+    Detached { token: Token },
     /// Somebody called this worker's `Waker` since the last batch, once or more often.
     Woken,
 }
@@ -148,8 +150,13 @@ pub trait Driver {
     fn resume(&mut self, token: Token, socket: BorrowedFd<'_>);
 
     /// Direct mode: every batch holds a `Readable` as long as the socket has something. Data that the driver
-    /// had already received still comes, and comes before the first `Readable`.
+    /// had already received still comes, and comes before the first `Readable`; if that was the end, so does `Closed`.
     fn direct(&mut self, token: Token, socket: BorrowedFd<'_>);
+
+    /// Asks for the connection back, to give it to another driver. What the driver had received still comes as Data,
+    /// also if the connection was paused; then comes `Detached` (from then on the token is gone, as if removed), or
+    /// `Closed`. (`remove` will not do: bytes received until the next `wait` are lost with it.)
+    fn detach(&mut self, token: Token, socket: BorrowedFd<'_>);
 
     /// Sends without blocking, now or at the start of the next `wait`. One send per connection and turn. The batch of the next
     /// `wait` holds its `Event::Sent`.

@@ -18,10 +18,10 @@ pub struct Epoll {
     /// What the last `epoll_wait` reported; those from `next` on found the arena full and come first next time.
     ready: Vec<epoll::Event>,
     next: usize,
-    /// Results of sends since the last batch.
-    sent: Vec<Event>,
-    /// A short or failed send is among `sent`.
-    sent_short: bool,
+    /// Results of sends since the last batch, and of `detach`.
+    done: Vec<Event>,
+    /// Something is among `done` that is not a whole send.
+    done_urgent: bool,
     arena: Pages,
 }
 
@@ -54,8 +54,8 @@ impl Epoll {
             slots: Slots::new(),
             ready: Vec::with_capacity(READY_MAX),
             next: 0,
-            sent: Vec::new(),
-            sent_short: false,
+            done: Vec::new(),
+            done_urgent: false,
             arena: Pages::new(ARENA_LEN)?,
         })
     }
@@ -196,8 +196,8 @@ impl Epoll {
             Err(Errno::AGAIN | Errno::INTR) => Ok(0),
             other => other,
         };
-        self.sent_short |= result != Ok(offered);
-        self.sent.push(Event::Sent { token, result });
+        self.done_urgent |= result != Ok(offered);
+        self.done.push(Event::Sent { token, result });
     }
 }
 
@@ -222,8 +222,8 @@ impl Driver for Epoll {
         if !entry.state.closed {
             let _ = epoll::delete(&self.poll, socket);
         }
-        if !self.sent.is_empty() {
-            self.sent
+        if !self.done.is_empty() {
+            self.done
                 .retain(|event| !matches!(event, Event::Sent { token: of, .. } if *of == token));
         }
     }
@@ -238,6 +238,17 @@ impl Driver for Epoll {
 
     fn direct(&mut self, token: Token, socket: BorrowedFd<'_>) {
         self.change_mode(token, socket, Mode::Direct);
+    }
+
+    fn detach(&mut self, token: Token, socket: BorrowedFd<'_>) {
+        let Some(entry) = self.slots.find(token) else { return };
+        if !entry.state.closed {
+            // What was not read yet stays in the socket.
+            let _ = epoll::delete(&self.poll, socket);
+            self.slots.remove(token);
+            self.done.push(Event::Detached { token });
+            self.done_urgent = true;
+        }
     }
 
     unsafe fn send(&mut self, token: Token, socket: BorrowedFd<'_>, bytes: *const u8, len: usize) {
@@ -268,11 +279,11 @@ impl Driver for Epoll {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
-        let timeout = if self.sent_short { Some(Duration::ZERO) } else { timeout };
+        let timeout = if self.done_urgent { Some(Duration::ZERO) } else { timeout };
         self.poll(timeout)?;
         events.clear();
-        events.append(&mut self.sent);
-        self.sent_short = false;
+        events.append(&mut self.done);
+        self.done_urgent = false;
         self.collect(events);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Memory straight from the kernel: zeroed, page-aligned, resident only where touched.
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
 use std::ptr::NonNull;
 
@@ -27,6 +27,13 @@ impl Pages {
         assert!(offset <= self.len && len <= self.len - offset, "{offset}+{len} > {}", self.len);
         // SAFETY: checked to be within the mapping.
         unsafe { self.start.add(offset) }
+    }
+
+    /// Gives the memory of these whole pages back to the system; they read as zero when touched again.
+    pub(super) fn release(&self, offset: usize, len: usize) {
+        let start = self.at(offset, len);
+        // SAFETY: within the mapping; the owner knows that nobody uses these bytes. On failure they stay.
+        let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) };
     }
 }
 

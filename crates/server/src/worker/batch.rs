@@ -131,14 +131,6 @@ impl Batch {
         &self.args[parsed.args.start as usize..parsed.args.end as usize]
     }
 
-    pub fn len(&self) -> usize {
-        self.commands.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.commands.is_empty()
-    }
-
     /// To be called before each command is executed: prefetches for a window of them at a time.
     /// `database` is a guess for all of them.
     #[inline(always)]

@@ -23,6 +23,8 @@ pub struct Connection {
     pub touched: bool,
     /// To be closed once the output is sent.
     pub closing: bool,
+    /// On its way to another worker.
+    pub moving: bool,
 }
 
 /// Start and end in the turn's arena.
@@ -113,11 +115,13 @@ impl Connection {
             replies: None,
             touched: false,
             closing: false,
+            moving: false,
         }
     }
 
-    /// Whether commands have to wait: one is at work in slices, or the end has come.
+    /// Whether commands have to wait: one is at work in slices, another worker will see to them, or the
+    /// end has come.
     pub fn is_busy(&self) -> bool {
-        self.client.job.is_some() || self.client.postponed || self.closing
+        self.client.job.is_some() || self.client.postponed || self.closing || self.moving
     }
 }

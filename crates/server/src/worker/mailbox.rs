@@ -21,7 +21,9 @@ pub enum Post {
     Push { to: Arc<ClientInfo>, bytes: Arc<[u8]> },
     /// A pause has ended: look again at whom it put off.
     Resume,
-    /// Move all connections to other workers, then end.
+    /// The number of workers changed: give connections away that are more than a fair share.
+    Rebalance,
+    /// Give all connections away, then end.
     Retire,
     /// End now.
     Stop,

@@ -5,7 +5,9 @@
 
 mod batch;
 mod connection;
+mod limits;
 mod mailbox;
+mod schedule;
 mod slab;
 mod timer;
 
@@ -29,6 +31,7 @@ use crate::command::call::{Context, Executed, Request, execute};
 use crate::command::{Data, transaction};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into};
 use crate::server::{Server, WorkerHandle};
+use crate::slowlog::{self, Measured};
 
 /// Work too long for one turn, left by a command. The client waits for it, the others do not.
 pub trait Job: Send {
@@ -66,6 +69,8 @@ pub struct Worker {
     arena: Vec<u8>,
     /// Slots of connections with replies, or an end, to see to.
     touched: Vec<u32>,
+    /// Slots of connections that had more output than their socket took.
+    slow: Vec<u32>,
     /// Slots of connections whose job is at work.
     jobs: Vec<u32>,
     /// Slots of connections that a pause put off.
@@ -74,6 +79,8 @@ pub struct Worker {
     timer: Timer,
     /// A connection ends once its last bytes are out, so do not sleep before they are.
     ending: bool,
+    /// Takes no connections any more, and ends when the last has gone.
+    retiring: bool,
     stop: bool,
 }
 
@@ -107,11 +114,13 @@ impl Worker {
             spans: Vec::new(),
             arena: Vec::new(),
             touched: Vec::new(),
+            slow: Vec::new(),
             jobs: Vec::new(),
             postponed: Vec::new(),
             events: Vec::new(),
             timer: Timer::default(),
             ending: false,
+            retiring: false,
             stop: false,
         })
     }
@@ -122,12 +131,29 @@ impl Worker {
 
     /// Works until it is told to stop.
     pub fn run(mut self) {
-        while !self.stop {
+        schedule::apply(self.server);
+        while !(self.stop || self.retiring && self.connections.is_empty()) {
             self.turn();
         }
+        if self.stop {
+            self.finish();
+        }
         for post in self.handle.mailbox.close() {
-            // Nobody adopts these any more: their sockets close.
-            drop(post);
+            match post {
+                Post::Adopt(connection) if !self.stop => self.server.hand_over(connection),
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets the last replies leave before the sockets are closed.
+    fn finish(&mut self) {
+        self.ending = true;
+        self.wait();
+        let events = std::mem::take(&mut self.events);
+        self.take_sent(&events);
+        for slot in self.connections.used() {
+            self.close(slot);
         }
     }
 
@@ -214,6 +240,9 @@ impl Worker {
         }
         if !connection.output.is_empty() {
             connection.output.blocked = true;
+            if !self.slow.contains(&token.slot()) {
+                self.slow.push(token.slot());
+            }
             self.driver.notify_writable(token, connection.socket.as_fd());
         } else if connection.closing {
             self.close(token.slot());
@@ -243,6 +272,7 @@ impl Worker {
                     touch(&mut self.touched, connection);
                 }
             }
+            Event::Detached { token } => self.detached(token),
             Event::Sent { .. } | Event::Woken => {}
         }
     }
@@ -336,8 +366,8 @@ impl Worker {
         if connection.client.info.kill.load(Ordering::Relaxed) {
             return;
         }
-        let (mut executed, mut answered) = (0, 0);
-        let mut end = 0;
+        let limits = self.server.services.command_log.limits();
+        let (mut executed, mut answered, mut request_start) = (0, 0, 0);
         for index in span.found.commands.clone() {
             let database = connection.client.database;
             self.batch.approach(index, &self.server.keyspace, database);
@@ -347,24 +377,33 @@ impl Worker {
                 args: self.batch.args(parsed),
                 first_hash: parsed.first_hash,
             };
+            let reply_start = self.arena.len();
             let outcome = execute(&mut context, &mut connection.client, request, &mut self.arena);
             let now = ticks();
             if let Executed::Ran(command) = outcome {
                 executed += 1;
-                context.stats.commands[command.id].executed(now - *clock, track);
+                let measured = Measured {
+                    ticks: now - *clock,
+                    request_bytes: parsed.end - request_start,
+                    reply_bytes: self.arena.len() - reply_start,
+                };
+                context.stats.commands[command.id].executed(measured.ticks, track);
+                if limits.exceeded_by(&measured) {
+                    let client = &connection.client;
+                    slowlog::note(self.server, client, command, request.args, &measured);
+                }
             }
             *clock = now;
             if outcome == Executed::Postponed {
                 self.postponed.push(span.slot);
             } else {
-                answered += 1;
-                end = parsed.end;
+                (answered, request_start) = (answered + 1, parsed.end);
             }
             let client = &connection.client;
             if client.close || client.job.is_some() || client.postponed {
                 // What follows is parsed again when its time comes.
                 connection.parser = Parser::default();
-                span.found.consumed = end;
+                span.found.consumed = request_start;
                 span.found.wanted = 0;
                 span.found.error = None;
                 break;
@@ -450,6 +489,7 @@ impl Worker {
                 Post::Kill(info) => self.kill(&info),
                 Post::Push { to, bytes } => self.push(to, bytes),
                 Post::Resume => {}
+                Post::Rebalance => self.rebalance(),
                 Post::Retire => self.retire(),
                 Post::Stop => self.stop = true,
             }
@@ -457,6 +497,10 @@ impl Worker {
     }
 
     fn adopt(&mut self, connection: Box<Connection>) {
+        if self.retiring {
+            self.server.hand_over(connection);
+            return;
+        }
         let slot = self.connections.insert(connection, self.handle.id);
         let Some(connection) = self.connections.at(slot) else { return };
         // SAFETY: the socket is closed by dropping the connection, and `close` removes it first.
@@ -525,6 +569,7 @@ impl Worker {
         {
             self.close(token.slot());
         }
+        // Else it is gone, or on its way to a worker that will see the mark.
     }
 
     /// Ends a connection at once.
@@ -538,9 +583,44 @@ impl Worker {
         self.jobs.retain(|&job| job != slot);
     }
 
-    /// Hands all connections to the other workers. Some are sent back to us when there are none.
+    // Step: connections on their way to other workers.
+
+    /// Gives away the connections that are more than this worker's share.
+    fn rebalance(&mut self) {
+        schedule::apply(self.server);
+        let share = self.server.clients.len().div_ceil(self.server.workers.len().max(1));
+        for slot in self.connections.used().into_iter().skip(share) {
+            self.give_away(slot);
+        }
+    }
+
+    /// Gives all connections away, and ends once they are gone.
     fn retire(&mut self) {
-        self.stop = true;
+        self.retiring = true;
+        for slot in self.connections.used() {
+            self.give_away(slot);
+        }
+    }
+
+    fn give_away(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if !connection.moving {
+            connection.moving = true;
+            self.driver.detach(connection.token, connection.socket.as_fd());
+        }
+    }
+
+    /// The driver has let go: the connection goes, with all that it has.
+    fn detached(&mut self, token: Token) {
+        if self.connections.find(token).is_none() {
+            return;
+        }
+        let Some(mut connection) = self.connections.remove(token.slot()) else { return };
+        self.jobs.retain(|&job| job != token.slot());
+        connection.moving = false;
+        connection.touched = false;
+        connection.output.blocked = false;
+        self.server.hand_over(connection);
     }
 
     // Step: jobs.
@@ -615,6 +695,8 @@ impl Worker {
                 } else {
                     self.ending = true;
                 }
+            } else if !output.is_empty() {
+                self.check_output(slot);
             }
         }
         self.touched = touched;
@@ -627,6 +709,7 @@ impl Worker {
         totals.keyspace_hits.add(counters.hits);
         totals.keyspace_misses.add(counters.misses);
         totals.expired_keys.add(counters.expired);
+        totals.evicted_keys.add(counters.evicted);
         totals.dirty.add(counters.dirty);
     }
 }

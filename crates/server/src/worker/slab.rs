@@ -55,6 +55,10 @@ impl Slab {
         Some(connection)
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
     /// The slots in use.
     pub fn used(&self) -> Vec<u32> {
         let used = |(slot, place): (usize, &Slot)| place.connection.as_ref().map(|_| slot as u32);

@@ -6,6 +6,9 @@ use bobbin_store::SHARDS;
 
 use super::Worker;
 use crate::clock::ticks;
+use crate::eviction::{self, Room};
+use crate::rates::Rates;
+use crate::server::Switch;
 
 /// How often a worker looks for keys to expire, while there are any.
 const EXPIRE_MS: i64 = 10;
@@ -13,6 +16,8 @@ const EXPIRE_MS: i64 = 10;
 const IDLE_MS: i64 = 100;
 /// How long one turn expires keys, at most.
 const EXPIRE_US: u64 = 300;
+/// An expire slice that took this long is shown to the latency monitor.
+const EXPIRE_SLOW_US: u64 = 1000;
 /// Looks at a shard's index before another shard, or a client, gets its turn.
 const EXPIRE_LOOKS: usize = 64;
 
@@ -22,6 +27,8 @@ pub struct Timer {
     now_ms: i64,
     /// When to look for keys to expire again.
     expire_at_ms: i64,
+    /// When to look at idle clients again.
+    pub(super) clients_at_ms: i64,
     /// The shard to go on with.
     shard: usize,
 }
@@ -36,8 +43,24 @@ impl Timer {
 impl Worker {
     pub(super) fn timer_slices(&mut self) {
         self.timer.now_ms = self.data.now_ms;
+        Rates::tick(self.server, self.data.now_ms);
+        if self.server.switches.load() & Switch::MAXMEMORY != 0
+            && eviction::make_room(self.server, &mut self.data) == Room::Soon
+        {
+            self.timer.expire_at_ms = self.data.now_ms;
+        }
+        self.look_at_clients();
         if self.data.now_ms >= self.timer.expire_at_ms {
-            self.expire();
+            if self.server.switches.load() & Switch::NO_ACTIVE_EXPIRE == 0 {
+                let started = ticks();
+                self.expire();
+                let us = self.server.clock.us(ticks() - started) as u64;
+                if us >= EXPIRE_SLOW_US {
+                    self.server.services.latency.sample(&self.server.config, "expire-cycle", us);
+                }
+            } else {
+                self.timer.expire_at_ms = self.data.now_ms + IDLE_MS;
+            }
         }
     }
 

@@ -2,7 +2,8 @@
 //! without traffic owns none.
 //!
 //! Only a window of the buffers is offered at a time. The kernel takes them in turn, so the fewer there are, the
-//! warmer they stay; the window doubles whenever it ran out.
+//! warmer they stay. The window doubles whenever it ran out, and halves, giving memory back, when it was too
+//! wide for long.
 
 use crate::io::Bytes;
 use crate::io::pages::Pages;
@@ -19,8 +20,12 @@ pub(super) struct Buffers {
     tail: u16,
     /// Handed out since the last `recycle`.
     used: Vec<u16>,
-    /// Buffers `0..window` are the kernel's or in `used`; those above were never offered.
-    window: u16,
+    /// Neither offered nor used; they hold no memory.
+    parked: Vec<u16>,
+    /// How many are not to be parked.
+    window: usize,
+    /// Turns in a row that would have done with half the window.
+    narrow_turns: u32,
 }
 
 impl Buffers {
@@ -34,7 +39,9 @@ impl Buffers {
             ring: Pages::new(usize::from(COUNT_MAX) * size_of::<BufRingEntry>())?,
             tail: 0,
             used: Vec::with_capacity(usize::from(COUNT_MAX)),
-            window: 0,
+            parked: (0..COUNT_MAX).rev().collect(),
+            window: WINDOW_START,
+            narrow_turns: 0,
         };
         let address = buffers.entry(0).as_ptr() as u64;
         // SAFETY: the mapping holds `COUNT_MAX` entries, is page-aligned, and outlives the ring by the
@@ -42,7 +49,7 @@ impl Buffers {
         unsafe {
             ring.submitter().register_buf_ring_with_flags(address, COUNT_MAX, GROUP, 0)?;
         }
-        buffers.widen(WINDOW_START);
+        buffers.fill();
         Ok(buffers)
     }
 
@@ -53,14 +60,22 @@ impl Buffers {
         Bytes::new(self.memory.at(usize::from(buffer) * BUFFER_LEN, len), len)
     }
 
-    /// Gives all used buffers back to the kernel.
+    /// Gives the used buffers back to the kernel, at the end of their turn.
+    #[inline]
     pub(super) fn recycle(&mut self) {
         if self.used.is_empty() {
             return;
         }
+        self.narrow_when_possible();
         let mut used = std::mem::take(&mut self.used);
+        let mut surplus = usize::from(COUNT_MAX) - self.parked.len() - self.window;
         for buffer in used.drain(..) {
-            self.offer(buffer);
+            if surplus > 0 {
+                surplus -= 1;
+                self.park(buffer);
+            } else {
+                self.offer(buffer);
+            }
         }
         self.used = used;
         self.publish();
@@ -68,20 +83,40 @@ impl Buffers {
 
     /// Offers as many buffers again, if there are.
     pub(super) fn grow(&mut self) {
-        self.widen(self.window.saturating_mul(2).min(COUNT_MAX));
+        self.narrow_turns = 0;
+        self.window = (self.window * 2).min(usize::from(COUNT_MAX));
+        self.fill();
     }
 
     /// How many receives may be started in one turn with a fair chance to find a buffer.
     pub(super) fn window(&self) -> usize {
-        usize::from(self.window)
+        self.window
     }
 
-    fn widen(&mut self, window: u16) {
-        for buffer in self.window..window {
+    fn narrow_when_possible(&mut self) {
+        if self.used.len() > self.window / 2 || self.window == WINDOW_START {
+            self.narrow_turns = 0;
+            return;
+        }
+        self.narrow_turns += 1;
+        if self.narrow_turns >= NARROW_TURNS {
+            self.narrow_turns = 0;
+            self.window /= 2;
+        }
+    }
+
+    fn fill(&mut self) {
+        while usize::from(COUNT_MAX) - self.parked.len() < self.window
+            && let Some(buffer) = self.parked.pop()
+        {
             self.offer(buffer);
         }
-        self.window = window;
         self.publish();
+    }
+
+    fn park(&mut self, buffer: u16) {
+        self.memory.release(usize::from(buffer) * BUFFER_LEN, BUFFER_LEN);
+        self.parked.push(buffer);
     }
 
     fn offer(&mut self, buffer: u16) {
@@ -116,5 +151,48 @@ pub(super) const GROUP: u16 = 0;
 const BUFFER_LEN: usize = 16 << 10;
 /// 8 MiB of addresses; resident is what was touched. A power of two, as the kernel demands.
 const COUNT_MAX: u16 = 512;
-const WINDOW_START: u16 = 64;
-const _: () = assert!(COUNT_MAX.is_power_of_two() && WINDOW_START <= COUNT_MAX);
+const WINDOW_START: usize = 64;
+/// Only turns that received something count, so that sleeping does not narrow.
+const NARROW_TURNS: u32 = 1000;
+const _: () = assert!(COUNT_MAX.is_power_of_two() && WINDOW_START <= COUNT_MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_follows_the_load() {
+        // Where io_uring is forbidden, nobody uses this.
+        let Ok(ring) = IoUring::new(8) else { return };
+        // SAFETY: dropped in the reverse order of declaration below.
+        let Ok(mut buffers) = (unsafe { Buffers::new(&ring) }) else { return };
+        let used = |buffers: &mut Buffers, count: u16| {
+            // As if the kernel had taken the oldest offers.
+            let first = buffers.tail.wrapping_sub(buffers.offered());
+            for index in 0..count {
+                // SAFETY: an entry that was offered.
+                let entry =
+                    unsafe { buffers.entry(first.wrapping_add(index) % COUNT_MAX).as_ref() };
+                buffers.take(entry.bid(), 1);
+            }
+        };
+        assert_eq!((buffers.window(), buffers.offered()), (64, 64));
+        (0..5).for_each(|_| buffers.grow());
+        assert_eq!((buffers.window(), buffers.offered()), (512, 512));
+        for _ in 0..20 * NARROW_TURNS {
+            used(&mut buffers, 3);
+            buffers.recycle();
+        }
+        assert_eq!((buffers.window(), buffers.offered()), (64, 64));
+        assert_eq!(buffers.parked.len(), 512 - 64);
+        buffers.grow();
+        assert_eq!((buffers.window(), buffers.offered()), (128, 128));
+        drop(ring);
+    }
+
+    impl Buffers {
+        fn offered(&self) -> u16 {
+            COUNT_MAX - (self.parked.len() + self.used.len()) as u16
+        }
+    }
+}

@@ -74,6 +74,7 @@ enum Mode {
     Data,
     Paused,
     Direct,
+    Leaving,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -138,6 +139,10 @@ impl Connections {
 
     pub(super) fn direct(&mut self, token: Token) {
         self.change_mode(token, Mode::Direct);
+    }
+
+    pub(super) fn detach(&mut self, token: Token) {
+        self.change_mode(token, Mode::Leaving);
     }
 
     pub(super) fn notify_writable(&mut self, token: Token) {
@@ -259,6 +264,8 @@ impl Connections {
             let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(entry.fd) };
             let error = rustix::net::sockopt::socket_error(socket).ok().and_then(Result::err);
             entry.state.end = End::Told;
+            // Nothing follows `Closed`; nobody is left to answer to.
+            self.held.remove(&token);
             events.push(Event::Closed { token, error });
         } else {
             // The peer only finished sending, which a watch would report for ever: told after `resume`.
@@ -313,7 +320,7 @@ impl Connections {
                 self.operations.push_back((Operation::Receive { token }, fd));
             }
             Mode::Data => {}
-            Mode::Paused | Mode::Direct if state.receiving => {
+            Mode::Paused | Mode::Direct | Mode::Leaving if state.receiving => {
                 if !state.cancelling {
                     state.cancelling = true;
                     self.cancel(Operation::Receive { token });
@@ -328,6 +335,10 @@ impl Connections {
                 self.operations.push_back((Operation::WatchInput { token }, fd));
             }
             Mode::Paused | Mode::Direct => {}
+            Mode::Leaving => {
+                self.remove(token);
+                events.push(Event::Detached { token });
+            }
         }
     }
 

@@ -230,6 +230,10 @@ impl Driver for Uring {
         self.connections.direct(token);
     }
 
+    fn detach(&mut self, token: Token, _: BorrowedFd<'_>) {
+        self.connections.detach(token);
+    }
+
     unsafe fn send(&mut self, token: Token, _: BorrowedFd<'_>, bytes: *const u8, len: usize) {
         self.send_cut |= len > SEND_LEN_MAX;
         self.sends.push(Send { token, what: What::Bytes(bytes), len: len.min(SEND_LEN_MAX) });

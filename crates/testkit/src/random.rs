@@ -1,0 +1,39 @@
+//! A small generator of pseudo-random numbers: tests print its seed and can be repeated.
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `limit`, which must not be zero.
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.number() % limit as u64) as usize
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.number() as u8).collect()
+    }
+}
+
+/// `$BOBBIN_SEED`, else the clock; a test that uses it must print it when it fails.
+pub fn seed() -> u64 {
+    match std::env::var("BOBBIN_SEED") {
+        Ok(text) => text.parse().expect("BOBBIN_SEED is a number"),
+        Err(_) => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.map_or(1, |elapsed| elapsed.as_nanos() as u64)
+        }
+    }
+}

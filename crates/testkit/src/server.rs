@@ -1,0 +1,193 @@
+//! A server process of a test's own: a free port, a folder that goes away, its log kept.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::{Connection, peers};
+
+/// A running server. It is killed, and its folder removed, when this is dropped; when the test is
+/// panicking the end of its log is printed.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    address: SocketAddr,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// Starts `binary` with redis.conf-style flags after those every test uses (port, bind, dir, no
+    /// saves), and waits until it answers.
+    pub fn start(binary: &Path, arguments: &[&str]) -> Result<Self, String> {
+        let mut last = String::new();
+        // Somebody else may take the port between our look and the server's bind.
+        for _ in 0..START_ATTEMPTS {
+            match Self::start_once(binary, arguments) {
+                Ok(server) => return Ok(server),
+                Err(error) if error.to_lowercase().contains("address already in use") => {
+                    last = error;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// A real Valkey of the version the transcripts are recorded with.
+    pub fn valkey(arguments: &[&str]) -> Self {
+        Self::start_peer("valkey-server", arguments)
+    }
+
+    /// A real Redis.
+    pub fn redis(arguments: &[&str]) -> Self {
+        Self::start_peer("redis-server", arguments)
+    }
+
+    /// Bobbin; `None` while there is none to start.
+    pub fn bobbin(arguments: &[&str]) -> Option<Self> {
+        let server = Self::start(&peers::bobbin()?, arguments);
+        Some(server.unwrap_or_else(|error| panic!("bobbin-server: {error}")))
+    }
+
+    pub fn connect(&self) -> Connection {
+        Connection::open(self.address)
+            .unwrap_or_else(|error| panic!("cannot connect to {}: {error}", self.address))
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// All that the server wrote to stdout and stderr.
+    pub fn log(&self) -> String {
+        read_log(&self.folder)
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits for the server to end by itself; `None` when it does not within `limit`.
+    pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            if Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Physical memory in bytes (`VmRSS` of /proc), 0 when the process is gone.
+    pub fn resident_bytes(&self) -> u64 {
+        self.status_field("VmRSS:") * 1024
+    }
+
+    /// The number of file descriptors the server holds.
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.id())).map_or(0, Iterator::count)
+    }
+
+    fn status_field(&self, name: &str) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    }
+
+    fn start_peer(name: &str, arguments: &[&str]) -> Self {
+        Self::start(&peers::peer(name), arguments).unwrap_or_else(|error| {
+            panic!("{name}: {error}\n(`cargo xtask peers` installs what the tests use)")
+        })
+    }
+
+    fn start_once(binary: &Path, arguments: &[&str]) -> Result<Self, String> {
+        let port = free_port().map_err(|error| format!("no free port: {error}"))?;
+        let folder = fresh_folder().map_err(|error| format!("no folder: {error}"))?;
+        let log = File::create(folder.join(LOG)).map_err(|error| error.to_string())?;
+        let both = log.try_clone().map_err(|error| error.to_string())?;
+        let child = Command::new(binary)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .arg("--dir")
+            .arg(&folder)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(both)
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", binary.display()))?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut server = Self { child, address, folder };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + START_LIMIT;
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("ended at once ({status}); its log:\n{}", self.log()));
+            }
+            // Any answer will do: with a password set it is an error.
+            if let Ok(mut connection) = Connection::open(self.address)
+                && connection.call(&["PING"]).is_ok()
+            {
+                return Ok(());
+            }
+            std::thread::sleep(POLL);
+        }
+        Err(format!("does not answer after {START_LIMIT:?}; its log:\n{}", self.log()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<_> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
+            eprintln!("--- the server's log ends:\n{}", tail.join("\n"));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn read_log(folder: &Path) -> String {
+    let bytes = std::fs::read(folder.join(LOG)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+fn fresh_folder() -> std::io::Result<PathBuf> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("bobbin-test-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+const LOG: &str = "server.log";
+const LOG_TAIL_LINES: usize = 40;
+const START_ATTEMPTS: usize = 5;
+const START_LIMIT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(10);

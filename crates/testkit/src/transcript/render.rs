@@ -1,0 +1,75 @@
+//! Replies as lines of text that no other reply shares.
+
+use super::text::escape;
+use crate::Reply;
+use crate::reply::is_map;
+
+/// The lines of a reply; the first is not indented, the others are.
+pub fn render(reply: &Reply) -> Vec<String> {
+    let mut lines = Vec::new();
+    render_at(reply, 0, &mut lines);
+    lines
+}
+
+fn render_at(reply: &Reply, depth: usize, lines: &mut Vec<String>) {
+    let indent = "  ".repeat(depth);
+    let Reply::Aggregate { kind, items } = reply else {
+        lines.push(format!("{indent}{}", scalar(reply)));
+        return;
+    };
+    let count = if is_map(*kind) { items.len() / 2 } else { items.len() };
+    let head = format!("{indent}{}{count}", char::from(*kind));
+    if items.iter().all(fits_inline) {
+        let line = items.iter().fold(head.clone(), |line, item| line + " " + &scalar(item));
+        if line.len() <= INLINE_COLUMNS {
+            lines.push(line);
+            return;
+        }
+    }
+    lines.push(head);
+    for item in items {
+        render_at(item, depth + 1, lines);
+    }
+}
+
+/// A text with a space would read as two elements.
+fn fits_inline(item: &Reply) -> bool {
+    match item {
+        Reply::Line { text, .. } => !text.contains(&b' '),
+        Reply::Aggregate { .. } => false,
+        Reply::Bulk { .. } | Reply::Null { .. } => true,
+    }
+}
+
+fn scalar(reply: &Reply) -> String {
+    match reply {
+        Reply::Line { kind, text } => format!("{}{}", char::from(*kind), escape(text)),
+        Reply::Bulk { kind: b'$', bytes } => format!("\"{}\"", escape(bytes)),
+        Reply::Bulk { kind, bytes } => format!("{}\"{}\"", char::from(*kind), escape(bytes)),
+        Reply::Null { kind } => format!("{}-1", char::from(*kind)),
+        Reply::Aggregate { .. } => unreachable!("callers ask for scalars only"),
+    }
+}
+
+const INLINE_COLUMNS: usize = 96;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flat_replies_take_one_line_and_nested_ones_are_indented() {
+        let flat = Reply::array(vec![Reply::bulk("a\n"), Reply::Null { kind: b'$' }]);
+        assert_eq!(render(&flat), [r#"*2 "a\n" $-1"#]);
+        let nested = Reply::array(vec![Reply::integer(1), flat]);
+        assert_eq!(render(&nested), ["*2", "  :1", r#"  *2 "a\n" $-1"#]);
+    }
+
+    #[test]
+    fn texts_with_spaces_are_not_joined() {
+        let one = Reply::array(vec![Reply::simple("a +b")]);
+        let two = Reply::array(vec![Reply::simple("a"), Reply::simple("b")]);
+        assert_ne!(render(&one), render(&two));
+        assert_eq!(render(&one).len(), 2);
+    }
+}

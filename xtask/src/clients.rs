@@ -1,0 +1,77 @@
+//! Installs the client libraries that the end-to-end tests use: redis-py and Jedis.
+
+use std::path::Path;
+use std::process::Command;
+
+use bobbin_testkit::peers::{cache_folder, jedis_libraries, python, repository};
+
+use crate::shell::{self, Outcome};
+
+/// redis-py, in a virtual environment of its own.
+pub(crate) fn install_python() -> Outcome {
+    let requirements = repository().join("tests/clients/requirements.txt");
+    let wanted = shell::read(&requirements)?;
+    let marker = cache_folder().join("python/installed.txt");
+    if !is_current(&marker, &wanted) || !shell::works(python(), &["-c", "import redis"]) {
+        create_environment()?;
+        shell::run(
+            Command::new(python())
+                .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+                .arg("--requirement")
+                .arg(&requirements),
+        )
+        .map_err(|error| format!("cannot install redis-py: {error}"))?;
+        shell::write(&marker, &wanted)?;
+    }
+    println!("{}: {}", python().display(), wanted.trim());
+    Ok(())
+}
+
+/// Jedis and what it needs, as jars in one folder.
+pub(crate) fn install_jedis() -> Outcome {
+    let project = repository().join("tests/clients/jedis/pom.xml");
+    let wanted = shell::read(&project)?;
+    let folder = jedis_libraries();
+    let marker = folder.join("installed.xml");
+    let mut missing = Vec::new();
+    if !shell::works("javac", &["-version"]) {
+        missing.push("default-jdk-headless");
+    }
+    if !is_current(&marker, &wanted) && !shell::works("mvn", &["--version"]) {
+        missing.push("maven");
+    }
+    if !missing.is_empty() {
+        shell::install_packages(&missing)?;
+    }
+    if !is_current(&marker, &wanted) {
+        let _ = std::fs::remove_dir_all(&folder);
+        shell::create_folder(&folder)?;
+        shell::run(
+            Command::new("mvn")
+                .args(["--batch-mode", "--quiet", "--file"])
+                .arg(&project)
+                .arg("dependency:copy-dependencies")
+                .arg(format!("-DoutputDirectory={}", folder.display())),
+        )
+        .map_err(|error| format!("cannot install Jedis: {error}"))?;
+        shell::write(&marker, &wanted)?;
+    }
+    println!("{}: Jedis", folder.display());
+    Ok(())
+}
+
+fn create_environment() -> Outcome {
+    let folder = cache_folder().join("python");
+    let create =
+        || shell::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
+    shell::create_folder(&cache_folder())?;
+    create().or_else(|_| {
+        shell::install_packages(&["python3", "python3-venv"])?;
+        create()
+    })
+}
+
+/// The marker repeats what was asked for, so that a new version is installed anew.
+fn is_current(marker: &Path, wanted: &str) -> bool {
+    std::fs::read_to_string(marker).is_ok_and(|installed| installed == wanted)
+}

@@ -1,0 +1,86 @@
+//! Running other programs.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Success, or what went wrong in words.
+pub(crate) type Outcome = Result<(), String>;
+
+/// Runs a command to its end with our terminal; an exit code other than 0 is an error.
+pub(crate) fn run(command: &mut Command) -> Outcome {
+    let status = command.status().map_err(|error| format!("{}: {error}", shown(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("{}: {status}", shown(command))) }
+}
+
+/// Runs a command and returns what it wrote to stdout.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{}: {error}", shown(command)))?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{}: {}\n{errors}", shown(command), output.status));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether the program can be run with these arguments and says it is fine.
+pub(crate) fn works(program: impl AsRef<OsStr>, arguments: &[&str]) -> bool {
+    let status = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// A command that runs as root: directly, or by sudo without a password.
+pub(crate) fn privileged(program: &str) -> Result<Command, String> {
+    if output(Command::new("id").arg("-u"))?.trim() == "0" {
+        return Ok(Command::new(program));
+    }
+    if works("sudo", &["-n", "true"]) {
+        let mut command = Command::new("sudo");
+        command.args(["-n", program]);
+        return Ok(command);
+    }
+    Err(format!(
+        "{program} must run as root: be root, or allow sudo without a password, or pass \
+         --without-peers to leave out the tests that need it"
+    ))
+}
+
+/// Installs packages of the machine's own distribution.
+pub(crate) fn install_packages(packages: &[&str]) -> Outcome {
+    let install = || -> Outcome {
+        run(privileged("env")?
+            .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-q"])
+            .arg("--no-install-recommends")
+            .args(packages))
+    };
+    // The package lists of a fresh machine may be missing or old.
+    install().or_else(|_| {
+        run(privileged("apt-get")?.args(["update", "-q"]))?;
+        install()
+    })
+}
+
+pub(crate) fn create_folder(folder: &Path) -> Outcome {
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+pub(crate) fn write(path: &Path, text: &str) -> Outcome {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+pub(crate) fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}

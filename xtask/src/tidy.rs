@@ -1,0 +1,136 @@
+//! The rules that neither the compiler nor clippy checks.
+
+use std::path::Path;
+use std::process::Command;
+
+use bobbin_testkit::peers::repository;
+
+use crate::shell::{self, Outcome};
+
+/// Looks at every file of the checkout that git does not ignore.
+pub(crate) fn check() -> Outcome {
+    let mut faults = Vec::new();
+    let listed = shell::output(
+        Command::new("git")
+            .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+            .current_dir(repository()),
+    )?;
+    for file in listed.lines() {
+        let path = repository().join(file);
+        // A file that was deleted and not yet committed is still listed.
+        let Ok(bytes) = std::fs::read(&path) else { continue };
+        if bytes.len() > FILE_BYTES_MAX {
+            faults.push(format!("{file}: {} bytes, more than {FILE_BYTES_MAX}", bytes.len()));
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        if file.ends_with(".rs") {
+            check_length(file, &text, &mut faults);
+        }
+        if file != OWN_FILE {
+            check_words(file, &text, &mut faults);
+        }
+        if file.ends_with("Cargo.toml") {
+            check_dependencies(Path::new(file), &text, &mut faults);
+        }
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+}
+
+fn check_length(file: &str, text: &str, faults: &mut Vec<String>) {
+    let lines = text.lines().count();
+    let limit = LONG_FILES
+        .iter()
+        .find(|(long, _)| *long == file)
+        .map_or(FILE_LINES_MAX, |(_, limit)| *limit);
+    if lines > limit {
+        faults.push(format!("{file}: {lines} lines, more than {limit}; split it"));
+    }
+}
+
+fn check_words(file: &str, text: &str, faults: &mut Vec<String>) {
+    for (number, line) in text.lines().enumerate() {
+        for (word, reason) in BANNED {
+            if line.contains(word) {
+                faults.push(format!("{file}:{}: {word:?}: {reason}", number + 1));
+            }
+        }
+    }
+}
+
+/// Crates may use only those that [`DIRECTION`] lists for them.
+fn check_dependencies(file: &Path, text: &str, faults: &mut Vec<String>) {
+    let Some(name) = file.parent().and_then(Path::file_name).map(|name| name.to_string_lossy())
+    else {
+        return; // The workspace's own manifest.
+    };
+    if !text.contains("[package]") {
+        return;
+    }
+    let Some((_, allowed)) = DIRECTION.iter().find(|(known, _)| *known == name) else {
+        faults.push(format!("{}: give {name} a row in {OWN_FILE}", file.display()));
+        return;
+    };
+    for line in text.lines() {
+        let Some(used) = line.strip_prefix("bobbin-") else { continue };
+        let used = used.split([' ', '=', '.']).next().unwrap_or_default();
+        if !allowed.contains(&used) {
+            faults.push(format!("{}: {name} may not use {used}", file.display()));
+        }
+    }
+}
+
+const OWN_FILE: &str = "xtask/src/tidy.rs";
+const FILE_LINES_MAX: usize = 1000;
+const FILE_BYTES_MAX: usize = 1 << 20;
+
+/// Files that may be longer, with their own limit.
+const LONG_FILES: &[(&str, usize)] = &[];
+
+const BANNED: &[(&str, &str)] = &[
+    ("TODO", "do it, or open an issue"),
+    ("FIXME", "fix it, or open an issue"),
+    ("dbg!(", "left from debugging"),
+    ("/root/", "a path of one machine"),
+    ("/home/", "a path of one machine"),
+    ("/work/", "a path of one machine"),
+];
+
+/// Which crate may use which: the one way down that ARCHITECTURE.md draws. A row uses only rows
+/// above it, so there can be no cycle.
+const DIRECTION: &[(&str, &[&str])] = &[
+    ("resp", &[]),
+    ("store", &[]),
+    ("dump", &[]),
+    ("client", &["resp"]),
+    ("server", &["resp", "store", "dump"]),
+    ("testkit", &["resp", "client"]),
+    ("xtask", &["testkit"]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_may_use_only_those_above_it() {
+        for (index, (name, uses)) in DIRECTION.iter().enumerate() {
+            for used in *uses {
+                let above = DIRECTION[..index].iter().any(|(earlier, _)| earlier == used);
+                assert!(above, "{name} uses {used}, which is not above it");
+            }
+        }
+        let mut faults = Vec::new();
+        let manifest = "[package]\n[dependencies]\nbobbin-server = { workspace = true }\n";
+        check_dependencies(Path::new("crates/store/Cargo.toml"), manifest, &mut faults);
+        assert_eq!(faults, ["crates/store/Cargo.toml: store may not use server"]);
+    }
+
+    #[test]
+    fn long_files_and_banned_words_are_faults() {
+        let mut faults = Vec::new();
+        check_length("a.rs", &"x\n".repeat(FILE_LINES_MAX + 1), &mut faults);
+        check_words("a.rs", "fine\n// TODO: later", &mut faults);
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(faults[1].starts_with("a.rs:2:"));
+    }
+}

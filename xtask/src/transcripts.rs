@@ -1,0 +1,135 @@
+//! Replays `tests/transcripts` on the real servers and on Bobbin, or records it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use bobbin_testkit::transcript::{Action, Mode, Oracle, Outcome as Played, Player, Transcript};
+use bobbin_testkit::{Server, peers};
+
+use crate::shell::{self, Outcome};
+
+/// Replays on Bobbin, and with `peers` on the real servers too; any difference is an error.
+pub(crate) fn check(files: &[&str], with_peers: bool) -> Outcome {
+    let transcripts = load(files)?;
+    let mut failed = 0;
+    if with_peers {
+        failed += check_on("valkey", Oracle::Valkey, &transcripts)?;
+        failed += check_on("redis", Oracle::Redis, &transcripts)?;
+    }
+    if peers::bobbin().is_some() {
+        failed += check_on("bobbin", Oracle::Bobbin, &transcripts)?;
+        if files.is_empty() {
+            failed += check_coverage(&transcripts)?;
+        }
+    } else {
+        println!("bobbin: SKIPPED, there is no server yet");
+    }
+    if failed == 0 { Ok(()) } else { Err(format!("{failed} differences")) }
+}
+
+/// Writes the real servers' replies into the files.
+pub(crate) fn record(files: &[&str]) -> Outcome {
+    let mut failed = 0;
+    for oracle in [Oracle::Valkey, Oracle::Redis] {
+        // Loaded anew: recording moves lines.
+        let transcripts: Vec<_> = load(files)?.into_iter().filter(|t| asks(t, oracle)).collect();
+        if transcripts.is_empty() {
+            continue;
+        }
+        for transcript in &transcripts {
+            let played = play(oracle, Mode::Record, transcript)?;
+            report("recording", transcript, &played);
+            failed += played.differences.len();
+            shell::write(&transcript.path, &(played.lines.join("\n") + "\n"))?;
+        }
+    }
+    if failed == 0 { Ok(()) } else { Err(format!("{failed} steps are not as their masks say")) }
+}
+
+fn check_on(name: &str, oracle: Oracle, transcripts: &[Transcript]) -> Result<usize, String> {
+    let (mut steps, mut failed) = (0, 0);
+    for transcript in transcripts.iter().filter(|transcript| asks(transcript, oracle)) {
+        let played = play(oracle, Mode::Check, transcript)?;
+        report(name, transcript, &played);
+        steps += played.steps;
+        failed += played.differences.len();
+    }
+    println!("{name}: {steps} replies compared, {failed} differences");
+    Ok(failed)
+}
+
+fn play(oracle: Oracle, mode: Mode, transcript: &Transcript) -> Result<Played, String> {
+    let server = match oracle {
+        Oracle::Valkey => Server::valkey(SERVER_FLAGS),
+        Oracle::Redis => Server::redis(SERVER_FLAGS),
+        Oracle::Bobbin => Server::bobbin(SERVER_FLAGS).ok_or("there is no bobbin-server")?,
+    };
+    Ok(Player::new(server.address(), oracle, mode)?.play(transcript))
+}
+
+fn report(name: &str, transcript: &Transcript, played: &Played) {
+    let file = transcript.path.file_name().unwrap_or_default().to_string_lossy();
+    for section in &played.skipped {
+        println!("{name}: {file}: SKIPPED {section}");
+    }
+    for difference in played.differences.iter().take(DIFFERENCES_SHOWN) {
+        println!("{name}: {difference}");
+    }
+    let more = played.differences.len().saturating_sub(DIFFERENCES_SHOWN);
+    if more > 0 {
+        println!("{name}: {file}: {more} more differences");
+    }
+}
+
+/// Every command that Bobbin lists occurs in a transcript.
+fn check_coverage(transcripts: &[Transcript]) -> Result<usize, String> {
+    let server = Server::bobbin(SERVER_FLAGS).ok_or("there is no bobbin-server")?;
+    let listed = server.connect().say("COMMAND LIST");
+    let shown: BTreeSet<String> = transcripts
+        .iter()
+        .flat_map(|transcript| &transcript.sections)
+        .flat_map(|section| &section.steps)
+        .filter_map(|step| match &step.action {
+            Action::Send(bytes) => first_word(bytes),
+            _ => None,
+        })
+        .collect();
+    let missing: Vec<_> = listed
+        .items()
+        .iter()
+        .map(|name| name.text().to_uppercase())
+        .filter(|name| !shown.contains(name))
+        .collect();
+    for name in &missing {
+        println!("bobbin: no transcript runs {name}");
+    }
+    Ok(missing.len())
+}
+
+/// The command's name in `*N\r\n$N\r\nNAME\r\n...`.
+fn first_word(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    Some(text.split("\r\n").nth(2)?.to_uppercase())
+}
+
+fn asks(transcript: &Transcript, oracle: Oracle) -> bool {
+    oracle == Oracle::Bobbin || transcript.sections.iter().any(|section| section.oracle == oracle)
+}
+
+fn load(files: &[&str]) -> Result<Vec<Transcript>, String> {
+    let folder = peers::repository().join("tests/transcripts");
+    if files.is_empty() {
+        return Transcript::load_all(&folder);
+    }
+    files.iter().map(|file| Transcript::load(&find(&folder, file))).collect()
+}
+
+/// A path, or a name in the folder with or without its ending.
+fn find(folder: &Path, file: &str) -> PathBuf {
+    let candidates = [folder.join(file), folder.join(format!("{file}.txt"))];
+    candidates.into_iter().find(|path| path.exists()).unwrap_or_else(|| file.into())
+}
+
+const SERVER_FLAGS: &[&str] =
+    &["--enable-debug-command", "yes", "--enable-protected-configs", "yes"];
+const DIFFERENCES_SHOWN: usize = 20;
