@@ -217,6 +217,7 @@ pub struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
     next_id: AtomicU64,
     count: AtomicUsize,
+    rejected: AtomicU64,
 }
 
 impl Clients {
@@ -238,9 +239,18 @@ impl Clients {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many of them wait for something: a pause to end, or what a blocking command asks for.
-    pub fn blocked(&self) -> usize {
-        self.lock().values().filter(|info| info.has(ClientFlag::BLOCKED)).count()
+    /// Connections that were not let in, since the start or CONFIG RESETSTAT.
+    pub fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    pub fn count_rejected(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_rejected(&self) {
+        self.rejected.store(0, Ordering::Relaxed);
     }
 
     pub fn remove(&self, id: u64) {

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use crate::client::{ClientFlag, ClientInfo};
 use crate::clock::system_us;
-use crate::command::{Call, Categories, Command, Flags, Outcome, Registered};
+use crate::command::{Call, Categories, Command, Flags, Outcome};
 use crate::config::quote;
 use crate::server::{Server, Switch, lock};
+use crate::slowlog;
 use crate::worker::Post;
 
 /// The clients that monitor.
@@ -61,35 +62,13 @@ fn line(call: &Call<'_>) -> Vec<u8> {
     let unix = if info.is_unix { "unix:" } else { "" };
     let peer = if info.is_unix { info.local.trim_end_matches(":0") } else { &info.peer };
     let mut line = format!("+{seconds}.{us:06} [{database} {unix}{peer}]").into_bytes();
+    let is_secret = slowlog::secrets(call.command, call.args);
     for (index, arg) in call.args.iter().enumerate() {
         line.push(b' ');
-        let secret = is_secret(call.command, call.args, index);
-        line.extend(quote(if secret { REDACTED } else { arg }));
+        line.extend(quote(if is_secret(index) { slowlog::REDACTED } else { arg }));
     }
     line.extend(b"\r\n");
     line
-}
-
-/// What is shown in place of a secret, here and in the slow log.
-pub const REDACTED: &[u8] = b"(redacted)";
-
-/// Whether an argument must not be shown: a password, or what stands beside it.
-pub fn is_secret(command: &Registered, args: &[&[u8]], index: usize) -> bool {
-    match command.full_name.as_str() {
-        "auth" => index >= 1,
-        "hello" => {
-            let is_auth = |at: usize| {
-                at >= 2 && args.get(at).is_some_and(|word| word.eq_ignore_ascii_case(b"auth"))
-            };
-            is_auth(index.wrapping_sub(1)) || is_auth(index.wrapping_sub(2))
-        }
-        "config|set" => {
-            let name = index.checked_sub(1).filter(|at| *at >= 2 && at % 2 == 0);
-            let option = name.and_then(|at| crate::config::find(args[at]));
-            option.is_some_and(|(row, _)| row.flags.contains(crate::config::Flags::SENSITIVE))
-        }
-        _ => false,
-    }
 }
 
 fn monitor(call: &mut Call<'_>) -> Outcome {
