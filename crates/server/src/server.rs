@@ -247,6 +247,13 @@ impl Workers {
         sum
     }
 
+    /// Ticks that a command took, over all workers, past and present.
+    pub fn command_ticks(&self, id: usize) -> u64 {
+        let mut sum = 0;
+        self.each(|stats| sum += stats.commands[id].ticks.get());
+        sum
+    }
+
     /// CONFIG RESETSTAT; the gate is held.
     pub fn reset(&self) {
         self.each(WorkerStats::reset);
