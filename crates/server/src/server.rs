@@ -69,8 +69,10 @@ impl Switch {
     pub const PAUSED: u32 = 1 << 1;
     /// Somebody monitors.
     pub const MONITORED: u32 = 1 << 2;
-    /// DEBUG SET-ACTIVE-EXPIRE 0, or PAUSE-CRON 1: dead keys wait until they are looked at.
+    /// DEBUG SET-ACTIVE-EXPIRE 0: dead keys wait until they are looked at.
     pub const NO_ACTIVE_EXPIRE: u32 = 1 << 3;
+    /// DEBUG PAUSE-CRON 1: nothing is done by the clock.
+    pub const CRON_PAUSED: u32 = 1 << 4;
 }
 
 impl Switches {

@@ -1,7 +1,7 @@
 //! What watches over the server and is read by its administrator.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::client::Clients;
 use crate::clock::Clock;
@@ -21,6 +21,8 @@ pub struct Services {
     pub oom_score: Mutex<OomScore>,
     /// Of all connections, those that CONFIG RESETSTAT made forgotten.
     connections_forgotten: AtomicU64,
+    /// DEBUG SET-SKIP-CHECKSUM-VALIDATION: RESTORE trusts its payloads.
+    pub skip_checksums: AtomicBool,
     /// Bytes in use once everything had started; 0 before.
     pub startup_bytes: AtomicUsize,
 }

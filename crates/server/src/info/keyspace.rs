@@ -27,8 +27,9 @@ pub struct DatabaseFigures {
     pub keys: usize,
     /// Those that expire.
     pub volatile: usize,
-    /// Bytes of its tables and expiry indexes.
-    pub overhead_bytes: usize,
+    /// Buckets of its tables.
+    pub table_bytes: usize,
+    pub expiry_bytes: usize,
     /// Milliseconds that are left to sampled keys, all together, and how many those are.
     ttl_sum_ms: i64,
     ttl_count: i64,
@@ -60,7 +61,8 @@ pub(super) fn figures(data: &mut Data) -> KeyspaceFigures {
                 let sum = &mut figures.databases[number as usize];
                 sum.keys += database.len();
                 sum.volatile += database.volatile();
-                sum.overhead_bytes += database.overhead();
+                sum.table_bytes += database.table().memory();
+                sum.expiry_bytes += database.overhead() - database.table().memory();
                 if database.volatile() > 0 && sum.ttl_count < TTL_SAMPLES_MAX {
                     for expire_ms in database.table().sample(random).filter_map(|e| e.expire_ms()) {
                         sum.ttl_sum_ms += (expire_ms - now_ms).max(0);
