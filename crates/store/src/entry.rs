@@ -36,6 +36,11 @@ const EMBSTR_LONG_KEY: usize = 32;
 /// Digits and sign of any 64-bit integer.
 const INTEGER_LEN_MAX: usize = 20;
 
+/// A string that grows to this length, by more than its half, is allocated anew.
+const FRESH_ZEROS_MIN: usize = 64 * 1024;
+/// A growing string gets as much spare room as it is long, up to this or an eighth of its length.
+const SPARE_MAX: usize = 1024 * 1024;
+
 const HEADER: usize = 8;
 const EXPIRES: u8 = 1 << 0;
 const LONG_KEY: u8 = 1 << 1;
@@ -239,6 +244,11 @@ impl OwnedEntry {
     pub fn as_ref(&self) -> EntryRef<'_> {
         EntryRef { pointer: self.pointer, shard: PhantomData }
     }
+
+    pub fn set_access(&mut self, access: u32) {
+        // SAFETY: we own the entry.
+        unsafe { write_access(self.pointer, access) };
+    }
 }
 
 impl Drop for OwnedEntry {
@@ -420,29 +430,33 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// The long string for changing in place; `None` when it is not one. It is copied first if a
-    /// reply still refers to it.
-    pub fn shared_mut(&mut self) -> Option<&mut Vec<u8>> {
-        // SAFETY: we hold the entry exclusively, and the form says that an Arc lies there.
+    /// The string for changing in place, padded with zeros to at least `len` bytes; `None` when that
+    /// needs a new entry. From then on its encoding is `raw`. A long string is copied first if a reply
+    /// still refers to it.
+    #[inline]
+    pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
+        // SAFETY: we hold the entry exclusively, and the form says what lies at the value's place. A
+        // longer inline string ends within the block, since blocks of the same rounded size are the
+        // same size.
         unsafe {
-            if form(self.pointer) != Form::Shared {
-                return None;
+            let at = value_pointer(self.pointer);
+            if form(self.pointer) == Form::Shared {
+                let string = Arc::make_mut(at.cast::<Shared>().as_mut());
+                pad(string, len);
+                return Some(string);
             }
-            Some(Arc::make_mut(value_pointer(self.pointer).cast::<Shared>().as_mut()))
-        }
-    }
-
-    /// The inline string for changing in place, its length kept; `None` when it is not one. From
-    /// then on its encoding is `raw`.
-    pub fn inline_mut(&mut self) -> Option<&mut [u8]> {
-        // SAFETY: we hold the entry exclusively.
-        unsafe {
-            if !matches!(form(self.pointer), Form::Inline | Form::InlineRaw) {
-                return None;
+            let old_len = value_len(self.pointer);
+            let before = at.offset_from_unsigned(self.pointer);
+            if len > old_len {
+                let now = layout(before + old_len).size();
+                if len > INLINE_MAX || layout(before + len).size() != now {
+                    return None;
+                }
+                at.add(old_len).write_bytes(0, len - old_len);
+                self.pointer.add(6).cast::<u16>().write(len as u16);
             }
             self.pointer.write(Form::InlineRaw as u8);
-            let at = value_pointer(self.pointer);
-            Some(NonNull::slice_from_raw_parts(at, value_len(self.pointer)).as_mut())
+            Some(NonNull::slice_from_raw_parts(at, old_len.max(len)).as_mut())
         }
     }
 
@@ -472,6 +486,25 @@ fn is_integer(text: &[u8]) -> bool {
         _ => false,
     };
     canonical && str::from_utf8(text).is_ok_and(|text| text.parse::<i64>().is_ok())
+}
+
+/// Makes a string at least `len` bytes long. A string that grows often is copied seldom; one that
+/// grows a lot gets its zeros from the allocator, which has them from the kernel for nothing.
+fn pad(string: &mut Vec<u8>, len: usize) {
+    if len <= string.len() {
+        return;
+    }
+    if len > string.capacity() {
+        if len >= FRESH_ZEROS_MIN && len / 2 > string.len() {
+            let mut padded = vec![0; len];
+            padded[..string.len()].copy_from_slice(string);
+            *string = padded;
+            return;
+        }
+        let spare = len.min(SPARE_MAX.max(len / 8));
+        string.reserve_exact(len - string.len() + spare);
+    }
+    string.resize(len, 0);
 }
 
 /// The key of an entry.
@@ -708,11 +741,14 @@ mod tests {
         let mut hold = unsafe { EntryMut::new(pointer) };
         assert!(hold.replace(NewValue::Inline(b"1234")).is_ok());
         assert!(hold.replace(NewValue::Inline(b"123456")).is_err());
-        hold.inline_mut().unwrap()[0] = b'9';
+        hold.string_mut(0).unwrap()[0] = b'9';
         assert!(hold.as_ref().is_raw());
+        assert_eq!(hold.as_ref().bytes(), b"9234");
+        assert_eq!(hold.string_mut(5).unwrap(), b"9234\0");
+        assert!(hold.string_mut(6).is_none());
         // SAFETY: as above.
         let entry = unsafe { OwnedEntry::from_pointer(pointer) };
-        assert_eq!(bytes(&entry), b"9234");
+        assert_eq!(bytes(&entry), b"9234\0");
     }
 
     #[test]
@@ -722,12 +758,24 @@ mod tests {
         let pointer = entry.into_pointer();
         // SAFETY: nobody else has the pointer.
         let mut hold = unsafe { EntryMut::new(pointer) };
-        hold.shared_mut().unwrap().push(2);
+        hold.string_mut(5001).unwrap()[5000] = 2;
         assert_eq!(shared.len(), 5000);
         // SAFETY: as above.
         let entry = unsafe { OwnedEntry::from_pointer(pointer) };
         assert_eq!(bytes(&entry).len(), 5001);
         drop(entry);
         assert_eq!(Arc::strong_count(&shared), 1);
+    }
+
+    #[test]
+    fn padding_keeps_the_string_and_bounds_the_room() {
+        for (old_len, len) in [(5000, 4000), (5000, 5001), (70_000, 70_001), (5000, 9_000_000)] {
+            let mut string = vec![7; old_len];
+            pad(&mut string, len);
+            assert_eq!(string.len(), len.max(old_len));
+            assert!(string[..old_len].iter().all(|&byte| byte == 7));
+            assert!(string[old_len..].iter().all(|&byte| byte == 0));
+            assert!(string.capacity() <= string.len() * 2 + SPARE_MAX);
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! From a parsed request to its reply: the checks in Redis's order, the plan, the handler.
 
 use bobbin_resp::Reply;
-use bobbin_store::Hash;
+use bobbin_store::entry::INLINE_MAX;
+use bobbin_store::{Hash, NewValue};
 
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
@@ -22,6 +23,8 @@ pub struct Call<'a> {
     pub reply: Reply<'a>,
     /// Of the first key; meaningful only when that is argument 1.
     pub first_hash: Hash,
+    /// Of the keys at these arguments, as far as the plan hashed them; 0 elsewhere.
+    pub hashes: &'a [Hash],
     /// Whether EXEC runs it.
     pub in_transaction: bool,
 }
@@ -47,9 +50,29 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub fn key(&self, index: usize) -> Key<'a> {
         let bytes = self.args[index];
-        let known = index == 1 && self.command.shape == KeyShape::First;
-        let hash = if known { self.first_hash } else { self.data.keyspace().hash(bytes) };
+        let hash = if index == 1 && self.command.shape == KeyShape::First {
+            self.first_hash
+        } else {
+            match self.hashes.get(index) {
+                Some(&hash) if hash != Hash::default() => hash,
+                _ => self.data.keyspace().hash(bytes),
+            }
+        };
         Key { bytes, hash }
+    }
+
+    /// The argument as a value to be stored; the row says that it may be (`Command::values`).
+    #[inline(always)]
+    pub fn value(&mut self, index: usize) -> NewValue<'a> {
+        let bytes = self.args[index];
+        if bytes.len() <= INLINE_MAX {
+            return NewValue::Inline(bytes);
+        }
+        match self.data.take_prepared(index) {
+            Some(shared) => NewValue::Shared(shared),
+            // EXEC's commands are not prepared.
+            None => NewValue::string(bytes),
+        }
     }
 
     /// An argument as an integer.
@@ -123,20 +146,67 @@ fn admit(
         Reply::new(output, client.protocol).queued();
         return Ok(None);
     }
-    hold(context.data, command, request)?;
+    if let Some(values) = command.row.values {
+        context.data.prepare(values, args);
+    }
+    match command.shape {
+        _ if command.has(Flags::GATE) => context.data.hold_gate(),
+        KeyShape::First => context.data.hold_one(request.first_hash.shard()),
+        KeyShape::None => context.data.release(),
+        KeyShape::Specified => {
+            run_planned(context, client, command, request, output);
+            return Ok(Some(command));
+        }
+    }
+    run_held(context, client, command, request, &[], output);
+    Ok(Some(command))
+}
+
+/// Holds the shards of a command that may have several keys, and runs it.
+fn run_planned(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) {
+    let data = &mut *context.data;
+    let mut shards = std::mem::take(&mut data.shard_set);
+    shards.clear();
+    shards.add_hashed(data, command, request.args);
+    if client.database == 0 {
+        shards.prefetch_buckets(data);
+    }
+    shards.hold(data);
+    shards.prefetch_entries(data, client.database);
+    run_held(context, client, command, request, &shards.hashes, output);
+    context.data.shard_set = shards;
+}
+
+/// Runs a command whose shards are held.
+#[inline(always)]
+fn run_held(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    hashes: &[Hash],
+    output: &mut Vec<u8>,
+) {
     let mut call = Call {
         server: context.server,
         command,
-        args,
+        args: request.args,
         data: context.data,
         stats: context.stats,
         reply: Reply::new(output, client.protocol),
         client,
         first_hash: request.first_hash,
+        hashes,
         in_transaction: false,
     };
     run(&mut call);
-    Ok(Some(command))
+    context.data.end_prepared();
 }
 
 /// Runs the handler of a call whose shards are held, and counts it.
@@ -176,29 +246,12 @@ fn guard(
     Ok(())
 }
 
-/// Holds the shards of the command's keys.
-#[inline(always)]
-fn hold(data: &mut Data, command: &'static Registered, request: &Request<'_>) -> Outcome {
-    if command.has(Flags::GATE) {
-        data.hold_gate();
-        return Ok(());
-    }
-    match command.shape {
-        KeyShape::First => data.hold_one(request.first_hash.shard()),
-        KeyShape::None => data.release(),
-        KeyShape::Specified => {
-            let mut shards = ShardSet::default();
-            shards.add(data, command, request.args);
-            shards.hold(data);
-        }
-    }
-    Ok(())
-}
-
 /// The shards that a plan needs.
 #[derive(Default)]
 pub struct ShardSet {
     shards: Vec<u16>,
+    /// By argument; 0 where there is no key. Kept of one command, not of a transaction's.
+    hashes: Vec<Hash>,
     everything: bool,
 }
 
@@ -206,6 +259,12 @@ pub struct ShardSet {
 const SHARDS_MAX: usize = 128;
 
 impl ShardSet {
+    fn clear(&mut self) {
+        self.shards.clear();
+        self.hashes.clear();
+        self.everything = false;
+    }
+
     /// Adds the shards of a command's keys. Arguments that do not fit the key specification add
     /// what they have: the handler answers with the error before it looks at a key.
     pub fn add(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
@@ -215,20 +274,46 @@ impl ShardSet {
         command.key_positions(args, |at| self.add_key(data.key(args[at])));
     }
 
+    /// The same for a command alone: remembers the hashes, and prefetches the shards.
+    fn add_hashed(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
+        self.hashes.resize(args.len(), Hash::default());
+        command.key_positions(args, |at| {
+            let key = data.key(args[at]);
+            data.keyspace().prefetch_shard(key.hash);
+            self.hashes[at] = key.hash;
+            self.add_key(key);
+        });
+    }
+
     pub fn add_key(&mut self, key: Key<'_>) {
         self.shards.push(key.hash.shard() as u16);
     }
 
     /// Holds them all, and no other.
-    pub fn hold(mut self, data: &mut Data) {
+    pub fn hold(&mut self, data: &mut Data) {
         self.shards.sort_unstable();
         self.shards.dedup();
         match self.shards[..] {
             _ if self.everything || self.shards.len() > SHARDS_MAX => data.hold_gate(),
             [] => data.release(),
             [shard] => data.hold_one(usize::from(shard)),
-            _ => data.hold_many(self.shards.into_iter().map(usize::from)),
+            _ => data.hold_many(self.shards.iter().copied().map(usize::from)),
         }
+    }
+
+    fn prefetch_buckets(&self, data: &Data) {
+        self.keyed().for_each(|hash| data.keyspace().prefetch_bucket(hash));
+    }
+
+    /// Their shards are held.
+    fn prefetch_entries(&self, data: &mut Data, database: u32) {
+        if !data.holds_all() {
+            data.prefetch(database, self.keyed());
+        }
+    }
+
+    fn keyed(&self) -> impl Iterator<Item = Hash> {
+        self.hashes.iter().copied().filter(|&hash| hash != Hash::default())
     }
 }
 

@@ -4,6 +4,7 @@
 //! every access finds its shard among them. That a key has expired is settled here too, so that no
 //! handler ever sees a dead key.
 
+use bobbin_store::entry::{INLINE_MAX, Shared};
 use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::Place;
 use bobbin_store::{
@@ -11,7 +12,8 @@ use bobbin_store::{
     NewValue, OwnedEntry, SHARDS, Shard, ShardGuard,
 };
 
-use super::Failure;
+use super::call::ShardSet;
+use super::{Failure, Values};
 use crate::eviction::Evictor;
 use crate::random::Random;
 
@@ -52,6 +54,13 @@ pub struct Data {
     pub evictor: Evictor,
     /// What no lock should be held for while it is freed.
     garbage: Vec<OwnedEntry>,
+    /// Large arguments of the command at hand, copied before its shards were locked.
+    prepared: Vec<(usize, Shared)>,
+    /// Memory of plans that are done, for the next.
+    pub(super) shard_set: ShardSet,
+    guards: Vec<ShardGuard<'static>>,
+    /// Which of many held shards was looked at last.
+    recent: usize,
 }
 
 /// What happened to keys since these were last collected.
@@ -83,6 +92,10 @@ impl Data {
             counters: Counters::default(),
             evictor: Evictor::default(),
             garbage: Vec::new(),
+            prepared: Vec::new(),
+            shard_set: ShardSet::default(),
+            guards: Vec::new(),
+            recent: 0,
         })
     }
 
@@ -113,7 +126,19 @@ impl Data {
     /// Holds these shards (ascending, without repeats) and no other.
     pub fn hold_many(&mut self, shards: impl Iterator<Item = usize>) {
         self.release();
-        self.held = Held::Many(shards.map(|shard| self.keyspace.lock(shard)).collect());
+        let mut guards = std::mem::take(&mut self.guards);
+        guards.extend(shards.map(|shard| self.keyspace.lock(shard)));
+        self.recent = 0;
+        self.held = Held::Many(guards);
+    }
+
+    /// Prefetches the entries of keys whose shards are held.
+    pub fn prefetch(&mut self, database: u32, hashes: impl Iterator<Item = Hash>) {
+        for hash in hashes {
+            if let Some(database) = self.shard(hash.shard()).database(database) {
+                database.table().prefetch_entry(hash);
+            }
+        }
     }
 
     /// Holds everything: waits until no other thread is busy.
@@ -128,10 +153,12 @@ impl Data {
     /// Holds nothing any more, and frees what waited for that.
     #[inline(always)]
     pub fn release(&mut self) {
-        if let Held::All(_) = self.held {
-            self.release_gate();
+        match self.held {
+            Held::None => {}
+            Held::One(_) => self.held = Held::None,
+            Held::Many(_) => self.release_many(),
+            Held::All(_) => self.release_gate(),
         }
-        self.held = Held::None;
         if !self.garbage.is_empty() {
             self.dispose();
         }
@@ -140,6 +167,13 @@ impl Data {
     #[inline(always)]
     pub fn holds_all(&self) -> bool {
         matches!(self.held, Held::All(_))
+    }
+
+    fn release_many(&mut self) {
+        if let Held::Many(mut guards) = std::mem::replace(&mut self.held, Held::None) {
+            guards.clear();
+            self.guards = guards;
+        }
     }
 
     #[cold]
@@ -179,8 +213,11 @@ impl Data {
                 guard
             }
             Held::Many(guards) => {
-                let at = guards.binary_search_by_key(&index, ShardGuard::index);
-                &mut guards[at.expect("every shard of the plan is held")]
+                if guards[self.recent].index() != index {
+                    let at = guards.binary_search_by_key(&index, ShardGuard::index);
+                    self.recent = at.expect("every shard of the plan is held");
+                }
+                &mut guards[self.recent]
             }
             Held::All(gate) => self.keyspace.exclusive(gate, index),
             Held::None => unreachable!("a handler needs its keys' shards held"),
@@ -198,6 +235,46 @@ impl Data {
         match &mut self.held {
             Held::None => f(&mut self.keyspace.lock(index)),
             _ => f(self.shard(index)),
+        }
+    }
+
+    // Values on their way in.
+
+    /// Copies those of the arguments that become values and are too long to lie in an entry. Nothing
+    /// is held meanwhile: a large copy takes the kernel's time as well.
+    #[inline(always)]
+    pub(super) fn prepare(&mut self, values: Values, args: &[&[u8]]) {
+        let long = |at: usize| args.get(at).is_some_and(|arg| arg.len() > INLINE_MAX);
+        if values.step == 0 {
+            if long(values.first) {
+                self.prepare_one(values.first, args[values.first]);
+            }
+            return;
+        }
+        for at in (values.first..args.len()).step_by(values.step) {
+            if long(at) {
+                self.prepare_one(at, args[at]);
+            }
+        }
+    }
+
+    #[cold]
+    fn prepare_one(&mut self, at: usize, argument: &[u8]) {
+        self.release();
+        self.prepared.push((at, Shared::new(argument.to_vec())));
+    }
+
+    /// The copy of the argument at `at`, if one was prepared.
+    pub(super) fn take_prepared(&mut self, at: usize) -> Option<Shared> {
+        let found = self.prepared.iter().position(|(index, _)| *index == at)?;
+        Some(self.prepared.swap_remove(found).1)
+    }
+
+    /// Drops what the command did not take.
+    #[inline(always)]
+    pub(super) fn end_prepared(&mut self) {
+        if !self.prepared.is_empty() {
+            self.prepared.clear();
         }
     }
 
@@ -240,6 +317,17 @@ impl Data {
     #[inline]
     pub fn exists(&mut self, key: Key<'_>) -> bool {
         self.live(key).is_some()
+    }
+
+    /// The key's entry: a hit or a miss, but not a use of it.
+    #[inline]
+    pub fn look(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+        let Some(place) = self.live(key) else {
+            self.counters.misses += 1;
+            return None;
+        };
+        self.counters.hits += 1;
+        Some(self.database_of(key.hash).entry(place))
     }
 
     /// The key's entry for reading: a hit or a miss, and a use of it.
@@ -394,6 +482,57 @@ impl Data {
         self.counters.expired += gone.len() as u64;
         self.garbage = gone;
         self.release();
+    }
+
+    /// Takes out those of a shard's keys that have expired.
+    pub fn expire_keys(&mut self, index: usize, database: u32, keys: &[Box<[u8]>]) {
+        if !self.may_expire || keys.is_empty() {
+            return;
+        }
+        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
+        let mut gone = std::mem::take(&mut self.garbage);
+        let before = gone.len();
+        self.visit(index, |shard| {
+            for key in keys {
+                let from = shard.database_mut(database);
+                let Some(place) = from.find(hasher.hash(key), key) else { continue };
+                if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
+                    gone.push(from.remove(place, hasher));
+                    if let Some(watched) = shard.watched_mut() {
+                        watched.changed(database, key);
+                    }
+                }
+            }
+        });
+        self.counters.expired += (gone.len() - before) as u64;
+        self.garbage = gone;
+    }
+
+    /// A shard's part of a database, taken out with all its keys.
+    pub fn flush(&mut self, index: usize, database: u32) -> Database {
+        let hasher = self.keyspace.hasher();
+        let flushed = self.visit(index, |shard| shard.flush(database, hasher));
+        self.counters.dirty += flushed.len() as u64;
+        flushed
+    }
+
+    /// Exchanges two databases in one shard.
+    pub fn swap(&mut self, index: usize, a: u32, b: u32) {
+        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
+        let mut gone = std::mem::take(&mut self.garbage);
+        let before = gone.len();
+        self.visit(index, |shard| shard.swap_watched(a, b, now_ms, hasher, &mut gone));
+        self.counters.expired += (gone.len() - before) as u64;
+        self.garbage = gone;
+    }
+
+    /// How many keys a shard has in a database. Not locked where that can be avoided: a key that
+    /// another thread adds at this moment may be missing.
+    pub fn len(&mut self, index: usize, database: u32) -> usize {
+        match self.held {
+            Held::None if database == 0 => self.keyspace.len_hint(index),
+            _ => self.visit(index, |shard| shard.database(database).map_or(0, Database::len)),
+        }
     }
 
     // Watching.

@@ -11,6 +11,7 @@ pub mod flags;
 pub mod keys;
 pub mod registry;
 pub mod transaction;
+pub mod walk;
 
 pub use call::Call;
 pub use data::{Data, Key};
@@ -18,11 +19,20 @@ pub use failure::Failure;
 pub use flags::{Categories, Flags};
 pub use keys::{KeySpec, KeyUse};
 pub use registry::{Registered, Registry};
+pub use walk::Walk;
 
 /// What a handler returns: it has appended its reply, or the caller appends the error.
 pub type Outcome = Result<(), Failure>;
 /// Executes a command. The shards of its keys are held.
 pub type Handler = fn(&mut Call<'_>) -> Outcome;
+
+/// Arguments that are stored as they are. Large ones are copied before any shard is locked.
+#[derive(Clone, Copy)]
+pub struct Values {
+    pub first: usize,
+    /// Distance to the next; 0: there is one.
+    pub step: usize,
+}
 
 /// A command's row.
 pub struct Command {
@@ -33,6 +43,8 @@ pub struct Command {
     pub flags: Flags,
     pub categories: Categories,
     pub keys: &'static [KeySpec],
+    /// Which arguments become values of keys.
+    pub values: Option<Values>,
     pub handler: Handler,
     /// The first version of Redis or Valkey that had it.
     pub since: &'static str,
@@ -61,6 +73,7 @@ impl Command {
             flags: Flags::NONE,
             categories: Categories::NONE,
             keys: &[],
+            values: None,
             handler,
             since: "1.0.0",
             group: "generic",
@@ -87,6 +100,12 @@ impl Command {
 
     pub const fn keys(mut self, keys: &'static [KeySpec]) -> Self {
         self.keys = keys;
+        self
+    }
+
+    /// The argument at `first` becomes a value, and with a `step` every `step`th from there on.
+    pub const fn values(mut self, first: usize, step: usize) -> Self {
+        self.values = Some(Values { first, step });
         self
     }
 

@@ -155,6 +155,7 @@ fn run(call: &mut Call<'_>, queued: &Queued) {
         stats: call.stats,
         reply: bobbin_resp::Reply::new(call.reply.output(), protocol),
         first_hash,
+        hashes: &[],
         in_transaction: true,
     };
     let (start, written) = (crate::clock::ticks(), inner.reply.output().len());

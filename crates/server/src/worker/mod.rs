@@ -5,7 +5,9 @@
 
 mod batch;
 mod connection;
+mod limits;
 mod mailbox;
+mod schedule;
 mod slab;
 mod timer;
 
@@ -66,6 +68,8 @@ pub struct Worker {
     arena: Vec<u8>,
     /// Slots of connections with replies, or an end, to see to.
     touched: Vec<u32>,
+    /// Slots of connections that had more output than their socket took.
+    slow: Vec<u32>,
     /// Slots of connections whose job is at work.
     jobs: Vec<u32>,
     events: Vec<Event>,
@@ -107,6 +111,7 @@ impl Worker {
             spans: Vec::new(),
             arena: Vec::new(),
             touched: Vec::new(),
+            slow: Vec::new(),
             jobs: Vec::new(),
             events: Vec::new(),
             timer: Timer::default(),
@@ -122,6 +127,7 @@ impl Worker {
 
     /// Works until it is told to stop.
     pub fn run(mut self) {
+        schedule::apply(self.server);
         while !(self.stop || self.retiring && self.connections.is_empty()) {
             self.turn();
         }
@@ -211,7 +217,7 @@ impl Worker {
             self.close(token.slot());
             return;
         };
-        connection.client.info.net_output_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        connection.client.info.net_output_bytes.add(sent as u64);
         self.handle.stats.totals.net_output_bytes.add(sent as u64);
         self.handle.stats.totals.writes_processed.add(1);
         match sending {
@@ -224,6 +230,9 @@ impl Worker {
         }
         if !connection.output.is_empty() {
             connection.output.blocked = true;
+            if !self.slow.contains(&token.slot()) {
+                self.slow.push(token.slot());
+            }
             self.driver.notify_writable(token, connection.socket.as_fd());
         } else if connection.closing {
             self.close(token.slot());
@@ -382,7 +391,7 @@ impl Worker {
             error.append_reply(&mut self.arena);
             connection.client.close = true;
         }
-        connection.client.info.commands.fetch_add(executed, Ordering::Relaxed);
+        connection.client.info.commands.add(executed);
         self.handle.stats.totals.commands.add(executed);
         if connection.client.job.is_some() {
             self.jobs.push(span.slot);
@@ -515,6 +524,7 @@ impl Worker {
 
     /// Gives away the connections that are more than this worker's share.
     fn rebalance(&mut self) {
+        schedule::apply(self.server);
         let share = self.server.clients.len().div_ceil(self.server.workers.len().max(1));
         for slot in self.connections.used().into_iter().skip(share) {
             self.give_away(slot);
@@ -573,7 +583,7 @@ impl Worker {
             if let Some(range) = connection.replies.take() {
                 connection.output.push(&self.arena[range.start..range.end]);
             }
-            connection.output.push(&bytes);
+            connection.output.push_owned(bytes);
             touch(&mut self.touched, connection);
             self.parse_own(slot);
         }
@@ -622,6 +632,8 @@ impl Worker {
                 } else {
                     self.ending = true;
                 }
+            } else if !output.is_empty() {
+                self.check_output(slot);
             }
         }
         self.touched = touched;
@@ -650,7 +662,7 @@ fn touch(touched: &mut Vec<u32>, connection: &mut Connection) {
 /// Counts bytes that arrived.
 fn arrived(server: &Server, handle: &WorkerHandle, connection: &Connection, len: usize) {
     let _ = server;
-    connection.client.info.net_input_bytes.fetch_add(len as u64, Ordering::Relaxed);
+    connection.client.info.net_input_bytes.add(len as u64);
     handle.stats.totals.net_input_bytes.add(len as u64);
     handle.stats.totals.reads_processed.add(1);
 }

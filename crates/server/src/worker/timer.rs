@@ -27,6 +27,8 @@ pub struct Timer {
     now_ms: i64,
     /// When to look for keys to expire again.
     expire_at_ms: i64,
+    /// When to look at idle clients again.
+    pub(super) clients_at_ms: i64,
     /// The shard to go on with.
     shard: usize,
 }
@@ -47,6 +49,7 @@ impl Worker {
         {
             self.timer.expire_at_ms = self.data.now_ms;
         }
+        self.look_at_clients();
         if self.data.now_ms >= self.timer.expire_at_ms {
             if self.server.switches.load() & (Switch::NO_ACTIVE_EXPIRE | Switch::CRON_PAUSED) == 0 {
                 let started = ticks();
