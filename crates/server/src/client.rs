@@ -28,6 +28,8 @@ pub struct Client {
     pub job: Option<Box<dyn Job>>,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
     pub no_touch: bool,
+    /// A pause put its next command off; nothing is executed until that is over.
+    pub postponed: bool,
 }
 
 /// CLIENT REPLY.
@@ -93,6 +95,8 @@ impl ClientFlag {
     pub const NO_TOUCH: u32 = 1 << 6;
     pub const UNIX_SOCKET: u32 = 1 << 7;
     pub const PUBSUB: u32 = 1 << 8;
+    /// CLIENT CAPA REDIRECT.
+    pub const CAPA_REDIRECT: u32 = 1 << 9;
 }
 
 impl ClientInfo {
@@ -167,6 +171,7 @@ impl Client {
             close: false,
             job: None,
             no_touch: false,
+            postponed: false,
         }
     }
 
@@ -179,6 +184,25 @@ impl Client {
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
         self.info.protocol.store(u32::from(protocol.number()), Ordering::Relaxed);
+    }
+
+    /// CLIENT NO-EVICT.
+    pub fn set_no_evict(&mut self, on: bool) {
+        self.info.flag(ClientFlag::NO_EVICT, on);
+    }
+
+    /// CLIENT NO-TOUCH.
+    pub fn set_no_touch(&mut self, on: bool) {
+        self.no_touch = on;
+        self.info.flag(ClientFlag::NO_TOUCH, on);
+    }
+
+    /// Puts the client off, or ends that.
+    pub fn postpone(&mut self, postponed: bool) {
+        if self.postponed != postponed {
+            self.postponed = postponed;
+            self.info.flag(ClientFlag::BLOCKED, postponed);
+        }
     }
 
     /// Remembers a command as the client's last.
@@ -218,6 +242,11 @@ impl Clients {
     pub fn add(&self, info: Arc<ClientInfo>) {
         self.lock().insert(info.id, info);
         self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many of them wait for something: a pause to end, or what a blocking command asks for.
+    pub fn blocked(&self) -> usize {
+        self.lock().values().filter(|info| info.has(ClientFlag::BLOCKED)).count()
     }
 
     pub fn remove(&self, id: u64) {

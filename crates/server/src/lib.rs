@@ -17,6 +17,7 @@ pub mod lazyfree;
 pub mod logging;
 pub mod lolwut;
 pub mod memory;
+pub mod pause;
 pub mod random;
 pub mod rates;
 pub mod server;

@@ -9,8 +9,10 @@ use bobbin_store::{AccessPolicy, Gate, Keyspace};
 use crate::client::Clients;
 use crate::clock::Clock;
 use crate::command::Registry;
+use crate::commands::Monitors;
 use crate::config::Config;
 use crate::io::{Acceptor, DriverKind};
+use crate::pause::Pause;
 use crate::services::Services;
 use crate::stats::{CommandStats, Totals, WorkerStats};
 use crate::worker::{Mailbox, Post};
@@ -19,6 +21,8 @@ use crate::worker::{Mailbox, Post};
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The version of Redis whose commands and formats it has, as clients expect it in INFO and HELLO.
 pub const REDIS_VERSION: &str = "7.2.4";
+/// Who HELLO says it is: together with `REDIS_VERSION`, what clients tell features by.
+pub const HELLO_SERVER: &str = "redis";
 
 /// See the module. Lives as long as the process.
 pub struct Server {
@@ -29,6 +33,8 @@ pub struct Server {
     pub clock: Clock,
     pub clients: Clients,
     pub switches: Switches,
+    pub pause: Pause,
+    pub monitors: Monitors,
     pub errors: ErrorStats,
     pub workers: Workers,
     /// 40 hexadecimal digits, anew at each start.

@@ -15,8 +15,10 @@ use signal_hook::iterator::Signals;
 use crate::client::{Client, ClientInfo, Clients};
 use crate::clock::{Clock, system_ms};
 use crate::command::Registry;
+use crate::commands::Monitors;
 use crate::config::{Config, IoDriver, OptionId};
 use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
+use crate::pause::Pause;
 use crate::random::Random;
 use crate::server::{End, ErrorStats, Server, Switch, Switches, Workers, lock};
 use crate::services::Services;
@@ -35,6 +37,8 @@ impl Server {
             gate: Gate::default(),
             clients: Clients::default(),
             switches: Switches::default(),
+            pause: Pause::default(),
+            monitors: Monitors::default(),
             errors: ErrorStats::default(),
             workers,
             run_id: run_id(),
