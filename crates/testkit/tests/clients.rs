@@ -86,7 +86,7 @@ fn command_line_shells() {
             assert_eq!(run(&["--scan", "--pattern", "k*"]), "k", "{name}: {program}");
             assert_eq!(run(&["-r", "3", "INCR", "counter"]), "1\n2\n3", "{name}: {program}");
             assert!(run(&["INFO"]).contains("tcp_port:"), "{name}: {program}");
-            assert!(run(&["--bigkeys"]).contains("keys with"), "{name}: {program}");
+            assert!(run(&["--bigkeys"]).contains("strings with"), "{name}: {program}");
             assert!(run(&["CLIENT", "LIST"]).contains("addr="), "{name}: {program}");
             server_cleared(server);
         }
