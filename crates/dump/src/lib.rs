@@ -1,1 +1,24 @@
-//! dump
+//! Redis's serialised value formats: what DUMP returns and RESTORE takes, and what RDB files hold.
+//! There are no files here and no keyspace: bytes to values and back.
+//!
+//! The formats are those of valkey 9.1, which writes RDB version 80 and also reads what Redis up to
+//! 7.2 wrote (versions 1 to 11).
+
+#![forbid(unsafe_code)]
+
+mod crc64;
+mod input;
+mod kind;
+mod length;
+mod lzf;
+mod payload;
+mod string;
+
+pub use crc64::crc64;
+pub use kind::ValueKind;
+pub use lzf::{LZF_INPUT_LEN_MAX, lzf_compress, lzf_decompress};
+pub use payload::{
+    Options, Payload, PayloadError, RDB_VERSION, STRING_LEN_MAX, VersionCheck,
+    append_string_payload, dump_string, parse_payload, parse_payload_with,
+};
+pub use string::append_string;

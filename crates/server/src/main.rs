@@ -1,1 +1,106 @@
-fn main() {}
+//! `bobbin-server`: reads the configuration, starts the server, and waits for signals.
+
+use std::ffi::OsString;
+use std::io::stdin;
+use std::os::unix::ffi::OsStringExt;
+use std::process::ExitCode;
+
+use bobbin_server::config::{CommandLine, Config, Directives};
+use bobbin_server::server::{Server, VERSION};
+use bobbin_server::{host, logging, start};
+
+const USAGE: &str = "\
+Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
+       bobbin-server --version | --help
+
+The file is in the grammar of redis.conf; `-` reads it from the standard input. Every option of the
+file can be given as `--option value`, and then wins over the file. `bobbin.conf` lists them all.
+
+Examples:
+       bobbin-server
+       bobbin-server /etc/bobbin/bobbin.conf
+       bobbin-server --port 7000 --io-threads 4
+       bobbin-server bobbin.conf --loglevel verbose --maxmemory 2gb
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().skip(1).map(OsString::into_vec).collect();
+    match arguments.as_slice() {
+        [only] if only == b"--version" || only == b"-v" => {
+            println!("Bobbin server v={VERSION} malloc=jemalloc bits={}", usize::BITS);
+            return ExitCode::SUCCESS;
+        }
+        [only] if only == b"--help" || only == b"-h" => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    logging::install();
+    let mut renamed = Renamed::default();
+    let line = CommandLine::parse(&arguments);
+    let config = match Config::load(&line, &mut stdin().lock(), VERSION, &mut renamed) {
+        Ok(config) => config,
+        Err(error) => {
+            error.print();
+            return ExitCode::FAILURE;
+        }
+    };
+    match run(config, &renamed.commands) {
+        Ok(code) => code,
+        Err(error) => {
+            log::warn!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, String> {
+    let supervisor = host::Supervisor::find(config.supervised(), |name| std::env::var_os(name));
+    let daemon = config.daemonize() && !supervisor.is_some();
+    if daemon {
+        host::daemonize().map_err(|error| format!("Can't become a daemon: {error}"))?;
+    }
+    logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
+    let pid = std::process::id();
+    log::info!("Bobbin {VERSION} starting, PID: {pid}, {}-bit", usize::BITS);
+    if config.file().is_none() {
+        log::warn!(
+            "Warning: no config file specified, using the default config. In order to specify a \
+             config file use bobbin-server /path/to/bobbin.conf"
+        );
+    } else {
+        log::info!("Configuration loaded");
+    }
+    for warning in start::prepare_host(&config)? {
+        log::warn!("{warning}");
+    }
+    let server = Server::new(config, renamed)?;
+    let pid_file = host::PidFile::write(&server.config, daemon);
+    server.start()?;
+    supervisor.ready();
+    let code = server.wait_for_end()?;
+    supervisor.stopping();
+    if let Some(pid_file) = pid_file {
+        pid_file.remove();
+    }
+    log::warn!("Bobbin is now ready to exit, bye bye...");
+    Ok(code)
+}
+
+/// The `rename-command` lines.
+#[derive(Default)]
+struct Renamed {
+    commands: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Directives for Renamed {
+    fn rename_command(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
+        let known = bobbin_server::commands::FAMILIES.iter().flat_map(|family| family.iter());
+        if !known.into_iter().any(|row| row.name.as_bytes().eq_ignore_ascii_case(from)) {
+            return Err("No such command in rename-command".into());
+        }
+        self.commands.push((from.to_vec(), to.to_vec()));
+        Ok(())
+    }
+}

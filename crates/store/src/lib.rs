@@ -1,1 +1,23 @@
-//! store
+//! The keyspace of Bobbin: shards, their locks, tables, entries and values.
+//!
+//! It knows no sockets, no commands and no clock: whoever calls passes the time and the seeds in.
+//! A key belongs to one [`Shard`](shard::Shard), chosen by its hash; who holds the shard's lock may
+//! do anything with the shard's keys, in every database.
+
+pub mod access;
+pub mod entry;
+pub mod expiry;
+pub mod gate;
+pub mod hash;
+pub mod keyspace;
+pub mod shard;
+pub mod sync;
+pub mod table;
+pub mod watch;
+
+pub use access::{AccessClock, AccessPolicy};
+pub use entry::{Encoding, EntryMut, EntryRef, Kind, NewValue, OwnedEntry, ValueRef};
+pub use gate::{Gate, GateGuard, Member};
+pub use hash::{Hash, Hasher};
+pub use keyspace::{Keyspace, SHARDS, ShardGuard};
+pub use shard::{Database, Shard};

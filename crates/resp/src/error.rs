@@ -1,0 +1,113 @@
+//! What a client can do wrong at the level of the protocol. Each such error is answered with its
+//! text, and then the connection is closed: after it the two sides no longer agree on where a
+//! command starts.
+
+use std::{error, fmt};
+
+/// A request that is not RESP. The texts are those of valkey-server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// An inline request of more than the allowed bytes without an end of line.
+    InlineTooBig,
+    /// A quote that never ends in an inline request.
+    UnbalancedQuotes,
+    /// The line of `*<count>` is longer than any number.
+    MultibulkCountTooBig,
+    /// `*<count>` is not a number, or is more than is allowed.
+    InvalidMultibulkLength,
+    /// More arguments than somebody who has not authenticated may send.
+    UnauthenticatedMultibulkLength,
+    /// The line of `$<length>` is longer than any number.
+    BulkCountTooBig,
+    /// Something else (this byte) where `$` must stand.
+    ExpectedDollar(u8),
+    /// `$<length>` is not a number, is negative, or is more than `proto-max-bulk-len`.
+    InvalidBulkLength,
+    /// A longer argument than somebody who has not authenticated may send.
+    UnauthenticatedBulkLength,
+    /// A carriage return without its line feed, or an argument that does not end where it must.
+    InvalidCrlf,
+}
+
+impl ProtocolError {
+    /// Appends the whole error reply, from `-ERR` to its CR LF.
+    pub fn append_reply(&self, output: &mut Vec<u8>) {
+        output.extend_from_slice(b"-ERR Protocol error: ");
+        match *self {
+            Self::ExpectedDollar(byte) => {
+                // The byte goes out as it came in, unless it would end the reply's line.
+                let shown = if matches!(byte, b'\r' | b'\n') { b' ' } else { byte };
+                output.extend_from_slice(b"expected '$', got '");
+                output.extend_from_slice(&[shown, b'\'']);
+            }
+            _ => output.extend_from_slice(self.text().as_bytes()),
+        }
+        output.extend_from_slice(b"\r\n");
+    }
+
+    /// How the server's log names this error; it differs from the reply.
+    pub fn log_text(&self) -> &'static str {
+        match self {
+            Self::InlineTooBig => "too big inline request",
+            Self::UnbalancedQuotes => "unbalanced quotes in inline request",
+            Self::MultibulkCountTooBig => "too big mbulk count string",
+            Self::InvalidMultibulkLength => "invalid mbulk count",
+            Self::UnauthenticatedMultibulkLength => "unauth mbulk count",
+            Self::BulkCountTooBig => "too big bulk count string",
+            Self::ExpectedDollar(_) => "expected $ but got something else",
+            Self::InvalidBulkLength => "invalid bulk length",
+            Self::UnauthenticatedBulkLength => "unauth bulk length",
+            Self::InvalidCrlf => "invalid CRLF in request",
+        }
+    }
+
+    fn text(&self) -> &'static str {
+        match self {
+            Self::InlineTooBig => "too big inline request",
+            Self::UnbalancedQuotes => "unbalanced quotes in request",
+            Self::MultibulkCountTooBig => "too big mbulk count string",
+            Self::InvalidMultibulkLength => "invalid multibulk length",
+            Self::UnauthenticatedMultibulkLength => "unauthenticated multibulk length",
+            Self::BulkCountTooBig => "too big bulk count string",
+            Self::ExpectedDollar(_) => "expected '$'",
+            Self::InvalidBulkLength => "invalid bulk length",
+            Self::UnauthenticatedBulkLength => "unauthenticated bulk length",
+            Self::InvalidCrlf => "invalid CRLF in request",
+        }
+    }
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Protocol error: {}", self.text())?;
+        match self {
+            Self::ExpectedDollar(byte) => write!(f, ", got '{}'", byte.escape_ascii()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl error::Error for ProtocolError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_as_valkey_does() {
+        let reply = |error: ProtocolError| {
+            let mut output = Vec::new();
+            error.append_reply(&mut output);
+            output
+        };
+        assert_eq!(
+            reply(ProtocolError::InvalidCrlf),
+            b"-ERR Protocol error: invalid CRLF in request\r\n"
+        );
+        let expected = |byte| reply(ProtocolError::ExpectedDollar(byte));
+        assert_eq!(expected(b':'), b"-ERR Protocol error: expected '$', got ':'\r\n");
+        assert_eq!(expected(0x80), b"-ERR Protocol error: expected '$', got '\x80'\r\n");
+        assert_eq!(expected(b'\n'), b"-ERR Protocol error: expected '$', got ' '\r\n");
+        assert_eq!(expected(0), b"-ERR Protocol error: expected '$', got '\0'\r\n");
+    }
+}

@@ -1,0 +1,695 @@
+//! Requests: bytes of a connection to the arguments of its next command.
+//!
+//! Nearly every command is complete when it is first looked at, and is then parsed in one pass
+//! that writes nothing but the argument slices. Only when many arguments (or a long line) have been
+//! seen and the end has not is that progress kept, so that a command that arrives in any number of
+//! pieces costs time linear in its size; anything shorter is cheaper to parse again than to remember.
+
+use memchr::{memchr, memchr2};
+
+use crate::{ProtocolError, inline, parse_i64};
+
+/// Finds commands in a connection's bytes. It keeps at most the progress in one partial command.
+#[derive(Debug, Default)]
+pub struct Parser {
+    partial: Option<Box<Partial>>,
+}
+
+impl Parser {
+    /// Parses the command that starts at `input[*position]`.
+    ///
+    /// On `Complete` its arguments, slices of `input`, have been pushed to `arguments`, and
+    /// `*position` stands behind it. On `Incomplete` nothing is pushed and `*position` has not
+    /// moved: call again when more bytes have been appended. The bytes may have been moved in
+    /// between, as long as the command again starts at the position passed, and none of those seen
+    /// are changed. After an error the connection is to be closed.
+    #[inline]
+    pub fn next<'a>(
+        &mut self,
+        input: &'a [u8],
+        position: &mut usize,
+        limits: &Limits,
+        arguments: &mut Vec<&'a [u8]>,
+    ) -> Result<Step, ProtocolError> {
+        let Some(command) = input.get(*position..) else {
+            debug_assert!(false, "position {} of {} bytes", *position, input.len());
+            return Ok(Step::Incomplete { wanted: 1 });
+        };
+        match command {
+            [] => Ok(Step::Incomplete { wanted: 1 }),
+            [b'*', ..] if self.partial.is_none() => {
+                self.multibulk(command, position, limits, arguments)
+            }
+            [b'*', ..] => self.resume(command, position, limits, arguments),
+            _ => self.inline(command, position, limits, arguments),
+        }
+    }
+
+    /// Whether progress in a partial command is kept: the caller must not drop its bytes.
+    pub fn is_partial(&self) -> bool {
+        self.partial.is_some()
+    }
+
+    /// Heap bytes held for a partial command.
+    pub fn memory_len(&self) -> usize {
+        self.partial.as_ref().map_or(0, |partial| {
+            size_of::<Partial>() + partial.spans.capacity() * size_of::<Span>()
+        })
+    }
+
+    /// The usual way: the whole command from its first byte, without a note.
+    #[inline]
+    fn multibulk<'a>(
+        &mut self,
+        command: &'a [u8],
+        position: &mut usize,
+        limits: &Limits,
+        arguments: &mut Vec<&'a [u8]>,
+    ) -> Result<Step, ProtocolError> {
+        let (count, mut at) = match multibulk_header(command, 0, limits)? {
+            Header::Complete { value, end } => (value, end),
+            Header::Incomplete => {
+                self.keep_line(command.len());
+                return Ok(Step::Incomplete { wanted: 1 });
+            }
+        };
+        if count == 0 {
+            *position += at;
+            return Ok(Step::Empty);
+        }
+        let base = arguments.len();
+        for index in 0..count {
+            match bulk(command, at, 0, limits) {
+                Ok(Bulk::Complete { start, end }) => {
+                    arguments.push(&command[start..end]);
+                    at = end + CRLF_LEN;
+                }
+                Ok(Bulk::Incomplete { searched, wanted }) => {
+                    if index >= RESUME_ARGUMENTS_MIN || searched >= RESUME_LINE_LEN_MIN {
+                        let spans = spans_of(command, &arguments[base..]);
+                        let partial = Partial { remaining: count - index, spans, at, searched };
+                        self.partial = Some(Box::new(partial));
+                    }
+                    arguments.truncate(base);
+                    return Ok(Step::Incomplete { wanted });
+                }
+                Err(error) => {
+                    arguments.truncate(base);
+                    return Err(error);
+                }
+            }
+        }
+        *position += at;
+        Ok(Step::Complete)
+    }
+
+    /// Goes on where a partial command was left.
+    #[cold]
+    fn resume<'a>(
+        &mut self,
+        command: &'a [u8],
+        position: &mut usize,
+        limits: &Limits,
+        arguments: &mut Vec<&'a [u8]>,
+    ) -> Result<Step, ProtocolError> {
+        let Some(mut partial) = self.partial.take() else {
+            return self.multibulk(command, position, limits, arguments);
+        };
+        if partial.remaining == 0 {
+            // Not even the first line was complete.
+            match multibulk_header(command, partial.searched, limits)? {
+                Header::Complete { value: 0, end } => {
+                    *position += end;
+                    return Ok(Step::Empty);
+                }
+                Header::Complete { value, end } => {
+                    (partial.remaining, partial.at, partial.searched) = (value, end, 0);
+                }
+                Header::Incomplete => {
+                    self.keep_line(command.len());
+                    return Ok(Step::Incomplete { wanted: 1 });
+                }
+            }
+        }
+        while partial.remaining > 0 {
+            match bulk(command, partial.at, partial.searched, limits)? {
+                Bulk::Complete { start, end } => {
+                    partial.spans.push(Span { start, end });
+                    partial.remaining -= 1;
+                    (partial.at, partial.searched) = (end + CRLF_LEN, 0);
+                }
+                Bulk::Incomplete { searched, wanted } => {
+                    partial.searched = searched;
+                    self.partial = Some(partial);
+                    return Ok(Step::Incomplete { wanted });
+                }
+            }
+        }
+        arguments.reserve(partial.spans.len());
+        arguments.extend(partial.spans.iter().map(|span| &command[span.start..span.end]));
+        *position += partial.at;
+        Ok(Step::Complete)
+    }
+
+    /// Notes that a command's first line does not end within its first `searched` bytes.
+    #[cold]
+    fn keep_line(&mut self, searched: usize) {
+        if searched >= RESUME_LINE_LEN_MIN {
+            let partial = Partial { remaining: 0, spans: Vec::new(), at: 0, searched };
+            self.partial = Some(Box::new(partial));
+        }
+    }
+
+    /// A command as people type it: one line.
+    #[cold]
+    fn inline<'a>(
+        &mut self,
+        command: &'a [u8],
+        position: &mut usize,
+        limits: &Limits,
+        arguments: &mut Vec<&'a [u8]>,
+    ) -> Result<Step, ProtocolError> {
+        let searched = self.partial.take().map_or(0, |partial| partial.searched);
+        // A NUL hides all that follows it, as in a C string, until the line is too long.
+        let newline = memchr2(b'\n', 0, &command[searched..]).map(|found| searched + found);
+        let Some(newline) = newline.filter(|&at| command[at] == b'\n') else {
+            if command.len() > limits.inline_len_max {
+                return Err(ProtocolError::InlineTooBig);
+            }
+            self.keep_line(newline.unwrap_or(command.len()));
+            return Ok(Step::Incomplete { wanted: 1 });
+        };
+        let line = &command[..newline];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let step = if memchr2(b'"', b'\'', line).is_some() {
+            match inline::split_arguments(line).ok_or(ProtocolError::UnbalancedQuotes)? {
+                words if words.is_empty() => Step::Empty,
+                words => Step::Inline(words),
+            }
+        } else {
+            let base = arguments.len();
+            inline::split_plain(line, arguments);
+            if arguments.len() == base { Step::Empty } else { Step::Complete }
+        };
+        *position += newline + 1;
+        Ok(step)
+    }
+}
+
+/// What was found at a position.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A command; its arguments have been pushed.
+    Complete,
+    /// A command typed as a line with quotes; its arguments had to be unquoted.
+    Inline(Vec<Vec<u8>>),
+    /// Nothing to execute (an empty line, `*0`), and the position stands behind it.
+    Empty,
+    /// The command's end has not arrived. At least `wanted` more bytes are missing, which is
+    /// exact for what is left of an argument whose length is known.
+    Incomplete { wanted: usize },
+}
+
+/// What a client may claim. `Limits::new` gives those of a client that has authenticated.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of one argument: `proto-max-bulk-len`, which is at least a megabyte.
+    pub bulk_len_max: usize,
+    /// Arguments of one command.
+    pub multibulk_len_max: usize,
+    /// Bytes of a line whose end has not been seen.
+    pub inline_len_max: usize,
+    /// The client has yet to authenticate: it may send only short commands.
+    pub unauthenticated: bool,
+}
+
+impl Limits {
+    pub fn new(bulk_len_max: usize) -> Self {
+        Self {
+            bulk_len_max,
+            multibulk_len_max: MULTIBULK_LEN_MAX,
+            inline_len_max: INLINE_LEN_MAX,
+            unauthenticated: false,
+        }
+    }
+
+    /// The same before authentication.
+    pub fn unauthenticated(bulk_len_max: usize) -> Self {
+        Self { unauthenticated: true, ..Self::new(bulk_len_max) }
+    }
+}
+
+/// Progress in a command; positions count from the command's start.
+#[derive(Debug)]
+struct Partial {
+    /// Arguments yet to come; 0 while the first line is incomplete.
+    remaining: usize,
+    spans: Vec<Span>,
+    /// Where the next argument's `$` is.
+    at: usize,
+    /// Bytes from `at` in which no end of line was found.
+    searched: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: usize,
+    end: usize,
+}
+
+enum Header {
+    Complete { value: usize, end: usize },
+    Incomplete,
+}
+
+enum Bulk {
+    /// The argument is `start..end`, and its CR LF follows.
+    Complete { start: usize, end: usize },
+    /// `searched` bytes of the argument's line are there without its end (0 if the line is
+    /// complete), and at least `wanted` bytes are missing.
+    Incomplete { searched: usize, wanted: usize },
+}
+
+/// Reads `*<count>` CR LF at the start of a command; a negative count is as good as 0.
+#[inline(always)]
+fn multibulk_header(
+    command: &[u8],
+    searched: usize,
+    limits: &Limits,
+) -> Result<Header, ProtocolError> {
+    if let [_, d0 @ b'1'..=b'9', b'\r', b'\n', ..] = command {
+        return Ok(Header::Complete { value: digit(d0), end: 4 });
+    }
+    long_multibulk_header(command, searched, limits)
+}
+
+#[inline(never)]
+fn long_multibulk_header(
+    command: &[u8],
+    searched: usize,
+    limits: &Limits,
+) -> Result<Header, ProtocolError> {
+    let Some(line_len) = line_len(command, searched) else {
+        if command.len() > limits.inline_len_max {
+            return Err(ProtocolError::MultibulkCountTooBig);
+        }
+        return Ok(Header::Incomplete);
+    };
+    if command[line_len + 1] != b'\n' {
+        return Err(ProtocolError::InvalidCrlf);
+    }
+    let count = parse_i64(&command[1..line_len]).ok_or(ProtocolError::InvalidMultibulkLength)?;
+    let count = usize::try_from(count).unwrap_or(0);
+    if count > limits.multibulk_len_max {
+        return Err(ProtocolError::InvalidMultibulkLength);
+    }
+    if limits.unauthenticated && count > UNAUTHENTICATED_MULTIBULK_LEN_MAX {
+        return Err(ProtocolError::UnauthenticatedMultibulkLength);
+    }
+    Ok(Header::Complete { value: count, end: line_len + CRLF_LEN })
+}
+
+/// Reads one argument: `$<length>` CR LF, the bytes, CR LF.
+#[inline(always)]
+fn bulk(
+    command: &[u8],
+    at: usize,
+    searched: usize,
+    limits: &Limits,
+) -> Result<Bulk, ProtocolError> {
+    let rest = &command[at..];
+    // Short lengths are below every limit: those that are set cannot be less than a megabyte.
+    let (len, start) = match rest {
+        [b'$', d0 @ b'0'..=b'9', b'\r', b'\n', ..] => (digit(d0), 4),
+        [b'$', d1 @ b'1'..=b'9', d0 @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            (digit(d1) * 10 + digit(d0), 5)
+        }
+        [b'$', d2 @ b'1'..=b'9', d1 @ b'0'..=b'9', d0 @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            (digit(d2) * 100 + digit(d1) * 10 + digit(d0), 6)
+        }
+        _ => match long_bulk_header(rest, searched, limits)? {
+            Header::Complete { value, end } => (value, end),
+            Header::Incomplete => {
+                return Ok(Bulk::Incomplete { searched: rest.len(), wanted: 1 });
+            }
+        },
+    };
+    let payload = &rest[start..];
+    match payload.get(len..).unwrap_or_default() {
+        [b'\r', b'\n', ..] => Ok(Bulk::Complete { start: at + start, end: at + start + len }),
+        [_, _, ..] => Err(ProtocolError::InvalidCrlf),
+        _ => {
+            let wanted = len.saturating_add(CRLF_LEN) - payload.len();
+            Ok(Bulk::Incomplete { searched: 0, wanted })
+        }
+    }
+}
+
+#[inline(always)]
+fn digit(ascii: &u8) -> usize {
+    usize::from(ascii - b'0')
+}
+
+#[inline(never)]
+fn long_bulk_header(
+    rest: &[u8],
+    searched: usize,
+    limits: &Limits,
+) -> Result<Header, ProtocolError> {
+    let Some(line_len) = line_len(rest, searched) else {
+        if rest.len() > limits.inline_len_max {
+            return Err(ProtocolError::BulkCountTooBig);
+        }
+        return Ok(Header::Incomplete);
+    };
+    if rest[0] != b'$' {
+        return Err(ProtocolError::ExpectedDollar(rest[0]));
+    }
+    if rest[line_len + 1] != b'\n' {
+        return Err(ProtocolError::InvalidCrlf);
+    }
+    let len = parse_i64(&rest[1..line_len]).and_then(|len| usize::try_from(len).ok());
+    let len =
+        len.filter(|&len| len <= limits.bulk_len_max).ok_or(ProtocolError::InvalidBulkLength)?;
+    if limits.unauthenticated && len > UNAUTHENTICATED_BULK_LEN_MAX {
+        return Err(ProtocolError::UnauthenticatedBulkLength);
+    }
+    Ok(Header::Complete { value: len, end: line_len + CRLF_LEN })
+}
+
+/// Bytes before the line's carriage return, if that and the byte behind it have arrived.
+fn line_len(line: &[u8], searched: usize) -> Option<usize> {
+    // The last byte searched may have been a carriage return whose follower was missing.
+    let from = searched.saturating_sub(1);
+    let found = from + memchr(b'\r', line.get(from..)?)?;
+    (found + 1 < line.len()).then_some(found)
+}
+
+/// Where slices of `command` lie in it.
+fn spans_of(command: &[u8], arguments: &[&[u8]]) -> Vec<Span> {
+    let base = command.as_ptr().addr();
+    arguments
+        .iter()
+        .map(|argument| {
+            let start = argument.as_ptr().addr() - base;
+            Span { start, end: start + argument.len() }
+        })
+        .collect()
+}
+
+/// The most arguments that a command can claim.
+pub const MULTIBULK_LEN_MAX: usize = i32::MAX as usize;
+/// Bytes of an inline command, or of a count's line, before its end must have been seen.
+pub const INLINE_LEN_MAX: usize = 64 * 1024;
+/// Arguments of a command from somebody who has not authenticated.
+pub const UNAUTHENTICATED_MULTIBULK_LEN_MAX: usize = 10;
+/// Bytes of an argument from somebody who has not authenticated.
+pub const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16 * 1024;
+
+/// From so many complete arguments on, a partial command's progress is kept.
+const RESUME_ARGUMENTS_MIN: usize = 16;
+/// From so many bytes on, it is kept that a line's end was not among them.
+const RESUME_LINE_LEN_MIN: usize = 256;
+
+const CRLF_LEN: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Command = Vec<Vec<u8>>;
+
+    fn limits() -> Limits {
+        Limits::new(512 << 20)
+    }
+
+    /// Feeds `input` in pieces that end at `cuts`, moving the unconsumed bytes to a new buffer
+    /// each time, and returns the commands until the end or the first error.
+    fn parse_in_pieces(
+        input: &[u8],
+        cuts: &[usize],
+        limits: &Limits,
+    ) -> (Vec<Command>, Option<ProtocolError>, usize) {
+        let (mut commands, mut consumed, mut parser) = (Vec::new(), 0, Parser::default());
+        for &cut in cuts.iter().chain([&input.len()]) {
+            let buffer = [b"already consumed", &input[consumed..cut]].concat();
+            let mut position = b"already consumed".len();
+            loop {
+                let before = position;
+                let mut arguments = vec![&b"other"[..]];
+                let step = parser.next(&buffer, &mut position, limits, &mut arguments);
+                assert_eq!(arguments[0], b"other");
+                match step {
+                    Ok(Step::Complete) => {
+                        assert!(!parser.is_partial());
+                        commands.push(arguments[1..].iter().map(|part| part.to_vec()).collect());
+                    }
+                    Ok(Step::Inline(words)) => {
+                        assert_eq!(arguments.len(), 1);
+                        commands.push(words);
+                    }
+                    Ok(Step::Empty) => assert_eq!(arguments.len(), 1),
+                    Ok(Step::Incomplete { wanted }) => {
+                        assert!(wanted > 0);
+                        assert_eq!(position, before);
+                        assert_eq!(arguments.len(), 1);
+                        break;
+                    }
+                    Err(error) => return (commands, Some(error), consumed),
+                }
+                assert!(position > before);
+            }
+            consumed += position - b"already consumed".len();
+        }
+        (commands, None, consumed)
+    }
+
+    fn parse(input: &[u8]) -> Result<Vec<Command>, ProtocolError> {
+        parse_with(input, &limits())
+    }
+
+    fn parse_with(input: &[u8], limits: &Limits) -> Result<Vec<Command>, ProtocolError> {
+        let (commands, error, _) = parse_in_pieces(input, &[], limits);
+        error.map_or(Ok(commands), Err)
+    }
+
+    fn commands(commands: &[&[&str]]) -> Result<Vec<Command>, ProtocolError> {
+        let owned = |command: &&[&str]| command.iter().map(|part| (*part).into()).collect();
+        Ok(commands.iter().map(owned).collect())
+    }
+
+    fn encode(command: &[Vec<u8>]) -> Vec<u8> {
+        let mut output = format!("*{}\r\n", command.len()).into_bytes();
+        for argument in command {
+            output.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            output.extend_from_slice(argument);
+            output.extend_from_slice(b"\r\n");
+        }
+        output
+    }
+
+    #[test]
+    fn commands_one_after_the_other() {
+        let input = b"*1\r\n$4\r\nPING\r\nPING\r\n\r\n\n  \r\n*0\r\n*-1\r\n*-5\r\nECHO \"a b\"\n*2\r\n$0\r\n\r\n$2\r\n\r\n\r\n*1\r\n";
+        assert_eq!(
+            parse(input),
+            commands(&[&["PING"], &["PING"], &["ECHO", "a b"], &["", "\r\n"]])
+        );
+    }
+
+    #[test]
+    fn arguments_are_slices_of_the_input() {
+        let input = b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
+        let (mut position, mut arguments) = (0, Vec::new());
+        let step = Parser::default().next(input, &mut position, &limits(), &mut arguments);
+        assert_eq!(step, Ok(Step::Complete));
+        assert_eq!(arguments, [b"GET", b"key"]);
+        assert!(arguments.iter().all(|argument| input.as_ptr_range().contains(&argument.as_ptr())));
+        assert_eq!(position, input.len());
+    }
+
+    #[test]
+    fn an_idle_parser_is_one_pointer() {
+        assert_eq!(size_of::<Parser>(), size_of::<usize>());
+    }
+
+    // Each was asked of valkey-server 9.1.2.
+    #[test]
+    fn errors() {
+        use ProtocolError::*;
+        for (input, error) in [
+            (&b"*\r\n"[..], InvalidMultibulkLength),
+            (b"*abc\r\n", InvalidMultibulkLength),
+            (b"*01\r\n", InvalidMultibulkLength),
+            (b"*+1\r\n", InvalidMultibulkLength),
+            (b"*\x00\r\n", InvalidMultibulkLength),
+            (b"*1\n$4\r\nPING\r\n", InvalidMultibulkLength),
+            (b"*2147483648\r\n", InvalidMultibulkLength),
+            (b"*abc\rx", InvalidCrlf),
+            (b"*0\rx", InvalidCrlf),
+            (b"*1\r\n:1\r\n", ExpectedDollar(b':')),
+            (b"*1\r\n:1\rx", ExpectedDollar(b':')),
+            (b"*1\r\n\r\n", ExpectedDollar(b'\r')),
+            (b"*1\r\n\n\r\n", ExpectedDollar(b'\n')),
+            (b"*1\r\n\x00abc\r\n", ExpectedDollar(0)),
+            (b"*1\r\n$\r\n", InvalidBulkLength),
+            (b"*1\r\n$-1\r\n", InvalidBulkLength),
+            (b"*1\r\n$04\r\nPING\r\n", InvalidBulkLength),
+            (b"*1\r\n$4x\r\nPING\r\n", InvalidBulkLength),
+            (b"*1\r\n$536870913\r\n", InvalidBulkLength),
+            (b"*1\r\n$9223372036854775807\r\n", InvalidBulkLength),
+            (b"*1\r\n$abc\rx", InvalidCrlf),
+            (b"*1\r\n$536870913\rx", InvalidCrlf),
+            (b"*1\r\n$4\r\nPINGxx", InvalidCrlf),
+            (b"*1\r\n$4\r\nPING\rx", InvalidCrlf),
+            (b"*2\r\n$4\r\nPING\r\n$4\r\nPING\nx", InvalidCrlf),
+            (b"\"PING\r\n", UnbalancedQuotes),
+        ] {
+            assert_eq!(parse(input), Err(error), "{}", input.escape_ascii());
+        }
+        for input in [
+            &b"*2147483647\r\n"[..],
+            b"*1\n",
+            b"*1\r\n:",
+            b"*1\r\n:\r",
+            b"*1\r\n$4\r\nPINGx",
+            b"ECHO a\0b\r\n",
+        ] {
+            assert_eq!(parse(input), Ok(vec![]), "{}", input.escape_ascii());
+        }
+        assert_eq!(
+            parse_with(b"*1\r\n$1152921504606846976\r\n", &Limits::new(usize::MAX)),
+            Ok(vec![])
+        );
+    }
+
+    #[test]
+    fn unauthenticated_clients_send_short_commands() {
+        use ProtocolError::*;
+        let limits = Limits::unauthenticated(512 << 20);
+        for (input, expected) in [
+            (&b"*10\r\n"[..], Ok(vec![])),
+            (b"*11\r\n", Err(UnauthenticatedMultibulkLength)),
+            (b"*2147483648\r\n", Err(InvalidMultibulkLength)),
+            (b"*1\r\n$16384\r\n", Ok(vec![])),
+            (b"*1\r\n$16385\r\n", Err(UnauthenticatedBulkLength)),
+            (b"*1\r\n$536870913\r\n", Err(InvalidBulkLength)),
+        ] {
+            assert_eq!(parse_with(input, &limits), expected, "{}", input.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn lines_are_bounded() {
+        use ProtocolError::*;
+        for (start, error) in [
+            (&b"A"[..], InlineTooBig),
+            (b"A\0\r\n", InlineTooBig),
+            (b"*", MultibulkCountTooBig),
+            (b"*1\r\n$", BulkCountTooBig),
+            (b"*1\r\nA", BulkCountTooBig),
+        ] {
+            let header_len = if start.starts_with(b"*1") { 4 } else { 0 };
+            let mut input = start.to_vec();
+            input.resize(header_len + INLINE_LEN_MAX, b'1');
+            assert_eq!(parse(&input), Ok(vec![]));
+            input.push(b'1');
+            assert_eq!(parse(&input), Err(error));
+            let cuts = (0..input.len()).step_by(1000).collect::<Vec<_>>();
+            assert_eq!(parse_in_pieces(&input, &cuts, &limits()).1, Some(error));
+        }
+        // Only a line whose end has not been seen is too long.
+        let line = [vec![b'A'; 70_000], b"\r\n".to_vec()].concat();
+        assert_eq!(parse(&line).map(|commands| commands.len()), Ok(1));
+    }
+
+    #[test]
+    fn a_hint_completes_an_argument() {
+        let input = b"*2\r\n$3\r\nGET\r\n$1000\r\nabc";
+        let step = Parser::default().next(input, &mut 0, &limits(), &mut Vec::new());
+        assert_eq!(step, Ok(Step::Incomplete { wanted: 1000 - 3 + 2 }));
+    }
+
+    #[test]
+    fn a_claimed_count_reserves_nothing() {
+        let (mut parser, mut arguments) = (Parser::default(), Vec::new());
+        let step = parser.next(b"*2147483647\r\n$1\r\na\r\n", &mut 0, &limits(), &mut arguments);
+        assert_eq!(step, Ok(Step::Incomplete { wanted: 1 }));
+        assert!(arguments.capacity() < 16 && parser.memory_len() == 0);
+    }
+
+    /// A million arguments in pieces of 100 bytes: were they parsed again for every piece, this
+    /// would take hours.
+    #[test]
+    fn many_arguments_in_many_pieces() {
+        let command = (0..1_000_000).map(|i: u32| i.to_string().into_bytes()).collect::<Command>();
+        let input = encode(&command);
+        let (mut parser, mut position, mut arguments) = (Parser::default(), 0, Vec::new());
+        for end in (0..input.len()).step_by(100) {
+            let step = parser.next(&input[..end], &mut position, &limits(), &mut arguments);
+            assert!(matches!(step, Ok(Step::Incomplete { .. })));
+        }
+        let step = parser.next(&input, &mut position, &limits(), &mut arguments);
+        assert_eq!((step, position), (Ok(Step::Complete), input.len()));
+        assert!(arguments.iter().eq(command.iter()));
+    }
+
+    fn argument() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            4 => any::<Vec<u8>>(),
+            4 => proptest::collection::vec(any::<u8>(), 0..4),
+            1 => proptest::collection::vec(any::<u8>(), 0..700),
+        ]
+    }
+
+    /// Requests, good and nearly good ones.
+    fn requests() -> impl Strategy<Value = Vec<u8>> {
+        let request = prop_oneof![
+            8 => proptest::collection::vec(argument(), 1..5).prop_map(|command| encode(&command)),
+            2 => proptest::collection::vec(argument(), 1..40).prop_map(|command| encode(&command)),
+            2 => "[a-z ]{0,9}(\"[a-z ]{0,3}\")?\r?\n".prop_map(String::into_bytes),
+            1 => "[a-z]{200,600}\n".prop_map(String::into_bytes),
+            1 => "\\*[0-9]{200,600}\r\n".prop_map(String::into_bytes),
+            1 => "\\*3\r\n\\$1\r\na\r\n\\$[0-9]{200,600}\r\n".prop_map(String::into_bytes),
+            1 => "[*][0-3]\r\n([$][0-3]\r\n[a-z\r\n]{0,4}){0,3}".prop_map(String::into_bytes),
+        ];
+        proptest::collection::vec(request, 0..6).prop_map(|requests| requests.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn whole_commands_come_out_as_they_went_in(sent in proptest::collection::vec(proptest::collection::vec(argument(), 1..30), 0..8)) {
+            let input = sent.iter().flat_map(|command| encode(command)).collect::<Vec<_>>();
+            prop_assert_eq!(parse(&input), Ok(sent));
+        }
+
+        #[test]
+        fn a_cut_anywhere_changes_nothing(input in requests()) {
+            let whole = parse_in_pieces(&input, &[], &limits());
+            for cut in 0..=input.len() {
+                let pieces = parse_in_pieces(&input, &[cut], &limits());
+                prop_assert_eq!(&pieces.0, &whole.0, "cut at {}", cut);
+                prop_assert_eq!(&pieces.1, &whole.1, "cut at {}", cut);
+            }
+        }
+
+        #[test]
+        fn a_cut_everywhere_changes_nothing(input in requests(), step in 1usize..20) {
+            let whole = parse_in_pieces(&input, &[], &limits());
+            let cuts = (0..input.len()).step_by(step).collect::<Vec<_>>();
+            let pieces = parse_in_pieces(&input, &cuts, &limits());
+            prop_assert_eq!((pieces.0, pieces.1), (whole.0, whole.1));
+        }
+
+        #[test]
+        fn random_bytes_do_no_harm(input: Vec<u8>, text in "[*$0-9a-z\"'\r\n\\\\]{0,60}", cut: prop::sample::Index) {
+            for input in [&input[..], text.as_bytes(), &[b"*", text.as_bytes()].concat()] {
+                let cut = cut.index(input.len() + 1);
+                let whole = parse_in_pieces(input, &[], &limits());
+                let pieces = parse_in_pieces(input, &[cut], &limits());
+                prop_assert_eq!((pieces.0, pieces.1), (whole.0, whole.1));
+            }
+        }
+    }
+}

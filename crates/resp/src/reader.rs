@@ -1,0 +1,419 @@
+//! Replies as a client reads them: bytes to values.
+//!
+//! Reading is in two steps, so that a reply that arrives in many pieces costs time linear in its
+//! size and allocates only once it is whole: a [`ReplyScanner`] finds where it ends, and
+//! [`read_reply`] makes a [`Value`] of it.
+
+use std::{error, fmt};
+
+use memchr::memchr;
+
+use crate::{Value, parse_f64, parse_i64};
+
+/// Reads the reply that `input` starts with: it and its length in bytes, or `None` when its end
+/// is not there yet.
+pub fn read_reply(input: &[u8]) -> Result<Option<(Value, usize)>, ReplyError> {
+    let Some(len) = ReplyScanner::default().scan(input)? else { return Ok(None) };
+    let mut reader = Reader { input: &input[..len], at: 0 };
+    let value = reader.value(0)?;
+    debug_assert_eq!(reader.at, len, "the scanner and the reader disagree");
+    Ok(Some((value, len)))
+}
+
+/// Finds the end of one reply, going on where it stopped when more bytes have come.
+#[derive(Clone, Debug, Default)]
+pub struct ReplyScanner {
+    /// Bytes understood so far.
+    at: usize,
+    /// Values that must still come, less the first.
+    pending: u64,
+}
+
+impl ReplyScanner {
+    /// The length of the reply that `input` starts with, once it is whole. `input` must start
+    /// where it did on the calls before, and have lost nothing since. After an answer or an error
+    /// a new scanner is needed.
+    pub fn scan(&mut self, input: &[u8]) -> Result<Option<usize>, ReplyError> {
+        loop {
+            let Some(item) = item(input, self.at)? else { return Ok(None) };
+            let values = match item.kind {
+                Kind::Leaf | Kind::Null => 0,
+                Kind::Elements(_, len) => len as u64,
+                Kind::Pairs(_, len) => len as u64 * 2,
+                // The pairs, and the value they are about.
+                Kind::Attributes(len) => len as u64 * 2 + 1,
+            };
+            self.pending = self.pending.saturating_add(values);
+            self.at = item.end;
+            if self.pending == 0 {
+                return Ok(Some(self.at));
+            }
+            self.pending -= 1;
+        }
+    }
+}
+
+/// Bytes that are no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyError {
+    /// No type of reply starts with this byte.
+    UnknownType(u8),
+    /// A count or a number that is none, or a line or a bulk that does not end where it must.
+    Malformed,
+    /// A bulk longer than [`REPLY_BULK_LEN_MAX`].
+    BulkTooLong,
+    /// A line longer than [`REPLY_LINE_LEN_MAX`].
+    LineTooLong,
+    /// Aggregates nested more than [`REPLY_DEPTH_MAX`] deep.
+    TooDeep,
+}
+
+impl fmt::Display for ReplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownType(byte) => write!(f, "no reply starts with '{}'", byte.escape_ascii()),
+            Self::Malformed => f.write_str("a malformed reply"),
+            Self::BulkTooLong => write!(f, "a bulk of more than {REPLY_BULK_LEN_MAX} bytes"),
+            Self::LineTooLong => write!(f, "a line of more than {REPLY_LINE_LEN_MAX} bytes"),
+            Self::TooDeep => write!(f, "a reply nested more than {REPLY_DEPTH_MAX} deep"),
+        }
+    }
+}
+
+impl error::Error for ReplyError {}
+
+struct Reader<'a> {
+    input: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn value(&mut self, depth: usize) -> Result<Value, ReplyError> {
+        if depth > REPLY_DEPTH_MAX {
+            return Err(ReplyError::TooDeep);
+        }
+        let prefix = self.input[self.at];
+        let item = item(self.input, self.at)?.ok_or(ReplyError::Malformed)?;
+        let payload = &self.input[item.payload_start..item.payload_end];
+        self.at = item.end;
+        Ok(match item.kind {
+            Kind::Leaf => leaf(prefix, payload)?,
+            Kind::Null if prefix == b'*' => Value::NullArray,
+            Kind::Null => Value::Null,
+            Kind::Elements(make, len) => make(self.elements(len, depth)?),
+            Kind::Pairs(make, len) => make(self.pairs(len, depth)?),
+            Kind::Attributes(len) => {
+                let attributes = self.pairs(len, depth)?;
+                Value::Attribute { attributes, value: Box::new(self.value(depth + 1)?) }
+            }
+        })
+    }
+
+    fn elements(&mut self, len: usize, depth: usize) -> Result<Vec<Value>, ReplyError> {
+        let mut elements = Vec::with_capacity(self.believable(len));
+        for _ in 0..len {
+            elements.push(self.value(depth + 1)?);
+        }
+        Ok(elements)
+    }
+
+    fn pairs(&mut self, len: usize, depth: usize) -> Result<Vec<(Value, Value)>, ReplyError> {
+        let mut pairs = Vec::with_capacity(self.believable(len));
+        for _ in 0..len {
+            pairs.push((self.value(depth + 1)?, self.value(depth + 1)?));
+        }
+        Ok(pairs)
+    }
+
+    /// As many values as the bytes that are left can hold, however many are claimed.
+    fn believable(&self, len: usize) -> usize {
+        len.min((self.input.len() - self.at) / VALUE_LEN_MIN)
+    }
+}
+
+/// One line and, for a bulk, what follows it.
+struct Item {
+    kind: Kind,
+    payload_start: usize,
+    payload_end: usize,
+    end: usize,
+}
+
+enum Kind {
+    Leaf,
+    /// `$-1` or `*-1`
+    Null,
+    Elements(fn(Vec<Value>) -> Value, usize),
+    Pairs(fn(Vec<(Value, Value)>) -> Value, usize),
+    Attributes(usize),
+}
+
+/// The item at `at`, or `None` when its end has not arrived.
+fn item(input: &[u8], at: usize) -> Result<Option<Item>, ReplyError> {
+    let Some(&prefix) = input.get(at) else { return Ok(None) };
+    if !b"+-:$*%~,#(!=>|_".contains(&prefix) {
+        return Err(ReplyError::UnknownType(prefix));
+    }
+    let start = at + 1;
+    let window = &input[start..input.len().min(start + REPLY_LINE_LEN_MAX)];
+    let Some(len) = memchr(b'\n', window) else {
+        return if window.len() < REPLY_LINE_LEN_MAX {
+            Ok(None)
+        } else {
+            Err(ReplyError::LineTooLong)
+        };
+    };
+    let line = window[..len].strip_suffix(b"\r").ok_or(ReplyError::Malformed)?;
+    let line_end = start + line.len();
+    let leaf = |payload_start, payload_end| Item {
+        kind: Kind::Leaf,
+        payload_start,
+        payload_end,
+        end: payload_end + CRLF_LEN,
+    };
+    match prefix {
+        b'$' | b'!' | b'=' | b'*' | b'%' | b'~' | b'>' | b'|' => {}
+        _ => return Ok(Some(leaf(start, line_end))),
+    }
+    let len = parse_i64(line).ok_or(ReplyError::Malformed)?;
+    if len == -1 && matches!(prefix, b'$' | b'*') {
+        return Ok(Some(Item { kind: Kind::Null, ..leaf(start, line_end) }));
+    }
+    let len = usize::try_from(len).map_err(|_| ReplyError::Malformed)?;
+    let body = line_end + CRLF_LEN;
+    if matches!(prefix, b'$' | b'!' | b'=') {
+        if len > REPLY_BULK_LEN_MAX {
+            return Err(ReplyError::BulkTooLong);
+        }
+        return match input.get(body + len..).unwrap_or_default() {
+            [b'\r', b'\n', ..] => Ok(Some(leaf(body, body + len))),
+            [_, _, ..] => Err(ReplyError::Malformed),
+            _ => Ok(None),
+        };
+    }
+    let kind = match prefix {
+        b'*' => Kind::Elements(Value::Array, len),
+        b'~' => Kind::Elements(Value::Set, len),
+        b'>' => Kind::Elements(Value::Push, len),
+        b'%' => Kind::Pairs(Value::Map, len),
+        _ => Kind::Attributes(len),
+    };
+    Ok(Some(Item { kind, payload_start: start, payload_end: line_end, end: body }))
+}
+
+fn leaf(prefix: u8, payload: &[u8]) -> Result<Value, ReplyError> {
+    Ok(match (prefix, payload) {
+        (b'+', text) => Value::Simple(text.to_vec()),
+        (b'-', text) => Value::Error(text.to_vec()),
+        (b':', digits) => Value::Integer(parse_i64(digits).ok_or(ReplyError::Malformed)?),
+        (b'_', b"") => Value::Null,
+        (b'#', b"t") => Value::Boolean(true),
+        (b'#', b"f") => Value::Boolean(false),
+        (b',', b"nan" | b"-nan") => Value::Double(f64::NAN),
+        (b',', text) => Value::Double(parse_f64(text).ok_or(ReplyError::Malformed)?),
+        (b'(', digits) => Value::BigNumber(digits.to_vec()),
+        (b'!', text) => Value::BulkError(text.to_vec()),
+        (b'=', [a, b, c, b':', text @ ..]) => {
+            Value::Verbatim { format: [*a, *b, *c], text: text.to_vec() }
+        }
+        (b'$', text) => Value::Bulk(text.to_vec()),
+        _ => return Err(ReplyError::Malformed),
+    })
+}
+
+/// How deep aggregates may nest; no command of Redis comes near.
+pub const REPLY_DEPTH_MAX: usize = 64;
+/// The longest bulk: well above the largest value a server holds by default.
+pub const REPLY_BULK_LEN_MAX: usize = 4 << 30;
+/// The longest status, error or number.
+pub const REPLY_LINE_LEN_MAX: usize = 1 << 20;
+
+/// `_` CR LF is the shortest value.
+const VALUE_LEN_MIN: usize = 3;
+const CRLF_LEN: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Aggregate, Protocol, Reply};
+    use proptest::prelude::*;
+
+    fn read(input: &[u8]) -> Value {
+        let (value, len) = read_reply(input).unwrap().unwrap();
+        assert_eq!(len, input.len());
+        value
+    }
+
+    fn bulk(text: &str) -> Value {
+        Value::Bulk(text.into())
+    }
+
+    #[test]
+    fn every_type() {
+        assert_eq!(read(b"+OK\r\n"), Value::Simple(b"OK".to_vec()));
+        assert_eq!(read(b"-ERR no\r\n"), Value::Error(b"ERR no".to_vec()));
+        assert_eq!(read(b":-12\r\n"), Value::Integer(-12));
+        assert_eq!(read(b"$2\r\n-1\r\n"), bulk("-1"));
+        assert_eq!(read(b"$0\r\n\r\n"), bulk(""));
+        assert_eq!(read(b"$-1\r\n"), Value::Null);
+        assert_eq!(read(b"*-1\r\n"), Value::NullArray);
+        assert_eq!(read(b"_\r\n"), Value::Null);
+        assert_eq!(read(b"#t\r\n"), Value::Boolean(true));
+        assert_eq!(read(b",1.5\r\n"), Value::Double(1.5));
+        assert_eq!(read(b",-inf\r\n"), Value::Double(f64::NEG_INFINITY));
+        assert_eq!(read(b"(123\r\n"), Value::BigNumber(b"123".to_vec()));
+        assert_eq!(read(b"!5\r\nE \r\nx\r\n"), Value::BulkError(b"E \r\nx".to_vec()));
+        let verbatim = Value::Verbatim { format: *b"txt", text: b"hi".to_vec() };
+        assert_eq!(read(b"=6\r\ntxt:hi\r\n"), verbatim);
+        assert_eq!(read(b"*0\r\n"), Value::Array(vec![]));
+        assert_eq!(
+            read(b"*2\r\n*1\r\n:1\r\n~1\r\n$1\r\na\r\n"),
+            Value::Array(vec![Value::Array(vec![Value::Integer(1)]), Value::Set(vec![bulk("a")])])
+        );
+        assert_eq!(
+            read(b"%1\r\n:1\r\n:2\r\n"),
+            Value::Map(vec![(Value::Integer(1), Value::Integer(2))])
+        );
+        assert_eq!(read(b">1\r\n:1\r\n"), Value::Push(vec![Value::Integer(1)]));
+        assert_eq!(
+            read(b"|1\r\n:1\r\n:2\r\n:3\r\n"),
+            Value::Attribute {
+                attributes: vec![(Value::Integer(1), Value::Integer(2))],
+                value: Box::new(Value::Integer(3)),
+            }
+        );
+    }
+
+    #[test]
+    fn what_follows_a_reply_is_left() {
+        assert_eq!(read_reply(b"+OK\r\n+NO\r\n"), Ok(Some((Value::Simple(b"OK".to_vec()), 5))));
+    }
+
+    #[test]
+    fn malformed() {
+        for (input, error) in [
+            (&b"x"[..], ReplyError::UnknownType(b'x')),
+            (b"$a\r\n", ReplyError::Malformed),
+            (b"$-2\r\n", ReplyError::Malformed),
+            (b"%-1\r\n", ReplyError::Malformed),
+            (b"$1\r\nabc", ReplyError::Malformed),
+            (b"+OK\n", ReplyError::Malformed),
+            (b":1.5\r\n", ReplyError::Malformed),
+            (b"#x\r\n", ReplyError::Malformed),
+            (b"=3\r\nabc\r\n", ReplyError::Malformed),
+            (b"$4294967297\r\n", ReplyError::BulkTooLong),
+        ] {
+            assert_eq!(read_reply(input), Err(error), "{}", input.escape_ascii());
+        }
+        assert_eq!(read_reply(&[b'+'; REPLY_LINE_LEN_MAX + 1]), Err(ReplyError::LineTooLong));
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        let nested = |depth| [b"*1\r\n".repeat(depth), b":1\r\n".to_vec()].concat();
+        assert!(read_reply(&nested(REPLY_DEPTH_MAX)).is_ok());
+        assert_eq!(read_reply(&nested(REPLY_DEPTH_MAX + 1)), Err(ReplyError::TooDeep));
+        assert_eq!(read_reply(&nested(100_000)), Err(ReplyError::TooDeep));
+    }
+
+    #[test]
+    fn a_claimed_count_reserves_nothing() {
+        assert_eq!(read_reply(b"*9223372036854775807\r\n:1\r\n"), Ok(None));
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let line = "[ -~]{0,12}".prop_map(String::into_bytes);
+        let leaf = prop_oneof![
+            line.clone().prop_map(Value::Simple),
+            line.prop_map(Value::Error),
+            any::<i64>().prop_map(Value::Integer),
+            any::<Vec<u8>>().prop_map(Value::Bulk),
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::Boolean),
+            any::<f64>()
+                .prop_filter("NaN is not equal to itself", |x| !x.is_nan())
+                .prop_map(Value::Double),
+            any::<Vec<u8>>().prop_map(|text| Value::Verbatim { format: *b"txt", text }),
+        ];
+        leaf.prop_recursive(4, 64, 12, |value| {
+            let values = proptest::collection::vec(value.clone(), 0..12);
+            let pairs = proptest::collection::vec((value.clone(), value), 0..12);
+            prop_oneof![
+                values.clone().prop_map(Value::Array),
+                values.clone().prop_map(Value::Set),
+                values.prop_map(Value::Push),
+                pairs.prop_map(Value::Map),
+            ]
+        })
+    }
+
+    /// Writes with counts that are known only afterwards, when `defer` is set.
+    fn write(reply: &mut Reply<'_>, value: &Value, defer: bool) {
+        let all = |reply: &mut Reply<'_>, kind, elements: &mut dyn Iterator<Item = &Value>, len| {
+            let deferred = defer.then(|| reply.defer());
+            if !defer {
+                reply.aggregate(kind, len);
+            }
+            for element in elements {
+                write(reply, element, defer);
+            }
+            if let Some(deferred) = deferred {
+                reply.finish(deferred, kind, len);
+            }
+        };
+        match value {
+            Value::Simple(text) => reply.simple(text),
+            Value::Error(text) => reply.error(text),
+            Value::Integer(value) => reply.integer(*value),
+            Value::Bulk(value) => reply.bulk(value),
+            Value::Null => reply.null(),
+            Value::Boolean(value) => reply.boolean(*value),
+            Value::Double(value) => reply.double(*value),
+            Value::Verbatim { text, .. } => reply.verbatim("txt", text),
+            Value::Array(of) => all(reply, Aggregate::Array, &mut of.iter(), of.len()),
+            Value::Set(of) => all(reply, Aggregate::Set, &mut of.iter(), of.len()),
+            Value::Push(of) => all(reply, Aggregate::Push, &mut of.iter(), of.len()),
+            Value::Map(of) => {
+                all(reply, Aggregate::Map, &mut of.iter().flat_map(|(k, v)| [k, v]), of.len());
+            }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(value in values(), defer: bool) {
+            let mut output = b"before".to_vec();
+            write(&mut Reply::new(&mut output, Protocol::Resp3), &value, defer);
+            prop_assert_eq!(&output[..6], b"before");
+            prop_assert_eq!(read_reply(&output[6..]), Ok(Some((value, output.len() - 6))));
+        }
+
+        #[test]
+        fn deferred_counts_change_nothing(value in values()) {
+            for protocol in [Protocol::Resp2, Protocol::Resp3] {
+                let (mut direct, mut deferred) = (Vec::new(), Vec::new());
+                write(&mut Reply::new(&mut direct, protocol), &value, false);
+                write(&mut Reply::new(&mut deferred, protocol), &value, true);
+                prop_assert_eq!(direct, deferred);
+            }
+        }
+
+        #[test]
+        fn a_scanner_resumes_at_every_byte(value in values()) {
+            let mut output = Vec::new();
+            write(&mut Reply::new(&mut output, Protocol::Resp3), &value, false);
+            let mut scanner = ReplyScanner::default();
+            for end in 0..output.len() {
+                prop_assert_eq!(scanner.scan(&output[..end]), Ok(None));
+            }
+            prop_assert_eq!(scanner.scan(&output), Ok(Some(output.len())));
+        }
+
+        #[test]
+        fn random_bytes_do_no_harm(input in "[-+:$*%~,#(!=>|_0-9a-z\r\n]{0,40}", bytes: Vec<u8>) {
+            let _ = read_reply(input.as_bytes());
+            let _ = read_reply(&bytes);
+        }
+    }
+}

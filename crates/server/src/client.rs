@@ -1,0 +1,235 @@
+//! A client's session: what commands know and change about who sent them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bobbin_resp::Protocol;
+
+use crate::command::Registered;
+use crate::command::transaction::{Transaction, WatchedKey};
+use crate::io::Token;
+use crate::worker::Job;
+
+/// A client's session. Owned by the connection, and so by one worker.
+pub struct Client {
+    pub info: Arc<ClientInfo>,
+    pub protocol: Protocol,
+    pub database: u32,
+    /// Whether it may do more than authenticate.
+    pub authenticated: bool,
+    pub transaction: Option<Box<Transaction>>,
+    pub watched: Vec<WatchedKey>,
+    pub replies: Replies,
+    /// Set by a command that ends the connection once its reply is out.
+    pub close: bool,
+    /// Work that a command left to be done in slices; nothing else is executed until it is done.
+    pub job: Option<Box<dyn Job>>,
+    /// CLIENT NO-TOUCH: reading a key does not count as using it.
+    pub no_touch: bool,
+}
+
+/// CLIENT REPLY.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replies {
+    On,
+    Off,
+    /// Off for the command that asked for it and for the next.
+    SkipNext,
+    Skip,
+}
+
+/// What CLIENT LIST, KILL and INFO see of a client, from any thread. Its worker writes it.
+pub struct ClientInfo {
+    pub id: u64,
+    pub socket: i32,
+    pub peer: Box<str>,
+    pub local: Box<str>,
+    pub is_unix: bool,
+    pub created_ms: i64,
+    /// Worker and connection; changes when the client moves.
+    pub worker: AtomicUsize,
+    pub token: Mutex<Token>,
+    /// Set by CLIENT KILL and its like: the worker closes it when it next looks.
+    pub kill: AtomicBool,
+    pub last_ms: AtomicI64,
+    pub database: AtomicU32,
+    pub protocol: AtomicU32,
+    /// `ClientFlag` bits.
+    pub flags: AtomicU32,
+    /// Id of the last command, or `usize::MAX`.
+    pub command: AtomicUsize,
+    /// Queued commands, or -1 outside a transaction.
+    pub queued: AtomicI64,
+    pub queued_bytes: AtomicUsize,
+    pub watched: AtomicUsize,
+    pub input_bytes: AtomicUsize,
+    pub input_capacity: AtomicUsize,
+    pub output_bytes: AtomicUsize,
+    pub net_input_bytes: AtomicU64,
+    pub net_output_bytes: AtomicU64,
+    pub commands: AtomicU64,
+    pub names: Mutex<Names>,
+}
+
+/// What a client calls itself.
+#[derive(Default, Clone)]
+pub struct Names {
+    pub name: Box<[u8]>,
+    pub library: Box<[u8]>,
+    pub library_version: Box<[u8]>,
+}
+
+/// Bits of `ClientInfo::flags`.
+pub struct ClientFlag;
+impl ClientFlag {
+    pub const MULTI: u32 = 1 << 0;
+    pub const MONITOR: u32 = 1 << 1;
+    pub const BLOCKED: u32 = 1 << 2;
+    pub const CLOSE_AFTER_REPLY: u32 = 1 << 3;
+    pub const DIRTY_EXEC: u32 = 1 << 4;
+    pub const NO_EVICT: u32 = 1 << 5;
+    pub const NO_TOUCH: u32 = 1 << 6;
+    pub const UNIX_SOCKET: u32 = 1 << 7;
+    pub const PUBSUB: u32 = 1 << 8;
+}
+
+impl ClientInfo {
+    /// The facts that a connection begins with.
+    pub fn new(
+        id: u64,
+        socket: i32,
+        peer: String,
+        local: String,
+        is_unix: bool,
+        now_ms: i64,
+    ) -> Self {
+        Self {
+            id,
+            socket,
+            peer: peer.into(),
+            local: local.into(),
+            is_unix,
+            created_ms: now_ms,
+            worker: AtomicUsize::new(0),
+            token: Mutex::new(Token::new(0, 0)),
+            kill: AtomicBool::new(false),
+            last_ms: AtomicI64::new(now_ms),
+            database: AtomicU32::new(0),
+            protocol: AtomicU32::new(2),
+            flags: AtomicU32::new(if is_unix { ClientFlag::UNIX_SOCKET } else { 0 }),
+            command: AtomicUsize::new(usize::MAX),
+            queued: AtomicI64::new(-1),
+            queued_bytes: AtomicUsize::new(0),
+            watched: AtomicUsize::new(0),
+            input_bytes: AtomicUsize::new(0),
+            input_capacity: AtomicUsize::new(0),
+            output_bytes: AtomicUsize::new(0),
+            net_input_bytes: AtomicU64::new(0),
+            net_output_bytes: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
+            names: Mutex::default(),
+        }
+    }
+
+    /// Sets or clears flag bits. To be called by the client's worker.
+    pub fn flag(&self, bits: u32, on: bool) {
+        let flags = self.flags.load(Ordering::Relaxed);
+        self.flags.store(if on { flags | bits } else { flags & !bits }, Ordering::Relaxed);
+    }
+
+    pub fn has(&self, bits: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & bits != 0
+    }
+
+    /// The name and the like; the lock is held for as long as the result lives.
+    pub fn names(&self) -> std::sync::MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Whether the peer is this very host, as protected mode asks.
+    pub fn is_local(&self) -> bool {
+        self.is_unix || self.peer.starts_with("127.") || self.peer.starts_with("[::1]")
+    }
+}
+
+impl Client {
+    pub fn new(info: Arc<ClientInfo>, authenticated: bool) -> Self {
+        Self {
+            info,
+            protocol: Protocol::Resp2,
+            database: 0,
+            authenticated,
+            transaction: None,
+            watched: Vec::new(),
+            replies: Replies::On,
+            close: false,
+            job: None,
+            no_touch: false,
+        }
+    }
+
+    /// Selects a database for the commands that follow.
+    pub fn select(&mut self, database: u32) {
+        self.database = database;
+        self.info.database.store(database, Ordering::Relaxed);
+    }
+
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+        self.info.protocol.store(u32::from(protocol.number()), Ordering::Relaxed);
+    }
+
+    /// Remembers a command as the client's last.
+    #[inline(always)]
+    pub fn ran(&self, command: &Registered) {
+        self.info.command.store(command.id, Ordering::Relaxed);
+    }
+}
+
+/// Every connected client, by id.
+#[derive(Default)]
+pub struct Clients {
+    by_id: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
+    next_id: AtomicU64,
+    count: AtomicUsize,
+}
+
+impl Clients {
+    /// An id that no client had before.
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn add(&self, info: Arc<ClientInfo>) {
+        self.lock().insert(info.id, info);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn remove(&self, id: u64) {
+        if self.lock().remove(&id).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    pub fn find(&self, id: u64) -> Option<Arc<ClientInfo>> {
+        self.lock().get(&id).cloned()
+    }
+
+    /// All of them, in the order of ids.
+    pub fn all(&self) -> Vec<Arc<ClientInfo>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<ClientInfo>>> {
+        self.by_id.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

@@ -1,0 +1,94 @@
+//! Time: one clock in milliseconds for all workers, and a cheap counter for measuring commands.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// The time that decides which keys are dead. Workers move it on at the start of a turn, and all
+/// read the same value, so a key that is dead for one of them is dead for all.
+pub struct Clock {
+    now_ms: AtomicI64,
+    started: Instant,
+    started_ticks: u64,
+    ticks_per_us: f64,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock {
+    /// Calibrates the tick counter; takes some milliseconds.
+    pub fn new() -> Self {
+        let (started, started_ticks) = (Instant::now(), ticks());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let elapsed_us = started.elapsed().as_nanos() as f64 / 1000.0;
+        let ticks_per_us = (ticks() - started_ticks) as f64 / elapsed_us;
+        let now_ms = AtomicI64::new(system_ms());
+        Self { now_ms, started, started_ticks, ticks_per_us }
+    }
+
+    /// Unix time in milliseconds, as of the last `advance` of any worker.
+    #[inline(always)]
+    pub fn now_ms(&self) -> i64 {
+        self.now_ms.load(Ordering::Relaxed)
+    }
+
+    /// Reads the system's clock. Never goes back.
+    #[inline]
+    pub fn advance(&self) -> i64 {
+        let now_ms = system_ms();
+        if now_ms > self.now_ms() {
+            self.now_ms.fetch_max(now_ms, Ordering::Relaxed);
+        }
+        self.now_ms()
+    }
+
+    pub fn uptime_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// Microseconds that this many ticks are.
+    #[inline]
+    pub fn us(&self, ticks: u64) -> f64 {
+        ticks as f64 / self.ticks_per_us
+    }
+
+    /// Ticks that this many microseconds are.
+    pub fn ticks(&self, us: u64) -> u64 {
+        (us as f64 * self.ticks_per_us) as u64
+    }
+
+    /// Microseconds since the start.
+    pub fn monotonic_us(&self) -> u64 {
+        self.us(ticks() - self.started_ticks) as u64
+    }
+}
+
+/// Unix time in milliseconds.
+pub fn system_ms() -> i64 {
+    system_us() / 1000
+}
+
+/// Unix time in microseconds.
+pub fn system_us() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
+}
+
+/// A counter that rises at a constant rate: the processor's time stamp where there is one, read in
+/// some 20 cycles.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe {
+        std::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        use std::sync::OnceLock;
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    }
+}

@@ -1,0 +1,377 @@
+//! From a parsed request to its reply: the checks in Redis's order, the plan, the handler.
+
+use bobbin_resp::Reply;
+use bobbin_store::entry::INLINE_MAX;
+use bobbin_store::{Hash, NewValue};
+
+use super::registry::KeyShape;
+use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
+use crate::client::{Client, Replies};
+use crate::eviction::{self, Room};
+use crate::server::{Server, Switch};
+use crate::stats::WorkerStats;
+
+/// What a handler gets.
+pub struct Call<'a> {
+    pub server: &'static Server,
+    pub command: &'static Registered,
+    /// The words of the command, its name included.
+    pub args: &'a [&'a [u8]],
+    pub client: &'a mut Client,
+    pub data: &'a mut Data,
+    pub stats: &'a WorkerStats,
+    pub reply: Reply<'a>,
+    /// Of the first key; meaningful only when that is argument 1.
+    pub first_hash: Hash,
+    /// Of the keys at these arguments, as far as the plan hashed them; 0 elsewhere.
+    pub hashes: &'a [Hash],
+    /// Whether EXEC runs it.
+    pub in_transaction: bool,
+}
+
+/// A request as the batch holds it.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// `None`: no such command.
+    pub command: Option<&'static Registered>,
+    pub args: &'a [&'a [u8]],
+    pub first_hash: Hash,
+}
+
+/// What a worker executes with.
+pub struct Context<'a> {
+    pub server: &'static Server,
+    pub data: &'a mut Data,
+    pub stats: &'a WorkerStats,
+}
+
+impl<'a> Call<'a> {
+    /// The key at this argument.
+    #[inline(always)]
+    pub fn key(&self, index: usize) -> Key<'a> {
+        let bytes = self.args[index];
+        let hash = if index == 1 && self.command.shape == KeyShape::First {
+            self.first_hash
+        } else {
+            match self.hashes.get(index) {
+                Some(&hash) if hash != Hash::default() => hash,
+                _ => self.data.keyspace().hash(bytes),
+            }
+        };
+        Key { bytes, hash }
+    }
+
+    /// The argument as a value to be stored; the row says that it may be (`Command::values`).
+    #[inline(always)]
+    pub fn value(&mut self, index: usize) -> NewValue<'a> {
+        let bytes = self.args[index];
+        if bytes.len() <= INLINE_MAX {
+            return NewValue::Inline(bytes);
+        }
+        match self.data.take_prepared(index) {
+            Some(shared) => NewValue::Shared(shared),
+            // EXEC's commands are not prepared.
+            None => NewValue::string(bytes),
+        }
+    }
+
+    /// An argument as an integer.
+    #[inline]
+    pub fn integer(&self, index: usize) -> Result<i64, Failure> {
+        bobbin_resp::parse_i64(self.args[index]).ok_or(Failure::NOT_AN_INTEGER)
+    }
+
+    /// An argument as a word, for comparing: upper case.
+    pub fn word_is(&self, index: usize, word: &str) -> bool {
+        self.args[index].eq_ignore_ascii_case(word.as_bytes())
+    }
+}
+
+/// Executes one request: its reply, or error, is appended to `output`. Returns the command, or
+/// subcommand, that ran; none when it was refused or queued.
+#[inline]
+pub fn execute(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    request: Request<'_>,
+    output: &mut Vec<u8>,
+) -> Option<&'static Registered> {
+    let start = output.len();
+    let outcome = match request.command {
+        Some(command) => admit(context, client, command, &request, output),
+        None => Err(unknown(request.args)),
+    };
+    let ran = outcome.unwrap_or_else(|failure| {
+        refuse(context, client, &request, failure, output);
+        None
+    });
+    if client.replies != Replies::On {
+        suppress(client, output, start);
+    }
+    ran
+}
+
+/// The checks, and what follows when they pass.
+#[inline]
+fn admit(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Option<&'static Registered>, Failure> {
+    let args = request.args;
+    let command = if command.subcommands.is_empty() || args.len() < 2 {
+        command
+    } else {
+        command.subcommand(args[1]).ok_or_else(|| unknown_subcommand(command, args[1]))?
+    };
+    if !command.accepts(args.len()) {
+        return Err(wrong_arity(command));
+    }
+    if !client.authenticated && !command.has(Flags::NO_AUTH) {
+        return Err(Failure::NOT_AUTHENTICATED);
+    }
+    let switches = context.server.switches.load();
+    if switches != 0 {
+        guard(context, client, command, switches)?;
+    }
+    if let Some(transaction) = &mut client.transaction
+        && !command.has(Flags::NOT_QUEUED)
+    {
+        if command.has(Flags::NO_MULTI) {
+            return Err(Failure::new("ERR Command not allowed inside a transaction"));
+        }
+        transaction.queue(command, args, &client.info);
+        Reply::new(output, client.protocol).queued();
+        return Ok(None);
+    }
+    if let Some(values) = command.row.values {
+        context.data.prepare(values, args);
+    }
+    match command.shape {
+        _ if command.has(Flags::GATE) => context.data.hold_gate(),
+        KeyShape::First => context.data.hold_one(request.first_hash.shard()),
+        KeyShape::None => context.data.release(),
+        KeyShape::Specified => {
+            run_planned(context, client, command, request, output);
+            return Ok(Some(command));
+        }
+    }
+    run_held(context, client, command, request, &[], output);
+    Ok(Some(command))
+}
+
+/// Holds the shards of a command that may have several keys, and runs it.
+fn run_planned(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) {
+    let data = &mut *context.data;
+    let mut shards = std::mem::take(&mut data.shard_set);
+    shards.clear();
+    shards.add_hashed(data, command, request.args);
+    if client.database == 0 {
+        shards.prefetch_buckets(data);
+    }
+    shards.hold(data);
+    shards.prefetch_entries(data, client.database);
+    run_held(context, client, command, request, &shards.hashes, output);
+    context.data.shard_set = shards;
+}
+
+/// Runs a command whose shards are held.
+#[inline(always)]
+fn run_held(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    hashes: &[Hash],
+    output: &mut Vec<u8>,
+) {
+    let mut call = Call {
+        server: context.server,
+        command,
+        args: request.args,
+        data: context.data,
+        stats: context.stats,
+        reply: Reply::new(output, client.protocol),
+        client,
+        first_hash: request.first_hash,
+        hashes,
+        in_transaction: false,
+    };
+    run(&mut call);
+    context.data.end_prepared();
+}
+
+/// Runs the handler of a call whose shards are held, and counts it.
+#[inline]
+pub fn run(call: &mut Call<'_>) {
+    call.data.database = call.client.database;
+    call.data.touch = !call.client.no_touch;
+    call.client.ran(call.command);
+    let start = call.reply.output().len();
+    let outcome = (call.command.row.handler)(call);
+    if let Err(failure) = outcome {
+        call.reply.output().truncate(start);
+        call.reply.error(failure.0.as_bytes());
+        call.stats.commands[call.command.id].failed.add(1);
+        call.stats.totals.error_replies.add(1);
+        call.server.errors.count(failure.code());
+    }
+}
+
+/// The checks that few servers need, behind one load.
+#[cold]
+fn guard(
+    context: &mut Context<'_>,
+    client: &Client,
+    command: &'static Registered,
+    switches: u32,
+) -> Outcome {
+    if switches & Switch::MAXMEMORY != 0
+        && eviction::make_room(context.server, context.data) == Room::None
+    {
+        // EXEC is refused for what it would run.
+        let queued = client.transaction.as_ref().filter(|_| command.has(Flags::EXECUTES));
+        if command.has(Flags::DENYOOM) || queued.is_some_and(|t| t.has(Flags::DENYOOM)) {
+            return Err(Failure::OUT_OF_MEMORY);
+        }
+    }
+    Ok(())
+}
+
+/// The shards that a plan needs.
+#[derive(Default)]
+pub struct ShardSet {
+    shards: Vec<u16>,
+    /// By argument; 0 where there is no key. Kept of one command, not of a transaction's.
+    hashes: Vec<Hash>,
+    everything: bool,
+}
+
+/// Plans of more shards than this take the gate instead.
+const SHARDS_MAX: usize = 128;
+
+impl ShardSet {
+    fn clear(&mut self) {
+        self.shards.clear();
+        self.hashes.clear();
+        self.everything = false;
+    }
+
+    /// Adds the shards of a command's keys. Arguments that do not fit the key specification add
+    /// what they have: the handler answers with the error before it looks at a key.
+    pub fn add(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
+        if command.has(Flags::GATE) || command.has(Flags::WALKS) {
+            self.everything = true;
+        }
+        command.key_positions(args, |at| self.add_key(data.key(args[at])));
+    }
+
+    /// The same for a command alone: remembers the hashes, and prefetches the shards.
+    fn add_hashed(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
+        self.hashes.resize(args.len(), Hash::default());
+        command.key_positions(args, |at| {
+            let key = data.key(args[at]);
+            data.keyspace().prefetch_shard(key.hash);
+            self.hashes[at] = key.hash;
+            self.add_key(key);
+        });
+    }
+
+    pub fn add_key(&mut self, key: Key<'_>) {
+        self.shards.push(key.hash.shard() as u16);
+    }
+
+    /// Holds them all, and no other.
+    pub fn hold(&mut self, data: &mut Data) {
+        self.shards.sort_unstable();
+        self.shards.dedup();
+        match self.shards[..] {
+            _ if self.everything || self.shards.len() > SHARDS_MAX => data.hold_gate(),
+            [] => data.release(),
+            [shard] => data.hold_one(usize::from(shard)),
+            _ => data.hold_many(self.shards.iter().copied().map(usize::from)),
+        }
+    }
+
+    fn prefetch_buckets(&self, data: &Data) {
+        self.keyed().for_each(|hash| data.keyspace().prefetch_bucket(hash));
+    }
+
+    /// Their shards are held.
+    fn prefetch_entries(&self, data: &mut Data, database: u32) {
+        if !data.holds_all() {
+            data.prefetch(database, self.keyed());
+        }
+    }
+
+    fn keyed(&self) -> impl Iterator<Item = Hash> {
+        self.hashes.iter().copied().filter(|&hash| hash != Hash::default())
+    }
+}
+
+/// Answers a request that was not executed, and spoils the transaction that it was meant for.
+#[cold]
+fn refuse(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    request: &Request<'_>,
+    failure: Failure,
+    output: &mut Vec<u8>,
+) {
+    if let Some(command) = request.command {
+        let counted = request.args.get(1).and_then(|name| command.subcommand(name));
+        context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);
+    }
+    context.stats.totals.error_replies.add(1);
+    context.server.errors.count(failure.code());
+    transaction::spoil(client);
+    Reply::new(output, client.protocol).error(failure.0.as_bytes());
+}
+
+/// CLIENT REPLY OFF and SKIP: takes back what was answered.
+#[cold]
+fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
+    output.truncate(start);
+    match client.replies {
+        Replies::On | Replies::Off => {}
+        Replies::SkipNext => client.replies = Replies::Skip,
+        Replies::Skip => client.replies = Replies::On,
+    }
+}
+
+#[cold]
+fn wrong_arity(command: &Registered) -> Failure {
+    let name = &command.full_name;
+    Failure::format(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+/// Names the unknown command and the beginning of its arguments, as Redis does.
+#[cold]
+fn unknown(args: &[&[u8]]) -> Failure {
+    const SHOWN_MAX: usize = 128;
+    let name = String::from_utf8_lossy(&args[0][..args[0].len().min(SHOWN_MAX)]).into_owned();
+    let mut shown = String::new();
+    for arg in &args[1..] {
+        if shown.len() >= SHOWN_MAX {
+            break;
+        }
+        let arg = &arg[..arg.len().min(SHOWN_MAX - shown.len())];
+        shown.push_str(&format!("'{}' ", String::from_utf8_lossy(arg)));
+    }
+    Failure::format(format!("ERR unknown command '{name}', with args beginning with: {shown}"))
+}
+
+#[cold]
+fn unknown_subcommand(command: &Registered, name: &[u8]) -> Failure {
+    let name = String::from_utf8_lossy(&name[..name.len().min(128)]);
+    let upper = command.row.name.to_ascii_uppercase();
+    Failure::format(format!("ERR unknown subcommand '{name}'. Try {upper} HELP."))
+}

@@ -1,0 +1,506 @@
+//! The keys of a worker's selected database, as a handler sees them: with their shards held.
+//!
+//! Handlers never lock. The plan has locked the shards of the command's keys before (`Held`), and here
+//! every access finds its shard among them. That a key has expired is settled here too, so that no
+//! handler ever sees a dead key.
+
+use bobbin_store::entry::{INLINE_MAX, Shared};
+use bobbin_store::shard::{Database, Expire};
+use bobbin_store::table::Place;
+use bobbin_store::{
+    AccessClock, AccessPolicy, EntryMut, EntryRef, Gate, GateGuard, Hash, Keyspace, Kind, Member,
+    NewValue, OwnedEntry, SHARDS, Shard, ShardGuard,
+};
+
+use super::call::ShardSet;
+use super::{Failure, Values};
+use crate::eviction::Evictor;
+use crate::random::Random;
+
+/// A key of the command at hand, hashed once.
+#[derive(Clone, Copy)]
+pub struct Key<'a> {
+    pub bytes: &'a [u8],
+    pub hash: Hash,
+}
+
+/// Which shards the worker holds.
+pub enum Held {
+    None,
+    One(ShardGuard<'static>),
+    /// Ascending.
+    Many(Vec<ShardGuard<'static>>),
+    /// The gate is held, and with it everything.
+    All(GateGuard<'static>),
+}
+
+/// See the module.
+pub struct Data {
+    keyspace: &'static Keyspace,
+    gate: &'static Gate,
+    member: Member<'static>,
+    held: Held,
+    /// The selected database.
+    pub database: u32,
+    /// The time by which keys live or die, the same for all of a transaction.
+    pub now_ms: i64,
+    pub clock: AccessClock,
+    /// Whether reading an entry counts as using it.
+    pub touch: bool,
+    /// Whether dead keys may be taken out; while clients are paused they are only passed over.
+    pub may_expire: bool,
+    pub random: Random,
+    pub counters: Counters,
+    pub evictor: Evictor,
+    /// What no lock should be held for while it is freed.
+    garbage: Vec<OwnedEntry>,
+    /// Large arguments of the command at hand, copied before its shards were locked.
+    prepared: Vec<(usize, Shared)>,
+    /// Memory of plans that are done, for the next.
+    pub(super) shard_set: ShardSet,
+    guards: Vec<ShardGuard<'static>>,
+    /// Which of many held shards was looked at last.
+    recent: usize,
+}
+
+/// What happened to keys since these were last collected.
+#[derive(Default, Clone, Copy)]
+pub struct Counters {
+    pub hits: u64,
+    pub misses: u64,
+    pub expired: u64,
+    pub evicted: u64,
+    /// Changes of keys.
+    pub dirty: u64,
+}
+
+impl Data {
+    /// For a thread of its own; `None` when there are too many threads.
+    pub fn new(keyspace: &'static Keyspace, gate: &'static Gate, seed: u64) -> Option<Self> {
+        let member = gate.join()?;
+        Some(Self {
+            keyspace,
+            gate,
+            member,
+            held: Held::None,
+            database: 0,
+            now_ms: 0,
+            clock: AccessClock::new(AccessPolicy::Lru, 0),
+            touch: true,
+            may_expire: true,
+            random: Random::new(seed),
+            counters: Counters::default(),
+            evictor: Evictor::default(),
+            garbage: Vec::new(),
+            prepared: Vec::new(),
+            shard_set: ShardSet::default(),
+            guards: Vec::new(),
+            recent: 0,
+        })
+    }
+
+    #[inline(always)]
+    pub fn keyspace(&self) -> &'static Keyspace {
+        self.keyspace
+    }
+
+    #[inline(always)]
+    pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
+        Key { bytes, hash: self.keyspace.hash(bytes) }
+    }
+
+    // What is held.
+
+    /// Holds one shard and no other. Kept when it is held already.
+    #[inline(always)]
+    pub fn hold_one(&mut self, shard: usize) {
+        if let Held::One(guard) = &self.held
+            && guard.index() == shard
+        {
+            return;
+        }
+        self.release();
+        self.held = Held::One(self.keyspace.lock(shard));
+    }
+
+    /// Holds these shards (ascending, without repeats) and no other.
+    pub fn hold_many(&mut self, shards: impl Iterator<Item = usize>) {
+        self.release();
+        let mut guards = std::mem::take(&mut self.guards);
+        guards.extend(shards.map(|shard| self.keyspace.lock(shard)));
+        self.recent = 0;
+        self.held = Held::Many(guards);
+    }
+
+    /// Prefetches the entries of keys whose shards are held.
+    pub fn prefetch(&mut self, database: u32, hashes: impl Iterator<Item = Hash>) {
+        for hash in hashes {
+            if let Some(database) = self.shard(hash.shard()).database(database) {
+                database.table().prefetch_entry(hash);
+            }
+        }
+    }
+
+    /// Holds everything: waits until no other thread is busy.
+    pub fn hold_gate(&mut self) {
+        if !self.holds_all() {
+            self.release();
+            self.member.leave();
+            self.held = Held::All(self.gate.take());
+        }
+    }
+
+    /// Holds nothing any more, and frees what waited for that.
+    #[inline(always)]
+    pub fn release(&mut self) {
+        match self.held {
+            Held::None => {}
+            Held::One(_) => self.held = Held::None,
+            Held::Many(_) => self.release_many(),
+            Held::All(_) => self.release_gate(),
+        }
+        if !self.garbage.is_empty() {
+            self.dispose();
+        }
+    }
+
+    #[inline(always)]
+    pub fn holds_all(&self) -> bool {
+        matches!(self.held, Held::All(_))
+    }
+
+    fn release_many(&mut self) {
+        if let Held::Many(mut guards) = std::mem::replace(&mut self.held, Held::None) {
+            guards.clear();
+            self.guards = guards;
+        }
+    }
+
+    #[cold]
+    fn release_gate(&mut self) {
+        if let Held::All(gate) = &mut self.held {
+            (0..SHARDS).for_each(|index| self.keyspace.refresh_hint(gate, index));
+        }
+        self.held = Held::None;
+        self.member.enter();
+    }
+
+    /// Begins a turn: from now on this thread may hold shards.
+    #[inline]
+    pub fn enter(&self) {
+        self.member.enter();
+    }
+
+    /// Ends a turn, with nothing held.
+    #[inline]
+    pub fn leave(&mut self) {
+        self.release();
+        self.member.leave();
+    }
+
+    #[cold]
+    fn dispose(&mut self) {
+        for entry in self.garbage.drain(..) {
+            crate::lazyfree::free(entry);
+        }
+    }
+
+    #[inline(always)]
+    fn shard(&mut self, index: usize) -> &mut Shard {
+        match &mut self.held {
+            Held::One(guard) => {
+                assert!(guard.index() == index, "shard {index} is not held");
+                guard
+            }
+            Held::Many(guards) => {
+                if guards[self.recent].index() != index {
+                    let at = guards.binary_search_by_key(&index, ShardGuard::index);
+                    self.recent = at.expect("every shard of the plan is held");
+                }
+                &mut guards[self.recent]
+            }
+            Held::All(gate) => self.keyspace.exclusive(gate, index),
+            Held::None => unreachable!("a handler needs its keys' shards held"),
+        }
+    }
+
+    #[inline(always)]
+    fn database_of(&mut self, hash: Hash) -> &mut Database {
+        let database = self.database;
+        self.shard(hash.shard()).database_mut(database)
+    }
+
+    /// Calls `f` with a shard: one that is held, or locked for as long as the call.
+    pub fn visit<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
+        match &mut self.held {
+            Held::None => f(&mut self.keyspace.lock(index)),
+            _ => f(self.shard(index)),
+        }
+    }
+
+    // Values on their way in.
+
+    /// Copies those of the arguments that become values and are too long to lie in an entry. Nothing
+    /// is held meanwhile: a large copy takes the kernel's time as well.
+    #[inline(always)]
+    pub(super) fn prepare(&mut self, values: Values, args: &[&[u8]]) {
+        let long = |at: usize| args.get(at).is_some_and(|arg| arg.len() > INLINE_MAX);
+        if values.step == 0 {
+            if long(values.first) {
+                self.prepare_one(values.first, args[values.first]);
+            }
+            return;
+        }
+        for at in (values.first..args.len()).step_by(values.step) {
+            if long(at) {
+                self.prepare_one(at, args[at]);
+            }
+        }
+    }
+
+    #[cold]
+    fn prepare_one(&mut self, at: usize, argument: &[u8]) {
+        self.release();
+        self.prepared.push((at, Shared::new(argument.to_vec())));
+    }
+
+    /// The copy of the argument at `at`, if one was prepared.
+    pub(super) fn take_prepared(&mut self, at: usize) -> Option<Shared> {
+        let found = self.prepared.iter().position(|(index, _)| *index == at)?;
+        Some(self.prepared.swap_remove(found).1)
+    }
+
+    /// Drops what the command did not take.
+    #[inline(always)]
+    pub(super) fn end_prepared(&mut self) {
+        if !self.prepared.is_empty() {
+            self.prepared.clear();
+        }
+    }
+
+    // Looking.
+
+    /// Where the key lies, if it is alive. A dead one is taken out.
+    #[inline(always)]
+    fn live(&mut self, key: Key<'_>) -> Option<Place> {
+        let now_ms = self.now_ms;
+        let database = self.database_of(key.hash);
+        let place = database.find(key.hash, key.bytes)?;
+        match database.entry(place).expire_ms() {
+            Some(expire_ms) if expire_ms <= now_ms => {
+                self.expire(key, place);
+                None
+            }
+            _ => Some(place),
+        }
+    }
+
+    #[cold]
+    fn expire(&mut self, key: Key<'_>, place: Place) {
+        if !self.may_expire {
+            return;
+        }
+        let hasher = self.keyspace.hasher();
+        let entry = self.database_of(key.hash).remove(place, hasher);
+        self.discard(entry);
+        self.counters.expired += 1;
+        self.touch_watched(key);
+    }
+
+    /// The key's entry, without counting as a use of it.
+    #[inline]
+    pub fn peek(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+        let place = self.live(key)?;
+        Some(self.database_of(key.hash).entry(place))
+    }
+
+    #[inline]
+    pub fn exists(&mut self, key: Key<'_>) -> bool {
+        self.live(key).is_some()
+    }
+
+    /// The key's entry for reading: a hit or a miss, and a use of it.
+    #[inline(always)]
+    pub fn read(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+        let Some(place) = self.live(key) else {
+            self.counters.misses += 1;
+            return None;
+        };
+        self.counters.hits += 1;
+        Some(self.used(key, place).into_ref())
+    }
+
+    /// The key's entry for changing in place; a use of it. Whoever changes it calls `changed`.
+    #[inline(always)]
+    pub fn write(&mut self, key: Key<'_>) -> Option<EntryMut<'_>> {
+        let place = self.live(key)?;
+        Some(self.used(key, place))
+    }
+
+    #[inline(always)]
+    fn used(&mut self, key: Key<'_>, place: Place) -> EntryMut<'_> {
+        let (clock, touch) = (self.clock, self.touch);
+        // Drawn even if it is not needed: that is cheaper than borrowing twice.
+        let random = match clock.policy {
+            AccessPolicy::Lru => 0,
+            AccessPolicy::Lfu { .. } => self.random.next_u32(),
+        };
+        let mut entry = self.database_of(key.hash).entry_mut(place);
+        if touch {
+            let before = entry.as_ref().access();
+            let access = clock.touched(before, || random);
+            if access != before {
+                entry.set_access(access);
+            }
+        }
+        entry
+    }
+
+    /// The string at the key for reading, as `read`; an error if it holds something else.
+    #[inline(always)]
+    pub fn read_string(&mut self, key: Key<'_>) -> Result<Option<&[u8]>, Failure> {
+        self.read(key).map(string).transpose()
+    }
+
+    // Changing.
+
+    /// Makes a string of the key, whatever it was.
+    #[inline]
+    pub fn set(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
+        let found = self.live(key);
+        let (clock, hasher) = (self.clock, self.keyspace.hasher());
+        let database = self.database_of(key.hash);
+        let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);
+        if let Some(old) = old {
+            self.discard(old);
+        }
+        self.changed(key);
+    }
+
+    /// Puts an entry under its own key, whatever was there.
+    pub fn install(&mut self, key: Key<'_>, entry: OwnedEntry) {
+        debug_assert_eq!(entry.as_ref().key(), key.bytes);
+        let found = self.live(key);
+        let hasher = self.keyspace.hasher();
+        let database = self.database_of(key.hash);
+        let old = match found {
+            Some(place) => Some(database.replace(key.hash, place, entry, hasher)),
+            None => {
+                database.insert(key.hash, entry, hasher);
+                None
+            }
+        };
+        if let Some(old) = old {
+            self.discard(old);
+        }
+        self.changed(key);
+    }
+
+    /// Takes the key's entry out.
+    pub fn take(&mut self, key: Key<'_>) -> Option<OwnedEntry> {
+        let place = self.live(key)?;
+        let hasher = self.keyspace.hasher();
+        let entry = self.database_of(key.hash).remove(place, hasher);
+        self.changed(key);
+        Some(entry)
+    }
+
+    /// Deletes the key; whether it was there.
+    pub fn remove(&mut self, key: Key<'_>) -> bool {
+        match self.take(key) {
+            Some(entry) => {
+                self.discard(entry);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives the key an expiry (Unix ms) or takes it away. Nothing when the key is not there.
+    pub fn set_expire(&mut self, key: Key<'_>, expire_ms: Option<i64>) {
+        let Some(place) = self.live(key) else { return };
+        let hasher = self.keyspace.hasher();
+        let database = self.database_of(key.hash);
+        if let Some(old) = database.set_expire(key.hash, place, expire_ms, hasher) {
+            self.discard(old);
+        }
+        self.changed(key);
+    }
+
+    /// To be called by whoever changed the key's value: wakes its watchers, counts the change.
+    #[inline(always)]
+    pub fn changed(&mut self, key: Key<'_>) {
+        self.counters.dirty += 1;
+        self.touch_watched(key);
+    }
+
+    #[inline(always)]
+    fn touch_watched(&mut self, key: Key<'_>) {
+        let database = self.database;
+        if let Some(watched) = self.shard(key.hash.shard()).watched_mut() {
+            watched.changed(database, key.bytes);
+        }
+    }
+
+    /// Frees an entry: now if that is quick, else once no lock is held.
+    #[inline]
+    pub fn discard(&mut self, entry: OwnedEntry) {
+        if entry.as_ref().is_light() {
+            drop(entry);
+        } else {
+            self.garbage.push(entry);
+        }
+    }
+
+    /// Takes out keys of a shard that have expired, in every database, at `looks` looks each.
+    pub fn expire_shard(&mut self, index: usize, looks: usize) {
+        if !self.may_expire {
+            return;
+        }
+        self.hold_one(index);
+        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
+        let mut gone = std::mem::take(&mut self.garbage);
+        let shard = self.shard(index);
+        for database in 0..shard.databases() {
+            let first = gone.len();
+            shard.database_mut(database).expire_due(now_ms, looks, hasher, &mut gone);
+            if let Some(watched) = shard.watched_mut() {
+                gone[first..].iter().for_each(|e| watched.changed(database, e.as_ref().key()));
+            }
+        }
+        self.counters.expired += gone.len() as u64;
+        self.garbage = gone;
+        self.release();
+    }
+
+    // Watching.
+
+    /// Watches a key for its client; returns the version to compare with later.
+    pub fn watch(&mut self, key: Key<'_>) -> u64 {
+        let database = self.database;
+        self.shard(key.hash.shard()).watch(database, key.bytes)
+    }
+
+    pub fn unwatch(&mut self, database: u32, key: Key<'_>) {
+        self.shard(key.hash.shard()).unwatch(database, key.bytes);
+    }
+
+    /// The version of a key that is watched.
+    pub fn watched_version(&mut self, database: u32, key: Key<'_>) -> Option<u64> {
+        self.shard(key.hash.shard()).watched_version(database, key.bytes)
+    }
+
+    /// Whether there is an entry that has expired, taken out or not.
+    pub fn is_stale(&mut self, database: u32, key: Key<'_>) -> bool {
+        let now_ms = self.now_ms;
+        let Some(database) = self.shard(key.hash.shard()).database(database) else { return false };
+        let Some(place) = database.find(key.hash, key.bytes) else { return false };
+        database.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
+    }
+}
+
+/// The string of an entry.
+#[inline(always)]
+pub fn string(entry: EntryRef<'_>) -> Result<&[u8], Failure> {
+    if entry.kind() == Kind::String { Ok(entry.bytes()) } else { Err(Failure::WRONG_TYPE) }
+}

@@ -1,0 +1,129 @@
+//! The flags and ACL categories of a command.
+
+/// Defines a set of named bits.
+macro_rules! bits {
+    ($(#[$doc:meta])* $type:ident : $repr:ty { $($(#[$bit_doc:meta])* $bit:ident = $name:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct $type($repr);
+
+        impl $type {
+            pub const NONE: Self = Self(0);
+            bits!(@bits $type, 0, $($(#[$bit_doc])* $bit)*);
+            /// Every bit with its name, in the order of definition; unnamed ones have "".
+            pub const NAMES: &'static [(Self, &'static str)] = &[$((Self::$bit, $name),)*];
+
+            #[inline(always)]
+            pub const fn has(self, other: Self) -> bool {
+                self.0 & other.0 != 0
+            }
+
+            pub const fn with(self, other: Self) -> Self {
+                Self(self.0 | other.0)
+            }
+
+            /// The names of the bits that are set.
+            pub fn names(self) -> impl Iterator<Item = &'static str> {
+                Self::NAMES.iter().filter(move |(bit, n)| self.has(*bit) && !n.is_empty()).map(|(_, n)| *n)
+            }
+        }
+
+        impl std::ops::BitOr for $type {
+            type Output = Self;
+            fn bitor(self, other: Self) -> Self {
+                self.with(other)
+            }
+        }
+    };
+    (@bits $type:ident, $at:expr, $(#[$doc:meta])* $bit:ident $($rest:tt)*) => {
+        $(#[$doc])* pub const $bit: Self = Self(1 << ($at));
+        bits!(@bits $type, $at + 1, $($rest)*);
+    };
+    (@bits $type:ident, $at:expr,) => {};
+}
+pub(crate) use bits;
+
+bits! {
+    /// What a command does, with the names that COMMAND INFO shows, in its order.
+    Flags: u64 {
+        WRITE = "write",
+        READONLY = "readonly",
+        DENYOOM = "denyoom",
+        ADMIN = "admin",
+        PUBSUB = "pubsub",
+        NOSCRIPT = "noscript",
+        BLOCKING = "blocking",
+        LOADING = "loading",
+        STALE = "stale",
+        SKIP_MONITOR = "skip_monitor",
+        SKIP_SLOWLOG = "skip_slowlog",
+        ASKING = "asking",
+        FAST = "fast",
+        NO_AUTH = "no_auth",
+        MAY_REPLICATE = "may_replicate",
+        NO_MANDATORY_KEYS = "no_mandatory_keys",
+        PROTECTED = "",
+        NO_ASYNC_LOADING = "no_async_loading",
+        NO_MULTI = "no_multi",
+        MOVABLE_KEYS = "movablekeys",
+        ALLOW_BUSY = "allow_busy",
+        /// Concerns all keys, or all of the process: runs with the gate.
+        GATE = "",
+        /// Walks shards one by one when alone, and needs the gate inside a transaction.
+        WALKS = "",
+        /// Carries out or leaves a transaction: is never queued by MULTI.
+        NOT_QUEUED = "",
+        /// EXEC: its flags are those of what was queued, too.
+        EXECUTES = "",
+    }
+}
+
+bits! {
+    /// The ACL categories, with their names.
+    Categories: u64 {
+        KEYSPACE = "keyspace",
+        READ = "read",
+        WRITE = "write",
+        SET = "set",
+        SORTEDSET = "sortedset",
+        LIST = "list",
+        HASH = "hash",
+        STRING = "string",
+        BITMAP = "bitmap",
+        HYPERLOGLOG = "hyperloglog",
+        GEO = "geo",
+        STREAM = "stream",
+        PUBSUB = "pubsub",
+        ADMIN = "admin",
+        FAST = "fast",
+        SLOW = "slow",
+        BLOCKING = "blocking",
+        DANGEROUS = "dangerous",
+        CONNECTION = "connection",
+        TRANSACTION = "transaction",
+        SCRIPTING = "scripting",
+    }
+}
+
+impl Categories {
+    /// A command's own categories and those that follow from its flags.
+    pub const fn complete(self, flags: Flags) -> Self {
+        let mut all = self;
+        if flags.has(Flags::WRITE) {
+            all = all.with(Self::WRITE);
+        }
+        if flags.has(Flags::READONLY) && !self.has(Self::SCRIPTING) {
+            all = all.with(Self::READ);
+        }
+        if flags.has(Flags::ADMIN) {
+            all = all.with(Self::ADMIN).with(Self::DANGEROUS);
+        }
+        if flags.has(Flags::PUBSUB) {
+            all = all.with(Self::PUBSUB);
+        }
+        if flags.has(Flags::BLOCKING) {
+            all = all.with(Self::BLOCKING);
+        }
+        all.with(if flags.has(Flags::FAST) { Self::FAST } else { Self::SLOW })
+    }
+}

@@ -1,0 +1,149 @@
+//! What a command is: one row, from which everything that depends on the command is read.
+//!
+//! A family file in `commands/` holds its handlers and ends in its rows. Dispatch, arity errors, the
+//! lock plan, the memory check, COMMAND INFO, DOCS and GETKEYS, and later ACL and the log, all come from
+//! here.
+
+pub mod call;
+pub mod data;
+pub mod failure;
+pub mod flags;
+pub mod keys;
+pub mod registry;
+pub mod transaction;
+
+pub use call::Call;
+pub use data::{Data, Key};
+pub use failure::Failure;
+pub use flags::{Categories, Flags};
+pub use keys::{KeySpec, KeyUse};
+pub use registry::{Registered, Registry};
+
+/// What a handler returns: it has appended its reply, or the caller appends the error.
+pub type Outcome = Result<(), Failure>;
+/// Executes a command. The shards of its keys are held.
+pub type Handler = fn(&mut Call<'_>) -> Outcome;
+
+/// Arguments that are stored as they are. Large ones are copied before any shard is locked.
+#[derive(Clone, Copy)]
+pub struct Values {
+    pub first: usize,
+    /// Distance to the next; 0: there is one.
+    pub step: usize,
+}
+
+/// A command's row.
+pub struct Command {
+    /// Lower case; of a subcommand the second word alone.
+    pub name: &'static str,
+    /// Number of words, the name's included; negative: at least that many.
+    pub arity: i32,
+    pub flags: Flags,
+    pub categories: Categories,
+    pub keys: &'static [KeySpec],
+    /// Which arguments become values of keys.
+    pub values: Option<Values>,
+    pub handler: Handler,
+    /// The first version of Redis or Valkey that had it.
+    pub since: &'static str,
+    /// The group of the documentation it belongs to: `string`, `generic`, ...
+    pub group: &'static str,
+    pub complexity: &'static str,
+    pub summary: &'static str,
+    /// The arguments' grammar, as in the title of the command's page: `key value [NX | XX]`.
+    pub syntax: &'static str,
+    /// Changes of later versions: (version, what changed).
+    pub history: &'static [(&'static str, &'static str)],
+    /// COMMAND INFO's tips.
+    pub tips: &'static [&'static str],
+    /// Since when and in favour of what the command is deprecated.
+    pub deprecated: Option<(&'static str, &'static str)>,
+    /// A container has these and its own handler only says what is missing.
+    pub subcommands: &'static [Self],
+}
+
+impl Command {
+    /// A row with the facts that every command has; the rest is added by the methods below.
+    pub const fn new(name: &'static str, arity: i32, handler: Handler) -> Self {
+        Self {
+            name,
+            arity,
+            flags: Flags::NONE,
+            categories: Categories::NONE,
+            keys: &[],
+            values: None,
+            handler,
+            since: "1.0.0",
+            group: "generic",
+            complexity: "",
+            summary: "",
+            syntax: "",
+            history: &[],
+            tips: &[],
+            deprecated: None,
+            subcommands: &[],
+        }
+    }
+
+    pub const fn flags(mut self, flags: Flags) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    /// Categories beyond those that follow from the flags (READ, WRITE, FAST, SLOW, ADMIN ...).
+    pub const fn categories(mut self, categories: Categories) -> Self {
+        self.categories = categories;
+        self
+    }
+
+    pub const fn keys(mut self, keys: &'static [KeySpec]) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// The argument at `first` becomes a value, and with a `step` every `step`th from there on.
+    pub const fn values(mut self, first: usize, step: usize) -> Self {
+        self.values = Some(Values { first, step });
+        self
+    }
+
+    /// Documentation: group, first version, complexity and one sentence.
+    pub const fn doc(
+        mut self,
+        group: &'static str,
+        since: &'static str,
+        complexity: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        self.group = group;
+        self.since = since;
+        self.complexity = complexity;
+        self.summary = summary;
+        self
+    }
+
+    pub const fn syntax(mut self, syntax: &'static str) -> Self {
+        self.syntax = syntax;
+        self
+    }
+
+    pub const fn history(mut self, history: &'static [(&'static str, &'static str)]) -> Self {
+        self.history = history;
+        self
+    }
+
+    pub const fn tips(mut self, tips: &'static [&'static str]) -> Self {
+        self.tips = tips;
+        self
+    }
+
+    pub const fn deprecated(mut self, since: &'static str, replacement: &'static str) -> Self {
+        self.deprecated = Some((since, replacement));
+        self
+    }
+
+    pub const fn subcommands(mut self, subcommands: &'static [Self]) -> Self {
+        self.subcommands = subcommands;
+        self
+    }
+}

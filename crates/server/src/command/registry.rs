@@ -1,0 +1,189 @@
+//! All commands by name.
+
+use std::collections::HashMap;
+
+use super::{
+    Command, Flags, KeySpec,
+    keys::{Begin, Find},
+};
+
+/// A command that the server knows, with what is worked out once at start.
+pub struct Registered {
+    pub row: &'static Command,
+    /// `get`, `client|list`.
+    pub full_name: String,
+    /// Counts from 0 over commands and subcommands; indexes statistics.
+    pub id: usize,
+    pub shape: KeyShape,
+    /// Of a container, by name.
+    pub subcommands: Vec<&'static Self>,
+    pub parent: Option<usize>,
+}
+
+/// The keys of the common commands, without reading specifications.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyShape {
+    None,
+    /// One key, at argument 1.
+    First,
+    /// Whatever the specifications say.
+    Specified,
+}
+
+/// See the module.
+pub struct Registry {
+    commands: Vec<&'static Registered>,
+    /// Power of two; twice as large as there are names, at least.
+    slots: Vec<Option<(Box<[u8]>, &'static Registered)>>,
+}
+
+impl Registry {
+    /// Registers every family, under other names where `renamed` says so (an empty new name removes
+    /// the command). Lives as long as the process.
+    pub fn new(
+        families: &[&'static [Command]],
+        renamed: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<Self, String> {
+        let mut registry = Self { commands: Vec::new(), slots: Vec::new() };
+        let mut names: HashMap<Vec<u8>, &'static Registered> = HashMap::new();
+        for row in families.iter().flat_map(|family| family.iter()) {
+            let registered = registry.register(row);
+            let double = names.insert(row.name.as_bytes().to_vec(), registered);
+            assert!(double.is_none(), "two rows for {}", row.name);
+        }
+        for (old, new) in renamed {
+            let command = names
+                .remove(&old.to_ascii_lowercase())
+                .ok_or("No such command in rename-command")?;
+            if !new.is_empty() && names.insert(new.to_ascii_lowercase(), command).is_some() {
+                return Err("Target command name already exists".into());
+            }
+        }
+        let slots = (names.len() * 4).next_power_of_two();
+        registry.slots = vec![None; slots];
+        for (name, command) in names {
+            let mut at = fold(&name) as usize & (slots - 1);
+            while registry.slots[at].is_some() {
+                at = (at + 1) & (slots - 1);
+            }
+            registry.slots[at] = Some((name.into(), command));
+        }
+        Ok(registry)
+    }
+
+    fn register(&mut self, row: &'static Command) -> &'static Registered {
+        // The container's id comes first, its subcommands' follow.
+        let id = self.commands.len();
+        let mut container = Registered::new(row, row.name.into(), id, None);
+        let mut registered = Vec::new();
+        for (i, sub) in row.subcommands.iter().enumerate() {
+            let name = format!("{}|{}", row.name, sub.name);
+            let sub: &'static _ =
+                Box::leak(Box::new(Registered::new(sub, name, id + 1 + i, Some(id))));
+            registered.push(sub);
+        }
+        container.subcommands.clone_from(&registered);
+        let container: &'static _ = Box::leak(Box::new(container));
+        self.commands.push(container);
+        self.commands.extend(registered);
+        container
+    }
+
+    /// Finds a command by its first word.
+    #[inline]
+    pub fn find(&self, name: &[u8]) -> Option<&'static Registered> {
+        let mask = self.slots.len() - 1;
+        let mut at = fold(name) as usize & mask;
+        while let Some((known, command)) = &self.slots[at] {
+            if known.eq_ignore_ascii_case(name) {
+                return Some(command);
+            }
+            at = (at + 1) & mask;
+        }
+        None
+    }
+
+    /// Finds a command by its words, as ACL rules and COMMAND INFO name it: `get`, `client|list`.
+    pub fn find_full(&self, name: &[u8]) -> Option<&'static Registered> {
+        match name.iter().position(|&byte| byte == b'|') {
+            None => self.find(name),
+            Some(bar) => self.find(&name[..bar])?.subcommand(&name[bar + 1..]),
+        }
+    }
+
+    /// All commands and subcommands, by id.
+    pub fn all(&self) -> &[&'static Registered] {
+        &self.commands
+    }
+
+    /// The commands that have a name, without subcommands.
+    pub fn top(&self) -> impl Iterator<Item = (&[u8], &'static Registered)> {
+        self.slots.iter().flatten().map(|(name, command)| (&**name, *command))
+    }
+}
+
+impl Registered {
+    fn new(row: &'static Command, full_name: String, id: usize, parent: Option<usize>) -> Self {
+        let shape = match row.keys {
+            [] => KeyShape::None,
+            [
+                KeySpec {
+                    begin: Begin::Index(1), find: Find::Range { last: 0, .. }, usage, ..
+                },
+            ] if !usage.has(super::KeyUse::NOT_KEY) => KeyShape::First,
+            _ => KeyShape::Specified,
+        };
+        Self { row, full_name, id, shape, subcommands: Vec::new(), parent }
+    }
+
+    pub fn subcommand(&self, name: &[u8]) -> Option<&'static Self> {
+        self.subcommands.iter().copied().find(|s| s.row.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    #[inline(always)]
+    pub fn has(&self, flags: Flags) -> bool {
+        self.row.flags.has(flags)
+    }
+
+    /// Whether this many words can be the command.
+    #[inline(always)]
+    pub fn accepts(&self, words: usize) -> bool {
+        let words = words as i64;
+        let arity = i64::from(self.row.arity);
+        if arity >= 0 { words == arity } else { words >= -arity }
+    }
+
+    /// Calls `f` with the index of each key; `false` when the arguments are not of the command's
+    /// form.
+    #[inline]
+    pub fn key_positions(&self, args: &[&[u8]], mut f: impl FnMut(usize)) -> bool {
+        match self.shape {
+            KeyShape::None => true,
+            KeyShape::First => {
+                f(1);
+                true
+            }
+            KeyShape::Specified => {
+                let specs = self.row.keys.iter().filter(|s| !s.usage.has(super::KeyUse::NOT_KEY));
+                specs.fold(true, |fits, spec| spec.positions(args, &mut f) && fits)
+            }
+        }
+    }
+}
+
+/// A hash of a name that upper and lower case share.
+#[inline(always)]
+fn fold(name: &[u8]) -> u32 {
+    let len = name.len();
+    let mut word = [0; 8];
+    if len >= 8 {
+        word.copy_from_slice(&name[..8]);
+        word[7] ^= name[len - 1];
+    } else {
+        for (to, from) in word.iter_mut().zip(name) {
+            *to = *from;
+        }
+    }
+    let folded = (u64::from_le_bytes(word) | 0x2020_2020_2020_2020) ^ len as u64;
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32
+}

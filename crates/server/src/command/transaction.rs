@@ -1,0 +1,231 @@
+//! Transactions: the queue that MULTI opens, the keys that WATCH guards, and how EXEC runs it all as one.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use super::call::{self, Call, ShardSet};
+use super::{Flags, Outcome, Registered};
+use crate::client::{Client, ClientFlag, ClientInfo};
+use crate::slowlog::{self, Measured};
+
+/// A transaction that is being queued, or keys watched for one to come.
+#[derive(Default)]
+pub struct Transaction {
+    queue: Vec<Queued>,
+    /// A command was refused: EXEC will be too.
+    spoiled: bool,
+    /// Those of all queued commands.
+    flags: Flags,
+}
+
+/// A command with its own copy of its arguments.
+struct Queued {
+    command: &'static Registered,
+    bytes: Box<[u8]>,
+    args: Box<[Range<u32>]>,
+}
+
+/// A key that a client watches.
+pub struct WatchedKey {
+    pub database: u32,
+    pub key: Box<[u8]>,
+    pub version: u64,
+    /// It had expired when it was watched, so that its removal is no change.
+    pub stale: bool,
+}
+
+impl Transaction {
+    /// Whether a queued command has one of these flags.
+    pub fn has(&self, flags: Flags) -> bool {
+        self.flags.has(flags)
+    }
+
+    /// Queues a command.
+    pub fn queue(&mut self, command: &'static Registered, args: &[&[u8]], info: &ClientInfo) {
+        let mut bytes = Vec::with_capacity(args.iter().map(|arg| arg.len()).sum());
+        let ranges = args.iter().map(|arg| {
+            let start = bytes.len() as u32;
+            bytes.extend_from_slice(arg);
+            start..bytes.len() as u32
+        });
+        let args: Box<[_]> = ranges.collect();
+        let size = bytes.len() + size_of::<Queued>() + size_of_val(&*args);
+        self.flags = self.flags.with(command.row.flags);
+        self.queue.push(Queued { command, bytes: bytes.into(), args });
+        info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
+        info.queued_bytes.fetch_add(size, Ordering::Relaxed);
+    }
+}
+
+impl Queued {
+    fn args(&self) -> Vec<&[u8]> {
+        self.args
+            .iter()
+            .map(|range| &self.bytes[range.start as usize..range.end as usize])
+            .collect()
+    }
+}
+
+/// A command of the transaction was refused.
+pub fn spoil(client: &mut Client) {
+    if let Some(transaction) = &mut client.transaction {
+        transaction.spoiled = true;
+        client.info.flag(ClientFlag::DIRTY_EXEC, true);
+    }
+}
+
+/// MULTI.
+pub fn begin(call: &mut Call<'_>) -> Outcome {
+    if call.client.transaction.is_some() {
+        return Err("ERR MULTI calls can not be nested".into());
+    }
+    call.client.transaction = Some(Box::default());
+    call.client.info.queued.store(0, Ordering::Relaxed);
+    call.client.info.flag(ClientFlag::MULTI, true);
+    call.reply.ok();
+    Ok(())
+}
+
+/// DISCARD.
+pub fn discard(call: &mut Call<'_>) -> Outcome {
+    if call.client.transaction.is_none() {
+        return Err("ERR DISCARD without MULTI".into());
+    }
+    end(call);
+    call.reply.ok();
+    Ok(())
+}
+
+/// Leaves the transaction, and forgets what was watched for it.
+pub fn end(call: &mut Call<'_>) {
+    leave(call.client);
+    unwatch(call);
+}
+
+fn leave(client: &mut Client) {
+    client.transaction = None;
+    client.info.queued.store(-1, Ordering::Relaxed);
+    client.info.queued_bytes.store(0, Ordering::Relaxed);
+    client.info.flag(ClientFlag::MULTI | ClientFlag::DIRTY_EXEC, false);
+}
+
+/// EXEC: one plan for all that was queued and watched, then one command after the other.
+pub fn execute(call: &mut Call<'_>) -> Outcome {
+    let Some(transaction) = call.client.transaction.take() else {
+        return Err("ERR EXEC without MULTI".into());
+    };
+    leave(call.client);
+    if transaction.spoiled {
+        unwatch(call);
+        return Err("EXECABORT Transaction discarded because of previous errors.".into());
+    }
+    let mut shards = ShardSet::default();
+    for watched in &call.client.watched {
+        shards.add_key(call.data.key(&watched.key));
+    }
+    for queued in &transaction.queue {
+        shards.add(call.data, queued.command, &queued.args());
+    }
+    shards.hold(call.data);
+    let untouched = unchanged(call);
+    release_watched(call);
+    if !untouched {
+        call.reply.null_array();
+        return Ok(());
+    }
+    call.reply.array(transaction.queue.len());
+    for queued in &transaction.queue {
+        run(call, queued);
+    }
+    call.data.release();
+    Ok(())
+}
+
+/// Runs one queued command, under the locks of all.
+fn run(call: &mut Call<'_>, queued: &Queued) {
+    let args = queued.args();
+    let first_hash = args.get(1).map(|key| call.data.keyspace().hash(key)).unwrap_or_default();
+    let protocol = call.client.protocol;
+    let mut inner = Call {
+        server: call.server,
+        command: queued.command,
+        args: &args,
+        client: call.client,
+        data: call.data,
+        stats: call.stats,
+        reply: bobbin_resp::Reply::new(call.reply.output(), protocol),
+        first_hash,
+        hashes: &[],
+        in_transaction: true,
+    };
+    let (start, written) = (crate::clock::ticks(), inner.reply.output().len());
+    call::run(&mut inner);
+    let measured = Measured {
+        ticks: crate::clock::ticks() - start,
+        request_bytes: queued.bytes.len(),
+        reply_bytes: inner.reply.output().len() - written,
+    };
+    let track = call.server.config.latency_tracking();
+    call.stats.commands[queued.command.id].executed(measured.ticks, track);
+    call.stats.totals.commands.add(1);
+    if call.server.services.command_log.limits().exceeded_by(&measured) {
+        slowlog::note(call.server, call.client, queued.command, &args, &measured);
+    }
+}
+
+/// WATCH. The keys' shards are held.
+pub fn watch(call: &mut Call<'_>) -> Outcome {
+    if call.client.transaction.is_some() {
+        return Err("ERR WATCH inside MULTI is not allowed".into());
+    }
+    for index in 1..call.args.len() {
+        let key = call.key(index);
+        let database = call.client.database;
+        let known = |w: &WatchedKey| w.database == database && *w.key == *key.bytes;
+        if call.client.watched.iter().any(known) {
+            continue;
+        }
+        let stale = call.data.is_stale(database, key);
+        let version = call.data.watch(key);
+        call.client.watched.push(WatchedKey { database, key: key.bytes.into(), version, stale });
+    }
+    call.client.info.watched.store(call.client.watched.len(), Ordering::Relaxed);
+    call.reply.ok();
+    Ok(())
+}
+
+/// Whether no watched key changed. Their shards are held.
+fn unchanged(call: &mut Call<'_>) -> bool {
+    call.client.watched.iter().all(|watched| {
+        let key = call.data.key(&watched.key);
+        let version = call.data.watched_version(watched.database, key);
+        let expired = call.data.is_stale(watched.database, key) && !watched.stale;
+        version == Some(watched.version) && !expired
+    })
+}
+
+/// Forgets the watched keys, whose shards are held.
+fn release_watched(call: &mut Call<'_>) {
+    for watched in call.client.watched.drain(..) {
+        let key = call.data.key(&watched.key);
+        call.data.unwatch(watched.database, key);
+    }
+    call.client.info.watched.store(0, Ordering::Relaxed);
+}
+
+/// UNWATCH, and whatever else forgets the watched keys.
+pub fn unwatch(call: &mut Call<'_>) {
+    forget(call.client, call.data);
+}
+
+/// Forgets a client's watched keys, one shard at a time.
+pub fn forget(client: &mut Client, data: &mut super::Data) {
+    if client.watched.is_empty() {
+        return;
+    }
+    for watched in client.watched.drain(..) {
+        let key = data.key(&watched.key);
+        data.visit(key.hash.shard(), |shard| shard.unwatch(watched.database, &watched.key));
+    }
+    client.info.watched.store(0, Ordering::Relaxed);
+}

@@ -1,0 +1,5 @@
+//! bitmap.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! client.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

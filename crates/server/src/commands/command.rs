@@ -1,0 +1,5 @@
+//! command.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

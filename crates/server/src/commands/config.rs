@@ -1,0 +1,170 @@
+//! CONFIG, and what the process does when an option changes.
+
+use crate::command::{Call, Command, Failure, Flags, Outcome};
+use crate::config::{Config, ConfigError, OptionId, ProtectedAction};
+use crate::server::{Server, lock};
+
+use super::help;
+
+fn get(call: &mut Call<'_>) -> Outcome {
+    let found = call.server.config.get(&call.args[2..]);
+    call.reply.map(found.len());
+    for (name, value) in &found {
+        call.reply.bulk(name);
+        call.reply.bulk(value);
+    }
+    Ok(())
+}
+
+fn set(call: &mut Call<'_>) -> Outcome {
+    if !call.args.len().is_multiple_of(2) {
+        return Err(Failure::SYNTAX);
+    }
+    let pairs: Vec<_> = call.args[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
+    let server = call.server;
+    let allowed = is_allowed(server.config.enable_protected_configs(), call);
+    let mut apply = |option: OptionId, config: &Config| apply(server, option, config);
+    server.config.set(&pairs, allowed, &mut apply).map_err(failure)?;
+    call.reply.ok();
+    Ok(())
+}
+
+fn rewrite(call: &mut Call<'_>) -> Outcome {
+    call.server.config.rewrite().map_err(failure)?;
+    log::info!("CONFIG REWRITE executed with success.");
+    call.reply.ok();
+    Ok(())
+}
+
+fn reset_statistics(call: &mut Call<'_>) -> Outcome {
+    let server = call.server;
+    server.workers.reset();
+    server.errors.reset();
+    server.services.rates.reset();
+    crate::memory::reset_peak();
+    crate::lazyfree::reset_freed_objects();
+    call.data.counters = Default::default();
+    call.reply.ok();
+    Ok(())
+}
+
+/// Whether an action that is allowed to everybody, to nobody or to this host is allowed to the client.
+pub(super) fn is_allowed(action: ProtectedAction, call: &Call<'_>) -> bool {
+    match action {
+        ProtectedAction::Yes => true,
+        ProtectedAction::No => false,
+        ProtectedAction::Local => call.client.info.is_local(),
+    }
+}
+
+/// Does what follows from an option's new value. The gate is held.
+fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(), String> {
+    match option {
+        OptionId::io_threads => server.set_worker_count(config.worker_count()),
+        OptionId::bind | OptionId::port => server.listen_again(),
+        OptionId::maxclients => raise_open_files(server, config),
+        OptionId::maxmemory => {
+            let maxmemory = config.maxmemory();
+            server.follow_config();
+            let used = crate::memory::used() as u64;
+            if maxmemory > 0 && used > maxmemory {
+                log::warn!(
+                    "maxmemory is now {maxmemory} bytes, less than the {used} bytes in use: keys \
+                     will be evicted or writes refused, as maxmemory-policy says."
+                );
+            }
+            Ok(())
+        }
+        OptionId::loglevel | OptionId::log_format | OptionId::log_timestamp_format => {
+            crate::logging::follow(config);
+            Ok(())
+        }
+        OptionId::oom_score_adj | OptionId::oom_score_adj_values => {
+            lock(&server.services.oom_score).apply(config)
+        }
+        OptionId::commandlog_execution_slower_than
+        | OptionId::commandlog_slow_execution_max_len
+        | OptionId::commandlog_request_larger_than
+        | OptionId::commandlog_large_request_max_len
+        | OptionId::commandlog_reply_larger_than
+        | OptionId::commandlog_large_reply_max_len
+        | OptionId::latency_monitor_threshold => {
+            server.services.follow(config, &server.clock);
+            Ok(())
+        }
+        // The others are read where they are used.
+        _ => Ok(()),
+    }
+}
+
+/// Makes sure that the system allows so many connections.
+fn raise_open_files(server: &Server, config: &Config) -> Result<(), String> {
+    let asked = config.maxclients() as u64;
+    let reserved = crate::host::RESERVED_DESCRIPTORS + server.workers.len() as u64 * 4;
+    let possible = crate::host::raise_open_files(asked, reserved)?;
+    if possible < asked {
+        return Err(format!(
+            "The operating system is not able to handle the specified number of clients, try with {possible}"
+        ));
+    }
+    Ok(())
+}
+
+fn failure(error: ConfigError) -> Failure {
+    Failure::format(error.text)
+}
+
+fn config_help(call: &mut Call<'_>) -> Outcome {
+    help(
+        call,
+        &[
+            ("GET <pattern> [<pattern> ...]", "The options whose names match, with their values."),
+            ("SET <option> <value> [<option> <value> ...]", "Change options, all of them or none."),
+            ("RESETSTAT", "Start the statistics of INFO over."),
+            ("REWRITE", "Write the values of now into the configuration file."),
+        ],
+    )
+}
+
+const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::LOADING).with(Flags::STALE);
+const ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
+
+pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, super::container)
+    .doc("server", "2.0.0", "Depends on subcommand.", "Holds the commands of the configuration.")
+    .subcommands(&[
+        Command::new("get", -3, get)
+            .flags(ADMIN)
+            .doc(
+                "server",
+                "2.0.0",
+                "O(N) when N is the number of configuration parameters provided",
+                "Answers the values of options.",
+            )
+            .syntax("parameter [parameter ...]")
+            .history(&[("7.0.0", "Takes several patterns.")]),
+        Command::new("help", 2, config_help).flags(Flags::LOADING.with(Flags::STALE)).doc(
+            "server",
+            "5.0.0",
+            "O(1)",
+            "Tells what the subcommands do.",
+        ),
+        Command::new("resetstat", 2, reset_statistics)
+            .flags(ADMIN.with(Flags::GATE))
+            .doc("server", "2.0.0", "O(1)", "Starts the server's statistics over.")
+            .tips(ALL_NODES),
+        Command::new("rewrite", 2, rewrite)
+            .flags(ADMIN)
+            .doc("server", "2.8.0", "O(1)", "Writes the values of now into the configuration file.")
+            .tips(ALL_NODES),
+        Command::new("set", -4, set)
+            .flags(ADMIN.with(Flags::GATE))
+            .doc(
+                "server",
+                "2.0.0",
+                "O(N) when N is the number of configuration parameters provided",
+                "Changes options while the server runs.",
+            )
+            .syntax("parameter value [parameter value ...]")
+            .history(&[("7.0.0", "Takes several options.")])
+            .tips(ALL_NODES),
+    ])];

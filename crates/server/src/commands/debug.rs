@@ -1,0 +1,5 @@
+//! debug.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! dump.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

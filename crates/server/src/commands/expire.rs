@@ -1,0 +1,5 @@
+//! expire.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

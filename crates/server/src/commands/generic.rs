@@ -1,0 +1,5 @@
+//! generic.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! info.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

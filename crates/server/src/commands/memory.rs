@@ -1,0 +1,5 @@
+//! memory.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

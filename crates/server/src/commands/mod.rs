@@ -1,0 +1,67 @@
+//! The commands, family by family. Each file holds its handlers, and ends in its rows.
+
+use crate::command::{Call, Command, Failure, Outcome};
+
+mod bitmap;
+mod client;
+mod command;
+mod config;
+mod connection;
+mod debug;
+mod dump;
+mod expire;
+mod generic;
+mod info;
+mod latency;
+mod memory;
+mod monitor;
+mod scan;
+mod server;
+mod slowlog;
+mod string;
+mod transaction;
+
+/// Every family's rows.
+pub const FAMILIES: &[&[Command]] = &[
+    bitmap::COMMANDS,
+    client::COMMANDS,
+    command::COMMANDS,
+    config::COMMANDS,
+    connection::COMMANDS,
+    debug::COMMANDS,
+    dump::COMMANDS,
+    expire::COMMANDS,
+    generic::COMMANDS,
+    info::COMMANDS,
+    latency::COMMANDS,
+    memory::COMMANDS,
+    monitor::COMMANDS,
+    scan::COMMANDS,
+    server::COMMANDS,
+    slowlog::COMMANDS,
+    string::COMMANDS,
+    transaction::COMMANDS,
+];
+
+/// What a command that only holds others answers. Whoever names no subcommand is told so before.
+fn container(call: &mut Call<'_>) -> Outcome {
+    let name = &call.command.full_name;
+    Err(Failure::format(format!("ERR wrong number of arguments for '{name}' command")))
+}
+
+/// Answers HELP of a container: its subcommands with their arguments, and a line or more on each (an
+/// empty name goes on with the last one's).
+fn help(call: &mut Call<'_>, subcommands: &[(&str, &str)]) -> Outcome {
+    let name = String::from_utf8_lossy(call.args[0]).to_ascii_uppercase();
+    let mut lines =
+        vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
+    for (usage, text) in subcommands.iter().chain(&[("HELP", "Tell what the subcommands do.")]) {
+        if !usage.is_empty() {
+            lines.push((*usage).to_owned());
+        }
+        lines.push(format!("    {text}"));
+    }
+    call.reply.array(lines.len());
+    lines.iter().for_each(|line| call.reply.simple(line));
+    Ok(())
+}

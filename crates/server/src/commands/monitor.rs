@@ -1,0 +1,5 @@
+//! monitor.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

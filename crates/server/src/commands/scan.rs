@@ -1,0 +1,5 @@
+//! scan.
+
+use crate::command::Command;
+
+pub(super) const COMMANDS: &[Command] = &[];

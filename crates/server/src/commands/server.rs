@@ -1,0 +1,139 @@
+//! Commands about the process: TIME, ROLE, SHUTDOWN and the like.
+
+use crate::clock::system_us;
+use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::lolwut;
+use crate::server::VERSION;
+use crate::shutdown::Shutdown;
+
+fn time(call: &mut Call<'_>) -> Outcome {
+    let now_us = system_us();
+    call.reply.array(2);
+    call.reply.bulk_i64(now_us / 1_000_000);
+    call.reply.bulk_i64(now_us % 1_000_000);
+    Ok(())
+}
+
+/// LOLWUT [VERSION version] [columns [rows]]: the version, which chooses among drawings elsewhere, has
+/// one drawing here.
+fn lolwut(call: &mut Call<'_>) -> Outcome {
+    const USAGE: &str = "ERR Syntax error. Use: LOLWUT [VERSION version] [columns [rows]]";
+    let mut first = 1;
+    if call.args.len() > 1 && call.word_is(1, "version") {
+        if call.args.len() == 2 {
+            return Err(USAGE.into());
+        }
+        call.integer(2)?;
+        first = 3;
+    }
+    if call.args.len() > first + 2 {
+        return Err(USAGE.into());
+    }
+    let size = |call: &Call<'_>, index, usual, max: usize| {
+        if index >= call.args.len() {
+            return Ok(usual);
+        }
+        call.integer(index).map(|asked| asked.clamp(1, max as i64) as usize)
+    };
+    let columns = size(call, first, lolwut::COLUMNS, lolwut::COLUMNS_MAX)?;
+    let rows = size(call, first + 1, lolwut::ROWS, lolwut::ROWS_MAX)?;
+    let cloth = lolwut::weave(columns, rows, &mut call.data.random);
+    let text = format!("{cloth}\nWoven on the spot, and no two are alike. Bobbin ver. {VERSION}\n");
+    call.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn role(call: &mut Call<'_>) -> Outcome {
+    call.reply.array(3);
+    call.reply.bulk(b"master");
+    call.reply.integer(0);
+    call.reply.empty_array();
+    Ok(())
+}
+
+fn replicaof(call: &mut Call<'_>) -> Outcome {
+    if call.word_is(1, "no") && call.word_is(2, "one") {
+        call.reply.ok();
+        return Ok(());
+    }
+    let port = bobbin_resp::parse_i64(call.args[2]);
+    if !port.is_some_and(|port| (0..=65535).contains(&port)) {
+        return Err("ERR Invalid master port".into());
+    }
+    Err("ERR replication is not supported by this version of Bobbin".into())
+}
+
+/// There are no replicas, and so nobody to wait for: a count above zero is never reached, and what a
+/// wait would answer in the end is answered at once.
+fn wait(call: &mut Call<'_>) -> Outcome {
+    call.integer(1)?;
+    match bobbin_resp::parse_i64(call.args[2]) {
+        None => return Err("ERR timeout is not an integer or out of range".into()),
+        Some(timeout) if timeout < 0 => return Err("ERR timeout is negative".into()),
+        Some(_) => {}
+    }
+    call.reply.integer(0);
+    Ok(())
+}
+
+fn shutdown(call: &mut Call<'_>) -> Outcome {
+    let shutdown = Shutdown::parse(&call.args[1..]).ok_or(Failure::SYNTAX)?;
+    match shutdown {
+        Shutdown::Abort => return Err("ERR No shutdown in progress.".into()),
+        Shutdown::End { save: true, force: false } => {
+            log::warn!("SHUTDOWN SAVE was refused: there is no persistence to save with.");
+            return Err("ERR Errors trying to SHUTDOWN. Check logs.".into());
+        }
+        Shutdown::End { .. } => {}
+    }
+    // No reply: the connection ends with the process.
+    call.server.shut_down("User requested shutdown...");
+    Ok(())
+}
+
+const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::STALE);
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("time", 1, time)
+        .flags(Flags::LOADING.with(Flags::STALE).with(Flags::FAST))
+        .doc("server", "2.6.0", "O(1)", "Answers the server's time.")
+        .tips(&["nondeterministic_output"]),
+    Command::new("lolwut", -1, lolwut)
+        .flags(Flags::READONLY.with(Flags::FAST))
+        .doc("server", "5.0.0", "", "Draws something, and tells the version.")
+        .syntax("[VERSION version]"),
+    Command::new("role", 1, role)
+        .flags(Flags::NOSCRIPT.with(Flags::LOADING).with(Flags::STALE).with(Flags::FAST))
+        .categories(Categories::ADMIN.with(Categories::DANGEROUS))
+        .doc("server", "2.8.12", "O(1)", "Answers what part the server has in replication."),
+    Command::new("replicaof", 3, replicaof)
+        .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
+        .doc("server", "5.0.0", "O(1)", "Makes the server a replica, or a primary.")
+        .syntax("<host port | NO ONE>"),
+    Command::new("slaveof", 3, replicaof)
+        .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
+        .doc("server", "1.0.0", "O(1)", "Makes the server a replica, or a primary.")
+        .syntax("<host port | NO ONE>")
+        .deprecated("5.0.0", "`REPLICAOF`"),
+    Command::new("wait", 3, wait)
+        .flags(Flags::BLOCKING)
+        .categories(Categories::CONNECTION)
+        .doc("generic", "3.0.0", "O(1)", "Waits until replicas have the writes before it.")
+        .syntax("numreplicas timeout")
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
+    Command::new("shutdown", -1, shutdown)
+        .flags(
+            ADMIN.with(Flags::LOADING).with(Flags::NO_MULTI).with(Flags::ALLOW_BUSY),
+        )
+        .doc(
+            "server",
+            "1.0.0",
+            "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
+            "Ends the server.",
+        )
+        .syntax("[[NOSAVE | SAVE] [NOW] [FORCE] [SAFE] | ABORT]")
+        .history(&[
+            ("7.0.0", "Takes NOW, FORCE and ABORT."),
+            ("9.0.0", "Takes SAFE."),
+        ]),
+];

@@ -1,0 +1,154 @@
+//! What the table says, for people: `bobbin.conf`, and the options' part of COMPAT.md.
+
+use std::fmt::Write;
+
+use super::kind::Kind;
+use super::options::{OPTIONS, OptionId};
+use super::table::{Flags, OptionRow, Support};
+
+/// The commented configuration file: every option with its default.
+pub fn sample() -> String {
+    let mut text = String::from(HEADING);
+    let mut section = "";
+    for row in OPTIONS.iter().filter(|row| !row.flags.contains(Flags::HIDDEN)) {
+        if row.section != section {
+            section = row.section;
+            let _ = write!(text, "\n\n##### {} #####\n", section.to_uppercase());
+        }
+        text.push('\n');
+        for line in row.doc {
+            let _ = writeln!(text, "#{line}");
+        }
+        if let Some(remark) = remark(row) {
+            let _ = writeln!(text, "# {remark}");
+        }
+        if row.is_immutable() {
+            text.push_str("# Read at start only.\n");
+        }
+        let _ = writeln!(text, "# {} {}", row.name, default_for_file(row));
+    }
+    text
+}
+
+/// The options' part of COMPAT.md: those that Bobbin does not follow fully, with the reason, and the names of the rest.
+pub fn compat_section() -> String {
+    let mut text = String::from("| option | support | remark |\n|---|---|---|\n");
+    let mut full = Vec::new();
+    for row in OPTIONS {
+        let support = match row.support {
+            Support::Full => {
+                full.push(format!("`{}`", row.name));
+                continue;
+            }
+            Support::Neutral(_) => "accepted, no effect",
+            Support::Dormant(_) => "kept, no effect yet",
+            Support::NotYet(_) => "default only",
+            Support::Partial { .. } => "partly",
+        };
+        let _ =
+            writeln!(text, "| `{}` | {support} | {} |", row.name, remark(row).unwrap_or_default());
+    }
+    let _ = write!(text, "\nFollowed fully: {}.\n", full.join(", "));
+    text
+}
+
+fn remark(row: &OptionRow) -> Option<String> {
+    match row.support {
+        Support::Full => None,
+        Support::Neutral(why) => Some(format!("Accepted without effect: {why}.")),
+        Support::Dormant(feature) => {
+            Some(format!("Kept without effect: this version does not have {feature}."))
+        }
+        Support::NotYet(feature) => {
+            Some(format!("Only the default is accepted: this version does not have {feature}."))
+        }
+        Support::Partial { remark, .. } => Some(format!("In part: {remark}.")),
+    }
+}
+
+fn default_for_file(row: &OptionRow) -> String {
+    let text = row.kind.format_for_file(&row.kind.default());
+    let text = String::from_utf8_lossy(&text);
+    match row.kind {
+        Kind::Directory => "./".into(),
+        Kind::Words { .. } if row.id == OptionId::replicaof => "no one".into(),
+        Kind::Words { .. } if text.is_empty() => "\"\"".into(),
+        Kind::Text { .. } if !text.contains(' ') && text.len() > 2 => text.trim_matches('"').into(),
+        _ => text.into_owned(),
+    }
+}
+
+const HEADING: &str = "\
+# Configuration of bobbin-server. Each option is shown with its default, commented out.
+#
+#     bobbin-server bobbin.conf [--name value ...]
+#
+# A line is a name and its values, separated by spaces. Values may stand in double quotes, with the
+# escapes \\n \\r \\t \\b \\a \\xHH \\\" \\\\, or in single quotes. Amounts of memory take units: 1k is
+# 1000 bytes and 1kb is 1024; likewise m, mb, g, gb. Options of the command line come after the file.
+# CONFIG SET changes options while the server runs, CONFIG REWRITE writes the changes into the file.
+#
+# Besides options there are two directives:
+#     include /path/to/other.conf         reads another file here; may hold * ? [...]
+#     rename-command CONFIG \"\"            hides a command, or gives it another name
+#
+# This file is generated from the table of options (crates/server/src/config/options.rs).
+";
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CommandLine, Config, Directives};
+    use super::*;
+
+    struct NoDirectives;
+
+    impl Directives for NoDirectives {
+        fn rename_command(&mut self, _: &[u8], _: &[u8]) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    /// With BOBBIN_WRITE=1 in the environment the file is written instead.
+    #[test]
+    fn the_sample_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bobbin.conf");
+        if std::env::var_os("BOBBIN_WRITE").is_some() {
+            std::fs::write(path, sample()).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            written == sample(),
+            "bobbin.conf lags behind the table: BOBBIN_WRITE=1 cargo test -p bobbin-server config::document"
+        );
+    }
+
+    #[test]
+    fn every_line_of_the_sample_loads_as_the_default() {
+        let lines = sample();
+        let lines: Vec<&str> = lines
+            .lines()
+            .filter_map(|line| line.strip_prefix("# "))
+            .filter(|line| super::super::find(line.split(' ').next().unwrap().as_bytes()).is_some())
+            .filter(|line| {
+                OPTIONS.iter().any(|row| *line == format!("{} {}", row.name, default_for_file(row)))
+            })
+            .collect();
+        let shown = OPTIONS.iter().filter(|row| !row.flags.contains(Flags::HIDDEN));
+        assert_eq!(lines.len(), shown.count());
+        let line = CommandLine { from_stdin: true, ..CommandLine::default() };
+        let text = lines.join("\n");
+        let config = Config::load(&line, &mut text.as_bytes(), "1", &mut NoDirectives).unwrap();
+        let defaults = Config::new();
+        for row in OPTIONS {
+            assert_eq!(config.shown(row), defaults.shown(row), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn compat_names_every_option_once() {
+        let text = compat_section();
+        for row in OPTIONS {
+            assert_eq!(text.matches(&format!("`{}`", row.name)).count(), 1, "{}", row.name);
+        }
+    }
+}

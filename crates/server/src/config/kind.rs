@@ -1,0 +1,279 @@
+//! What a value of an option looks like: its text, its bounds, and the value that is kept.
+//!
+//! Error texts and the shapes of the numbers are those of valkey-server 9.1.2.
+
+use std::sync::Arc;
+
+use super::memory;
+
+/// The kind of an option's value, with its default.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    YesNo {
+        default: bool,
+    },
+    Integer {
+        min: i64,
+        max: i64,
+        default: i64,
+    },
+    /// An integer, or `auto`, which is kept as 0 (so `min` is at least 1).
+    IntegerOrAuto {
+        min: i64,
+        max: i64,
+    },
+    /// Bytes, with units. Kept as the bits of a `u64`.
+    Memory {
+        min: u64,
+        max: u64,
+        default: u64,
+    },
+    /// Bytes, with units, where negative numbers have a meaning.
+    SignedMemory {
+        min: i64,
+        max: i64,
+        default: i64,
+    },
+    /// Bytes, with units, or a percentage, which is kept as its negative.
+    MemoryOrPercent {
+        default: i64,
+    },
+    Octal {
+        max: i64,
+        default: i64,
+    },
+    Choice {
+        words: &'static [(&'static str, i64)],
+        default: i64,
+    },
+    /// Several words, each a bit.
+    Flags {
+        words: &'static [(&'static str, i64)],
+        default: i64,
+        check: NumberCheck,
+    },
+    Text {
+        default: &'static str,
+        check: TextCheck,
+    },
+    /// Several words. `parse` makes the text that is kept from the words and the text kept until now.
+    Words {
+        default: &'static str,
+        parse: WordsParse,
+    },
+    /// The directory the process works in; kept by the kernel.
+    Directory,
+}
+
+pub(super) type NumberCheck = fn(i64) -> Result<(), String>;
+pub(super) type TextCheck = fn(&[u8]) -> Result<(), String>;
+pub(super) type WordsParse = fn(&[&[u8]], &[u8]) -> Result<Vec<u8>, String>;
+
+/// A value as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    Number(i64),
+    Text(Arc<[u8]>),
+}
+
+impl Value {
+    pub fn text(text: &[u8]) -> Self {
+        Self::Text(Arc::from(text))
+    }
+
+    pub fn number(&self) -> i64 {
+        match self {
+            Self::Number(number) => *number,
+            Self::Text(_) => 0,
+        }
+    }
+}
+
+impl Kind {
+    pub fn default(&self) -> Value {
+        match *self {
+            Self::YesNo { default } => Value::Number(i64::from(default)),
+            Self::IntegerOrAuto { .. } => Value::Number(0),
+            Self::Memory { default, .. } => Value::Number(default as i64),
+            Self::Integer { default, .. }
+            | Self::SignedMemory { default, .. }
+            | Self::MemoryOrPercent { default }
+            | Self::Octal { default, .. }
+            | Self::Choice { default, .. }
+            | Self::Flags { default, .. } => Value::Number(default),
+            Self::Text { default, .. } | Self::Words { default, .. } => {
+                Value::text(default.as_bytes())
+            }
+            Self::Directory => Value::text(b"."),
+        }
+    }
+
+    /// Whether several words may follow the name.
+    pub fn is_multi(&self) -> bool {
+        matches!(self, Self::Words { .. } | Self::Flags { .. })
+    }
+
+    /// Makes a value from the words after the name (exactly one unless [`Self::is_multi`]).
+    /// `current` is the value kept until now, for options that are set in parts.
+    pub fn parse(&self, words: &[&[u8]], current: &Value) -> Result<Value, String> {
+        if let Self::Words { parse, .. } = self {
+            let current = match current {
+                Value::Text(text) => &**text,
+                Value::Number(_) => b"",
+            };
+            return parse(words, current).map(|text| Value::Text(text.into()));
+        }
+        if let Self::Flags { words: known, check, .. } = self {
+            if words.is_empty() {
+                return Err(must_be_one_of(known));
+            }
+            let mut bits = 0;
+            for word in words {
+                bits |= number_of_word(known, word).ok_or_else(|| must_be_one_of(known))?;
+            }
+            check(bits)?;
+            return Ok(Value::Number(bits));
+        }
+        let &[text] = words else { return Err("wrong number of arguments".into()) };
+        self.parse_one(text)
+    }
+
+    fn parse_one(&self, text: &[u8]) -> Result<Value, String> {
+        let number = match *self {
+            Self::YesNo { .. } => match text {
+                yes if yes.eq_ignore_ascii_case(b"yes") => 1,
+                no if no.eq_ignore_ascii_case(b"no") => 0,
+                _ => return Err("argument must be 'yes' or 'no'".into()),
+            },
+            Self::Integer { min, max, .. } => bounded(integer(text)?, min, max)?,
+            Self::IntegerOrAuto { .. } if text.eq_ignore_ascii_case(b"auto") => 0,
+            Self::IntegerOrAuto { min, max } => bounded(integer(text)?, min, max)?,
+            Self::Memory { min, max, .. } => {
+                let bytes = memory::parse(text).ok_or("argument must be a memory value")?;
+                bounded(bytes, min, max)? as i64
+            }
+            Self::SignedMemory { min, max, .. } => {
+                // Beyond i64 the number wraps around to a negative one, as in Valkey.
+                let bytes = memory::parse(text).map(|bytes| bytes as i64);
+                let bytes = bytes.or_else(|| parse_integer(text));
+                bounded(bytes.ok_or("argument must be a memory value")?, min, max)?
+            }
+            Self::MemoryOrPercent { .. } => memory_or_percent(text)?,
+            Self::Octal { max, .. } => {
+                let number = std::str::from_utf8(text)
+                    .ok()
+                    .and_then(|text| i64::from_str_radix(text, 8).ok())
+                    .ok_or("argument couldn't be parsed as an octal number")?;
+                if !(0..=max).contains(&number) {
+                    return Err(format!("argument must be between 0 and {max:o} inclusive"));
+                }
+                number
+            }
+            Self::Choice { words, .. } => {
+                number_of_word(words, text).ok_or_else(|| must_be_one_of(words))?
+            }
+            Self::Text { check, .. } => {
+                check(text)?;
+                return Ok(Value::text(text));
+            }
+            Self::Directory if text.is_empty() => return Err("dir can't be empty".into()),
+            Self::Directory => return Ok(Value::text(text)),
+            Self::Words { .. } | Self::Flags { .. } => unreachable!("taken by `parse`"),
+        };
+        Ok(Value::Number(number))
+    }
+
+    /// The text that CONFIG GET shows.
+    pub fn format(&self, value: &Value) -> Vec<u8> {
+        let number = match value {
+            Value::Text(text) => return text.to_vec(),
+            Value::Number(number) => *number,
+        };
+        match *self {
+            Self::YesNo { .. } => yes_no(number).into(),
+            Self::IntegerOrAuto { .. } if number == 0 => b"auto".into(),
+            Self::Memory { .. } => (number as u64).to_string().into(),
+            Self::MemoryOrPercent { .. } if number < 0 => format!("{}%", -number).into(),
+            Self::Octal { .. } => format!("{number:o}").into(),
+            Self::Choice { words, .. } => word_of_number(words, number).into(),
+            Self::Flags { words, .. } => words_of_bits(words, number).into(),
+            _ => number.to_string().into(),
+        }
+    }
+
+    /// The text that CONFIG REWRITE writes after the name: as CONFIG GET's, with units for bytes.
+    pub fn format_for_file(&self, value: &Value) -> Vec<u8> {
+        let number = value.number();
+        match *self {
+            Self::Memory { .. } | Self::SignedMemory { .. } => memory::format(number).into(),
+            Self::MemoryOrPercent { .. } if number >= 0 => memory::format(number).into(),
+            Self::Text { .. } | Self::Directory => super::words::quote(&self.format(value)),
+            _ => self.format(value),
+        }
+    }
+}
+
+fn yes_no(number: i64) -> &'static str {
+    if number != 0 { "yes" } else { "no" }
+}
+
+fn integer(text: &[u8]) -> Result<i64, String> {
+    parse_integer(text).ok_or_else(|| "argument couldn't be parsed into an integer".into())
+}
+
+/// Redis's strict integers: no sign but `-`, no leading zeros, no spaces.
+fn parse_integer(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let strict = match digits {
+        b"0" => digits.len() == text.len(),
+        [b'1'..=b'9', ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    if !strict {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn bounded<N: PartialOrd + std::fmt::Display>(number: N, min: N, max: N) -> Result<N, String> {
+    if number < min || number > max {
+        return Err(format!("argument must be between {min} and {max} inclusive"));
+    }
+    Ok(number)
+}
+
+fn memory_or_percent(text: &[u8]) -> Result<i64, String> {
+    const PERCENT_MAX: i64 = 100;
+    let percent = || text.strip_suffix(b"%").and_then(parse_integer).filter(|number| *number >= 0);
+    // Beyond i64 an amount of bytes wraps around to a percentage, as in Valkey.
+    let bytes = memory::parse(text).map(|bytes| bytes as i64);
+    let number = bytes.or_else(|| percent().map(|percent| -percent));
+    match number.ok_or("argument must be a memory or percent value")? {
+        percent if percent < -PERCENT_MAX => {
+            Err(format!("percentage argument must be less or equal to {PERCENT_MAX}"))
+        }
+        number => Ok(number),
+    }
+}
+
+fn number_of_word(words: &[(&str, i64)], text: &[u8]) -> Option<i64> {
+    let row = words.iter().find(|(word, _)| word.as_bytes().eq_ignore_ascii_case(text));
+    row.map(|(_, number)| *number)
+}
+
+fn word_of_number(words: &[(&'static str, i64)], number: i64) -> &'static str {
+    words.iter().find(|row| row.1 == number).map_or("unknown", |row| row.0)
+}
+
+fn words_of_bits(words: &[(&'static str, i64)], bits: i64) -> String {
+    if bits == 0 {
+        return word_of_number(words, 0).into();
+    }
+    let set = words.iter().filter(|(_, bit)| bits & bit != 0).map(|(word, _)| *word);
+    set.collect::<Vec<_>>().join(" ")
+}
+
+fn must_be_one_of(words: &[(&str, i64)]) -> String {
+    let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+    format!("argument(s) must be one of the following: {}", words.join(", "))
+}

@@ -1,0 +1,534 @@
+//! Reading the configuration at start: a file, the standard input, and the command line, in this order.
+
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::change::{parse, system_text, unsupported};
+use super::options::{OBSOLETE, OptionId};
+use super::{Config, find, quote, split};
+use crate::glob;
+
+/// Files that may include each other in a chain.
+const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// What the command line asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct CommandLine {
+    pub file: Option<PathBuf>,
+    /// `-`: read the standard input too.
+    pub from_stdin: bool,
+    /// The options, as lines of a configuration file.
+    pub options: Vec<u8>,
+}
+
+/// Directives whose meaning lies outside the options.
+pub trait Directives {
+    /// `rename-command`: `to` may be empty, which hides the command. The error is shown as the reason.
+    fn rename_command(&mut self, from: &[u8], to: &[u8]) -> Result<(), String>;
+}
+
+/// Why the configuration could not be read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum LoadError {
+    /// For the standard error: the report about a line.
+    Fatal(String),
+    /// For the log, as a warning: a file that could not be read.
+    Unreadable(String),
+}
+
+impl LoadError {
+    /// Says it where Valkey says it. The caller then exits with 1.
+    pub fn print(&self) {
+        match self {
+            Self::Fatal(text) => eprint!("{text}"),
+            Self::Unreadable(text) => log::error!("{text}"),
+        }
+    }
+}
+
+impl CommandLine {
+    /// Reads the arguments that follow the program's name: `[file] [--name value ...] [-]`.
+    ///
+    /// The file comes first and begins with no dash. `-` counts as the first or the last argument. What follows a
+    /// name is its value even with dashes, so that negative numbers work; only `--save` may have none.
+    pub fn parse(arguments: &[Vec<u8>]) -> Self {
+        let mut line = Self::default();
+        let mut rest = arguments;
+        if let [first, after @ ..] = rest
+            && !first.starts_with(b"-")
+        {
+            line.file = Some(PathBuf::from(std::ffi::OsStr::from_bytes(first)));
+            rest = after;
+        }
+        let first_index = arguments.len() - rest.len();
+        let mut wants_value = false;
+        for (index, argument) in rest.iter().enumerate() {
+            let is_last = index + 1 == rest.len();
+            let is_edge = first_index + index == 0 || is_last;
+            if argument == b"-" && is_edge {
+                line.from_stdin = true;
+            } else if let Some(name) = argument.strip_prefix(b"--")
+                && !wants_value
+            {
+                let next_is_option =
+                    rest.get(index + 1).is_some_and(|next| next.starts_with(b"--"));
+                wants_value = line.add_name(name, is_last || next_is_option);
+                wants_value &= !(next_is_option && name.eq_ignore_ascii_case(b"save"));
+            } else {
+                line.options.extend(quote(argument));
+                line.options.push(b' ');
+                wants_value = false;
+            }
+        }
+        line
+    }
+
+    /// Begins a line. Says whether the name still wants a value. `bare`: none follows.
+    fn add_name(&mut self, name: &[u8], bare: bool) -> bool {
+        if !self.options.is_empty() {
+            self.options.push(b'\n');
+        }
+        self.options.extend(name);
+        self.options.push(b' ');
+        if bare && name.eq_ignore_ascii_case(b"save") {
+            self.options.extend(b"\"\"");
+        }
+        split(name).is_some_and(|words| words.len() == 1)
+    }
+}
+
+impl Config {
+    /// Reads what the command line asks for. `version` is shown in errors.
+    pub fn load(
+        line: &CommandLine,
+        stdin: &mut dyn Read,
+        version: &str,
+        directives: &mut dyn Directives,
+    ) -> Result<Self, LoadError> {
+        let config = Self::new();
+        let mut text = Vec::new();
+        let mut open = Vec::new();
+        if let Some(file) = &line.file {
+            let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+            text = read_file(&path)?;
+            open.push(path.clone());
+            *config.file.write().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+                Some(path.into());
+        }
+        if line.from_stdin {
+            log::info!("Reading config from stdin");
+            // What was read before an error counts, as with fgets.
+            let _ = stdin.read_to_end(&mut text);
+        }
+        text.push(b'\n');
+        text.extend(&line.options);
+        let mut loader = Loader { config: &config, version, directives, open, save_seen: false };
+        loader.read_text(&text)?;
+        loader.check_log_file()?;
+        Ok(config)
+    }
+}
+
+struct Loader<'l> {
+    config: &'l Config,
+    version: &'l str,
+    directives: &'l mut dyn Directives,
+    /// The files being read, outermost first.
+    open: Vec<PathBuf>,
+    save_seen: bool,
+}
+
+/// Why a line was refused: the reason, or an error that an included file already reported.
+enum LineError {
+    Reason(String),
+    Reported(LoadError),
+}
+
+impl From<String> for LineError {
+    fn from(reason: String) -> Self {
+        Self::Reason(reason)
+    }
+}
+
+impl From<&str> for LineError {
+    fn from(reason: &str) -> Self {
+        Self::Reason(reason.into())
+    }
+}
+
+impl Loader<'_> {
+    fn read_text(&mut self, text: &[u8]) -> Result<(), LoadError> {
+        for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+            let line = trim(line);
+            self.read_line(line).map_err(|error| match error {
+                LineError::Reported(error) => error,
+                LineError::Reason(reason) => LoadError::Fatal(format!(
+                    "{}Reading the configuration file, at line {}\n>>> '{}'\n{reason}\n",
+                    self.heading(),
+                    index + 1,
+                    String::from_utf8_lossy(line)
+                )),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn heading(&self) -> String {
+        format!("\n*** FATAL CONFIG FILE ERROR (Version {}) ***\n", self.version)
+    }
+
+    fn read_line(&mut self, line: &[u8]) -> Result<(), LineError> {
+        if line.is_empty() || line.starts_with(b"#") {
+            return Ok(());
+        }
+        let words = split(line).ok_or("Unbalanced quotes in configuration line")?;
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let Some((name, values)) = words.split_first() else { return Ok(()) };
+        if let Some((row, _)) = find(name) {
+            return self.set(row.id, values);
+        }
+        let name = name.to_ascii_lowercase();
+        let known = |list: &[&str]| list.iter().any(|word| word.as_bytes() == name);
+        match (&name[..], values) {
+            (_, [_]) if known(OBSOLETE) => Ok(()),
+            (b"include", [pattern]) => self.include(pattern).map_err(LineError::Reported),
+            (b"rename-command", [from, to]) => Ok(self.directives.rename_command(from, to)?),
+            (b"user", rights) if is_open_default_user(rights) => Ok(()),
+            (b"user" | b"loadmodule", [_, ..]) => {
+                Err(unsupported(&String::from_utf8_lossy(&name)).into())
+            }
+            (b"sentinel", []) => Err(unsupported("sentinel").into()),
+            (b"sentinel", _) => Err("sentinel directive while not in sentinel mode".into()),
+            (name, []) if name.contains(&b'.') => {
+                Err("Module config specified without value".into())
+            }
+            (name, _) if name.contains(&b'.') => {
+                Err(unsupported(&String::from_utf8_lossy(name)).into())
+            }
+            _ => Err("Bad directive or wrong number of arguments".into()),
+        }
+    }
+
+    fn set(&mut self, id: OptionId, values: &[&[u8]]) -> Result<(), LineError> {
+        let row = super::row(id);
+        let current = self.config.value(row);
+        let inner;
+        let mut words = values.to_vec();
+        if row.kind.is_multi() {
+            // One quoted value holds all the words: `--save "900 1"`.
+            if let [value] = values
+                && !value.is_empty()
+            {
+                inner = split(value).ok_or("Unbalanced quotes in configuration line")?;
+                words = inner.iter().map(Vec::as_slice).collect();
+            }
+        } else if values.len() != 1 {
+            return Err("wrong number of arguments".into());
+        }
+        let value = parse(row, &words, &current)?;
+        let value = match id {
+            OptionId::save => self.add_save_points(&current, value),
+            _ => value,
+        };
+        Ok(self.config.enter(row, &value)?)
+    }
+
+    /// `save` lines add up; the first replaces the default, and an empty one takes back those before.
+    fn add_save_points(&mut self, current: &super::Value, new: super::Value) -> super::Value {
+        let first = !std::mem::replace(&mut self.save_seen, true);
+        match (current, &new) {
+            (super::Value::Text(old), super::Value::Text(more))
+                if !first && !old.is_empty() && !more.is_empty() =>
+            {
+                super::Value::text(&[&**old, more].join(&b' '))
+            }
+            _ => new,
+        }
+    }
+
+    fn include(&mut self, pattern: &[u8]) -> Result<(), LoadError> {
+        let path = Path::new(std::ffi::OsStr::from_bytes(pattern));
+        let paths = match glob::is_pattern(pattern) {
+            true => glob::paths(path),
+            false => vec![path.to_owned()],
+        };
+        let mut text = Vec::new();
+        let depth = self.open.len();
+        for path in paths {
+            let identity = path.canonicalize().unwrap_or_else(|_| path.clone());
+            let is_open =
+                self.open.iter().any(|open| open.canonicalize().ok().as_ref() == Some(&identity));
+            if is_open || depth >= INCLUDE_DEPTH_MAX {
+                let why =
+                    if is_open { "it is being read already" } else { "files include too deeply" };
+                return Err(LoadError::Fatal(format!(
+                    "{}Can't include '{}': {why}\n",
+                    self.heading(),
+                    path.display()
+                )));
+            }
+            text.extend(read_file(&path)?);
+            self.open.push(identity);
+        }
+        let read = self.read_text(&text);
+        self.open.truncate(depth);
+        read
+    }
+
+    /// Later there would be nowhere to say that the log cannot be written.
+    fn check_log_file(&self) -> Result<(), LoadError> {
+        let name = self.config.logfile();
+        if name.is_empty() {
+            return Ok(());
+        }
+        let path = Path::new(std::ffi::OsStr::from_bytes(&name));
+        match std::fs::OpenOptions::new().append(true).create(true).open(path) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(LoadError::Fatal(format!(
+                "{}Can't open the log file: {}\n",
+                self.heading(),
+                system_text(&error)
+            ))),
+        }
+    }
+}
+
+/// Whether these are the words CONFIG REWRITE of Redis and Valkey adds to each file: the default user may do
+/// everything without a password. That is what holds without them.
+fn is_open_default_user(words: &[&[u8]]) -> bool {
+    const RIGHTS: [&str; 7] = ["on", "nopass", "sanitize-payload", "~*", "&*", "+@all", "alldbs"];
+    let [user, rights @ ..] = words else { return false };
+    *user == b"default"
+        && ["on", "nopass", "~*", "&*", "+@all"]
+            .iter()
+            .all(|right| rights.contains(&right.as_bytes()))
+        && rights.iter().all(|right| RIGHTS.iter().any(|known| known.as_bytes() == *right))
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
+    std::fs::read(path).map_err(|error| {
+        LoadError::Unreadable(format!(
+            "Fatal error, can't open config file '{}': {}",
+            path.display(),
+            system_text(&error)
+        ))
+    })
+}
+
+fn trim(line: &[u8]) -> &[u8] {
+    let is_space = |byte: &u8| b" \t\r\n".contains(byte);
+    let Some(start) = line.iter().position(|byte| !is_space(byte)) else { return &[] };
+    let end = line.iter().rposition(|byte| !is_space(byte)).map_or(0, |last| last + 1);
+    &line[start..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Renames(Vec<(String, String)>);
+
+    impl Directives for Renames {
+        fn rename_command(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
+            if from == b"nope" {
+                return Err("No such command in rename-command".into());
+            }
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            self.0.push((text(from), text(to)));
+            Ok(())
+        }
+    }
+
+    fn line(arguments: &[&str]) -> CommandLine {
+        let arguments: Vec<_> =
+            arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect();
+        CommandLine::parse(&arguments)
+    }
+
+    fn options(arguments: &[&str]) -> String {
+        String::from_utf8(line(arguments).options).unwrap()
+    }
+
+    fn load(text: &str) -> Result<Config, LoadError> {
+        let line = CommandLine { from_stdin: true, ..CommandLine::default() };
+        Config::load(&line, &mut text.as_bytes(), "9.1.2", &mut Renames(Vec::new()))
+    }
+
+    fn load_arguments(arguments: &[&str]) -> Result<Config, LoadError> {
+        Config::load(&line(arguments), &mut &b""[..], "9.1.2", &mut Renames(Vec::new()))
+    }
+
+    /// A fresh folder with these files.
+    fn folder(files: &[(&str, &str)]) -> PathBuf {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("bobbin-load-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        for (name, text) in files {
+            std::fs::write(path.join(name), text.replace("HERE", path.to_str().unwrap())).unwrap();
+        }
+        path
+    }
+
+    #[test]
+    fn reads_the_command_line_as_valkey_does() {
+        assert_eq!(line(&["a.conf"]).file, Some(PathBuf::from("a.conf")));
+        assert_eq!(line(&["--port", "1"]).file, None);
+        assert_eq!(
+            options(&["x", "--port", "7000", "--bind", "a", "b"]),
+            "port \"7000\" \nbind \"a\" \"b\" "
+        );
+        assert_eq!(options(&["--port 1", "--timeout", "2"]), "port 1 \ntimeout \"2\" ");
+        assert_eq!(options(&["--save", "", "--port", "1"]), "save \"\" \nport \"1\" ");
+        assert_eq!(options(&["--save", "--port", "1"]), "save \"\"\nport \"1\" ");
+        assert_eq!(options(&["--save"]), "save \"\"");
+        assert_eq!(options(&["--requirepass", "--x"]), "requirepass \"--x\" ");
+        assert!(line(&["-", "--port", "1"]).from_stdin && line(&["x", "-"]).from_stdin);
+        assert_eq!(options(&["--a", "-", "--b", "1"]), "a \"-\" \nb \"1\" ");
+    }
+
+    #[test]
+    fn reads_lines_quotes_and_comments() {
+        let config = load(
+            "# comment\n\n  PORT\t7000 \r\nrequirepass \"a \\x41\\\"\"\nmaxmemory 1gb\nbind '127.0.0.1' ::1\n\
+             slave-priority 7\nclient-output-buffer-limit normal 1 2 3\nclient-output-buffer-limit pubsub 4 5 6\n\
+             shutdown-on-sigint \"nosave now\"\nio-threads-do-reads yes\n\
+             user default on nopass sanitize-payload ~* &* +@all\nlua-replicate-commands yes\n",
+        )
+        .unwrap();
+        assert_eq!(config.port(), 7000);
+        assert_eq!(&*config.requirepass(), b"a A\"");
+        assert_eq!(config.maxmemory(), 1 << 30);
+        assert_eq!(config.words_of(OptionId::bind), ["127.0.0.1", "::1"]);
+        assert_eq!(config.replica_priority(), 7);
+        assert!(config.shutdown_on_sigint().now() && config.shutdown_on_sigint().nosave());
+        assert_eq!(
+            &*config.client_output_buffer_limit(),
+            b"normal 1 2 3 slave 268435456 67108864 60 pubsub 4 5 6"
+        );
+    }
+
+    #[test]
+    fn later_sources_win_and_save_can_be_empty() {
+        let path = folder(&[("a.conf", "port 1\ntimeout 5\n")]);
+        let file = path.join("a.conf");
+        let config =
+            load_arguments(&[file.to_str().unwrap(), "--port", "2", "--save", "", "--timeout 7"])
+                .unwrap();
+        assert_eq!((config.port(), config.timeout()), (2, 7));
+        assert_eq!(config.file().unwrap().as_ref(), file);
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    /// Each expected text was printed by valkey-server 9.1.2.
+    #[test]
+    fn reports_the_line_with_valkeys_texts() {
+        for (text, reason) in [
+            ("gopher-enabled no", "Bad directive or wrong number of arguments"),
+            ("maxmemory", "wrong number of arguments"),
+            ("port 1 2", "wrong number of arguments"),
+            ("port x", "argument couldn't be parsed into an integer"),
+            ("maxmemory 1gb\" x", "Unbalanced quotes in configuration line"),
+            ("PORT \"70000\"", "argument must be between 0 and 65535 inclusive"),
+            ("save 1", "Invalid save parameters"),
+            ("save \"1 2 3\"", "Invalid save parameters"),
+            ("sentinel monitor a", "sentinel directive while not in sentinel mode"),
+            ("include", "Bad directive or wrong number of arguments"),
+            ("rename-command nope bar", "No such command in rename-command"),
+            ("rename-command ping", "Bad directive or wrong number of arguments"),
+            ("a.b", "Module config specified without value"),
+            ("loadmodule", "Bad directive or wrong number of arguments"),
+            ("appendonly maybe", "argument must be 'yes' or 'no'"),
+            ("dir /nope/x", "No such file or directory"),
+            (
+                "shutdown-on-sigterm",
+                "argument(s) must be one of the following: default, save, nosave, now, force, safe, failover",
+            ),
+            ("unixsocketperm 999", "argument couldn't be parsed as an octal number"),
+            ("unixsocketperm 7777", "argument must be between 0 and 777 inclusive"),
+            (
+                "client-output-buffer-limit normal 1 2",
+                "Wrong number of arguments in buffer limit configuration.",
+            ),
+            ("oom-score-adj-values 1 2", "wrong number of arguments"),
+            ("dbfilename a/b", "dbfilename can't be a path, just a filename"),
+            ("hz -1", "argument must be between 0 and 2147483647 inclusive"),
+            (
+                "enable-debug-command maybe",
+                "argument(s) must be one of the following: no, yes, local",
+            ),
+            // Bobbin's own.
+            ("appendonly yes", "'appendonly yes' is not supported by this version of Bobbin"),
+            ("save 900 1", "'save 900 1' is not supported by this version of Bobbin"),
+            ("user default on", "'user' is not supported by this version of Bobbin"),
+            ("user x on", "'user' is not supported by this version of Bobbin"),
+        ] {
+            let expected = format!(
+                "\n*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***\n\
+                 Reading the configuration file, at line 2\n>>> '{text}'\n{reason}\n"
+            );
+            let error = load(&format!("timeout 1\n  {text} \t\nport 1")).map(|_| ()).unwrap_err();
+            assert_eq!(error, LoadError::Fatal(expected));
+        }
+        let error = load("logfile /no/such/file").map(|_| ()).unwrap_err();
+        assert_eq!(
+            error,
+            LoadError::Fatal(
+                "\n*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***\n\
+                 Can't open the log file: No such file or directory\n"
+                    .into()
+            )
+        );
+    }
+
+    #[test]
+    fn includes_files_and_patterns() {
+        let path = folder(&[
+            ("main.conf", "include HERE/conf.d-*\ninclude HERE/none-*\nport 3"),
+            ("conf.d-2", "timeout 2\n"),
+            ("conf.d-1", "timeout 1\nport 9\nrename-command get \"\"\n"),
+        ]);
+        let file = path.join("main.conf");
+        let mut renames = Renames(Vec::new());
+        let config =
+            Config::load(&line(&[file.to_str().unwrap()]), &mut &b""[..], "1", &mut renames)
+                .unwrap();
+        assert_eq!((config.timeout(), config.port()), (2, 3));
+        assert_eq!(renames.0, [("get".to_owned(), String::new())]);
+
+        let missing = path.join("missing.conf");
+        assert_eq!(
+            load_arguments(&[missing.to_str().unwrap()]).map(|_| ()).unwrap_err(),
+            LoadError::Unreadable(format!(
+                "Fatal error, can't open config file '{}': No such file or directory",
+                missing.display()
+            ))
+        );
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn includes_end() {
+        let path = folder(&[("a.conf", "include HERE/b.conf"), ("b.conf", "include HERE/a.conf")]);
+        let file = path.join("a.conf");
+        let error = load_arguments(&[file.to_str().unwrap()]).map(|_| ()).unwrap_err();
+        let LoadError::Fatal(text) = error else { panic!("{error:?}") };
+        assert!(text.ends_with("a.conf': it is being read already\n"), "{text}");
+
+        let names: Vec<String> = (0..=20).map(|number| format!("{number}.conf")).collect();
+        let texts: Vec<String> =
+            (1..=21).map(|number| format!("include HERE/{number}.conf")).collect();
+        let files: Vec<(&str, &str)> =
+            names.iter().map(String::as_str).zip(texts.iter().map(String::as_str)).collect();
+        let deep = folder(&files);
+        let file = deep.join("0.conf");
+        let error = load_arguments(&[file.to_str().unwrap()]).map(|_| ()).unwrap_err();
+        let LoadError::Fatal(text) = error else { panic!("{error:?}") };
+        assert!(text.ends_with("16.conf': files include too deeply\n"), "{text}");
+        std::fs::remove_dir_all(path).unwrap();
+        std::fs::remove_dir_all(deep).unwrap();
+    }
+}

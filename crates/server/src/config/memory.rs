@@ -1,0 +1,39 @@
+//! Amounts of bytes with units, as Redis writes them: `1k` is 1000, `1kb` is 1024.
+
+const UNITS: [(&str, u64); 8] = [
+    ("", 1),
+    ("b", 1),
+    ("k", 1000),
+    ("kb", 1 << 10),
+    ("m", 1_000_000),
+    ("mb", 1 << 20),
+    ("g", 1_000_000_000),
+    ("gb", 1 << 30),
+];
+/// Digits that Redis reads at most.
+const DIGITS_MAX: usize = 127;
+
+/// Bytes from `512`, `1gb`, `2k` and so on. Like Redis's, the product wraps around, and no digits mean 0.
+pub(super) fn parse(text: &[u8]) -> Option<u64> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, unit) = text.split_at(digits);
+    let (_, factor) = UNITS.iter().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(unit))?;
+    if digits.len() > DIGITS_MAX {
+        return None;
+    }
+    if digits.is_empty() {
+        return Some(0);
+    }
+    let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(number.wrapping_mul(*factor))
+}
+
+/// The shortest exact form with a binary unit: `1gb`, `1536mb`, `1000`.
+pub(super) fn format(bytes: i64) -> String {
+    for (unit, shift) in [("gb", 30), ("mb", 20), ("kb", 10)] {
+        if bytes != 0 && bytes % (1 << shift) == 0 {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}

@@ -1,0 +1,194 @@
+//! The configuration: one table of options, and everything that is made from it.
+//!
+//! [`options`] defines each option once. From it come the readers (`config.maxmemory()`, one relaxed load
+//! for numbers, words of choice and yes/no), the grammar of files and of the command line ([`load`]), CONFIG
+//! GET and SET ([`change`]), CONFIG REWRITE ([`rewrite`]), `bobbin.conf` and COMPAT.md ([`document`]).
+//! Nothing here knows of sockets, workers or commands.
+
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+mod change;
+mod check;
+mod choice;
+pub mod document;
+mod kind;
+mod load;
+mod memory;
+mod options;
+mod rewrite;
+mod special;
+mod table;
+mod words;
+
+use options::COUNT;
+
+pub use change::{Apply, ConfigError};
+pub use choice::*;
+pub use kind::{Kind, Value};
+pub use load::{CommandLine, Directives, LoadError};
+pub use options::{IO_THREADS_MAX, OPTIONS, OptionId};
+pub use special::OutputLimit;
+pub use table::{Flags, OptionRow, Support};
+pub use words::{quote, split};
+
+/// The values of all options. Shared by all threads; readers never wait for a number.
+pub struct Config {
+    /// By `OptionId`, and inline: reading one is one load, without a bound to check.
+    numbers: [AtomicI64; COUNT],
+    texts: [RwLock<Arc<[u8]>>; COUNT],
+    output_limits: [HotOutputLimit; 3],
+    /// Where the configuration came from, for CONFIG REWRITE and INFO.
+    file: RwLock<Option<Arc<std::path::Path>>>,
+    /// Held while options change, so that changes happen one after the other.
+    change: Mutex<()>,
+}
+
+/// The classes of `client-output-buffer-limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientClass {
+    Normal,
+    Replica,
+    Pubsub,
+}
+
+#[derive(Default)]
+struct HotOutputLimit {
+    hard_bytes: AtomicU64,
+    soft_bytes: AtomicU64,
+    soft_s: AtomicI64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Config {
+    /// Every option at its default.
+    pub fn new() -> Self {
+        let config = Self {
+            numbers: std::array::from_fn(|_| AtomicI64::new(0)),
+            texts: std::array::from_fn(|_| RwLock::new(Arc::from(&b""[..]))),
+            output_limits: Default::default(),
+            file: RwLock::new(None),
+            change: Mutex::new(()),
+        };
+        for row in OPTIONS {
+            config.keep(row, &row.kind.default());
+        }
+        config
+    }
+
+    /// Limits of the output of one class of clients. Three relaxed loads.
+    #[inline]
+    pub fn output_limit(&self, class: ClientClass) -> OutputLimit {
+        let hot = &self.output_limits[class as usize];
+        OutputLimit {
+            hard_bytes: hot.hard_bytes.load(Ordering::Relaxed),
+            soft_bytes: hot.soft_bytes.load(Ordering::Relaxed),
+            soft_s: hot.soft_s.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The number of workers that `io-threads` asks for, `auto` resolved.
+    pub fn worker_count(&self) -> usize {
+        match self.io_threads() {
+            0 => std::thread::available_parallelism()
+                .map_or(1, |cores| cores.get().min(IO_THREADS_MAX as usize)),
+            threads => threads as usize,
+        }
+    }
+
+    /// The words of an option of several words, such as `bind`.
+    pub fn words_of(&self, id: OptionId) -> Vec<String> {
+        let text = self.text(id);
+        let text = String::from_utf8_lossy(&text);
+        text.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// The percentiles of `latency-tracking-info-percentiles`.
+    pub fn percentiles(&self) -> Vec<f64> {
+        let words = self.words_of(OptionId::latency_tracking_info_percentiles);
+        words.iter().filter_map(|word| word.parse().ok()).collect()
+    }
+
+    /// The absolute path of the configuration file, if there is one.
+    pub fn file(&self) -> Option<Arc<std::path::Path>> {
+        read_locked(&self.file).clone()
+    }
+
+    /// The value of an option as it is kept.
+    pub fn value(&self, row: &OptionRow) -> Value {
+        match row.kind {
+            Kind::Directory => Value::Text(working_directory()),
+            Kind::Text { .. } | Kind::Words { .. } => Value::Text(self.text(row.id)),
+            _ => Value::Number(self.number(row.id)),
+        }
+    }
+
+    /// The value of an option as CONFIG GET shows it.
+    pub fn shown(&self, row: &OptionRow) -> Vec<u8> {
+        row.kind.format(&self.value(row))
+    }
+
+    #[inline]
+    fn number(&self, id: OptionId) -> i64 {
+        self.numbers[id as usize].load(Ordering::Relaxed)
+    }
+
+    fn text(&self, id: OptionId) -> Arc<[u8]> {
+        read_locked(&self.texts[id as usize]).clone()
+    }
+
+    /// Keeps a value. The directory is not kept here but entered, by the callers.
+    fn keep(&self, row: &OptionRow, value: &Value) {
+        match value {
+            Value::Number(number) => {
+                self.numbers[row.id as usize].store(*number, Ordering::Relaxed);
+            }
+            Value::Text(text) => {
+                let slot = &self.texts[row.id as usize];
+                *slot.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = text.clone();
+                if row.id == OptionId::client_output_buffer_limit {
+                    self.keep_output_limits(text);
+                }
+            }
+        }
+    }
+
+    fn keep_output_limits(&self, text: &[u8]) {
+        for (hot, limit) in self.output_limits.iter().zip(special::output_limits(text)) {
+            hot.hard_bytes.store(limit.hard_bytes, Ordering::Relaxed);
+            hot.soft_bytes.store(limit.soft_bytes, Ordering::Relaxed);
+            hot.soft_s.store(limit.soft_s, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The option of that name or alias, in any case, and the name as the table writes it.
+pub fn find(name: &[u8]) -> Option<(&'static OptionRow, &'static str)> {
+    for row in OPTIONS {
+        let mut names = std::iter::once(&row.name).chain(row.aliases);
+        if let Some(name) = names.find(|known| known.as_bytes().eq_ignore_ascii_case(name)) {
+            return Some((row, name));
+        }
+    }
+    None
+}
+
+/// The row of an option.
+pub fn row(id: OptionId) -> &'static OptionRow {
+    &OPTIONS[id as usize]
+}
+
+fn working_directory() -> Arc<[u8]> {
+    let path = std::env::current_dir().map(|path| path.into_os_string().into_vec());
+    Arc::from(path.unwrap_or_default())
+}
+
+fn read_locked<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,160 @@
+//! Options of several words: how their words become the one text that is kept and shown.
+
+use super::memory;
+
+/// Addresses at most, as Valkey has it.
+const BIND_MAX: usize = 16;
+/// Classes of clients in the order they are shown, each with the other names it goes by.
+const CLASSES: [(&str, &str); 3] =
+    [("normal", "normal"), ("slave", "replica"), ("pubsub", "pubsub")];
+
+/// Limits of one class of clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputLimit {
+    /// Bytes at which the client is disconnected at once; 0 for never.
+    pub hard_bytes: u64,
+    /// Bytes above which the client may stay only for `soft_s`; 0 for any time.
+    pub soft_bytes: u64,
+    pub soft_s: i64,
+}
+
+pub(super) fn bind(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
+    if words.len() > BIND_MAX {
+        return Err("Too many bind addresses specified.".into());
+    }
+    Ok(words.join(&b' '))
+}
+
+pub(super) fn rdma_bind(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
+    Ok(words.join(&b' '))
+}
+
+/// Pairs of seconds and changes. Within a file, lines add up; that is the loader's part.
+pub(super) fn save_points(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
+    if let [b""] = words {
+        return Ok(Vec::new());
+    }
+    let invalid = || "Invalid save parameters".to_owned();
+    if !words.len().is_multiple_of(2) {
+        return Err(invalid());
+    }
+    let mut points = Vec::new();
+    for pair in words.chunks_exact(2) {
+        let seconds = leading_integer(pair[0]).filter(|seconds| *seconds >= 1);
+        let changes = leading_integer(pair[1]).filter(|changes| *changes >= 0);
+        let (Some(seconds), Some(changes)) = (seconds, changes) else { return Err(invalid()) };
+        points.push(format!("{seconds} {changes}"));
+    }
+    Ok(points.join(" ").into())
+}
+
+/// Four words for each class: its name, hard limit, soft limit, seconds. Classes not named keep theirs.
+pub(super) fn output_buffer_limits(words: &[&[u8]], current: &[u8]) -> Result<Vec<u8>, String> {
+    if !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.".into());
+    }
+    let mut limits = output_limits(current);
+    for quad in words.chunks_exact(4) {
+        let is_class = |(name, other): &(&str, &str)| {
+            name.as_bytes().eq_ignore_ascii_case(quad[0])
+                || other.as_bytes().eq_ignore_ascii_case(quad[0])
+        };
+        let class = CLASSES.iter().position(is_class);
+        let class = class.ok_or("Invalid client class specified in buffer limit configuration.")?;
+        limits[class] = output_limit(quad[1], quad[2], quad[3])
+            .ok_or("Error in hard, soft or soft_seconds setting in buffer limit configuration.")?;
+    }
+    let shown = CLASSES.iter().zip(limits).map(|((name, _), limit)| {
+        format!("{name} {} {} {}", limit.hard_bytes, limit.soft_bytes, limit.soft_s)
+    });
+    Ok(shown.collect::<Vec<_>>().join(" ").into())
+}
+
+/// The limits behind the text that [`output_buffer_limits`] made.
+pub(super) fn output_limits(text: &[u8]) -> [OutputLimit; CLASSES.len()] {
+    let mut limits = [OutputLimit::default(); CLASSES.len()];
+    let words: Vec<&[u8]> = text.split(|byte| *byte == b' ').collect();
+    for (limit, quad) in limits.iter_mut().zip(words.chunks_exact(4)) {
+        *limit = output_limit(quad[1], quad[2], quad[3]).unwrap_or_default();
+    }
+    limits
+}
+
+fn output_limit(hard: &[u8], soft: &[u8], seconds: &[u8]) -> Option<OutputLimit> {
+    Some(OutputLimit {
+        hard_bytes: memory::parse(hard)?,
+        soft_bytes: memory::parse(soft)?,
+        soft_s: leading_integer(seconds)
+            .filter(|seconds| (0..=i64::from(i32::MAX)).contains(seconds))?,
+    })
+}
+
+/// The lines that CONFIG REWRITE writes: one for each class, with units.
+pub(super) fn output_limit_lines(text: &[u8]) -> Vec<String> {
+    let limits = CLASSES.iter().zip(output_limits(text));
+    let line = |((_, name), limit): (&(&str, &str), OutputLimit)| {
+        let hard = memory::format(limit.hard_bytes as i64);
+        let soft = memory::format(limit.soft_bytes as i64);
+        format!("{name} {hard} {soft} {}", limit.soft_s)
+    };
+    limits.map(line).collect()
+}
+
+pub(super) fn percentiles(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
+    if let [b""] = words {
+        return Ok(Vec::new());
+    }
+    let mut shown = Vec::new();
+    for word in words {
+        let number = std::str::from_utf8(word).ok().and_then(|word| word.parse::<f64>().ok());
+        let number = number.filter(|number| !number.is_nan());
+        let number = number.ok_or("Invalid latency-tracking-info-percentiles parameters")?;
+        if !(0.0..=100.0).contains(&number) {
+            return Err("latency-tracking-info-percentiles parameters should sit between \
+                        [0.0,100.0]"
+                .into());
+        }
+        // Six decimals, and none of their zeros at the end, is how Redis shows a percentile.
+        let decimals = format!("{number:.6}");
+        shown.push(decimals.trim_end_matches('0').trim_end_matches('.').to_owned());
+    }
+    Ok(shown.join(" ").into())
+}
+
+pub(super) fn oom_score_adj_values(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
+    const COUNT: usize = 3;
+    const LIMIT: i64 = 2000;
+    if words.len() != COUNT {
+        return Err("wrong number of arguments".into());
+    }
+    let mut shown = Vec::new();
+    for word in words {
+        let number = leading_integer(word).filter(|number| number.abs() <= LIMIT);
+        let number = number
+            .ok_or("Invalid oom-score-adj-values, elements must be between -2000 and 2000.")?;
+        shown.push(number.to_string());
+    }
+    Ok(shown.join(" ").into())
+}
+
+pub(super) fn replica_of(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
+    let &[host, port] = words else { return Err("wrong number of arguments".into()) };
+    if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
+        return Ok(Vec::new());
+    }
+    let valid = leading_integer(port).is_some_and(|port| (0..=65535).contains(&port));
+    if !valid {
+        return Err("Invalid primary port".into());
+    }
+    Ok([host, port].join(&b' '))
+}
+
+/// A number as C's `strtoll` reads it when nothing may follow: spaces before, a sign, zeros before; no digits are 0.
+fn leading_integer(text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let number = text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
+    if text.is_empty() {
+        return Some(0);
+    }
+    number.parse().ok()
+}

@@ -1,0 +1,212 @@
+//! Eviction: taking keys out when memory is over `maxmemory`.
+//!
+//! There is no list of all keys by use. Like Redis, each worker samples a few keys at random, keeps the
+//! best candidates of all its samples in a small pool, and evicts the best of those. A bucket of a table holds
+//! keys that have nothing in common but a few bits of their hash, so the keys of one random bucket are a
+//! random sample, at the price of one cache miss more than their entries.
+
+use bobbin_store::{AccessClock, EntryRef, Hash, SHARDS};
+
+use crate::clock::ticks;
+use crate::command::Data;
+use crate::config::{Config, MaxmemoryPolicy};
+use crate::lazyfree;
+use crate::server::Server;
+
+/// Candidates that are remembered between evictions.
+const POOL: usize = 16;
+/// How long one command, or one slice of the timer, evicts.
+const EVICT_US: u64 = 500;
+/// Random shards that are looked at for one sample before all are walked in order.
+const TRIES_MAX: usize = 32;
+
+/// What came of making room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// Memory is below the limit.
+    Enough,
+    /// Keys are being evicted, and more will be: writing may go on.
+    Soon,
+    /// Nothing can be evicted.
+    None,
+}
+
+/// A worker's candidates, the best last.
+#[derive(Default)]
+pub struct Evictor {
+    pool: Vec<Candidate>,
+    /// Where to go on walking when sampling finds nothing.
+    cursor: usize,
+}
+
+struct Candidate {
+    /// The higher, the sooner it goes.
+    score: u64,
+    database: u32,
+    hash: Hash,
+    key: Box<[u8]>,
+}
+
+/// Bytes in use that count towards `maxmemory`: not those that are about to be freed.
+pub fn counted() -> usize {
+    crate::memory::used().saturating_sub(lazyfree::pending_bytes())
+}
+
+/// Evicts until memory is below `maxmemory`, for a bounded time. Nothing may be held by the caller that it
+/// still needs: what `data` holds is released.
+pub fn make_room(server: &Server, data: &mut Data) -> Room {
+    let limit = server.config.maxmemory() as usize;
+    if limit == 0 || counted() <= limit {
+        return Room::Enough;
+    }
+    let policy = server.config.maxmemory_policy();
+    if policy == MaxmemoryPolicy::Noeviction || !data.may_expire {
+        return Room::None;
+    }
+    data.release();
+    let deadline = ticks() + server.clock.ticks(EVICT_US);
+    let mut evictor = std::mem::take(&mut data.evictor);
+    let mut room = Room::Enough;
+    let mut evicted = 0;
+    while counted() > limit {
+        if !evictor.evict(data, &server.config, policy) {
+            room = if counted() <= limit { Room::Enough } else { Room::None };
+            break;
+        }
+        evicted += 1;
+        if ticks() >= deadline {
+            room = Room::Soon;
+            break;
+        }
+    }
+    data.evictor = evictor;
+    data.counters.evicted += evicted as u64;
+    room
+}
+
+impl Evictor {
+    /// Evicts one key; `false` when there is none that may be.
+    fn evict(&mut self, data: &mut Data, config: &Config, policy: MaxmemoryPolicy) -> bool {
+        loop {
+            let wanted = config.maxmemory_samples().max(1) as usize;
+            let found = self.sample(data, policy, wanted) || self.walk(data, policy);
+            match self.pool.pop() {
+                // Gone or changed since it was sampled: that was a free look.
+                Some(candidate) if !candidate.evict(data, policy) => {}
+                Some(_) => return true,
+                None if !found => return false,
+                None => {}
+            }
+        }
+    }
+
+    /// Looks at `wanted` random keys; whether it saw any that may be evicted.
+    fn sample(&mut self, data: &mut Data, policy: MaxmemoryPolicy, wanted: usize) -> bool {
+        let mut seen = 0;
+        for _ in 0..TRIES_MAX {
+            let (shard, bucket) = (data.random.below(SHARDS as u32), data.random.next_u32());
+            seen += self.look(data, policy, shard as usize, |table| {
+                table.sample(bucket).take(wanted - seen).collect()
+            });
+            if seen >= wanted {
+                return true;
+            }
+        }
+        seen > 0
+    }
+
+    /// Walks shards in order until one has keys that may be evicted; whether there is one.
+    fn walk(&mut self, data: &mut Data, policy: MaxmemoryPolicy) -> bool {
+        for _ in 0..SHARDS {
+            let shard = self.cursor;
+            self.cursor = (self.cursor + 1) % SHARDS;
+            if self.look(data, policy, shard, |table| table.iter().collect()) > 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Adds the keys that `choose` picks of each database of a shard; returns how many may be evicted.
+    fn look(
+        &mut self,
+        data: &mut Data,
+        policy: MaxmemoryPolicy,
+        shard: usize,
+        choose: impl for<'t> Fn(&'t bobbin_store::table::Table) -> Vec<EntryRef<'t>>,
+    ) -> usize {
+        let (clock, keyspace) = (data.clock, data.keyspace());
+        let volatile_only = is_volatile(policy);
+        let random = data.random.next_u64();
+        data.visit(shard, |shard| {
+            let mut seen = 0;
+            for index in 0..shard.databases() {
+                let Some(database) = shard.database(index) else { continue };
+                if database.is_empty() || volatile_only && database.volatile() == 0 {
+                    continue;
+                }
+                for entry in choose(database.table()) {
+                    if volatile_only && entry.expire_ms().is_none() {
+                        continue;
+                    }
+                    seen += 1;
+                    let score = score(entry, policy, &clock, random);
+                    self.offer(score, index, keyspace.hash(entry.key()), entry.key());
+                }
+            }
+            seen
+        })
+    }
+
+    /// Keeps a key if the pool has room or it is better than the worst there.
+    fn offer(&mut self, score: u64, database: u32, hash: Hash, key: &[u8]) {
+        if self.pool.len() == POOL && score <= self.pool[0].score {
+            return;
+        }
+        if self.pool.iter().any(|known| known.hash == hash && known.database == database) {
+            return;
+        }
+        if self.pool.len() == POOL {
+            self.pool.remove(0);
+        }
+        let at = self.pool.partition_point(|known| known.score < score);
+        self.pool.insert(at, Candidate { score, database, hash, key: key.into() });
+    }
+}
+
+impl Candidate {
+    /// Deletes the key if it is still there and may still go.
+    fn evict(&self, data: &mut Data, policy: MaxmemoryPolicy) -> bool {
+        let database = std::mem::replace(&mut data.database, self.database);
+        data.hold_one(self.hash.shard());
+        let key = crate::command::Key { bytes: &self.key, hash: self.hash };
+        let may_go =
+            data.peek(key).is_some_and(|entry| !is_volatile(policy) || entry.expire_ms().is_some());
+        if may_go {
+            data.remove(key);
+        }
+        data.release();
+        data.database = database;
+        may_go
+    }
+}
+
+/// Whether only keys with an expiry may be evicted.
+const fn is_volatile(policy: MaxmemoryPolicy) -> bool {
+    use MaxmemoryPolicy::{VolatileLfu, VolatileLru, VolatileRandom, VolatileTtl};
+    matches!(policy, VolatileLfu | VolatileLru | VolatileRandom | VolatileTtl)
+}
+
+/// How much an entry deserves to go.
+fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, random: u64) -> u64 {
+    use MaxmemoryPolicy::{
+        AllkeysLfu, AllkeysLru, AllkeysRandom, Noeviction, VolatileLfu, VolatileLru,
+        VolatileRandom, VolatileTtl,
+    };
+    match policy {
+        AllkeysLru | VolatileLru => u64::from(clock.idle_seconds(entry.access())),
+        AllkeysLfu | VolatileLfu => 255 - u64::from(clock.frequency(entry.access())),
+        VolatileTtl => u64::MAX - entry.expire_ms().unwrap_or(i64::MAX).max(0) as u64,
+        AllkeysRandom | VolatileRandom | Noeviction => random,
+    }
+}

@@ -1,0 +1,83 @@
+//! The address of a peer or of our own end, as the logs and CLIENT LIST write it.
+
+use rustix::net::SocketAddrAny;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Displays as `127.0.0.1:1234`, `[::1]:1234`, `/path/of/socket:0`. A Unix connection's two ends both have
+/// the path of the server's socket, as in Redis.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Address {
+    Tcp(SocketAddr),
+    Unix(Arc<Path>),
+}
+
+impl Address {
+    /// Of this machine, in the sense of protected mode: 127.0.0.0/8, ::1, or a Unix socket.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+
+    /// The address without port (CLIENT KILL, MAXCLIENTS by address): `127.0.0.1`, `::1`, `/path`.
+    pub fn host(&self) -> String {
+        match self {
+            Self::Tcp(address) => address.ip().to_string(),
+            Self::Unix(path) => path.display().to_string(),
+        }
+    }
+
+    /// Zero for a Unix socket.
+    pub fn port(&self) -> u16 {
+        match self {
+            Self::Tcp(address) => address.port(),
+            Self::Unix(_) => 0,
+        }
+    }
+
+    /// Our own end of a TCP socket.
+    pub(super) fn of_socket(socket: BorrowedFd<'_>) -> Option<Self> {
+        rustix::net::getsockname(socket).ok().and_then(Self::of_tcp)
+    }
+
+    pub(super) fn of_tcp(any: SocketAddrAny) -> Option<Self> {
+        SocketAddr::try_from(any).ok().map(Self::Tcp)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => match address.ip() {
+                // Without the scope that std would add.
+                IpAddr::V6(ip) => write!(out, "[{ip}]:{}", address.port()),
+                IpAddr::V4(ip) => write!(out, "{ip}:{}", address.port()),
+            },
+            Self::Unix(path) => write!(out, "{}:0", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_as_redis_does() {
+        let tcp = |text: &str| Address::Tcp(text.parse().unwrap());
+        assert_eq!(tcp("127.0.0.1:1234").to_string(), "127.0.0.1:1234");
+        assert_eq!(tcp("[::1]:1234").to_string(), "[::1]:1234");
+        assert_eq!(tcp("[fe80::1%3]:9").to_string(), "[fe80::1]:9");
+        let unix = Address::Unix(Path::new("/tmp/a.sock").into());
+        assert_eq!(unix.to_string(), "/tmp/a.sock:0");
+        assert_eq!((unix.host(), unix.port()), ("/tmp/a.sock".to_owned(), 0));
+        assert_eq!((tcp("[::1]:1234").host(), tcp("[::1]:1234").port()), ("::1".to_owned(), 1234));
+        assert!(unix.is_local() && tcp("[::1]:1").is_local() && tcp("127.9.0.1:1").is_local());
+        assert!(!tcp("10.0.0.1:1").is_local());
+    }
+}

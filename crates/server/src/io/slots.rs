@@ -1,0 +1,49 @@
+//! A driver's table of connections, by the slot of their tokens.
+
+use super::Token;
+use std::os::fd::RawFd;
+
+/// What a driver remembers of every connection; `S` is what the driver adds.
+pub(super) struct Slots<S> {
+    entries: Vec<Entry<S>>,
+}
+
+pub(super) struct Entry<S> {
+    token: u64,
+    pub(super) fd: RawFd,
+    pub(super) state: S,
+}
+
+impl<S: Default> Slots<S> {
+    pub(super) fn new() -> Self {
+        Self { entries: Vec::new() }
+    }
+
+    pub(super) fn insert(&mut self, token: Token, fd: RawFd) {
+        let slot = token.slot() as usize;
+        if slot >= self.entries.len() {
+            self.entries.resize_with(slot + 1, || Entry {
+                token: VACANT,
+                fd: -1,
+                state: S::default(),
+            });
+        }
+        let entry = &mut self.entries[slot];
+        debug_assert!(entry.token == VACANT, "slot {slot} is in use by {:#x}", entry.token);
+        *entry = Entry { token: token.raw(), fd, state: S::default() };
+    }
+
+    /// Nothing when the token was removed, even if its slot has a newcomer.
+    #[inline]
+    pub(super) fn find(&mut self, token: Token) -> Option<&mut Entry<S>> {
+        self.entries.get_mut(token.slot() as usize).filter(|entry| entry.token == token.raw())
+    }
+
+    pub(super) fn remove(&mut self, token: Token) -> Option<Entry<S>> {
+        let vacant = Entry { token: VACANT, fd: -1, state: S::default() };
+        self.find(token).map(|entry| std::mem::replace(entry, vacant))
+    }
+}
+
+/// No token: those leave the top byte empty.
+const VACANT: u64 = u64::MAX;

@@ -1,0 +1,34 @@
+//! Wakes a sleeping driver from another thread, by an eventfd.
+
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Makes one driver's `wait` return. Clones wake the same driver; waking one that is gone does nothing.
+///
+/// The drivers watch the eventfd edge-triggered: each write is an edge, so its counter is never read, and a wake-up
+/// costs the woken thread no system call of its own.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    event: Arc<OwnedFd>,
+}
+
+impl Waker {
+    pub(super) fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event: Arc::new(event) })
+    }
+
+    /// Wakes the driver: its current or next `wait` returns with `Event::Woken`.
+    pub fn wake(&self) {
+        // The write can only fail when the counter is full, after 2^64 wake-ups.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}

@@ -1,0 +1,89 @@
+//! Freeing large values on a thread of its own.
+//!
+//! Giving a large block back may cost the kernel milliseconds. Whoever unlinks such a value sends it
+//! here and goes on.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+
+use bobbin_store::OwnedEntry;
+use bobbin_store::shard::Database;
+
+/// What can be freed in the background.
+pub enum Garbage {
+    Entry(OwnedEntry),
+    Databases(Vec<Database>),
+}
+
+static QUEUE: OnceLock<Sender<(Garbage, usize)>> = OnceLock::new();
+static PENDING_OBJECTS: AtomicUsize = AtomicUsize::new(0);
+static PENDING_BYTES: AtomicUsize = AtomicUsize::new(0);
+static FREED_OBJECTS: AtomicU64 = AtomicU64::new(0);
+
+/// Frees an entry: at once when that is quick, else in the background.
+pub fn free(entry: OwnedEntry) {
+    if entry.as_ref().memory() < LARGE_BYTES {
+        drop(entry);
+    } else {
+        let bytes = entry.as_ref().memory();
+        send(Garbage::Entry(entry), 1, bytes);
+    }
+}
+
+/// Frees whole databases in the background. `bytes` is a guess of their memory.
+pub fn free_databases(databases: Vec<Database>) {
+    let objects = databases.iter().map(Database::len).sum();
+    if objects > 0 {
+        send(Garbage::Databases(databases), objects, 0);
+    }
+}
+
+fn send(garbage: Garbage, objects: usize, bytes: usize) {
+    PENDING_OBJECTS.fetch_add(objects, Ordering::Relaxed);
+    PENDING_BYTES.fetch_add(bytes, Ordering::Relaxed);
+    let queue = QUEUE.get_or_init(|| {
+        let (sender, receiver) = channel::<(Garbage, usize)>();
+        let run = move || {
+            for (garbage, objects) in receiver {
+                let bytes = match &garbage {
+                    Garbage::Entry(entry) => entry.as_ref().memory(),
+                    Garbage::Databases(_) => 0,
+                };
+                drop(garbage);
+                PENDING_OBJECTS.fetch_sub(objects, Ordering::Relaxed);
+                PENDING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+                FREED_OBJECTS.fetch_add(objects as u64, Ordering::Relaxed);
+            }
+        };
+        let spawned = std::thread::Builder::new().name("bobbin-lazyfree".into()).spawn(run);
+        if let Err(error) = spawned {
+            log::warn!("Cannot start the lazy free thread, values are freed in place: {error}");
+        }
+        sender
+    });
+    // Without the thread the value comes back in the error, and is freed here.
+    drop(queue.send((garbage, objects)));
+}
+
+/// Objects that wait to be freed.
+pub fn pending_objects() -> usize {
+    PENDING_OBJECTS.load(Ordering::Relaxed)
+}
+
+/// Bytes that wait to be freed, as far as they are known.
+pub fn pending_bytes() -> usize {
+    PENDING_BYTES.load(Ordering::Relaxed)
+}
+
+/// Objects freed in the background since the start, or since CONFIG RESETSTAT.
+pub fn freed_objects() -> u64 {
+    FREED_OBJECTS.load(Ordering::Relaxed)
+}
+
+pub fn reset_freed_objects() {
+    FREED_OBJECTS.store(0, Ordering::Relaxed);
+}
+
+/// Values of this many bytes are freed in the background.
+const LARGE_BYTES: usize = 64 * 1024;

@@ -1,0 +1,462 @@
+//! The log: a backend of the `log` crate that writes Redis's lines.
+//!
+//! Redis's four levels are, from the most to the least important, warning `#`, notice `*`, verbose `-` and
+//! debug `.`; they are written as `log::error!` or `warn!`, `info!`, `debug!` and `trace!`.
+//!
+//! Local time comes from the C library (`libc::localtime_r`, in our tree anyhow): it knows the machine's time zone and
+//! its changes, for which a date crate would bring a parser of the zone files.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use crate::config::{Config, LogFormat, LogLevel, LogTimestampFormat, SyslogFacility};
+
+static LOGGER: Logger = Logger::new();
+
+/// Starts logging, to the standard output at level notice. Before anything else; a second call does nothing.
+pub fn install() {
+    if log::set_logger(&LOGGER).is_ok() {
+        log::set_max_level(LevelFilter::Info);
+    }
+}
+
+/// Logs as the configuration says from here on. At start, after [`install`] and after becoming a daemon.
+/// The error is that of opening `logfile`.
+pub fn configure(config: &Config) -> io::Result<()> {
+    let name = config.logfile();
+    let target = match &name[..] {
+        [] => Target::Stdout,
+        name => Target::File(LogFile::open(Path::new(OsStr::from_bytes(name)))?),
+    };
+    let syslog = config.syslog_enabled().then(|| {
+        let ident = String::from_utf8_lossy(&config.syslog_ident()).into_owned();
+        Syslog::new(Path::new(SYSLOG_SOCKET), ident, config.syslog_facility())
+    });
+    *LOGGER.outputs() = Outputs { target, syslog };
+    follow(config);
+    Ok(())
+}
+
+/// Takes up `loglevel`, `log-format` and `log-timestamp-format` as they are now; for CONFIG SET.
+pub fn follow(config: &Config) {
+    LOGGER.format.store(config.log_format() as u8, Ordering::Relaxed);
+    LOGGER.timestamp.store(config.log_timestamp_format() as u8, Ordering::Relaxed);
+    log::set_max_level(match config.loglevel() {
+        LogLevel::Debug => LevelFilter::Trace,
+        LogLevel::Verbose => LevelFilter::Debug,
+        LogLevel::Notice => LevelFilter::Info,
+        LogLevel::Warning => LevelFilter::Warn,
+        LogLevel::Nothing => LevelFilter::Off,
+    });
+}
+
+/// Opens the file of the log anew, after something moved it away; for SIGHUP. Without a file nothing happens.
+/// On an error the log stays where it was.
+pub fn reopen() -> io::Result<()> {
+    if let Target::File(file) = &mut LOGGER.outputs().target {
+        *file = LogFile::open(&file.path)?;
+    }
+    Ok(())
+}
+
+/// Shows this process as a replica (`S`) or as a primary (`M`).
+pub fn show_replica(is_replica: bool) {
+    LOGGER.is_replica.store(is_replica, Ordering::Relaxed);
+}
+
+struct Logger {
+    /// Numbers of `LogFormat` and `LogTimestampFormat`.
+    format: AtomicU8,
+    timestamp: AtomicU8,
+    is_replica: AtomicBool,
+    outputs: Mutex<Outputs>,
+}
+
+struct Outputs {
+    target: Target,
+    syslog: Option<Syslog>,
+}
+
+enum Target {
+    Stdout,
+    File(LogFile),
+}
+
+/// A file that is appended to, and found again by its name when it was moved away.
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    checked: Instant,
+}
+
+/// The system's log by its socket, in the format of RFC 3164.
+struct Syslog {
+    path: PathBuf,
+    socket: Option<UnixDatagram>,
+    ident: String,
+    facility: u8,
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let now = SystemTime::now();
+        let message = record.args().to_string();
+        let line = Line {
+            pid: std::process::id(),
+            is_replica: self.is_replica.load(Ordering::Relaxed),
+            level: record.level(),
+            message: &message,
+        };
+        let text = line.format(
+            self.format.load(Ordering::Relaxed),
+            &timestamp(self.timestamp.load(Ordering::Relaxed), now),
+        );
+        let mut outputs = self.outputs();
+        // Nobody can be told when the log itself fails.
+        let _ = match &mut outputs.target {
+            Target::Stdout => io::stdout().write_all(text.as_bytes()),
+            Target::File(file) => file.write(text.as_bytes()),
+        };
+        if let Some(syslog) = &mut outputs.syslog {
+            syslog.send(&line, now);
+        }
+    }
+
+    fn flush(&self) {
+        let _ = io::stdout().flush();
+    }
+}
+
+impl Logger {
+    const fn new() -> Self {
+        Self {
+            format: AtomicU8::new(LogFormat::Legacy as u8),
+            timestamp: AtomicU8::new(LogTimestampFormat::Legacy as u8),
+            is_replica: AtomicBool::new(false),
+            outputs: Mutex::new(Outputs { target: Target::Stdout, syslog: None }),
+        }
+    }
+
+    fn outputs(&self) -> MutexGuard<'_, Outputs> {
+        self.outputs.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl LogFile {
+    fn open(path: &Path) -> io::Result<Self> {
+        // Later a relative path could mean another file: the directory is an option.
+        let path = std::path::absolute(path)?;
+        let file = OpenOptions::new().append(true).create(true).open(&path)?;
+        Ok(Self { path, file, checked: Instant::now() })
+    }
+
+    /// Redis opens its log for each line, so that tools which move it need no signal. A look at the name now and
+    /// then comes to the same.
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        if self.checked.elapsed() >= MOVED_CHECK_INTERVAL {
+            self.checked = Instant::now();
+            if self.was_moved()
+                && let Ok(new) = Self::open(&self.path)
+            {
+                *self = new;
+            }
+        }
+        self.file.write_all(text)
+    }
+
+    fn was_moved(&self) -> bool {
+        let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+        let named = std::fs::metadata(&self.path).map(identity).ok();
+        named.is_none() || named != self.file.metadata().map(identity).ok()
+    }
+}
+
+impl Syslog {
+    fn new(path: &Path, ident: String, facility: SyslogFacility) -> Self {
+        const USER: u8 = 1;
+        const LOCAL0: u8 = 16;
+        let facility = match facility {
+            SyslogFacility::User => USER,
+            local => LOCAL0 + (local as u8 - SyslogFacility::Local0 as u8),
+        };
+        Self { path: path.to_owned(), socket: None, ident, facility }
+    }
+
+    /// Sends a line. It is dropped when the system's log does not listen or is behind: nobody waits for it.
+    fn send(&mut self, line: &Line<'_>, now: SystemTime) {
+        let severity = match line.level {
+            Level::Error | Level::Warn => 4,
+            Level::Info => 5,
+            Level::Debug => 6,
+            Level::Trace => 7,
+        };
+        let priority = self.facility << 3 | severity;
+        let time = LocalTime::at(now);
+        let text = format!(
+            "<{priority}>{} {:2} {:02}:{:02}:{:02} {}[{}]: {}",
+            MONTHS[time.month],
+            time.day,
+            time.hour,
+            time.minute,
+            time.second,
+            self.ident,
+            line.pid,
+            line.message
+        );
+        if !self.try_send(text.as_bytes()) {
+            // The system's log may have been started anew.
+            self.socket = None;
+            self.try_send(text.as_bytes());
+        }
+    }
+
+    fn try_send(&mut self, text: &[u8]) -> bool {
+        if self.socket.is_none() {
+            let connect = || -> io::Result<UnixDatagram> {
+                let socket = UnixDatagram::unbound()?;
+                socket.connect(&self.path)?;
+                socket.set_nonblocking(true)?;
+                Ok(socket)
+            };
+            self.socket = connect().ok();
+        }
+        self.socket.as_ref().is_some_and(|socket| match socket.send(text) {
+            Ok(_) => true,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        })
+    }
+}
+
+/// What a line says, but for its time.
+struct Line<'m> {
+    pid: u32,
+    is_replica: bool,
+    level: Level,
+    message: &'m str,
+}
+
+impl Line<'_> {
+    fn format(&self, format: u8, time: &str) -> String {
+        let pid = self.pid;
+        let (sign, level) = match self.level {
+            Level::Error | Level::Warn => ('#', "warning"),
+            Level::Info => ('*', "notice"),
+            Level::Debug => ('-', "verbose"),
+            Level::Trace => ('.', "debug"),
+        };
+        let (letter, role) = if self.is_replica { ('S', "replica") } else { ('M', "primary") };
+        if format == LogFormat::Logfmt as u8 {
+            // As Valkey does: what would end the value is replaced, not escaped.
+            let message = self.message.replace('"', "'").replace(['\r', '\n'], " ");
+            format!(
+                "pid={pid} role={role} timestamp=\"{time}\" level={level} message=\"{message}\"\n"
+            )
+        } else if format == LogFormat::Json as u8 {
+            let message = json_text(self.message);
+            format!(
+                "{{\"pid\":{pid},\"role\":\"{role}\",\"timestamp\":\"{time}\",\"level\":\"{level}\",\
+                 \"message\":\"{message}\"}}\n"
+            )
+        } else {
+            format!("{pid}:{letter} {time} {sign} {}\n", self.message)
+        }
+    }
+}
+
+fn json_text(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => escaped.extend(['\\', character]),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            control if control < ' ' => escaped.push_str(&format!("\\u{:04x}", u32::from(control))),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+fn timestamp(format: u8, now: SystemTime) -> String {
+    let millis = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    if format == LogTimestampFormat::Milliseconds as u8 {
+        return millis.to_string();
+    }
+    let LocalTime { year, month, day, hour, minute, second, offset_s } = LocalTime::at(now);
+    let milli = millis % 1000;
+    if format == LogTimestampFormat::Iso8601 as u8 {
+        let sign = if offset_s < 0 { '-' } else { '+' };
+        let (offset_h, offset_m) = (offset_s.abs() / 3600, offset_s.abs() / 60 % 60);
+        let month = month + 1;
+        return format!(
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}\
+             {sign}{offset_h:02}:{offset_m:02}"
+        );
+    }
+    let month = MONTHS[month];
+    format!("{day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02}.{milli:03}")
+}
+
+/// A moment in the machine's time zone.
+#[derive(Debug, PartialEq, Eq)]
+struct LocalTime {
+    year: i64,
+    /// From 0.
+    month: usize,
+    day: i32,
+    hour: i32,
+    minute: i32,
+    second: i32,
+    /// Seconds east of Greenwich.
+    offset_s: i64,
+}
+
+impl LocalTime {
+    fn at(now: SystemTime) -> Self {
+        let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let seconds = seconds as libc::time_t;
+        // SAFETY: `tm` is plain numbers and a pointer, for which all bits zero are a value.
+        let mut parts: libc::tm = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to live variables of the right types. The function reads the environment's TZ,
+        // which this process never writes.
+        let filled = unsafe { libc::localtime_r(&raw const seconds, &raw mut parts) };
+        if filled.is_null() {
+            // A year beyond what the library can say.
+            return Self {
+                year: 1970,
+                month: 0,
+                day: 1,
+                hour: 0,
+                minute: 0,
+                second: 0,
+                offset_s: 0,
+            };
+        }
+        Self {
+            year: i64::from(parts.tm_year) + 1900,
+            month: parts.tm_mon.clamp(0, 11) as usize,
+            day: parts.tm_mday,
+            hour: parts.tm_hour,
+            minute: parts.tm_min,
+            second: parts.tm_sec,
+            offset_s: parts.tm_gmtoff,
+        }
+    }
+}
+
+const SYSLOG_SOCKET: &str = "/dev/log";
+/// Time between looks whether the log's file was moved away.
+const MOVED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(message: &str) -> Line<'_> {
+        Line { pid: 566, is_replica: false, level: Level::Info, message }
+    }
+
+    fn temporary(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("bobbin-log-{}-{name}", std::process::id()))
+    }
+
+    /// The expected lines are valkey-server 9.1.2's.
+    #[test]
+    fn writes_valkeys_lines() {
+        let time = "21 Nov 2026 09:35:31.753";
+        let quoted = line("a \"b\" c\\d");
+        assert_eq!(
+            line("Server initialized").format(LogFormat::Legacy as u8, time),
+            "566:M 21 Nov 2026 09:35:31.753 * Server initialized\n"
+        );
+        assert_eq!(
+            quoted.format(LogFormat::Logfmt as u8, time),
+            "pid=566 role=primary timestamp=\"21 Nov 2026 09:35:31.753\" level=notice \
+             message=\"a 'b' c\\d\"\n"
+        );
+        assert_eq!(
+            quoted.format(LogFormat::Json as u8, time),
+            "{\"pid\":566,\"role\":\"primary\",\"timestamp\":\"21 Nov 2026 09:35:31.753\",\
+             \"level\":\"notice\",\"message\":\"a \\\"b\\\" c\\\\d\"}\n"
+        );
+        let replica = Line { is_replica: true, level: Level::Error, ..line("x") };
+        assert_eq!(replica.format(LogFormat::Legacy as u8, "T"), "566:S T # x\n");
+        let debug = Line { level: Level::Trace, ..line("x") };
+        assert_eq!(debug.format(LogFormat::Legacy as u8, "T"), "566:M T . x\n");
+    }
+
+    #[test]
+    fn writes_times_in_three_forms() {
+        let now = UNIX_EPOCH + Duration::from_millis(1_795_253_733_043);
+        assert_eq!(timestamp(LogTimestampFormat::Milliseconds as u8, now), "1795253733043");
+        let local = LocalTime::at(now);
+        // The zone is the machine's; what is local minus its offset is not.
+        let seconds_of_day = i64::from(local.hour * 3600 + local.minute * 60 + local.second);
+        assert_eq!((seconds_of_day - local.offset_s).rem_euclid(86400), 9 * 3600 + 35 * 60 + 33);
+        let legacy = timestamp(LogTimestampFormat::Legacy as u8, now);
+        assert!(legacy.contains(" Nov 2026 ") && legacy.ends_with(":33.043"), "{legacy}");
+        let iso = timestamp(LogTimestampFormat::Iso8601 as u8, now);
+        assert!(iso.starts_with("2026-11-2") && iso.contains(":33.043"), "{iso}");
+        if local.offset_s == 0 {
+            assert_eq!(legacy, "21 Nov 2026 09:35:33.043");
+            assert_eq!(iso, "2026-11-21T09:35:33.043+00:00");
+        }
+    }
+
+    #[test]
+    fn finds_its_file_again() {
+        let (path, moved) = (temporary("file"), temporary("moved"));
+        let mut log = LogFile::open(&path).unwrap();
+        log.write(b"one\n").unwrap();
+        std::fs::rename(&path, &moved).unwrap();
+        assert!(log.was_moved());
+        log.checked -= MOVED_CHECK_INTERVAL;
+        log.write(b"two\n").unwrap();
+        assert!(!log.was_moved());
+        assert_eq!(std::fs::read(&moved).unwrap(), b"one\n");
+        assert_eq!(std::fs::read(&path).unwrap(), b"two\n");
+        drop(LogFile::open(&path).map(|mut log| log.write(b"three\n")));
+        assert_eq!(std::fs::read(&path).unwrap(), b"two\nthree\n", "appends");
+        std::fs::remove_file(path).unwrap();
+        std::fs::remove_file(moved).unwrap();
+    }
+
+    #[test]
+    fn sends_to_the_systems_log_and_survives_its_absence() {
+        let path = temporary("syslog");
+        let mut syslog = Syslog::new(&path, "bobbin".into(), SyslogFacility::Local3);
+        syslog.send(&line("lost"), SystemTime::now());
+
+        let mut buffer = [0; 256];
+        for _ in 0..2 {
+            let listener = UnixDatagram::bind(&path).unwrap();
+            syslog.send(&line("hello"), SystemTime::now());
+            let length = listener.recv(&mut buffer).unwrap();
+            let text = std::str::from_utf8(&buffer[..length]).unwrap();
+            // Facility 19 (local3), severity 5 (notice).
+            assert!(text.starts_with("<157>") && text.ends_with(" bobbin[566]: hello"), "{text}");
+            drop(listener);
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The process's allocator: jemalloc, with a count of what is in use.
+//!
+//! Every thread counts in a cell of its own, on a cache line of its own; `used` sums them up. One
+//! thread's count may be negative, as blocks are freed by other threads than made them.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use tikv_jemallocator::Jemalloc;
+
+/// Counts what it takes from jemalloc.
+pub struct CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// Threads beyond this many share the last cell.
+const CELLS: usize = 256;
+
+#[repr(align(128))]
+struct Count(AtomicI64);
+
+static COUNTS: [Count; CELLS] = [const { Count(AtomicI64::new(0)) }; CELLS];
+static NEXT_CELL: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The thread's cell; `CELLS` while it has none.
+    static CELL: Cell<usize> = const { Cell::new(CELLS) };
+}
+
+/// Bytes in use, in the sizes that the allocator really gives.
+pub fn used() -> usize {
+    let last = NEXT_CELL.load(Ordering::Relaxed).min(CELLS);
+    let sum: i64 = COUNTS[..last].iter().map(|count| count.0.load(Ordering::Relaxed)).sum();
+    let used = sum.max(0) as usize;
+    if used > PEAK.load(Ordering::Relaxed) {
+        PEAK.fetch_max(used, Ordering::Relaxed);
+    }
+    used
+}
+
+/// The most that `used` ever saw.
+pub fn peak() -> usize {
+    used();
+    PEAK.load(Ordering::Relaxed)
+}
+
+/// Forgets the peak: CONFIG RESETSTAT.
+pub fn reset_peak() {
+    PEAK.store(0, Ordering::Relaxed);
+    used();
+}
+
+#[inline(always)]
+fn count(bytes: i64) {
+    let cell = CELL.try_with(Cell::get).unwrap_or(CELLS - 1);
+    if cell < CELLS - 1 {
+        // One writer: a load and a store do.
+        let count = &COUNTS[cell].0;
+        count.store(count.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+    } else {
+        count_first(bytes);
+    }
+}
+
+#[cold]
+fn count_first(bytes: i64) {
+    let cell = CELL.try_with(|cell| {
+        if cell.get() == CELLS {
+            cell.set(NEXT_CELL.fetch_add(1, Ordering::Relaxed).min(CELLS - 1));
+        }
+        cell.get()
+    });
+    COUNTS[cell.unwrap_or(CELLS - 1)].0.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// The block that jemalloc gives for this many bytes, when its quantum is 8: multiples of 8 up to
+/// 64, then four classes for each power of two.
+#[inline(always)]
+const fn usable(size: usize) -> i64 {
+    let size = if size < 8 { 8 } else { size };
+    let step = if size <= 64 {
+        8
+    } else {
+        let bits = usize::BITS - (size - 1).leading_zeros();
+        1usize << (bits - 3)
+    };
+    size.next_multiple_of(step) as i64
+}
+
+// SAFETY: all is passed to jemalloc as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for CountingAllocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(usable(layout.size()));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { Jemalloc.alloc(layout) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(usable(layout.size()));
+        // SAFETY: as above.
+        unsafe { Jemalloc.alloc_zeroed(layout) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-usable(layout.size()));
+        // SAFETY: as above.
+        unsafe { Jemalloc.dealloc(pointer, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(usable(size) - usable(layout.size()));
+        // SAFETY: as above.
+        unsafe { Jemalloc.realloc(pointer, layout, size) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_jemallocs() {
+        for (size, class) in [
+            (1, 8),
+            (56, 56),
+            (64, 64),
+            (65, 80),
+            (81, 96),
+            (129, 160),
+            (4097, 5120),
+            (20_000, 20_480),
+        ] {
+            assert_eq!(usable(size), class, "{size}");
+        }
+    }
+
+    #[test]
+    fn what_is_allocated_is_counted() {
+        let before = used();
+        let block = vec![1u8; 50_000_000];
+        assert!(used() >= before + 50_000_000 - 1_000_000);
+        drop(block);
+        assert!(used() < before + 25_000_000);
+    }
+}

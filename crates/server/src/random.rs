@@ -1,0 +1,30 @@
+//! A small generator of random numbers, one for each worker. Not for secrets.
+
+/// xorshift64*: good enough to sample with, and a few instructions long.
+pub struct Random(u64);
+
+impl Random {
+    pub const fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    /// Uniform over all of u32.
+    #[inline]
+    pub const fn next_u32(&mut self) -> u32 {
+        (self.next_u64() >> 32) as u32
+    }
+
+    #[inline]
+    pub const fn next_u64(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Uniform below `bound`, which is not 0.
+    #[inline]
+    pub const fn below(&mut self, bound: u32) -> u32 {
+        ((self.next_u32() as u64 * bound as u64) >> 32) as u32
+    }
+}

@@ -1,0 +1,296 @@
+//! What all threads of the process share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+
+use bobbin_store::{AccessPolicy, Gate, Keyspace};
+
+use crate::client::Clients;
+use crate::clock::Clock;
+use crate::command::Registry;
+use crate::config::Config;
+use crate::io::{Acceptor, DriverKind};
+use crate::services::Services;
+use crate::stats::{CommandStats, Totals, WorkerStats};
+use crate::worker::{Mailbox, Post};
+
+/// The version of Bobbin.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The version of Redis whose commands and formats it has, as clients expect it in INFO and HELLO.
+pub const REDIS_VERSION: &str = "7.2.4";
+
+/// See the module. Lives as long as the process.
+pub struct Server {
+    pub config: Config,
+    pub registry: Registry,
+    pub keyspace: Keyspace,
+    pub gate: Gate,
+    pub clock: Clock,
+    pub clients: Clients,
+    pub switches: Switches,
+    pub errors: ErrorStats,
+    pub workers: Workers,
+    /// 40 hexadecimal digits, anew at each start.
+    pub run_id: String,
+    pub started_ms: i64,
+    /// What moves the workers' bytes.
+    pub driver: DriverKind,
+    pub(crate) acceptor: Mutex<Option<Acceptor>>,
+    pub end: End,
+    pub services: Services,
+}
+
+impl Server {
+    /// What the access bits of entries mean under the current `maxmemory-policy`.
+    #[inline]
+    pub fn access_policy(&self) -> AccessPolicy {
+        if self.config.maxmemory_policy().is_lfu() {
+            AccessPolicy::Lfu {
+                log_factor: self.config.lfu_log_factor() as u32,
+                decay_minutes: self.config.lfu_decay_time() as u32,
+            }
+        } else {
+            AccessPolicy::Lru
+        }
+    }
+}
+
+/// What few servers need, in one word: most commands look no further than that it is zero.
+#[derive(Default)]
+pub struct Switches(AtomicU32);
+
+/// Bits of `Switches`. They change under the gate, so nobody sees one change in mid-command.
+pub struct Switch;
+impl Switch {
+    /// `maxmemory` is set.
+    pub const MAXMEMORY: u32 = 1 << 0;
+    /// Clients are paused.
+    pub const PAUSED: u32 = 1 << 1;
+    /// Somebody monitors.
+    pub const MONITORED: u32 = 1 << 2;
+    /// DEBUG SET-ACTIVE-EXPIRE 0, or PAUSE-CRON 1: dead keys wait until they are looked at.
+    pub const NO_ACTIVE_EXPIRE: u32 = 1 << 3;
+}
+
+impl Switches {
+    #[inline(always)]
+    pub fn load(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, bit: u32, on: bool) {
+        if on {
+            self.0.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.0.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How the server is told to end.
+#[derive(Default)]
+pub struct End {
+    wanted: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl End {
+    /// A signal came.
+    pub fn signal(&self, name: &str) {
+        log::warn!("Received {name} scheduling shutdown...");
+        self.end();
+    }
+
+    /// Ends the server, in order and soon.
+    pub fn end(&self) {
+        *lock(&self.wanted) = true;
+        self.bell.notify_all();
+    }
+
+    /// Sleeps until somebody ends the server.
+    pub fn wait(&self) {
+        let mut wanted = lock(&self.wanted);
+        while !*wanted {
+            wanted = self.bell.wait(wanted).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// The workers: their mailboxes and their statistics.
+pub struct Workers {
+    /// Those that serve.
+    slots: RwLock<Vec<Arc<WorkerHandle>>>,
+    /// How many threads there are, ending ones included.
+    running: Mutex<usize>,
+    ended: Condvar,
+    /// Figures of workers that are no more, and of those that are ending.
+    retired: Mutex<Retired>,
+    next: AtomicU64,
+    next_id: AtomicUsize,
+}
+
+struct Retired {
+    stats: WorkerStats,
+    /// Taken from the list, but still working.
+    ending: Vec<Arc<WorkerHandle>>,
+}
+
+/// What others know of a worker.
+pub struct WorkerHandle {
+    pub id: usize,
+    pub mailbox: Mailbox,
+    pub stats: WorkerStats,
+    /// `epoll` or `io_uring`.
+    pub driver: &'static str,
+}
+
+impl Workers {
+    pub fn new(commands: usize) -> Self {
+        let retired = Retired { stats: WorkerStats::new(commands), ending: Vec::new() };
+        Self {
+            slots: RwLock::default(),
+            running: Mutex::new(0),
+            ended: Condvar::new(),
+            retired: Mutex::new(retired),
+            next: AtomicU64::new(0),
+            next_id: AtomicUsize::new(0),
+        }
+    }
+
+    /// An id that no worker had before.
+    pub fn next_id(&self) -> usize {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn add(&self, worker: Arc<WorkerHandle>) {
+        *lock(&self.running) += 1;
+        self.write().push(worker);
+    }
+
+    /// Gives a worker no more connections. It counts on until it ends.
+    pub fn unlist(&self, id: usize) {
+        let mut retired = lock(&self.retired);
+        let mut slots = self.write();
+        if let Some(at) = slots.iter().position(|worker| worker.id == id) {
+            retired.ending.push(slots.remove(at));
+        }
+    }
+
+    /// A worker's thread is over; its figures are kept.
+    pub fn ended(&self, worker: &Arc<WorkerHandle>) {
+        self.unlist(worker.id);
+        {
+            let mut retired = lock(&self.retired);
+            retired.ending.retain(|ending| ending.id != worker.id);
+            retired.stats.merge(&worker.stats);
+        }
+        *lock(&self.running) -= 1;
+        self.ended.notify_all();
+    }
+
+    /// Sleeps until no worker's thread is left.
+    pub fn wait_until_ended(&self) {
+        let mut running = lock(&self.running);
+        while *running > 0 {
+            running = self.ended.wait(running).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub fn all(&self) -> Vec<Arc<WorkerHandle>> {
+        self.read().clone()
+    }
+
+    pub fn len(&self) -> usize {
+        self.read().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The worker that the next connection goes to: each in its turn.
+    pub fn next(&self) -> Option<Arc<WorkerHandle>> {
+        let slots = self.read();
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) as usize;
+        (!slots.is_empty()).then(|| slots[turn % slots.len()].clone())
+    }
+
+    /// Leaves something in a worker's mailbox; `false` when there is no such worker any more.
+    pub fn post(&self, id: usize, post: Post) -> bool {
+        let mut worker = self.read().iter().find(|worker| worker.id == id).cloned();
+        if worker.is_none() {
+            worker = lock(&self.retired).ending.iter().find(|worker| worker.id == id).cloned();
+        }
+        worker.is_some_and(|worker| worker.mailbox.post(post).is_ok())
+    }
+
+    /// Calls `f` with the figures of every worker, past and present.
+    fn each(&self, mut f: impl FnMut(&WorkerStats)) {
+        let retired = lock(&self.retired);
+        f(&retired.stats);
+        retired.ending.iter().for_each(|worker| f(&worker.stats));
+        self.read().iter().for_each(|worker| f(&worker.stats));
+    }
+
+    /// The sum over all workers, past and present.
+    pub fn totals(&self) -> Totals {
+        let sum = Totals::default();
+        self.each(|stats| sum.merge(&stats.totals));
+        sum
+    }
+
+    /// A command's sum over all workers, past and present.
+    pub fn command_totals(&self, id: usize) -> CommandStats {
+        let sum = CommandStats::default();
+        self.each(|stats| sum.merge(&stats.commands[id]));
+        sum
+    }
+
+    /// CONFIG RESETSTAT; the gate is held.
+    pub fn reset(&self) {
+        self.each(WorkerStats::reset);
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<WorkerHandle>>> {
+        self.slots.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Arc<WorkerHandle>>> {
+        self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// How often each kind of error was answered, by its first word.
+#[derive(Default)]
+pub struct ErrorStats {
+    counts: Mutex<BTreeMap<String, u64>>,
+}
+
+impl ErrorStats {
+    /// Errors of this many different kinds are told apart; more are a client's doing (EVAL).
+    const KINDS_MAX: usize = 128;
+
+    #[cold]
+    pub fn count(&self, code: &str) {
+        let mut counts = lock(&self.counts);
+        if let Some(count) = counts.get_mut(code) {
+            *count += 1;
+        } else if counts.len() < Self::KINDS_MAX {
+            counts.insert(code.to_owned(), 1);
+        }
+    }
+
+    pub fn all(&self) -> Vec<(String, u64)> {
+        lock(&self.counts).iter().map(|(code, count)| (code.clone(), *count)).collect()
+    }
+
+    pub fn reset(&self) {
+        lock(&self.counts).clear();
+    }
+}
+
+/// Locks; that somebody panicked with it held is nobody's problem here (release builds abort).
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

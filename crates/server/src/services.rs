@@ -1,0 +1,38 @@
+//! What watches over the server and is read by its administrator.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::host::OomScore;
+use crate::latency::LatencyMonitor;
+use crate::rates::Rates;
+use crate::server::lock;
+use crate::slowlog::CommandLog;
+
+/// See the module.
+#[derive(Default)]
+pub struct Services {
+    pub command_log: CommandLog,
+    pub latency: LatencyMonitor,
+    pub rates: Rates,
+    pub oom_score: Mutex<OomScore>,
+    /// Bytes in use once everything had started; 0 before.
+    pub startup_bytes: AtomicUsize,
+}
+
+impl Services {
+    pub fn new(config: &Config, clock: &Clock) -> Self {
+        let services = Self::default();
+        services.follow(config, clock);
+        // It says itself in the log what it cannot do.
+        let _ = lock(&services.oom_score).apply(config);
+        services
+    }
+
+    /// Takes up what the configuration says now.
+    pub fn follow(&self, config: &Config, clock: &Clock) {
+        self.command_log.follow(config, |us| clock.ticks(us));
+    }
+}

@@ -1,0 +1,294 @@
+//! Starting the process: the server, its workers, its listening sockets.
+
+use std::ffi::OsStr;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use bobbin_store::{Gate, Keyspace};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::client::{Client, ClientInfo, Clients};
+use crate::clock::{Clock, system_ms};
+use crate::command::Registry;
+use crate::config::{Config, IoDriver, OptionId};
+use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
+use crate::random::Random;
+use crate::server::{End, ErrorStats, Server, Switch, Switches, Workers, lock};
+use crate::services::Services;
+use crate::worker::{Connection, Post, Worker};
+
+impl Server {
+    /// Makes what the threads share. It lives until the process ends.
+    pub fn new(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static Self, String> {
+        let registry = Registry::new(crate::commands::FAMILIES, renamed)?;
+        let workers = Workers::new(registry.all().len());
+        let driver = choose_driver(&config)?;
+        let clock = Clock::new();
+        Ok(Box::leak(Box::new(Self {
+            registry,
+            keyspace: Keyspace::new(random_seed()),
+            gate: Gate::default(),
+            clients: Clients::default(),
+            switches: Switches::default(),
+            errors: ErrorStats::default(),
+            workers,
+            run_id: run_id(),
+            started_ms: system_ms(),
+            driver,
+            acceptor: Mutex::new(None),
+            end: End::default(),
+            services: Services::new(&config, &clock),
+            config,
+            clock,
+        })))
+    }
+
+    /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the gate held).
+    pub fn follow_config(&self) {
+        self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
+    }
+
+    /// Starts the workers and the listening sockets; from then on clients are served.
+    pub fn start(&'static self) -> Result<(), String> {
+        self.follow_config();
+        self.watch_signals()?;
+        self.set_worker_count(self.config.worker_count())?;
+        log::info!(
+            "Server initialized, {} workers over {}",
+            self.workers.len(),
+            self.driver.name()
+        );
+        let listeners = self.listeners()?;
+        let keepalive_s = self.config.tcp_keepalive() as u32;
+        let acceptor = Acceptor::start(listeners, keepalive_s, |accepted| self.adopt(accepted))
+            .map_err(|error| format!("Can't start the acceptor: {error}"))?;
+        let tcp = acceptor.addresses().iter().any(|address| matches!(address, Address::Tcp(_)));
+        if tcp {
+            log::info!("Ready to accept connections tcp");
+        }
+        if !self.config.unixsocket().is_empty() {
+            log::info!("Ready to accept connections unix");
+        }
+        *lock(&self.acceptor) = Some(acceptor);
+        Ok(())
+    }
+
+    /// Binds what the configuration says.
+    fn listeners(&self) -> Result<Vec<Listener>, String> {
+        let backlog = self.config.tcp_backlog() as u32;
+        let mut listeners = self.tcp_listeners(self.config.port() as u16)?;
+        let path = self.config.unixsocket();
+        if !path.is_empty() {
+            let path = Path::new(OsStr::from_bytes(&path));
+            let permission = self.config.unixsocketperm() as u32;
+            let unix = Listener::unix(path, permission, backlog).map_err(|e| e.to_string())?;
+            listeners.push(unix);
+        }
+        if listeners.is_empty() {
+            return Err("Configured to not listen anywhere, exiting.".into());
+        }
+        Ok(listeners)
+    }
+
+    fn tcp_listeners(&self, port: u16) -> Result<Vec<Listener>, String> {
+        let addresses = self.config.words_of(OptionId::bind);
+        let backlog = self.config.tcp_backlog() as u32;
+        Listener::tcp(&addresses, port, backlog).map_err(|error| error.to_string())
+    }
+
+    /// Listens where `bind` and `port` say now; for CONFIG SET. On an error all is as before, but for the
+    /// configuration.
+    pub fn listen_again(&self) -> Result<(), String> {
+        let acceptor = lock(&self.acceptor);
+        let Some(acceptor) = &*acceptor else { return Ok(()) };
+        let before = acceptor.addresses();
+        acceptor.remove(Listener::is_tcp);
+        let bound = self.tcp_listeners(self.config.port() as u16);
+        let (listeners, outcome) = match bound {
+            Ok(listeners) => (listeners, Ok(())),
+            Err(_) => {
+                (self.bind_again(&before), Err("Failed to bind to specified addresses.".into()))
+            }
+        };
+        acceptor.add(listeners).map_err(|error| error.to_string())?;
+        outcome
+    }
+
+    /// The addresses that were listened on before, as far as they can be had again.
+    fn bind_again(&self, addresses: &[Address]) -> Vec<Listener> {
+        let backlog = self.config.tcp_backlog() as u32;
+        let tcp = addresses.iter().filter(|address| matches!(address, Address::Tcp(_)));
+        tcp.flat_map(|address| Listener::tcp(&[address.host()], address.port(), backlog))
+            .flatten()
+            .collect()
+    }
+
+    /// Starts or ends workers until there are so many, and spreads the connections over them. Ending ones
+    /// hand their connections on and need not have ended when this returns.
+    pub fn set_worker_count(&'static self, count: usize) -> Result<(), String> {
+        while self.workers.len() < count {
+            self.start_worker(self.workers.next_id())?;
+        }
+        for worker in self.workers.all().drain(..).skip(count.max(1)) {
+            self.workers.unlist(worker.id);
+            drop(worker.mailbox.post(Post::Retire));
+        }
+        for worker in self.workers.all() {
+            drop(worker.mailbox.post(Post::Rebalance));
+        }
+        Ok(())
+    }
+
+    /// SIGTERM and SIGINT end the server, SIGHUP opens the log anew.
+    fn watch_signals(&'static self) -> Result<(), String> {
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+            .map_err(|error| format!("Can't watch for signals: {error}"))?;
+        let run = move || {
+            for signal in signals.forever() {
+                match signal {
+                    SIGHUP => {
+                        if let Err(error) = crate::logging::reopen() {
+                            log::warn!("Can't open the log file anew: {error}");
+                        }
+                    }
+                    SIGINT => self.end.signal("SIGINT"),
+                    _ => self.end.signal("SIGTERM"),
+                }
+            }
+        };
+        let spawned = thread::Builder::new().name("bobbin-signals".into()).spawn(run);
+        spawned.map(drop).map_err(|error| format!("Can't start the signal thread: {error}"))
+    }
+
+    /// Sleeps until somebody ends the server, and ends it in order: no new connections, then the workers
+    /// finish their turns and send what they have.
+    pub fn wait_for_end(&'static self) -> Result<ExitCode, String> {
+        self.end.wait();
+        *lock(&self.acceptor) = None;
+        let path = self.config.unixsocket();
+        if !path.is_empty() {
+            log::info!("Removing the unix socket file.");
+            let _ = std::fs::remove_file(OsStr::from_bytes(&path));
+        }
+        for worker in self.workers.all() {
+            drop(worker.mailbox.post(Post::Stop));
+        }
+        self.workers.wait_until_ended();
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Starts one more worker. It is listed when this returns.
+    fn start_worker(&'static self, id: usize) -> Result<(), String> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let run = move || {
+            let worker =
+                AnyDriver::new(self.driver).map_err(|error| error.to_string()).and_then(|driver| {
+                    Worker::new(self, id, driver).ok_or_else(|| "too many threads".to_owned())
+                });
+            match worker {
+                Ok(worker) => {
+                    let handle = Arc::clone(worker.handle());
+                    self.workers.add(Arc::clone(&handle));
+                    let _ = sender.send(Ok(()));
+                    worker.run();
+                    self.workers.ended(&handle);
+                }
+                Err(error) => drop(sender.send(Err(error))),
+            }
+        };
+        thread::Builder::new()
+            .name(format!("bobbin-{id}"))
+            .spawn(run)
+            .map_err(|error| format!("Can't start worker {id}: {error}"))?;
+        let started = receiver.recv().unwrap_or_else(|_| Err("it ended at once".into()));
+        started.map_err(|error| format!("Can't start worker {id}: {error}"))
+    }
+
+    /// Gives a new connection to the next worker.
+    fn adopt(&'static self, accepted: Accepted) {
+        let info = ClientInfo::new(
+            self.clients.next_id(),
+            accepted.socket.as_raw_fd(),
+            accepted.peer.to_string(),
+            accepted.local.to_string(),
+            !accepted.is_tcp(),
+            self.clock.advance(),
+        );
+        let info = Arc::new(info);
+        self.clients.add(Arc::clone(&info));
+        let client = Client::new(info, self.config.requirepass().is_empty());
+        self.hand_over(Box::new(Connection::new(accepted.socket, Token::new(0, 0), client)));
+    }
+
+    /// Gives a connection to a worker, each in its turn.
+    pub fn hand_over(&'static self, connection: Box<Connection>) {
+        let mut post = Post::Adopt(connection);
+        // A worker may end between being chosen and being posted to.
+        while let Some(worker) = self.workers.next() {
+            match worker.mailbox.post(post) {
+                Ok(()) => return,
+                Err(back) => post = back,
+            }
+        }
+    }
+}
+
+/// Readies the machine's side: huge pages, open files; returns what the administrator should change.
+pub fn prepare_host(config: &Config) -> Result<Vec<String>, String> {
+    let huge_pages_off = config.disable_thp() && crate::host::disable_huge_pages();
+    let asked = config.maxclients() as u64;
+    let reserved = crate::host::RESERVED_DESCRIPTORS + config.worker_count() as u64 * 4;
+    let possible = crate::host::raise_open_files(asked, reserved)?;
+    if possible < asked {
+        config.set_internally(OptionId::maxclients, &possible.to_string())?;
+    }
+    Ok(crate::host::HostFiles::default().warnings(config, huge_pages_off))
+}
+
+/// The driver that `io-driver` asks for, or the best one there is.
+fn choose_driver(config: &Config) -> Result<DriverKind, String> {
+    let asked = match config.io_driver() {
+        IoDriver::Auto => {
+            let (kind, refused) = DriverKind::best();
+            if let Some(error) = refused {
+                log::info!("io_uring is not available here ({error}), using epoll");
+            }
+            return Ok(kind);
+        }
+        IoDriver::Epoll => DriverKind::Epoll,
+        IoDriver::IoUring => DriverKind::Uring,
+    };
+    let refused = |error| format!("io-driver {} does not work here: {error}", asked.name());
+    asked.check().map(|()| asked).map_err(refused)
+}
+
+/// Bytes from the kernel's generator.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(_) => {
+                // Only without the system call, as in a strict sandbox: the clock must do.
+                let mut random = Random::new(crate::clock::system_us() as u64);
+                bytes[filled..].fill_with(|| random.next_u32() as u8);
+                return bytes;
+            }
+        }
+    }
+    bytes
+}
+
+fn random_seed() -> u64 {
+    u64::from_le_bytes(random_bytes())
+}
+
+fn run_id() -> String {
+    random_bytes::<20>().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,162 @@
+//! The commands of a turn, parsed and not yet executed, over all connections that had bytes.
+//!
+//! Arguments are slices of the memory that the bytes arrived in. As soon as a command is parsed its key
+//! is hashed and its shard prefetched; before a window of commands is executed, so are their buckets and
+//! entries. By the time a command runs, its key is in the cache.
+
+use std::ops::Range;
+
+use bobbin_resp::{Limits, Parser, ProtocolError, Step};
+use bobbin_store::{Hash, Keyspace};
+
+use crate::command::registry::KeyShape;
+use crate::command::{Registered, Registry};
+
+/// Commands whose keys are prefetched together. Their lines, three each, must fit the first-level
+/// cache beside what executing them needs.
+const WINDOW: usize = 32;
+
+/// See the module.
+#[derive(Default)]
+pub struct Batch {
+    /// Arguments of all commands. The lifetime is a lie that `Batch` keeps: see `parse`.
+    args: Vec<&'static [u8]>,
+    commands: Vec<Parsed>,
+    /// Inline commands that had to be unquoted.
+    unquoted: Vec<Vec<Vec<u8>>>,
+    last: Option<(&'static [u8], &'static Registered)>,
+}
+
+/// One command of the batch.
+#[derive(Clone)]
+pub struct Parsed {
+    pub command: Option<&'static Registered>,
+    pub args: Range<u32>,
+    pub first_hash: Hash,
+    /// Where it ends in its connection's bytes.
+    pub end: usize,
+}
+
+/// What a connection's bytes held.
+pub struct Found {
+    /// Its commands, among the batch's.
+    pub commands: Range<usize>,
+    /// Bytes that belong to commands, or to nothing; the rest is an incomplete command.
+    pub consumed: usize,
+    /// How many bytes more the incomplete command needs, at least.
+    pub wanted: usize,
+    pub error: Option<ProtocolError>,
+}
+
+impl Batch {
+    /// Parses all complete commands of these bytes.
+    ///
+    /// # Safety
+    /// The bytes stay where they are, unchanged, until the next `clear`.
+    pub unsafe fn parse(
+        &mut self,
+        input: &[u8],
+        parser: &mut Parser,
+        limits: &Limits,
+        registry: &Registry,
+        keyspace: &Keyspace,
+    ) -> Found {
+        // SAFETY: by the caller the bytes outlive every use of `args`, which `clear` empties.
+        let input: &'static [u8] =
+            unsafe { std::slice::from_raw_parts(input.as_ptr(), input.len()) };
+        let first = self.commands.len();
+        let mut found = Found { commands: first..first, consumed: 0, wanted: 0, error: None };
+        while found.consumed < input.len() {
+            let args = self.args.len();
+            match parser.next(input, &mut found.consumed, limits, &mut self.args) {
+                Ok(Step::Complete) => self.push(args, found.consumed, registry, keyspace),
+                Ok(Step::Empty) => {}
+                Ok(Step::Inline(words)) => {
+                    for word in &words {
+                        // SAFETY: `unquoted` keeps the word's bytes in place until `clear`.
+                        let word = unsafe { std::slice::from_raw_parts(word.as_ptr(), word.len()) };
+                        self.args.push(word);
+                    }
+                    self.unquoted.push(words);
+                    self.push(args, found.consumed, registry, keyspace);
+                }
+                Ok(Step::Incomplete { wanted }) => {
+                    found.wanted = wanted;
+                    break;
+                }
+                Err(error) => {
+                    found.error = Some(error);
+                    break;
+                }
+            }
+        }
+        found.commands = first..self.commands.len();
+        found
+    }
+
+    #[inline(always)]
+    fn push(&mut self, first_arg: usize, end: usize, registry: &Registry, keyspace: &Keyspace) {
+        let args = &self.args[first_arg..];
+        if args.is_empty() {
+            return;
+        }
+        // A pipeline mostly repeats a command, spelt the same way.
+        let command = match self.last {
+            Some((name, command)) if name == args[0] => Some(command),
+            _ => {
+                let command = registry.find(args[0]);
+                self.last = command.map(|command| (args[0], command));
+                command
+            }
+        };
+        let mut first_hash = Hash::default();
+        if let Some(command) = command
+            && command.shape != KeyShape::None
+            && let Some(key) = args.get(1)
+        {
+            first_hash = keyspace.hash(key);
+            keyspace.prefetch_shard(first_hash);
+        }
+        let args = first_arg as u32..self.args.len() as u32;
+        self.commands.push(Parsed { command, args, first_hash, end });
+    }
+
+    #[inline(always)]
+    pub fn command(&self, index: usize) -> &Parsed {
+        &self.commands[index]
+    }
+
+    #[inline(always)]
+    pub fn args(&self, parsed: &Parsed) -> &[&[u8]] {
+        &self.args[parsed.args.start as usize..parsed.args.end as usize]
+    }
+
+    /// To be called before each command is executed: prefetches for a window of them at a time.
+    /// `database` is a guess for all of them.
+    #[inline(always)]
+    pub fn approach(&self, index: usize, keyspace: &Keyspace, database: u32) {
+        if index.is_multiple_of(WINDOW) {
+            self.prefetch(index, keyspace, database);
+        }
+    }
+
+    fn prefetch(&self, from: usize, keyspace: &Keyspace, database: u32) {
+        let window = &self.commands[from..self.commands.len().min(from + WINDOW)];
+        if window.len() < 2 {
+            return;
+        }
+        let keyed = || window.iter().filter(|parsed| parsed.first_hash != Hash::default());
+        if database == 0 {
+            keyed().for_each(|parsed| keyspace.prefetch_bucket(parsed.first_hash));
+        }
+        keyed().for_each(|parsed| keyspace.prefetch_entry(parsed.first_hash, database));
+    }
+
+    /// Forgets all commands, and with them the bytes that they lie in.
+    pub fn clear(&mut self) {
+        self.args.clear();
+        self.commands.clear();
+        self.unquoted.clear();
+        self.last = None;
+    }
+}

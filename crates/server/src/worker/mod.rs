@@ -1,0 +1,667 @@
+//! A worker: one thread with its own driver and connections, which reads, parses, executes and replies.
+//!
+//! Its life is a loop over the steps of `turn`. Everything between two waits happens with the worker's
+//! flag of the gate set; see `bobbin_store::gate`.
+
+mod batch;
+mod connection;
+mod limits;
+mod mailbox;
+mod schedule;
+mod slab;
+mod timer;
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bobbin_resp::{Limits, Reply};
+use bobbin_store::AccessClock;
+
+use self::batch::{Batch, Found};
+pub use self::connection::Connection;
+use self::connection::{Range, Reading, Sending};
+pub use self::mailbox::{Mailbox, Post};
+use self::slab::Slab;
+use self::timer::Timer;
+use crate::clock::ticks;
+use crate::command::call::{Context, Request, execute};
+use crate::command::{Data, transaction};
+use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into};
+use crate::server::{Server, WorkerHandle};
+use crate::slowlog::{self, Measured};
+
+/// Work too long for one turn, left by a command. The client waits for it, the others do not.
+pub trait Job: Send {
+    /// Works for about as long as `more()` is true; whether it is done.
+    fn step(
+        &mut self,
+        server: &'static Server,
+        data: &mut Data,
+        more: &mut dyn FnMut() -> bool,
+    ) -> bool;
+    /// Appends the command's reply.
+    fn reply(&mut self, reply: &mut Reply<'_>);
+}
+
+/// An argument of which at least this much is missing is received straight into the connection's own
+/// buffer.
+const DIRECT_MIN: usize = 64 * 1024;
+/// Most bytes that one such receive takes: a turn stays short.
+const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
+/// The arena's memory is given back when a turn needed more than this.
+const ARENA_KEPT_MAX: usize = 1024 * 1024;
+/// How long the jobs of a turn may take together.
+const JOBS_US: u64 = 300;
+
+/// See the module.
+pub struct Worker {
+    server: &'static Server,
+    handle: Arc<WorkerHandle>,
+    driver: AnyDriver,
+    connections: Slab,
+    data: Data,
+    batch: Batch,
+    spans: Vec<Span>,
+    /// The replies of the turn. Sends refer to it until the next wait has returned.
+    arena: Vec<u8>,
+    /// Slots of connections with replies, or an end, to see to.
+    touched: Vec<u32>,
+    /// Slots of connections that had more output than their socket took.
+    slow: Vec<u32>,
+    /// Slots of connections whose job is at work.
+    jobs: Vec<u32>,
+    events: Vec<Event>,
+    timer: Timer,
+    /// A connection ends once its last bytes are out, so do not sleep before they are.
+    ending: bool,
+    /// Takes no connections any more, and ends when the last has gone.
+    retiring: bool,
+    stop: bool,
+}
+
+/// The commands that one connection's bytes held.
+struct Span {
+    slot: u32,
+    found: Found,
+    /// The connection's own buffer; else the driver's memory.
+    own: bool,
+    start: *const u8,
+    len: usize,
+}
+
+impl Worker {
+    /// Makes the worker of the calling thread; its handle must then be listed. `None`: too many threads.
+    pub fn new(server: &'static Server, id: usize, driver: AnyDriver) -> Option<Self> {
+        let handle = Arc::new(WorkerHandle {
+            id,
+            mailbox: Mailbox::new(driver.waker()),
+            stats: crate::stats::WorkerStats::new(server.registry.all().len()),
+            driver: driver.name(),
+        });
+        let seed = server.clock.now_ms() as u64 ^ ticks() ^ (id as u64) << 56;
+        Some(Self {
+            server,
+            handle,
+            driver,
+            connections: Slab::default(),
+            data: Data::new(&server.keyspace, &server.gate, seed)?,
+            batch: Batch::default(),
+            spans: Vec::new(),
+            arena: Vec::new(),
+            touched: Vec::new(),
+            slow: Vec::new(),
+            jobs: Vec::new(),
+            events: Vec::new(),
+            timer: Timer::default(),
+            ending: false,
+            retiring: false,
+            stop: false,
+        })
+    }
+
+    pub fn handle(&self) -> &Arc<WorkerHandle> {
+        &self.handle
+    }
+
+    /// Works until it is told to stop.
+    pub fn run(mut self) {
+        schedule::apply(self.server);
+        while !(self.stop || self.retiring && self.connections.is_empty()) {
+            self.turn();
+        }
+        if self.stop {
+            self.finish();
+        }
+        for post in self.handle.mailbox.close() {
+            match post {
+                Post::Adopt(connection) if !self.stop => self.server.hand_over(connection),
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets the last replies leave before the sockets are closed.
+    fn finish(&mut self) {
+        self.ending = true;
+        self.wait();
+        let events = std::mem::take(&mut self.events);
+        self.take_sent(&events);
+        for slot in self.connections.used() {
+            self.close(slot);
+        }
+    }
+
+    /// One round: wait, then see to all that happened.
+    fn turn(&mut self) {
+        self.wait();
+        let started = ticks();
+        self.data.enter();
+        self.look_at_clock();
+        let mut events = std::mem::take(&mut self.events);
+        self.take_sent(&events);
+        self.arena.clear();
+        self.arena.shrink_to(ARENA_KEPT_MAX);
+        for event in events.drain(..) {
+            self.take_event(event);
+        }
+        self.events = events;
+        self.execute();
+        self.take_posts();
+        self.work_on_jobs();
+        self.timer_slices();
+        self.data.release();
+        self.flush();
+        self.collect();
+        self.data.leave();
+        self.handle.stats.totals.busy_ticks.add(ticks() - started);
+        self.handle.stats.totals.turns.add(1);
+    }
+
+    // Step: wait.
+
+    fn wait(&mut self) {
+        let idle = self.handle.mailbox.sleep();
+        let busy = !idle || self.ending || !self.jobs.is_empty();
+        let timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
+        if let Err(error) = self.driver.wait(Some(timeout), &mut self.events) {
+            // Nothing that a client does leads here; without the driver the worker is of no use.
+            log::error!("Worker {} cannot wait for events: {error}", self.handle.id);
+            std::process::abort();
+        }
+        self.handle.mailbox.awake();
+        self.ending = false;
+    }
+
+    fn look_at_clock(&mut self) {
+        let now_ms = self.server.clock.advance();
+        self.data.now_ms = now_ms;
+        self.data.clock = AccessClock::new(self.server.access_policy(), now_ms);
+    }
+
+    // Step: what became of the sends of the last turn.
+
+    fn take_sent(&mut self, events: &[Event]) {
+        for event in events {
+            if let Event::Sent { token, result } = event {
+                self.sent(*token, *result);
+            }
+        }
+    }
+
+    fn sent(&mut self, token: Token, result: Result<usize, rustix::io::Errno>) {
+        let Some(connection) = self.connections.find(token) else { return };
+        let sending = std::mem::take(&mut connection.output.sending);
+        let Ok(sent) = result else {
+            self.close(token.slot());
+            return;
+        };
+        connection.client.info.net_output_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        self.handle.stats.totals.net_output_bytes.add(sent as u64);
+        match sending {
+            Sending::Nothing => {}
+            Sending::Arena(range) => {
+                let rest = &self.arena[range.start + sent..range.end];
+                connection.output.push(rest);
+            }
+            Sending::Pending => connection.output.advance(sent),
+        }
+        if !connection.output.is_empty() {
+            connection.output.blocked = true;
+            if !self.slow.contains(&token.slot()) {
+                self.slow.push(token.slot());
+            }
+            self.driver.notify_writable(token, connection.socket.as_fd());
+        } else if connection.closing {
+            self.close(token.slot());
+        }
+    }
+
+    // Step: events.
+
+    fn take_event(&mut self, event: Event) {
+        match event {
+            Event::Data { token, bytes } => {
+                // SAFETY: the driver keeps them until the next wait, and the batch is cleared before.
+                let bytes = unsafe { bytes.as_slice() };
+                self.received(token, bytes);
+            }
+            Event::Readable { token } => self.receive(token),
+            Event::Closed { token, .. } => {
+                // Its commands come before its end.
+                self.execute();
+                if self.connections.find(token).is_some() {
+                    self.close(token.slot());
+                }
+            }
+            Event::Writable { token } => {
+                if let Some(connection) = self.connections.find(token) {
+                    connection.output.blocked = false;
+                    touch(&mut self.touched, connection);
+                }
+            }
+            Event::Detached { token } => self.detached(token),
+            Event::Sent { .. } | Event::Woken => {}
+        }
+    }
+
+    fn received(&mut self, token: Token, bytes: &[u8]) {
+        let Some(connection) = self.connections.find(token) else { return };
+        arrived(self.server, &self.handle, connection, bytes.len());
+        if connection.touched && self.spans.iter().any(|span| span.slot == token.slot()) {
+            // The bytes of the span before may be in the buffer that is to grow.
+            self.execute();
+        }
+        let Some(connection) = self.connections.find(token) else { return };
+        if connection.input.is_empty() && !connection.is_busy() {
+            self.parse(token.slot(), bytes.as_ptr(), bytes.len(), false);
+        } else {
+            connection.input.extend_from_slice(bytes);
+            self.parse_own(token.slot());
+        }
+    }
+
+    /// Receives a large argument into the connection's own buffer.
+    fn receive(&mut self, token: Token) {
+        let Some(connection) = self.connections.find(token) else { return };
+        let spare = connection.input.capacity() - connection.input.len();
+        let len_max = spare.clamp(DIRECT_MIN, DIRECT_RECEIVE_MAX);
+        match receive_into(connection.socket.as_fd(), &mut connection.input, len_max) {
+            Ok(Received::Bytes(len)) => {
+                arrived(self.server, &self.handle, connection, len);
+                self.parse_own(token.slot());
+            }
+            Ok(Received::WouldBlock) => {}
+            Ok(Received::End) | Err(_) => self.close(token.slot()),
+        }
+    }
+
+    // Step: parse.
+
+    fn parse_own(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if connection.is_busy() || connection.input.is_empty() {
+            return;
+        }
+        let (start, len) = (connection.input.as_ptr(), connection.input.len());
+        self.parse(slot, start, len, true);
+    }
+
+    fn parse(&mut self, slot: u32, start: *const u8, len: usize, own: bool) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let bulk_len_max = self.server.config.proto_max_bulk_len() as usize;
+        let limits = if connection.client.authenticated {
+            Limits::new(bulk_len_max)
+        } else {
+            Limits::unauthenticated(bulk_len_max)
+        };
+        // SAFETY: the bytes are the driver's, which keeps them until the next wait, or the
+        // connection's own, which change only in `settle`, after the batch was cleared.
+        let found = unsafe {
+            let input = std::slice::from_raw_parts(start, len);
+            let (registry, keyspace) = (&self.server.registry, &self.server.keyspace);
+            self.batch.parse(input, &mut connection.parser, &limits, registry, keyspace)
+        };
+        touch(&mut self.touched, connection);
+        self.spans.push(Span { slot, found, own, start, len });
+    }
+
+    // Step: execute.
+
+    /// Executes the batch, and puts what is left of each connection's bytes aside.
+    fn execute(&mut self) {
+        if self.spans.is_empty() {
+            return;
+        }
+        let mut spans = std::mem::take(&mut self.spans);
+        let mut clock = ticks();
+        for span in &mut spans {
+            self.execute_span(span, &mut clock);
+        }
+        self.batch.clear();
+        for span in spans.drain(..) {
+            self.settle(span);
+        }
+        self.spans = spans;
+    }
+
+    fn execute_span(&mut self, span: &mut Span, clock: &mut u64) {
+        let Some(connection) = self.connections.at(span.slot) else { return };
+        let start = self.arena.len();
+        let mut context =
+            Context { server: self.server, data: &mut self.data, stats: &self.handle.stats };
+        let track = self.server.config.latency_tracking();
+        let limits = self.server.services.command_log.limits();
+        let (mut executed, mut request_start) = (0, 0);
+        for index in span.found.commands.clone() {
+            let database = connection.client.database;
+            self.batch.approach(index, &self.server.keyspace, database);
+            let parsed = self.batch.command(index);
+            let request = Request {
+                command: parsed.command,
+                args: self.batch.args(parsed),
+                first_hash: parsed.first_hash,
+            };
+            let reply_start = self.arena.len();
+            let ran = execute(&mut context, &mut connection.client, request, &mut self.arena);
+            let now = ticks();
+            if let Some(command) = ran {
+                executed += 1;
+                let measured = Measured {
+                    ticks: now - *clock,
+                    request_bytes: parsed.end - request_start,
+                    reply_bytes: self.arena.len() - reply_start,
+                };
+                context.stats.commands[command.id].executed(measured.ticks, track);
+                if limits.exceeded_by(&measured) {
+                    let client = &connection.client;
+                    slowlog::note(self.server, client, command, request.args, &measured);
+                }
+            }
+            (*clock, request_start) = (now, parsed.end);
+            if connection.client.close || connection.client.job.is_some() {
+                span.found.consumed = parsed.end;
+                span.found.error = None;
+                break;
+            }
+        }
+        if let Some(error) = span.found.error {
+            error.append_reply(&mut self.arena);
+            connection.client.close = true;
+        }
+        connection.client.info.commands.fetch_add(executed, Ordering::Relaxed);
+        self.handle.stats.totals.commands.add(executed);
+        if connection.client.job.is_some() {
+            self.jobs.push(span.slot);
+        }
+        connection.closing |= connection.client.close;
+        let end = self.arena.len();
+        if end > start {
+            match &mut connection.replies {
+                None => connection.replies = Some(Range { start, end }),
+                Some(range) if range.end == start => range.end = end,
+                Some(range) => {
+                    // Two ranges with others' replies between them: they meet in the pending bytes.
+                    let range = std::mem::replace(range, Range { start, end });
+                    connection.output.push(&self.arena[range.start..range.end]);
+                }
+            }
+        }
+    }
+
+    /// Keeps the bytes that were not executed. The batch is clear.
+    fn settle(&mut self, span: Span) {
+        let Some(connection) = self.connections.at(span.slot) else { return };
+        let consumed = span.found.consumed;
+        if connection.closing {
+            connection.input = Vec::new();
+            return;
+        }
+        if span.own {
+            if consumed == connection.input.len() {
+                connection.input = Vec::new();
+            } else {
+                connection.input.drain(..consumed);
+            }
+        } else if consumed < span.len {
+            // SAFETY: these are the driver's bytes, which last until the next wait.
+            let rest = unsafe {
+                std::slice::from_raw_parts(span.start.add(consumed), span.len - consumed)
+            };
+            connection.input.extend_from_slice(rest);
+        }
+        let wanted = if connection.is_busy() { 0 } else { span.found.wanted };
+        let reading = if wanted >= DIRECT_MIN { Reading::Direct } else { Reading::Data };
+        if reading == Reading::Direct {
+            connection.input.reserve_exact(wanted);
+        }
+        if reading != connection.reading {
+            let (token, socket) = (connection.token, connection.socket.as_fd());
+            match reading {
+                Reading::Direct => self.driver.direct(token, socket),
+                Reading::Data | Reading::Paused => self.driver.resume(token, socket),
+            }
+            connection.reading = reading;
+        }
+        let input = connection.input.len() + connection.parser.memory_len();
+        connection.client.info.input_bytes.store(connection.input.len(), Ordering::Relaxed);
+        connection.client.info.input_capacity.store(connection.input.capacity(), Ordering::Relaxed);
+        if input as u64 > self.server.config.client_query_buffer_limit() {
+            log::warn!(
+                "Closing client {} that reached max query buffer length",
+                connection.client.info.id
+            );
+            self.handle.stats.totals.client_query_buffer_limit_disconnections.add(1);
+            self.close(span.slot);
+        }
+    }
+
+    // Step: posts.
+
+    fn take_posts(&mut self) {
+        for post in self.handle.mailbox.take() {
+            match post {
+                Post::Adopt(connection) => self.adopt(connection),
+                Post::Kill(info) => self.kill(&info),
+                Post::Rebalance => self.rebalance(),
+                Post::Retire => self.retire(),
+                Post::Stop => self.stop = true,
+            }
+        }
+    }
+
+    fn adopt(&mut self, connection: Box<Connection>) {
+        if self.retiring {
+            self.server.hand_over(connection);
+            return;
+        }
+        let slot = self.connections.insert(connection, self.handle.id);
+        let Some(connection) = self.connections.at(slot) else { return };
+        // SAFETY: the socket is closed by dropping the connection, and `close` removes it first.
+        let added = unsafe { self.driver.add(connection.token, connection.socket.as_fd()) };
+        connection.reading = Reading::Data;
+        if let Err(error) = added {
+            log::warn!("Cannot watch a new connection: {error}");
+            self.close(slot);
+            return;
+        }
+        if connection.client.info.kill.load(Ordering::Relaxed) {
+            self.close(slot);
+            return;
+        }
+        if connection.client.job.is_some() {
+            self.jobs.push(slot);
+        }
+        touch(&mut self.touched, connection);
+        self.parse_own(slot);
+        self.execute();
+    }
+
+    fn kill(&mut self, info: &crate::client::ClientInfo) {
+        let token = *crate::server::lock(&info.token);
+        if let Some(connection) = self.connections.find(token)
+            && connection.client.info.id == info.id
+        {
+            self.close(token.slot());
+        }
+        // Else it is gone, or on its way to a worker that will see the mark.
+    }
+
+    /// Ends a connection at once.
+    fn close(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        self.driver.remove(connection.token, connection.socket.as_fd());
+        let Some(mut connection) = self.connections.remove(slot) else { return };
+        self.data.release();
+        transaction::forget(&mut connection.client, &mut self.data);
+        self.server.clients.remove(connection.client.info.id);
+        self.jobs.retain(|&job| job != slot);
+    }
+
+    // Step: connections on their way to other workers.
+
+    /// Gives away the connections that are more than this worker's share.
+    fn rebalance(&mut self) {
+        schedule::apply(self.server);
+        let share = self.server.clients.len().div_ceil(self.server.workers.len().max(1));
+        for slot in self.connections.used().into_iter().skip(share) {
+            self.give_away(slot);
+        }
+    }
+
+    /// Gives all connections away, and ends once they are gone.
+    fn retire(&mut self) {
+        self.retiring = true;
+        for slot in self.connections.used() {
+            self.give_away(slot);
+        }
+    }
+
+    fn give_away(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if !connection.moving {
+            connection.moving = true;
+            self.driver.detach(connection.token, connection.socket.as_fd());
+        }
+    }
+
+    /// The driver has let go: the connection goes, with all that it has.
+    fn detached(&mut self, token: Token) {
+        if self.connections.find(token).is_none() {
+            return;
+        }
+        let Some(mut connection) = self.connections.remove(token.slot()) else { return };
+        self.jobs.retain(|&job| job != token.slot());
+        connection.moving = false;
+        connection.touched = false;
+        connection.output.blocked = false;
+        self.server.hand_over(connection);
+    }
+
+    // Step: jobs.
+
+    fn work_on_jobs(&mut self) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let deadline = ticks() + self.server.clock.ticks(JOBS_US);
+        self.data.release();
+        for slot in std::mem::take(&mut self.jobs) {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            let Some(mut job) = connection.client.job.take() else { continue };
+            self.data.database = connection.client.database;
+            let done = job.step(self.server, &mut self.data, &mut || ticks() < deadline);
+            if !done {
+                connection.client.job = Some(job);
+                self.jobs.push(slot);
+                continue;
+            }
+            let mut bytes = Vec::new();
+            job.reply(&mut Reply::new(&mut bytes, connection.client.protocol));
+            if let Some(range) = connection.replies.take() {
+                connection.output.push(&self.arena[range.start..range.end]);
+            }
+            connection.output.push(&bytes);
+            touch(&mut self.touched, connection);
+            self.parse_own(slot);
+        }
+        self.execute();
+    }
+
+    // Step: send.
+
+    fn flush(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for slot in touched.drain(..) {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            connection.touched = false;
+            connection.client.info.last_ms.store(self.data.now_ms, Ordering::Relaxed);
+            let output = &mut connection.output;
+            let replies = connection.replies.take();
+            if output.is_empty() && output.sending == Sending::Nothing {
+                if let Some(range) = replies {
+                    let bytes = &self.arena[range.start..range.end];
+                    output.sending = Sending::Arena(range);
+                    // SAFETY: the arena is not changed before the next wait has returned.
+                    unsafe {
+                        let socket = connection.socket.as_fd();
+                        self.driver.send(connection.token, socket, bytes.as_ptr(), bytes.len());
+                    }
+                }
+            } else {
+                if let Some(range) = replies {
+                    output.push(&self.arena[range.start..range.end]);
+                }
+                if !output.blocked && output.sending == Sending::Nothing {
+                    output.sending = Sending::Pending;
+                    let bytes = output.pending();
+                    // SAFETY: pending bytes change only in `push` and `advance`, which are called
+                    // after the next wait has returned.
+                    unsafe {
+                        let socket = connection.socket.as_fd();
+                        self.driver.send(connection.token, socket, bytes.as_ptr(), bytes.len());
+                    }
+                }
+            }
+            connection.client.info.output_bytes.store(output.pending().len(), Ordering::Relaxed);
+            if connection.closing {
+                if output.is_empty() && output.sending == Sending::Nothing {
+                    self.close(slot);
+                } else {
+                    self.ending = true;
+                }
+            } else if !output.is_empty() {
+                self.check_output(slot);
+            }
+        }
+        self.touched = touched;
+    }
+
+    /// Adds what the turn's commands did to the statistics.
+    fn collect(&mut self) {
+        let counters = std::mem::take(&mut self.data.counters);
+        let totals = &self.handle.stats.totals;
+        totals.keyspace_hits.add(counters.hits);
+        totals.keyspace_misses.add(counters.misses);
+        totals.expired_keys.add(counters.expired);
+        totals.evicted_keys.add(counters.evicted);
+        totals.dirty.add(counters.dirty);
+    }
+}
+
+/// Lists a connection among those that the turn has to look at before it ends.
+fn touch(touched: &mut Vec<u32>, connection: &mut Connection) {
+    if !connection.touched {
+        connection.touched = true;
+        touched.push(connection.token.slot());
+    }
+}
+
+/// Counts bytes that arrived.
+fn arrived(server: &Server, handle: &WorkerHandle, connection: &Connection, len: usize) {
+    let _ = server;
+    connection.client.info.net_input_bytes.fetch_add(len as u64, Ordering::Relaxed);
+    handle.stats.totals.net_input_bytes.add(len as u64);
+    handle.stats.totals.reads_processed.add(1);
+}

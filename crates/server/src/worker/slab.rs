@@ -1,0 +1,67 @@
+//! A worker's connections, by slot. A slot that is used again has another generation, so that a token
+//! names one connection for ever.
+
+use std::sync::atomic::Ordering;
+
+use super::connection::Connection;
+use crate::io::Token;
+use crate::server::lock;
+
+/// See the module.
+#[derive(Default)]
+pub struct Slab {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+}
+
+impl Slab {
+    /// Gives the connection a slot, a token and a worker.
+    pub fn insert(&mut self, mut connection: Box<Connection>, worker: usize) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let place = &mut self.slots[slot as usize];
+        connection.token = Token::new(slot, place.generation);
+        *lock(&connection.client.info.token) = connection.token;
+        connection.client.info.worker.store(worker, Ordering::Relaxed);
+        place.connection = Some(connection);
+        slot
+    }
+
+    /// The connection of a token; none when it is gone.
+    #[inline(always)]
+    pub fn find(&mut self, token: Token) -> Option<&mut Connection> {
+        let connection = self.slots.get_mut(token.slot() as usize)?.connection.as_deref_mut()?;
+        (connection.token == token).then_some(connection)
+    }
+
+    #[inline(always)]
+    pub fn at(&mut self, slot: u32) -> Option<&mut Connection> {
+        self.slots.get_mut(slot as usize)?.connection.as_deref_mut()
+    }
+
+    pub fn remove(&mut self, slot: u32) -> Option<Box<Connection>> {
+        let place = self.slots.get_mut(slot as usize)?;
+        let connection = place.connection.take()?;
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push(slot);
+        Some(connection)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    /// The slots in use.
+    pub fn used(&self) -> Vec<u32> {
+        let used = |(slot, place): (usize, &Slot)| place.connection.as_ref().map(|_| slot as u32);
+        self.slots.iter().enumerate().filter_map(used).collect()
+    }
+}

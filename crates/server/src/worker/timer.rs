@@ -1,0 +1,98 @@
+//! What a worker does by the clock: expiring keys of its share of the shards, a slice at a time.
+
+use std::time::Duration;
+
+use bobbin_store::SHARDS;
+
+use super::Worker;
+use crate::clock::ticks;
+use crate::eviction::{self, Room};
+use crate::rates::Rates;
+use crate::server::Switch;
+
+/// How often a worker looks for keys to expire, while there are any.
+const EXPIRE_MS: i64 = 10;
+/// How often it wakes when there is nothing to do.
+const IDLE_MS: i64 = 100;
+/// How long one turn expires keys, at most.
+const EXPIRE_US: u64 = 300;
+/// An expire slice that took this long is shown to the latency monitor.
+const EXPIRE_SLOW_US: u64 = 1000;
+/// Looks at a shard's index before another shard, or a client, gets its turn.
+const EXPIRE_LOOKS: usize = 64;
+
+/// See the module.
+#[derive(Default)]
+pub struct Timer {
+    now_ms: i64,
+    /// When to look for keys to expire again.
+    expire_at_ms: i64,
+    /// When to look at idle clients again.
+    pub(super) clients_at_ms: i64,
+    /// The shard to go on with.
+    shard: usize,
+}
+
+impl Timer {
+    pub fn until_next(&self) -> Duration {
+        let until_ms = (self.expire_at_ms - self.now_ms).clamp(0, IDLE_MS);
+        Duration::from_millis(until_ms as u64)
+    }
+}
+
+impl Worker {
+    pub(super) fn timer_slices(&mut self) {
+        self.timer.now_ms = self.data.now_ms;
+        Rates::tick(self.server, self.data.now_ms);
+        if self.server.switches.load() & Switch::MAXMEMORY != 0
+            && eviction::make_room(self.server, &mut self.data) == Room::Soon
+        {
+            self.timer.expire_at_ms = self.data.now_ms;
+        }
+        self.look_at_clients();
+        if self.data.now_ms >= self.timer.expire_at_ms {
+            if self.server.switches.load() & Switch::NO_ACTIVE_EXPIRE == 0 {
+                let started = ticks();
+                self.expire();
+                let us = self.server.clock.us(ticks() - started) as u64;
+                if us >= EXPIRE_SLOW_US {
+                    self.server.services.latency.sample(&self.server.config, "expire-cycle", us);
+                }
+            } else {
+                self.timer.expire_at_ms = self.data.now_ms + IDLE_MS;
+            }
+        }
+    }
+
+    /// Takes expired keys out of this worker's share of the shards, for a bounded time.
+    fn expire(&mut self) {
+        let now_ms = self.data.now_ms;
+        let workers = self.server.workers.all();
+        let position = workers.iter().position(|worker| worker.id == self.handle.id);
+        let (Some(position), count) = (position, workers.len()) else { return };
+        let share = SHARDS * position / count..SHARDS * (position + 1) / count;
+        let deadline = ticks() + self.server.clock.ticks(EXPIRE_US);
+        let mut next_due_ms = i64::MAX;
+        if !share.contains(&self.timer.shard) {
+            self.timer.shard = share.start;
+        }
+        for _ in 0..share.len() {
+            let shard = self.timer.shard;
+            if self.server.keyspace.due_ms(shard) <= now_ms {
+                self.data.expire_shard(shard, EXPIRE_LOOKS);
+                if ticks() >= deadline {
+                    // More is due: look again at the next turn, which comes at once.
+                    self.timer.expire_at_ms = now_ms;
+                    return;
+                }
+            }
+            let due_ms = self.server.keyspace.due_ms(shard);
+            next_due_ms = next_due_ms.min(due_ms);
+            if due_ms > now_ms {
+                self.timer.shard = if shard + 1 == share.end { share.start } else { shard + 1 };
+            }
+        }
+        let pause_ms = if next_due_ms == i64::MAX { IDLE_MS } else { EXPIRE_MS };
+        self.timer.expire_at_ms = now_ms + pause_ms;
+    }
+}

@@ -1,0 +1,776 @@
+//! An entry: one allocation that holds a key, its header, its expiry and its value.
+//!
+//! ```text
+//! offset 0  kind and encoding  u8
+//!        1  flags              u8
+//!        2  key length         u8    (with LONG_KEY: unused)
+//!        3  access bits        3 x u8
+//!        6  value length       u16   (inline strings)
+//!        8  expiry             i64   (with EXPIRES; Unix milliseconds)
+//!           key length         u32   (with LONG_KEY)
+//!           key
+//!           value              the string, or an aligned pointer to it
+//! ```
+//! Integers are kept as their digits: SET and GET, which are most of what happens, then have nothing
+//! to convert, and a short number is shorter than 8 bytes.
+//!
+//! A key of 16 bytes with a value of 32 takes 56 bytes. The block's size is a multiple of 8, so a
+//! value may be overwritten by another of about its length without a new block.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::access::ACCESS_MASK;
+
+/// Longest string that lies inside its entry. Longer ones are shared, so that a reply can refer to
+/// them after the shard is unlocked.
+pub const INLINE_MAX: usize = 4096;
+/// What valkey-server 9 has for key, value and expiry together in one block of 128 bytes: a longer
+/// string is called `raw`.
+const EMBSTR_ROOM: usize = 113;
+/// From this length on a key takes two bytes more of that room.
+const EMBSTR_LONG_KEY: usize = 32;
+/// Digits and sign of any 64-bit integer.
+const INTEGER_LEN_MAX: usize = 20;
+
+/// A string that grows to this length, by more than its half, is allocated anew.
+const FRESH_ZEROS_MIN: usize = 64 * 1024;
+/// A growing string gets as much spare room as it is long, up to this or an eighth of its length.
+const SPARE_MAX: usize = 1024 * 1024;
+
+const HEADER: usize = 8;
+const EXPIRES: u8 = 1 << 0;
+const LONG_KEY: u8 = 1 << 1;
+
+/// The type of a value, with Redis's numbers for them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    String = 0,
+    List = 1,
+    Set = 2,
+    SortedSet = 3,
+    Hash = 4,
+    Stream = 6,
+}
+
+impl Kind {
+    pub const ALL: [Self; 6] =
+        [Self::String, Self::List, Self::Set, Self::SortedSet, Self::Hash, Self::Stream];
+
+    /// The type of this name, in upper or lower case.
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
+    }
+
+    /// The name that TYPE answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::List => "list",
+            Self::Set => "set",
+            Self::SortedSet => "zset",
+            Self::Hash => "hash",
+            Self::Stream => "stream",
+        }
+    }
+}
+
+/// How Redis says that a value is kept. Here it follows from the value itself; the names are what
+/// clients know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Encoding {
+    Int,
+    Embstr,
+    Raw,
+}
+
+impl Encoding {
+    /// The name that OBJECT ENCODING answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Int => "int",
+            Self::Embstr => "embstr",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+/// A string that replies can refer to.
+pub type Shared = Arc<Vec<u8>>;
+
+/// How the value lies in the entry; the low half of the first byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Form {
+    /// The bytes themselves; `int`, `embstr` or `raw` by what they are.
+    Inline = 0,
+    /// The bytes themselves, once changed in place: always `raw`.
+    InlineRaw = 1,
+    /// Eight bytes: a `Shared`.
+    Shared = 2,
+}
+
+/// A value on its way into an entry.
+#[derive(Clone, Debug)]
+pub enum NewValue<'a> {
+    /// A string of at most `INLINE_MAX` bytes.
+    Inline(&'a [u8]),
+    /// The same, but OBJECT ENCODING says `raw`: it was changed in place.
+    InlineRaw(&'a [u8]),
+    Shared(Shared),
+}
+
+/// A value inside an entry.
+#[derive(Clone, Copy, Debug)]
+pub enum ValueRef<'a> {
+    Bytes(&'a [u8]),
+    Shared(&'a Shared),
+}
+
+/// A shared look at an entry, while its shard is held.
+#[derive(Clone, Copy)]
+pub struct EntryRef<'a> {
+    pointer: NonNull<u8>,
+    shard: PhantomData<&'a ()>,
+}
+
+/// An exclusive hold of an entry, while its shard is held.
+pub struct EntryMut<'a> {
+    pointer: NonNull<u8>,
+    shard: PhantomData<&'a mut ()>,
+}
+
+/// An entry that is in no table: freshly made, or taken out. Dropping it frees it.
+pub struct OwnedEntry {
+    pointer: NonNull<u8>,
+}
+
+// SAFETY: an entry owns all that it points to, and that (Vec<u8> behind Arc) is Send.
+unsafe impl Send for OwnedEntry {}
+
+impl<'a> NewValue<'a> {
+    /// The form that a plain string gets.
+    #[inline]
+    pub fn string(bytes: &'a [u8]) -> Self {
+        if bytes.len() <= INLINE_MAX {
+            NewValue::Inline(bytes)
+        } else {
+            NewValue::Shared(Arc::new(bytes.to_vec()))
+        }
+    }
+
+    #[inline(always)]
+    const fn form(&self) -> Form {
+        match self {
+            NewValue::Inline(_) => Form::Inline,
+            NewValue::InlineRaw(_) => Form::InlineRaw,
+            NewValue::Shared(_) => Form::Shared,
+        }
+    }
+
+    /// Bytes that the value takes inside the entry.
+    #[inline(always)]
+    const fn size(&self) -> usize {
+        match self {
+            NewValue::Inline(bytes) | NewValue::InlineRaw(bytes) => bytes.len(),
+            NewValue::Shared(_) => 8,
+        }
+    }
+}
+
+impl OwnedEntry {
+    /// Makes an entry. `access` are its access bits, `expire_ms` a Unix time.
+    ///
+    /// # Panics
+    /// When an inline value is longer than `INLINE_MAX` or the key is 4 GiB or longer.
+    #[inline]
+    pub fn new(key: &[u8], value: NewValue<'_>, expire_ms: Option<i64>, access: u32) -> Self {
+        let mut flags = 0;
+        let mut size = HEADER + key.len() + value.size();
+        if expire_ms.is_some() {
+            flags |= EXPIRES;
+            size += 8;
+        }
+        if key.len() > usize::from(u8::MAX) {
+            assert!(u32::try_from(key.len()).is_ok(), "a key of {} bytes", key.len());
+            flags |= LONG_KEY;
+            size += 4;
+        }
+        let layout = layout(size);
+        // SAFETY: the size is not zero.
+        let Some(pointer) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout);
+        };
+        // SAFETY: the block is `size` bytes or more: the header, then what was summed up above, in
+        // that order.
+        unsafe {
+            pointer.write(value.form() as u8);
+            pointer.add(1).write(flags);
+            pointer.add(2).write(key.len() as u8);
+            write_access(pointer, access);
+            pointer.add(6).cast::<u16>().write(0);
+            let mut at = pointer.add(HEADER);
+            if let Some(ms) = expire_ms {
+                at.cast::<i64>().write(ms);
+                at = at.add(8);
+            }
+            if flags & LONG_KEY != 0 {
+                at.cast::<u32>().write(key.len() as u32);
+                at = at.add(4);
+            }
+            at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
+            write_value(pointer, at.add(key.len()), value);
+        }
+        Self { pointer }
+    }
+
+    /// What a table keeps of it.
+    #[inline(always)]
+    pub(crate) fn into_pointer(self) -> NonNull<u8> {
+        ManuallyDrop::new(self).pointer
+    }
+
+    /// # Safety
+    /// The pointer came from `into_pointer`, and no table and nobody else has it any more.
+    #[inline(always)]
+    pub(crate) const unsafe fn from_pointer(pointer: NonNull<u8>) -> Self {
+        Self { pointer }
+    }
+
+    pub fn as_ref(&self) -> EntryRef<'_> {
+        EntryRef { pointer: self.pointer, shard: PhantomData }
+    }
+}
+
+impl Drop for OwnedEntry {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: we own the block and what it points to; the layout is the one it was made with,
+        // as `block_size` is kept equal by every change in place.
+        unsafe {
+            if form(self.pointer) == Form::Shared {
+                drop(value_pointer(self.pointer).cast::<Shared>().read());
+            }
+            dealloc(self.pointer.as_ptr(), layout(block_size(self.pointer)));
+        }
+    }
+}
+
+impl<'a> EntryRef<'a> {
+    /// # Safety
+    /// The pointer is an entry of a table whose shard is held for 'a.
+    #[inline(always)]
+    pub(crate) const unsafe fn new(pointer: NonNull<u8>) -> Self {
+        Self { pointer, shard: PhantomData }
+    }
+
+    #[inline(always)]
+    pub fn key(self) -> &'a [u8] {
+        // SAFETY: the entry lives for 'a.
+        unsafe { key(self.pointer) }
+    }
+
+    #[inline(always)]
+    pub fn kind(self) -> Kind {
+        Kind::String
+    }
+
+    /// When the key expires, in Unix milliseconds.
+    #[inline(always)]
+    pub fn expire_ms(self) -> Option<i64> {
+        // SAFETY: as above; EXPIRES says that the eight bytes behind the header are the time.
+        unsafe {
+            (flags(self.pointer) & EXPIRES != 0)
+                .then(|| self.pointer.add(HEADER).cast::<i64>().read())
+        }
+    }
+
+    /// The 24 access bits.
+    #[inline(always)]
+    pub fn access(self) -> u32 {
+        // SAFETY: bytes 3 to 5 of the header.
+        unsafe {
+            let bytes = self.pointer.add(3).cast::<[u8; 3]>().read();
+            u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0])
+        }
+    }
+
+    #[inline(always)]
+    pub fn value(self) -> ValueRef<'a> {
+        // SAFETY: the form says what lies at the value's place, and the entry lives for 'a.
+        unsafe {
+            let at = value_pointer(self.pointer);
+            match form(self.pointer) {
+                Form::Inline | Form::InlineRaw => ValueRef::Bytes(
+                    NonNull::slice_from_raw_parts(at, value_len(self.pointer)).as_ref(),
+                ),
+                // `value_pointer` keeps it aligned.
+                Form::Shared => ValueRef::Shared(at.cast::<Shared>().as_ref()),
+            }
+        }
+    }
+
+    /// The string.
+    #[inline(always)]
+    pub fn bytes(self) -> &'a [u8] {
+        match self.value() {
+            ValueRef::Bytes(bytes) => bytes,
+            ValueRef::Shared(shared) => shared,
+        }
+    }
+
+    /// The value as it would be put into another entry. What is `raw` stays so, even where it would
+    /// now be `embstr`.
+    pub fn to_new_value(self) -> NewValue<'a> {
+        match self.value() {
+            ValueRef::Bytes(bytes) if self.encoding() == Encoding::Raw => {
+                NewValue::InlineRaw(bytes)
+            }
+            ValueRef::Bytes(bytes) => NewValue::Inline(bytes),
+            ValueRef::Shared(shared) => NewValue::Shared(Arc::clone(shared)),
+        }
+    }
+
+    /// Whether freeing it is quick.
+    #[inline(always)]
+    pub fn is_light(self) -> bool {
+        // SAFETY: the entry lives for 'a.
+        unsafe { form(self.pointer) != Form::Shared }
+    }
+
+    /// Whether the string was changed in place since it was set.
+    pub fn is_raw(self) -> bool {
+        // SAFETY: the entry lives for 'a.
+        unsafe { form(self.pointer) != Form::Inline }
+    }
+
+    /// What OBJECT ENCODING answers, by the rules of valkey-server 9.1.2: `embstr` depends on the
+    /// length of the key and on whether it has an expiry.
+    pub fn encoding(self) -> Encoding {
+        let ValueRef::Bytes(bytes) = self.value() else { return Encoding::Raw };
+        if self.is_raw() {
+            return Encoding::Raw;
+        }
+        if is_integer(bytes) {
+            return Encoding::Int;
+        }
+        let key_len = self.key().len();
+        let extra = usize::from(key_len >= EMBSTR_LONG_KEY) * 2;
+        let expiry = usize::from(self.expire_ms().is_some()) * 8;
+        if key_len + extra + expiry + bytes.len() <= EMBSTR_ROOM {
+            Encoding::Embstr
+        } else {
+            Encoding::Raw
+        }
+    }
+
+    /// Bytes of memory, its value's included.
+    pub fn memory(self) -> usize {
+        // SAFETY: the entry lives for 'a.
+        let block = unsafe { layout(block_size(self.pointer)).size() };
+        match self.value() {
+            ValueRef::Shared(bytes) => block + size_of::<Vec<u8>>() + 16 + bytes.capacity(),
+            ValueRef::Bytes(_) => block,
+        }
+    }
+}
+
+impl<'a> EntryMut<'a> {
+    /// # Safety
+    /// The pointer is an entry of a table whose shard is held for 'a, and no other reference to it
+    /// is used meanwhile.
+    #[inline(always)]
+    pub(crate) const unsafe fn new(pointer: NonNull<u8>) -> Self {
+        Self { pointer, shard: PhantomData }
+    }
+
+    #[inline(always)]
+    pub fn as_ref(&self) -> EntryRef<'_> {
+        EntryRef { pointer: self.pointer, shard: PhantomData }
+    }
+
+    /// Gives the exclusive hold up for a shared look of the same length.
+    #[inline(always)]
+    pub fn into_ref(self) -> EntryRef<'a> {
+        EntryRef { pointer: self.pointer, shard: PhantomData }
+    }
+
+    #[inline(always)]
+    pub fn set_access(&mut self, access: u32) {
+        // SAFETY: we hold the entry exclusively.
+        unsafe { write_access(self.pointer, access) };
+    }
+
+    /// Puts another value in, if it fits the block as it is; gives it back if not.
+    #[inline]
+    pub fn replace<'v>(&mut self, value: NewValue<'v>) -> Result<(), NewValue<'v>> {
+        // SAFETY: we hold the entry exclusively; the new value ends within the block, since blocks
+        // of the same rounded size are the same size.
+        unsafe {
+            if form(self.pointer) == Form::Shared || value.form() == Form::Shared {
+                return Err(value);
+            }
+            let at = value_pointer(self.pointer);
+            let before = at.offset_from_unsigned(self.pointer);
+            let now = layout(block_size(self.pointer)).size();
+            if layout(before + value.size()).size() != now {
+                return Err(value);
+            }
+            write_value(self.pointer, at, value);
+            Ok(())
+        }
+    }
+
+    /// The string for changing in place, padded with zeros to at least `len` bytes; `None` when that
+    /// needs a new entry. From then on its encoding is `raw`. A long string is copied first if a reply
+    /// still refers to it.
+    #[inline]
+    pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
+        // SAFETY: we hold the entry exclusively, and the form says what lies at the value's place. A
+        // longer inline string ends within the block, since blocks of the same rounded size are the
+        // same size.
+        unsafe {
+            let at = value_pointer(self.pointer);
+            if form(self.pointer) == Form::Shared {
+                let string = Arc::make_mut(at.cast::<Shared>().as_mut());
+                pad(string, len);
+                return Some(string);
+            }
+            let old_len = value_len(self.pointer);
+            let before = at.offset_from_unsigned(self.pointer);
+            if len > old_len {
+                let now = layout(before + old_len).size();
+                if len > INLINE_MAX || layout(before + len).size() != now {
+                    return None;
+                }
+                at.add(old_len).write_bytes(0, len - old_len);
+                self.pointer.add(6).cast::<u16>().write(len as u16);
+            }
+            self.pointer.write(Form::InlineRaw as u8);
+            Some(NonNull::slice_from_raw_parts(at, old_len.max(len)).as_mut())
+        }
+    }
+
+    /// Changes the expiry of an entry that has one; `false` when it has none, and room for it must
+    /// be made by a new entry.
+    pub(crate) fn set_expire_in_place(&mut self, expire_ms: i64) -> bool {
+        // SAFETY: we hold the entry exclusively.
+        unsafe {
+            let expires = flags(self.pointer) & EXPIRES != 0;
+            if expires {
+                self.pointer.add(HEADER).cast::<i64>().write(expire_ms);
+            }
+            expires
+        }
+    }
+}
+
+/// Whether a text is a 64-bit integer in the one form that formatting would give.
+fn is_integer(text: &[u8]) -> bool {
+    if text.len() > INTEGER_LEN_MAX {
+        return false;
+    }
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let canonical = match digits {
+        [b'0'] => digits.len() == text.len(),
+        [b'1'..=b'9', ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    canonical && str::from_utf8(text).is_ok_and(|text| text.parse::<i64>().is_ok())
+}
+
+/// Makes a string at least `len` bytes long. A string that grows often is copied seldom; one that
+/// grows a lot gets its zeros from the allocator, which has them from the kernel for nothing.
+fn pad(string: &mut Vec<u8>, len: usize) {
+    if len <= string.len() {
+        return;
+    }
+    if len > string.capacity() {
+        if len >= FRESH_ZEROS_MIN && len / 2 > string.len() {
+            let mut padded = vec![0; len];
+            padded[..string.len()].copy_from_slice(string);
+            *string = padded;
+            return;
+        }
+        let spare = len.min(SPARE_MAX.max(len / 8));
+        string.reserve_exact(len - string.len() + spare);
+    }
+    string.resize(len, 0);
+}
+
+/// The key of an entry.
+///
+/// # Safety
+/// The pointer is a live entry, and stays one for 'a.
+#[inline(always)]
+pub(crate) unsafe fn key<'a>(pointer: NonNull<u8>) -> &'a [u8] {
+    // SAFETY: by the caller; the layout is the module's.
+    unsafe {
+        let (offset, len) = key_place(pointer);
+        NonNull::slice_from_raw_parts(pointer.add(offset), len).as_ref()
+    }
+}
+
+/// Brings the first lines of an entry towards the core.
+#[inline(always)]
+pub(crate) fn prefetch(pointer: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: prefetching has no effect but on the cache, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch(pointer.cast(), _MM_HINT_T0);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = pointer;
+}
+
+/// Offset and length of the key.
+///
+/// # Safety
+/// The pointer is a live entry.
+#[inline(always)]
+unsafe fn key_place(pointer: NonNull<u8>) -> (usize, usize) {
+    // SAFETY: by the caller.
+    unsafe {
+        let flags = flags(pointer);
+        let offset = HEADER + usize::from(flags & EXPIRES != 0) * 8;
+        if flags & LONG_KEY == 0 {
+            (offset, usize::from(pointer.add(2).read()))
+        } else {
+            (offset + 4, pointer.add(offset).cast::<u32>().read() as usize)
+        }
+    }
+}
+
+/// Where the value lies. A pointer's place is rounded up so that it is aligned.
+///
+/// # Safety
+/// The pointer is a live entry whose form is written.
+#[inline(always)]
+unsafe fn value_pointer(pointer: NonNull<u8>) -> NonNull<u8> {
+    // SAFETY: by the caller; the value begins where the key ends.
+    unsafe {
+        let (offset, len) = key_place(pointer);
+        let end = offset + len;
+        pointer.add(if form(pointer) == Form::Shared { end.next_multiple_of(8) } else { end })
+    }
+}
+
+/// # Safety
+/// The pointer is an entry whose header and key are written; `at` is the end of its key, and the
+/// block has room for the value.
+#[inline(always)]
+unsafe fn write_value(pointer: NonNull<u8>, at: NonNull<u8>, value: NewValue<'_>) {
+    // SAFETY: by the caller; an aligned pointer fits since the block is a multiple of 8 long.
+    unsafe {
+        pointer.write(value.form() as u8);
+        match value {
+            NewValue::Inline(bytes) | NewValue::InlineRaw(bytes) => {
+                assert!(bytes.len() <= INLINE_MAX, "inline value of {} bytes", bytes.len());
+                pointer.add(6).cast::<u16>().write(bytes.len() as u16);
+                at.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+            }
+            NewValue::Shared(shared) => value_pointer(pointer).cast::<Shared>().write(shared),
+        }
+    }
+}
+
+/// # Safety
+/// The pointer is a live entry.
+#[inline(always)]
+unsafe fn block_size(pointer: NonNull<u8>) -> usize {
+    // SAFETY: by the caller.
+    unsafe {
+        let (offset, len) = key_place(pointer);
+        let value = match form(pointer) {
+            Form::Inline | Form::InlineRaw => value_len(pointer),
+            Form::Shared => 8,
+        };
+        offset + len + value
+    }
+}
+
+/// # Safety
+/// The pointer is a live entry with an inline value.
+#[inline(always)]
+unsafe fn value_len(pointer: NonNull<u8>) -> usize {
+    // SAFETY: by the caller; bytes 6 and 7 of the header.
+    usize::from(unsafe { pointer.add(6).cast::<u16>().read() })
+}
+
+/// # Safety
+/// The pointer is a live entry.
+#[inline(always)]
+unsafe fn flags(pointer: NonNull<u8>) -> u8 {
+    // SAFETY: by the caller.
+    unsafe { pointer.add(1).read() }
+}
+
+/// # Safety
+/// The pointer is a live entry whose form is written.
+#[inline(always)]
+unsafe fn form(pointer: NonNull<u8>) -> Form {
+    // SAFETY: by the caller; the byte was written from a Form.
+    unsafe {
+        match pointer.read() & 0x0f {
+            0 => Form::Inline,
+            1 => Form::InlineRaw,
+            _ => Form::Shared,
+        }
+    }
+}
+
+/// # Safety
+/// The caller holds the entry exclusively.
+#[inline(always)]
+unsafe fn write_access(pointer: NonNull<u8>, access: u32) {
+    let bytes = (access & ACCESS_MASK).to_le_bytes();
+    // SAFETY: by the caller; bytes 3 to 5 of the header.
+    unsafe { pointer.add(3).cast::<[u8; 3]>().write([bytes[0], bytes[1], bytes[2]]) };
+}
+
+/// The block for an entry of `size` bytes. Never smaller than the header and a pointer that was
+/// rounded up to be aligned.
+#[inline(always)]
+fn layout(size: usize) -> Layout {
+    // Cannot fail: keys are below 4 GiB and inline values below 4 KiB.
+    Layout::from_size_align(size.next_multiple_of(8), 8).expect("an entry's size is in range")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(entry: &OwnedEntry) -> Vec<u8> {
+        match entry.as_ref().value() {
+            ValueRef::Bytes(bytes) => bytes.to_vec(),
+            ValueRef::Shared(shared) => shared.to_vec(),
+        }
+    }
+
+    #[test]
+    fn every_form_reads_back_for_every_key_length() {
+        for key_len in [0, 1, 7, 8, 16, 255, 256, 70_000] {
+            let key = vec![b'k'; key_len];
+            for expire_ms in [None, Some(-1), Some(i64::MAX)] {
+                for value in [
+                    NewValue::Inline(b""),
+                    NewValue::Inline(&[7; INLINE_MAX]),
+                    NewValue::InlineRaw(b"raw"),
+                    NewValue::Shared(Arc::new(vec![9; 5000])),
+                ] {
+                    let entry = OwnedEntry::new(&key, value.clone(), expire_ms, 0x00ab_cdef);
+                    let look = entry.as_ref();
+                    assert_eq!(look.key(), key);
+                    assert_eq!(look.expire_ms(), expire_ms);
+                    assert_eq!(look.access(), 0x00ab_cdef);
+                    match value {
+                        NewValue::Inline(b) | NewValue::InlineRaw(b) => {
+                            assert_eq!(bytes(&entry), b)
+                        }
+                        NewValue::Shared(b) => assert_eq!(bytes(&entry), *b),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sixteen_and_thirty_two_bytes_take_fifty_six() {
+        let entry = OwnedEntry::new(&[1; 16], NewValue::Inline(&[2; 32]), None, 0);
+        assert_eq!(entry.as_ref().memory(), 56);
+        let entry = OwnedEntry::new(&[1; 16], NewValue::Inline(&[2; 32]), Some(1), 0);
+        assert_eq!(entry.as_ref().memory(), 64);
+    }
+
+    // The limits were asked of valkey-server 9.1.2 with SET and SETEX.
+    #[test]
+    fn encodings_are_those_that_redis_names() {
+        let encoding = |key_len: usize, value: NewValue<'_>, expire_ms| {
+            OwnedEntry::new(&vec![b'k'; key_len], value, expire_ms, 0).as_ref().encoding()
+        };
+        for (key_len, raw_from) in [(1, 113), (10, 104), (31, 83), (32, 80), (60, 52), (90, 22)] {
+            let value = vec![b'v'; raw_from];
+            let inline = |len| NewValue::Inline(&value[..len]);
+            assert_eq!(encoding(key_len, inline(raw_from), None), Encoding::Raw);
+            assert_eq!(encoding(key_len, inline(raw_from - 1), None), Encoding::Embstr);
+            assert_eq!(encoding(key_len, inline(raw_from - 8), Some(1)), Encoding::Raw);
+            assert_eq!(encoding(key_len, inline(raw_from - 9), Some(1)), Encoding::Embstr);
+        }
+        assert_eq!(encoding(200, NewValue::Inline(b"123"), None), Encoding::Int);
+        assert_eq!(encoding(1, NewValue::InlineRaw(b"123"), None), Encoding::Raw);
+        for (text, is) in [
+            ("0", true),
+            ("-1", true),
+            ("9223372036854775807", true),
+            ("-9223372036854775808", true),
+            ("9223372036854775808", false),
+            ("-0", false),
+            ("01", false),
+            ("+1", false),
+            ("", false),
+            ("-", false),
+            ("1 ", false),
+        ] {
+            assert_eq!(is_integer(text.as_bytes()), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn raw_stays_raw_under_another_name() {
+        let entry = OwnedEntry::new(&[b'k'; 60], NewValue::Inline(&[b'v'; 60]), None, 0);
+        assert_eq!(entry.as_ref().encoding(), Encoding::Raw);
+        let moved = OwnedEntry::new(b"k", entry.as_ref().to_new_value(), None, 0);
+        assert_eq!(moved.as_ref().encoding(), Encoding::Raw);
+    }
+
+    #[test]
+    fn replacing_in_place_keeps_the_block() {
+        let entry = OwnedEntry::new(b"key", NewValue::Inline(b"12345"), None, 0);
+        let pointer = entry.into_pointer();
+        // SAFETY: nobody else has the pointer.
+        let mut hold = unsafe { EntryMut::new(pointer) };
+        assert!(hold.replace(NewValue::Inline(b"1234")).is_ok());
+        assert!(hold.replace(NewValue::Inline(b"123456")).is_err());
+        hold.string_mut(0).unwrap()[0] = b'9';
+        assert!(hold.as_ref().is_raw());
+        assert_eq!(hold.as_ref().bytes(), b"9234");
+        assert_eq!(hold.string_mut(5).unwrap(), b"9234\0");
+        assert!(hold.string_mut(6).is_none());
+        // SAFETY: as above.
+        let entry = unsafe { OwnedEntry::from_pointer(pointer) };
+        assert_eq!(bytes(&entry), b"9234\0");
+    }
+
+    #[test]
+    fn a_shared_value_outlives_its_entry_and_is_copied_before_a_change() {
+        let shared = Arc::new(vec![1; 5000]);
+        let entry = OwnedEntry::new(b"key", NewValue::Shared(shared.clone()), None, 0);
+        let pointer = entry.into_pointer();
+        // SAFETY: nobody else has the pointer.
+        let mut hold = unsafe { EntryMut::new(pointer) };
+        hold.string_mut(5001).unwrap()[5000] = 2;
+        assert_eq!(shared.len(), 5000);
+        // SAFETY: as above.
+        let entry = unsafe { OwnedEntry::from_pointer(pointer) };
+        assert_eq!(bytes(&entry).len(), 5001);
+        drop(entry);
+        assert_eq!(Arc::strong_count(&shared), 1);
+    }
+
+    #[test]
+    fn padding_keeps_the_string_and_bounds_the_room() {
+        for (old_len, len) in [(5000, 4000), (5000, 5001), (70_000, 70_001), (5000, 9_000_000)] {
+            let mut string = vec![7; old_len];
+            pad(&mut string, len);
+            assert_eq!(string.len(), len.max(old_len));
+            assert!(string[..old_len].iter().all(|&byte| byte == 7));
+            assert!(string[old_len..].iter().all(|&byte| byte == 0));
+            assert!(string.capacity() <= string.len() * 2 + SPARE_MAX);
+        }
+    }
+}

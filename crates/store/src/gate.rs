@@ -1,0 +1,133 @@
+//! The gate: how one thread gets the whole process to itself.
+//!
+//! Each thread that works on shared state owns a flag on a cache line of its own and keeps it set
+//! while it works. Who takes the gate closes it and waits for the flags, of which there are as many
+//! as threads, instead of locking thousands of shards. Setting the flag costs one store and one
+//! fence; nothing is shared unless the gate is closed.
+
+use crate::sync::{AtomicU32, Futex, Mutex, MutexGuard, Ordering, fence};
+
+/// The most threads that may be members at a time.
+pub const MEMBERS_MAX: usize = 160;
+
+const IDLE: u32 = 0;
+const BUSY: u32 = 1;
+/// Busy, and the taker of the gate sleeps until it is not.
+const AWAITED: u32 = 2;
+
+const OPEN: u32 = 0;
+const CLOSED: u32 = 1;
+
+/// See the module.
+pub struct Gate {
+    closed: Futex,
+    taker: Mutex<()>,
+    flags: Box<[Flag]>,
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Flag {
+    state: Futex,
+    claimed: AtomicU32,
+}
+
+/// A thread's right to work beside others. Dropping it gives its flag back.
+pub struct Member<'a> {
+    gate: &'a Gate,
+    flag: &'a Flag,
+}
+
+/// Proof that no member is busy, until it is dropped.
+pub struct GateGuard<'a> {
+    gate: &'a Gate,
+    _taker: MutexGuard<'a, ()>,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self::new(MEMBERS_MAX)
+    }
+}
+
+impl Gate {
+    /// A gate for at most `members` threads at a time.
+    pub fn new(members: usize) -> Self {
+        let flags = (0..members).map(|_| Flag::default()).collect();
+        Self { closed: Futex::default(), taker: Mutex::new(()), flags }
+    }
+
+    /// Claims a flag; `None` when all are taken.
+    pub fn join(&self) -> Option<Member<'_>> {
+        let flag = self.flags.iter().find(|f| f.claimed.swap(1, Ordering::AcqRel) == 0)?;
+        Some(Member { gate: self, flag })
+    }
+
+    /// Closes the gate and waits until no member is busy. The caller must not be busy itself, and
+    /// must hold no shard.
+    pub fn take(&self) -> GateGuard<'_> {
+        let taker = self.taker.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.closed.word().store(CLOSED, Ordering::Relaxed);
+        // Pairs with the fence of `enter`: either we see the flag, or its owner sees the gate.
+        fence(Ordering::SeqCst);
+        for flag in &self.flags {
+            let state = &flag.state;
+            loop {
+                match state.word().compare_exchange(
+                    BUSY,
+                    AWAITED,
+                    Ordering::Acquire,
+                    Ordering::Acquire,
+                ) {
+                    Err(IDLE) => break,
+                    Ok(_) | Err(_) => state.wait(AWAITED),
+                }
+            }
+        }
+        GateGuard { gate: self, _taker: taker }
+    }
+}
+
+impl Drop for GateGuard<'_> {
+    fn drop(&mut self) {
+        self.gate.closed.word().store(OPEN, Ordering::Release);
+        self.gate.closed.wake(u32::MAX >> 1);
+    }
+}
+
+impl Member<'_> {
+    /// Marks this thread busy; waits first while the gate is closed.
+    #[inline]
+    pub fn enter(&self) {
+        loop {
+            self.flag.state.word().store(BUSY, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            if self.gate.closed.word().load(Ordering::Acquire) == OPEN {
+                return;
+            }
+            self.leave();
+            self.gate.closed.wait(CLOSED);
+        }
+    }
+
+    /// Ends what `enter` began.
+    #[inline]
+    pub fn leave(&self) {
+        if self.flag.state.word().swap(IDLE, Ordering::Release) == AWAITED {
+            self.flag.state.wake(1);
+        }
+    }
+
+    /// Whether somebody wants the gate, so that long work can make way.
+    #[inline]
+    pub fn gate_wanted(&self) -> bool {
+        self.gate.closed.word().load(Ordering::Relaxed) != OPEN
+    }
+}
+
+impl Drop for Member<'_> {
+    fn drop(&mut self) {
+        self.leave();
+        self.flag.claimed.store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,387 @@
+//! All shards, and how a thread comes to hold one.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
+
+use crate::entry;
+use crate::gate::GateGuard;
+use crate::hash::{Hash, Hasher, SHARD_BITS};
+use crate::shard::Shard;
+use crate::sync::RawLock;
+use crate::table::{Bucket, home};
+
+/// How many shards a keyspace has.
+pub const SHARDS: usize = 1 << SHARD_BITS;
+
+/// Every key of the process.
+pub struct Keyspace {
+    shards: Box<[Cell]>,
+    hasher: Hasher,
+    /// Beside the shards and not in them, so that looking for work touches few lines: from when on
+    /// (Unix ms) a shard may have keys to expire. `i64::MAX`: never.
+    due_ms: Box<[AtomicI64]>,
+}
+
+/// A shard behind its lock.
+#[repr(C, align(64))]
+struct Cell {
+    lock: RawLock,
+    /// Database 0's buckets, for prefetching without the lock. They may be stale or torn: they are
+    /// never followed, only prefetched.
+    bucket_count: AtomicU32,
+    buckets: AtomicPtr<Bucket>,
+    /// What `due_ms` of the keyspace has for this shard; written by who holds it.
+    due_ms: AtomicI64,
+    /// Keys in database 0, for counting them without the lock.
+    len: AtomicU32,
+    shard: UnsafeCell<Shard>,
+}
+
+// SAFETY: the shard is only reached through a `ShardGuard` (the lock is held) or through the gate
+// (no other thread is busy).
+unsafe impl Sync for Cell {}
+
+impl Default for Cell {
+    fn default() -> Self {
+        Self {
+            lock: RawLock::default(),
+            bucket_count: AtomicU32::new(0),
+            buckets: AtomicPtr::default(),
+            due_ms: AtomicI64::new(i64::MAX),
+            len: AtomicU32::new(0),
+            shard: UnsafeCell::default(),
+        }
+    }
+}
+
+/// A held shard. Dropping it unlocks.
+pub struct ShardGuard<'a> {
+    keyspace: &'a Keyspace,
+    index: u32,
+}
+
+impl Keyspace {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Cell::default()).collect(),
+            hasher: Hasher::new(seed),
+            due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
+        }
+    }
+
+    #[inline(always)]
+    pub const fn hasher(&self) -> &Hasher {
+        &self.hasher
+    }
+
+    #[inline(always)]
+    pub fn hash(&self, key: &[u8]) -> Hash {
+        self.hasher.hash(key)
+    }
+
+    /// Waits for a shard. Whoever holds another one may only lock higher ones.
+    #[inline(always)]
+    pub fn lock(&self, index: usize) -> ShardGuard<'_> {
+        rank::acquire(index);
+        self.shards[index].lock.lock();
+        ShardGuard { keyspace: self, index: index as u32 }
+    }
+
+    #[inline(always)]
+    pub fn try_lock(&self, index: usize) -> Option<ShardGuard<'_>> {
+        self.shards[index].lock.try_lock().then(|| {
+            rank::acquire_any(index);
+            ShardGuard { keyspace: self, index: index as u32 }
+        })
+    }
+
+    /// A shard, for who holds the gate and so needs no lock.
+    #[inline]
+    pub fn exclusive<'g>(&'g self, _gate: &'g mut GateGuard<'_>, index: usize) -> &'g mut Shard {
+        // SAFETY: the gate is held, so no member is busy, and only busy members hold shards. The
+        // borrow of the guard keeps a second reference from being made.
+        unsafe { &mut *self.shards[index].shard.get() }
+    }
+
+    /// To be called by who changed a shard through the gate.
+    pub fn refresh_hint(&self, gate: &mut GateGuard<'_>, index: usize) {
+        let hint = hint(self.exclusive(gate, index));
+        self.publish(index, hint);
+    }
+
+    /// Prefetches the line of the key's shard.
+    #[inline(always)]
+    pub fn prefetch_shard(&self, hash: Hash) {
+        entry::prefetch((&raw const self.shards[hash.shard()]).cast());
+    }
+
+    /// Prefetches the bucket of a key in database 0.
+    #[inline(always)]
+    pub fn prefetch_bucket(&self, hash: Hash) {
+        let cell = &self.shards[hash.shard()];
+        let count = cell.bucket_count.load(Ordering::Relaxed) as usize;
+        let buckets = cell.buckets.load(Ordering::Relaxed);
+        entry::prefetch(buckets.wrapping_add(home(hash.position(), count)).cast());
+    }
+
+    /// Prefetches the entry of a key, if its shard is free at the moment.
+    #[inline(always)]
+    pub fn prefetch_entry(&self, hash: Hash, database: u32) {
+        let cell = &self.shards[hash.shard()];
+        if cell.lock.try_lock() {
+            // SAFETY: we hold the lock, for these few instructions.
+            let shard = unsafe { &*cell.shard.get() };
+            if let Some(database) = shard.database(database) {
+                database.table().prefetch_entry(hash);
+            }
+            cell.lock.unlock();
+        }
+    }
+
+    /// From when on (Unix ms) the shard may have keys to expire; `i64::MAX`: never.
+    #[inline(always)]
+    pub fn due_ms(&self, index: usize) -> i64 {
+        self.due_ms[index].load(Ordering::Relaxed)
+    }
+
+    /// How many keys of database 0 the shard has, as of when it was last unlocked.
+    #[inline(always)]
+    pub fn len_hint(&self, index: usize) -> usize {
+        self.shards[index].len.load(Ordering::Relaxed) as usize
+    }
+
+    #[inline(always)]
+    fn publish(&self, index: usize, hint: Hint) {
+        let cell = &self.shards[index];
+        if cell.buckets.load(Ordering::Relaxed) != hint.buckets
+            || cell.bucket_count.load(Ordering::Relaxed) != hint.bucket_count
+        {
+            cell.buckets.store(hint.buckets, Ordering::Relaxed);
+            cell.bucket_count.store(hint.bucket_count, Ordering::Relaxed);
+        }
+        if cell.len.load(Ordering::Relaxed) != hint.len {
+            cell.len.store(hint.len, Ordering::Relaxed);
+        }
+        if cell.due_ms.load(Ordering::Relaxed) != hint.due_ms {
+            cell.due_ms.store(hint.due_ms, Ordering::Relaxed);
+            self.due_ms[index].store(hint.due_ms, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What is known about a shard without holding it.
+struct Hint {
+    buckets: *mut Bucket,
+    bucket_count: u32,
+    len: u32,
+    due_ms: i64,
+}
+
+#[inline(always)]
+fn hint(shard: &Shard) -> Hint {
+    let (buckets, bucket_count) =
+        shard.database(0).map_or((std::ptr::null_mut(), 0), |d| d.table().hint());
+    let due = (0..shard.databases()).filter_map(|i| shard.database(i)?.next_due_ms()).min();
+    let len = shard.database(0).map_or(0, |database| database.len() as u32);
+    Hint { buckets, bucket_count, len, due_ms: due.unwrap_or(i64::MAX) }
+}
+
+impl ShardGuard<'_> {
+    #[inline(always)]
+    pub const fn index(&self) -> usize {
+        self.index as usize
+    }
+}
+
+impl Deref for ShardGuard<'_> {
+    type Target = Shard;
+    #[inline(always)]
+    fn deref(&self) -> &Shard {
+        // SAFETY: we hold the lock.
+        unsafe { &*self.keyspace.shards[self.index()].shard.get() }
+    }
+}
+
+impl DerefMut for ShardGuard<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Shard {
+        // SAFETY: we hold the lock, and are borrowed exclusively.
+        unsafe { &mut *self.keyspace.shards[self.index()].shard.get() }
+    }
+}
+
+impl Drop for ShardGuard<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let hint = hint(self);
+        self.keyspace.publish(self.index(), hint);
+        rank::release(self.index());
+        self.keyspace.shards[self.index()].lock.unlock();
+    }
+}
+
+/// In debug builds each thread remembers the shards that it holds, and a lock out of order panics
+/// where it is taken, not where two threads happen to meet.
+mod rank {
+    #[cfg(debug_assertions)]
+    use std::cell::RefCell;
+    #[cfg(debug_assertions)]
+    thread_local! {
+        static HELD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    }
+
+    #[inline(always)]
+    pub(super) fn acquire(index: usize) {
+        #[cfg(debug_assertions)]
+        HELD.with_borrow_mut(|held| {
+            let highest = held.iter().max();
+            assert!(highest < Some(&index) || highest.is_none(), "shard {index} after {highest:?}");
+            held.push(index);
+        });
+        let _ = index;
+    }
+
+    /// For a lock that was not waited for.
+    #[inline(always)]
+    pub(super) fn acquire_any(index: usize) {
+        #[cfg(debug_assertions)]
+        HELD.with_borrow_mut(|held| held.push(index));
+        let _ = index;
+    }
+
+    #[inline(always)]
+    pub(super) fn release(index: usize) {
+        #[cfg(debug_assertions)]
+        HELD.with_borrow_mut(|held| held.retain(|&other| other != index));
+        let _ = index;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AccessClock, AccessPolicy, NewValue, shard::Expire};
+
+    const CLOCK: AccessClock = AccessClock { policy: AccessPolicy::Lru, seconds: 1 };
+
+    fn set(keyspace: &Keyspace, database: u32, key: &[u8], value: &[u8], expire: Expire) {
+        let hash = keyspace.hash(key);
+        let mut shard = keyspace.lock(hash.shard());
+        let database = shard.database_mut(database);
+        let found = database.find(hash, key);
+        let value = NewValue::string(value);
+        database.set(hash, key, found, value, expire, &CLOCK, keyspace.hasher());
+    }
+
+    fn get(keyspace: &Keyspace, database: u32, key: &[u8]) -> Option<Vec<u8>> {
+        let hash = keyspace.hash(key);
+        let shard = keyspace.lock(hash.shard());
+        let database = shard.database(database)?;
+        Some(database.entry(database.find(hash, key)?).bytes().to_vec())
+    }
+
+    #[test]
+    fn databases_are_apart_and_can_be_swapped() {
+        let keyspace = Keyspace::new(3);
+        set(&keyspace, 0, b"k", b"zero", Expire::Clear);
+        set(&keyspace, 9, b"k", b"nine", Expire::At(5));
+        assert_eq!(get(&keyspace, 0, b"k").unwrap(), b"zero");
+        assert_eq!(get(&keyspace, 1, b"k"), None);
+        keyspace.lock(keyspace.hash(b"k").shard()).swap(0, 9);
+        assert_eq!(get(&keyspace, 0, b"k").unwrap(), b"nine");
+        assert_eq!(get(&keyspace, 9, b"k").unwrap(), b"zero");
+    }
+
+    #[test]
+    fn flushing_and_swapping_change_watched_keys_that_are_or_will_be_there() {
+        let keyspace = Keyspace::new(3);
+        let watch =
+            |database, key: &[u8]| keyspace.lock(keyspace.hash(key).shard()).watch(database, key);
+        let version = |database, key: &[u8]| {
+            keyspace.lock(keyspace.hash(key).shard()).watched_version(database, key).unwrap()
+        };
+        set(&keyspace, 0, b"here", b"v", Expire::Clear);
+        set(&keyspace, 1, b"there", b"v", Expire::Clear);
+        set(&keyspace, 1, b"dead", b"v", Expire::At(5));
+        let before = [b"here".as_slice(), b"there", b"dead", b"none"].map(|key| watch(0, key));
+        let swap = |now_ms| {
+            let mut out = Vec::new();
+            for index in 0..SHARDS {
+                keyspace.lock(index).swap_watched(0, 1, now_ms, keyspace.hasher(), &mut out);
+            }
+            out.len()
+        };
+        assert_eq!(swap(10), 1);
+        let after = [b"here".as_slice(), b"there", b"dead", b"none"].map(|key| version(0, key));
+        let changed = [0, 1, 2, 3].map(|i| before[i] != after[i]);
+        assert_eq!(changed, [true, true, false, false]);
+        assert_eq!(get(&keyspace, 0, b"there").unwrap(), b"v");
+        assert_eq!(get(&keyspace, 1, b"here").unwrap(), b"v");
+        for index in 0..SHARDS {
+            drop(keyspace.lock(index).flush(0, keyspace.hasher()));
+        }
+        assert_ne!(version(0, b"there"), after[1]);
+        assert_eq!(version(0, b"none"), after[3]);
+        assert_eq!(get(&keyspace, 0, b"there"), None);
+    }
+
+    #[test]
+    fn expiry_takes_out_what_is_due_and_nothing_else() {
+        let keyspace = Keyspace::new(3);
+        let hash = keyspace.hash(b"k");
+        set(&keyspace, 0, b"k", b"v", Expire::At(1000));
+        assert_eq!(keyspace.due_ms(hash.shard()), 1008);
+        set(&keyspace, 0, b"k", b"v", Expire::At(2000));
+        let mut gone = Vec::new();
+        let mut expire = |now_ms| {
+            let mut shard = keyspace.lock(hash.shard());
+            shard.database_mut(0).expire_due(now_ms, 10, keyspace.hasher(), &mut gone);
+            gone.len()
+        };
+        assert_eq!(expire(1500), 0);
+        assert_eq!(expire(1999), 0);
+        assert_eq!(expire(2016), 1);
+        assert_eq!(get(&keyspace, 0, b"k"), None);
+        assert_eq!(keyspace.due_ms(hash.shard()), i64::MAX);
+    }
+
+    #[test]
+    fn an_expiry_set_again_and_again_leaves_a_bounded_index() {
+        let keyspace = Keyspace::new(3);
+        for i in 0..10_000 {
+            set(&keyspace, 0, b"k", b"v", Expire::At(1_000_000_000 - i * 100));
+        }
+        let shard = keyspace.lock(keyspace.hash(b"k").shard());
+        assert!(shard.overhead() < 4096, "{} bytes", shard.overhead());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "shard 3 after")]
+    fn locking_downwards_is_caught() {
+        let keyspace = Keyspace::new(3);
+        let _high = keyspace.lock(5);
+        let _low = keyspace.lock(3);
+    }
+
+    #[test]
+    fn threads_share_a_shard() {
+        let keyspace = Keyspace::new(3);
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                let keyspace = &keyspace;
+                scope.spawn(move || {
+                    for i in 0..2000u32 {
+                        let key = [&i.to_le_bytes()[..], &[thread]].concat();
+                        set(keyspace, 0, &key, b"v", Expire::Clear);
+                        set(keyspace, 0, b"hot", &key, Expire::Clear);
+                    }
+                });
+            }
+        });
+        let total: usize = (0..SHARDS).map(|i| keyspace.lock(i).database(0).unwrap().len()).sum();
+        assert_eq!(total, 8001);
+        assert_eq!((0..SHARDS).map(|i| keyspace.len_hint(i)).sum::<usize>(), total);
+    }
+}

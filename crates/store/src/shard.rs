@@ -1,0 +1,381 @@
+//! One shard: its keys in every database, and what goes with them.
+//!
+//! `insert`, `replace` and `remove` here are the only ways by which a name comes to stand for another
+//! value or for none; whatever must happen at such a moment happens in them.
+
+use crate::access::AccessClock;
+use crate::entry::{EntryMut, EntryRef, NewValue, OwnedEntry};
+use crate::expiry::ExpiryIndex;
+use crate::hash::{Hash, Hasher};
+use crate::table::{Place, Table};
+use crate::watch::WatchedKeys;
+
+/// What a write does with the key's expiry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expire {
+    Clear,
+    Keep,
+    /// Unix milliseconds.
+    At(i64),
+}
+
+/// A shard's part of one database.
+#[derive(Default)]
+pub struct Database {
+    table: Table,
+    expiry: ExpiryIndex,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Shard {
+    /// Database 0, which most never leave.
+    first: Database,
+    /// The others, as far as they were ever used.
+    others: Vec<Database>,
+    watched: Option<Box<WatchedKeys>>,
+}
+
+impl Shard {
+    /// The database, for reading; `None` when it was never used.
+    #[inline(always)]
+    pub fn database(&self, index: u32) -> Option<&Database> {
+        if index == 0 { Some(&self.first) } else { self.others.get(index as usize - 1) }
+    }
+
+    /// The database, made when it was never used.
+    #[inline(always)]
+    pub fn database_mut(&mut self, index: u32) -> &mut Database {
+        if index == 0 {
+            return &mut self.first;
+        }
+        if self.others.len() < index as usize {
+            self.others.resize_with(index as usize, Database::default);
+        }
+        &mut self.others[index as usize - 1]
+    }
+
+    /// How many databases were ever used.
+    pub fn databases(&self) -> u32 {
+        1 + self.others.len() as u32
+    }
+
+    /// Exchanges the contents of two databases. Their watched keys change where there was something
+    /// or will be; what is dead and watched goes away, and is appended to `out`.
+    pub fn swap_watched(
+        &mut self,
+        a: u32,
+        b: u32,
+        now_ms: i64,
+        hasher: &Hasher,
+        out: &mut Vec<OwnedEntry>,
+    ) {
+        if a == b {
+            return;
+        }
+        if let Some(mut watched) = self.watched.take() {
+            let mut dead = Vec::new();
+            for (from, to) in [(a, b), (b, a)] {
+                watched.changed_where(from, |key| {
+                    let was = self.expiry_of(from, key, hasher);
+                    let will_be = self.expiry_of(to, key, hasher);
+                    let is_dead = |found: Option<Option<i64>>| {
+                        found.is_some_and(|expire_ms| expire_ms.is_some_and(|ms| ms <= now_ms))
+                    };
+                    if is_dead(will_be) {
+                        dead.push((to, Box::<[u8]>::from(key)));
+                    }
+                    // A key that died unseen since it was watched counts as one that was there.
+                    was.is_some() || will_be.is_some() && !is_dead(will_be)
+                });
+            }
+            for (index, key) in dead {
+                let database = self.database_mut(index);
+                if let Some(place) = database.find(hasher.hash(&key), &key) {
+                    out.push(database.remove(place, hasher));
+                }
+            }
+            self.watched = Some(watched);
+        }
+        self.swap(a, b);
+    }
+
+    /// The expiry of a key that is there, dead or not.
+    fn expiry_of(&self, database: u32, key: &[u8], hasher: &Hasher) -> Option<Option<i64>> {
+        let database = self.database(database)?;
+        Some(database.entry(database.find(hasher.hash(key), key)?).expire_ms())
+    }
+
+    /// Takes the contents of a database away, to be dropped when no lock is held. Its watched keys
+    /// change where there was something.
+    pub fn flush(&mut self, index: u32, hasher: &Hasher) -> Database {
+        if let Some(mut watched) = self.watched.take() {
+            watched.changed_where(index, |key| self.expiry_of(index, key, hasher).is_some());
+            self.watched = Some(watched);
+        }
+        self.take(index)
+    }
+
+    /// Exchanges the contents of two databases.
+    pub fn swap(&mut self, a: u32, b: u32) {
+        if a == b || a.max(b) >= self.databases() && self.both_empty(a, b) {
+            return;
+        }
+        let taken = std::mem::take(self.database_mut(a));
+        let taken = std::mem::replace(self.database_mut(b), taken);
+        *self.database_mut(a) = taken;
+    }
+
+    fn both_empty(&self, a: u32, b: u32) -> bool {
+        [a, b].iter().all(|&index| self.database(index).is_none_or(|d| d.table.is_empty()))
+    }
+
+    /// Takes the contents of a database away, to be dropped when no lock is held.
+    pub fn take(&mut self, index: u32) -> Database {
+        match self.database(index) {
+            Some(_) => std::mem::take(self.database_mut(index)),
+            None => Database::default(),
+        }
+    }
+
+    /// Bytes of memory for everything but the entries.
+    pub fn overhead(&self) -> usize {
+        let databases = std::iter::once(&self.first).chain(&self.others);
+        databases.map(Database::overhead).sum::<usize>()
+            + self.others.capacity() * size_of::<Database>()
+    }
+
+    /// The keys that clients watch; `None` when there are none.
+    #[inline(always)]
+    pub fn watched_mut(&mut self) -> Option<&mut WatchedKeys> {
+        self.watched.as_deref_mut()
+    }
+
+    /// Adds a watcher of a key, and returns the version that it starts from.
+    pub fn watch(&mut self, database: u32, key: &[u8]) -> u64 {
+        self.watched.get_or_insert_default().watch(database, key)
+    }
+
+    /// Takes a watcher of a key away.
+    pub fn unwatch(&mut self, database: u32, key: &[u8]) {
+        if let Some(watched) = &mut self.watched {
+            watched.unwatch(database, key);
+            if watched.is_empty() {
+                // The clock may start over: no version is remembered by anybody.
+                self.watched = None;
+            }
+        }
+    }
+
+    /// The version of a watched key.
+    pub fn watched_version(&self, database: u32, key: &[u8]) -> Option<u64> {
+        self.watched.as_ref()?.version(database, key)
+    }
+}
+
+impl Database {
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// How many keys have an expiry.
+    pub fn volatile(&self) -> usize {
+        self.expiry.volatile()
+    }
+
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Bytes of memory for everything but the entries.
+    pub fn overhead(&self) -> usize {
+        self.table.memory() + self.expiry.memory()
+    }
+
+    /// Where the key lies, expired or not.
+    #[inline(always)]
+    pub fn find(&self, hash: Hash, key: &[u8]) -> Option<Place> {
+        self.table.find(hash, key)
+    }
+
+    #[inline(always)]
+    pub fn entry(&self, place: Place) -> EntryRef<'_> {
+        // SAFETY: the table's entries are live while it is borrowed.
+        unsafe { EntryRef::new(self.table.pointer(place)) }
+    }
+
+    #[inline(always)]
+    pub fn entry_mut(&mut self, place: Place) -> EntryMut<'_> {
+        // SAFETY: as above, and the table is borrowed exclusively.
+        unsafe { EntryMut::new(self.table.pointer(place)) }
+    }
+
+    /// Gives a name that stands for nothing a value.
+    #[inline]
+    pub fn insert(&mut self, hash: Hash, entry: OwnedEntry, hasher: &Hasher) -> Place {
+        if let Some(ms) = entry.as_ref().expire_ms() {
+            self.expiry.set(hash.position(), None, ms);
+        }
+        let place = self.table.insert(hash, entry, hasher);
+        if self.expiry.wants_rebuild() {
+            self.rebuild_expiry(hasher);
+        }
+        place
+    }
+
+    /// Gives a name that stands for something another value, and returns what it stood for.
+    #[inline]
+    pub fn replace(
+        &mut self,
+        hash: Hash,
+        place: Place,
+        entry: OwnedEntry,
+        hasher: &Hasher,
+    ) -> OwnedEntry {
+        let old_ms = self.entry(place).expire_ms();
+        match (old_ms, entry.as_ref().expire_ms()) {
+            (_, Some(new_ms)) => self.expiry.set(hash.position(), old_ms, new_ms),
+            (Some(_), None) => self.expiry.unset(),
+            (None, None) => {}
+        }
+        let old = self.table.replace(place, entry);
+        if self.expiry.wants_rebuild() {
+            self.rebuild_expiry(hasher);
+        }
+        old
+    }
+
+    /// Makes a name stand for nothing, and returns what it stood for.
+    pub fn remove(&mut self, place: Place, hasher: &Hasher) -> OwnedEntry {
+        if self.entry(place).expire_ms().is_some() {
+            self.expiry.unset();
+        }
+        self.table.remove(place, hasher)
+    }
+
+    /// Makes a string of the key, whatever it was. Returns the entry that made way, if one did; it
+    /// is to be dropped when no lock is held.
+    #[inline]
+    pub fn set(
+        &mut self,
+        hash: Hash,
+        key: &[u8],
+        found: Option<Place>,
+        value: NewValue<'_>,
+        expire: Expire,
+        clock: &AccessClock,
+        hasher: &Hasher,
+    ) -> Option<OwnedEntry> {
+        let Some(place) = found else {
+            let expire_ms = if let Expire::At(ms) = expire { Some(ms) } else { None };
+            self.insert(hash, OwnedEntry::new(key, value, expire_ms, clock.fresh()), hasher);
+            return None;
+        };
+        let old = self.entry(place);
+        let old_ms = old.expire_ms();
+        let expire_ms = match expire {
+            Expire::Clear => None,
+            Expire::Keep => old_ms,
+            Expire::At(ms) => Some(ms),
+        };
+        let access = match clock.policy {
+            crate::AccessPolicy::Lru => clock.fresh(),
+            // An overwritten key is as popular as it was.
+            crate::AccessPolicy::Lfu { .. } => old.access(),
+        };
+        let value = if old_ms.is_some() == expire_ms.is_some() {
+            let mut entry = self.entry_mut(place);
+            match entry.replace(value) {
+                Ok(()) => {
+                    if entry.as_ref().access() != access {
+                        entry.set_access(access);
+                    }
+                    if let Some(ms) = expire_ms {
+                        self.set_expire(hash, place, Some(ms), hasher);
+                    }
+                    return None;
+                }
+                Err(value) => value,
+            }
+        } else {
+            value
+        };
+        let entry = OwnedEntry::new(key, value, expire_ms, access);
+        Some(self.replace(hash, place, entry, hasher))
+    }
+
+    /// Gives a key an expiry (Unix ms), another one, or none. Returns the entry that made way, if
+    /// its block had no room for the time.
+    pub fn set_expire(
+        &mut self,
+        hash: Hash,
+        place: Place,
+        expire_ms: Option<i64>,
+        hasher: &Hasher,
+    ) -> Option<OwnedEntry> {
+        let old_ms = self.entry(place).expire_ms();
+        if let (Some(_), Some(new_ms)) = (old_ms, expire_ms) {
+            self.expiry.set(hash.position(), old_ms, new_ms);
+            self.entry_mut(place).set_expire_in_place(new_ms);
+            if self.expiry.wants_rebuild() {
+                self.rebuild_expiry(hasher);
+            }
+            return None;
+        }
+        if old_ms == expire_ms {
+            return None;
+        }
+        let old = self.entry(place);
+        let entry = OwnedEntry::new(old.key(), old.to_new_value(), expire_ms, old.access());
+        Some(self.replace(hash, place, entry, hasher))
+    }
+
+    /// From when on `expire_due` has something to do (Unix ms).
+    pub fn next_due_ms(&self) -> Option<i64> {
+        self.expiry.next_due_ms()
+    }
+
+    /// Takes keys out whose time has come, at most `limit` looks of the index at a time, and
+    /// appends them to `out`. Returns how many looks it took.
+    pub fn expire_due(
+        &mut self,
+        now_ms: i64,
+        limit: usize,
+        hasher: &Hasher,
+        out: &mut Vec<OwnedEntry>,
+    ) -> usize {
+        let mut places = Vec::new();
+        for looks in 0..limit {
+            let Some(position) = self.expiry.pop_due(now_ms) else { return looks };
+            // Removing moves entries about, so each removal looks anew. Two keys at one position
+            // are rare: 1 in 2^32 pairs.
+            loop {
+                places.clear();
+                self.table.places_at(position, hasher, &mut places);
+                let due = places
+                    .iter()
+                    .find(|&&place| self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms));
+                let Some(&place) = due else { break };
+                out.push(self.remove(place, hasher));
+            }
+            for &place in &places {
+                if let Some(ms) = self.entry(place).expire_ms() {
+                    self.expiry.push(position, ms);
+                }
+            }
+        }
+        limit
+    }
+
+    fn rebuild_expiry(&mut self, hasher: &Hasher) {
+        let keys = self
+            .table
+            .iter()
+            .filter_map(|entry| Some((hasher.hash(entry.key()).position(), entry.expire_ms()?)));
+        self.expiry.rebuild(keys);
+    }
+}

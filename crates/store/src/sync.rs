@@ -1,0 +1,127 @@
+//! The lock of a shard, and the only door to the primitives below it: under `--cfg shuttle` they
+//! are shuttle's, so that its scheduler explores the interleavings of this crate's own code.
+
+#[cfg(shuttle)]
+use shuttle::sync as primitive;
+#[cfg(not(shuttle))]
+use std::sync as primitive;
+
+pub use primitive::atomic::{AtomicU32, Ordering, fence};
+pub use primitive::{Mutex, MutexGuard};
+
+/// How often a thread looks at a held lock before it sleeps. A shard is held for some 100 ns; more
+/// looks would burn a core whose owner may be the one that waits to run.
+const SPINS: u32 = 64;
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and somebody may sleep on it.
+const CONTENDED: u32 = 2;
+
+/// A mutex of one word: one compare-and-swap to take, one swap to give back, a futex to sleep on.
+#[derive(Default)]
+pub struct RawLock {
+    state: Futex,
+}
+
+impl RawLock {
+    #[inline(always)]
+    pub fn try_lock(&self) -> bool {
+        self.state.word().compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    pub fn lock(&self) {
+        if !self.try_lock() {
+            self.lock_contended();
+        }
+    }
+
+    /// Only who holds the lock may call it.
+    #[inline(always)]
+    pub fn unlock(&self) {
+        if self.state.word().swap(FREE, Ordering::Release) == CONTENDED {
+            self.state.wake(1);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_contended(&self) {
+        for _ in 0..SPINS {
+            if self.state.word().load(Ordering::Relaxed) == FREE && self.try_lock() {
+                return;
+            }
+            pause();
+        }
+        // Who has slept does not know whether others still do, so it takes the lock as contended.
+        while self.state.word().swap(CONTENDED, Ordering::Acquire) != FREE {
+            self.state.wait(CONTENDED);
+        }
+    }
+}
+
+#[cfg(not(shuttle))]
+fn pause() {
+    std::hint::spin_loop();
+}
+#[cfg(shuttle)]
+fn pause() {
+    shuttle::thread::yield_now();
+}
+
+/// A word that threads can sleep on.
+#[cfg(not(shuttle))]
+#[derive(Default)]
+pub struct Futex(AtomicU32);
+
+#[cfg(not(shuttle))]
+impl Futex {
+    #[inline(always)]
+    pub fn word(&self) -> &AtomicU32 {
+        &self.0
+    }
+
+    /// Sleeps while the word is `expected`; may return early.
+    pub fn wait(&self, expected: u32) {
+        use rustix::thread::futex;
+        // An error means that the word had changed or that a signal came: look again.
+        let _ = futex::wait(&self.0, futex::Flags::PRIVATE, expected, None);
+    }
+
+    /// Wakes at most `count` sleepers.
+    pub fn wake(&self, count: u32) {
+        use rustix::thread::futex;
+        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, count);
+    }
+}
+
+/// What the futex system call promises, in terms of shuttle's mutex and condition variable.
+#[cfg(shuttle)]
+#[derive(Default)]
+pub struct Futex {
+    word: AtomicU32,
+    sleepers: Mutex<()>,
+    bell: primitive::Condvar,
+}
+
+#[cfg(shuttle)]
+impl Futex {
+    pub fn word(&self) -> &AtomicU32 {
+        &self.word
+    }
+
+    pub fn wait(&self, expected: u32) {
+        let sleepers = self.sleepers.lock().unwrap();
+        if self.word.load(Ordering::SeqCst) == expected {
+            drop(self.bell.wait(sleepers).unwrap());
+        }
+    }
+
+    pub fn wake(&self, count: u32) {
+        let _sleepers = self.sleepers.lock().unwrap();
+        for _ in 0..count.min(64) {
+            self.bell.notify_one();
+        }
+    }
+}

@@ -1,0 +1,680 @@
+//! The table of one database in one shard: buckets of one cache line, in the order of positions.
+//!
+//! A bucket has eight slots; a slot is one word:
+//!
+//! ```text
+//! 63     51 50      48 47                    0
+//! [  tag  ][ distance ][  pointer to the entry ]
+//! ```
+//! A key's home is `position * buckets / 2^32`. When its home is full it lies in the next bucket that
+//! is not, and `distance` says how far (7: seven or more). So a lookup walks from the home until it
+//! finds the key or a bucket that is not full, and it compares tag and distance before it touches an
+//! entry. Removing pulls displaced entries back, so there are no tombstones.
+//!
+//! Homes keep the order of positions whatever the number of buckets is. Growing and shrinking are
+//! therefore a walk in memory order, sizes need not be powers of two, and SCAN's cursor is a position:
+//! it survives every resize and never returns a key twice.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use crate::entry::{self, EntryRef, OwnedEntry};
+use crate::hash::{Hash, Hasher, TAG_BITS};
+
+/// Slots of a bucket: a cache line of 64 bytes.
+pub const SLOTS: usize = 8;
+/// A table grows when more slots than this of each bucket are used on average.
+const SLOTS_FULL: usize = 7;
+/// A table shrinks when fewer than this are.
+const SLOTS_SPARSE: usize = 2;
+/// How many slots ahead of the walk a resize prefetches entries.
+const RESIZE_AHEAD: usize = 8;
+
+/// Slots that `pick` looks at before it counts entries instead.
+const PICK_TRIES_MAX: usize = 64;
+
+const POINTER_BITS: u32 = 48;
+const DISTANCE_BITS: u32 = 64 - POINTER_BITS - TAG_BITS;
+/// This distance or more.
+const DISTANCE_FAR: usize = (1 << DISTANCE_BITS) - 1;
+const POINTER_MASK: u64 = (1 << POINTER_BITS) - 1;
+
+/// One cache line. Used slots come first.
+#[repr(C, align(64))]
+pub struct Bucket([Slot; SLOTS]);
+
+/// See the module; zero is an empty slot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Slot(u64);
+
+/// Where an entry lies; good until the next change of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    bucket: u32,
+    slot: u32,
+}
+
+/// See the module.
+pub struct Table {
+    buckets: NonNull<Bucket>,
+    bucket_count: u32,
+    len: u32,
+}
+
+// SAFETY: a table owns its buckets and entries; they are Send.
+unsafe impl Send for Table {}
+
+impl Slot {
+    const EMPTY: Self = Self(0);
+
+    #[inline(always)]
+    fn new(pointer: NonNull<u8>, tag: u16, distance: usize) -> Self {
+        let address = pointer.as_ptr().expose_provenance() as u64;
+        debug_assert_eq!(address & !POINTER_MASK, 0, "user addresses have 47 bits");
+        Self(address | Self::label(tag, distance) << POINTER_BITS)
+    }
+
+    /// What a slot of this tag and distance has above its pointer.
+    #[inline(always)]
+    const fn label(tag: u16, distance: usize) -> u64 {
+        let distance = if distance < DISTANCE_FAR { distance } else { DISTANCE_FAR };
+        (tag as u64) << DISTANCE_BITS | distance as u64
+    }
+
+    #[inline(always)]
+    const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    #[inline(always)]
+    const fn tag(self) -> u16 {
+        (self.0 >> (POINTER_BITS + DISTANCE_BITS)) as u16
+    }
+
+    #[inline(always)]
+    fn pointer(self) -> NonNull<u8> {
+        debug_assert!(!self.is_empty());
+        let pointer = std::ptr::with_exposed_provenance_mut((self.0 & POINTER_MASK) as usize);
+        // SAFETY: a slot that is not empty holds the address of an entry.
+        unsafe { NonNull::new_unchecked(pointer) }
+    }
+
+    /// How far the slot's bucket is from the entry's home.
+    #[inline]
+    fn distance(self, bucket: usize, buckets: usize, hasher: &Hasher) -> usize {
+        let distance = (self.0 >> POINTER_BITS) as usize & DISTANCE_FAR;
+        if distance < DISTANCE_FAR {
+            return distance;
+        }
+        // SAFETY: the slot's table holds the entry.
+        let hash = hasher.hash(unsafe { entry::key(self.pointer()) });
+        (bucket + buckets - home(hash.position(), buckets)) % buckets
+    }
+}
+
+impl Bucket {
+    #[inline(always)]
+    const fn is_full(&self) -> bool {
+        !self.0[SLOTS - 1].is_empty()
+    }
+
+    /// Bit i: slot i has this label.
+    #[inline(always)]
+    fn matches(&self, label: u64) -> u32 {
+        let mut mask = 0;
+        for (i, slot) in self.0.iter().enumerate() {
+            mask |= u32::from(slot.0 >> POINTER_BITS == label) << i;
+        }
+        mask
+    }
+
+    fn used(&self) -> usize {
+        self.0.iter().position(|slot| slot.is_empty()).unwrap_or(SLOTS)
+    }
+
+    /// Takes a slot out and closes the gap.
+    fn take(&mut self, slot: usize) -> Slot {
+        let last = self.used() - 1;
+        let taken = self.0[slot];
+        self.0[slot] = self.0[last];
+        self.0[last] = Slot::EMPTY;
+        taken
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Table {
+    pub const fn new() -> Self {
+        Self { buckets: NonNull::dangling(), bucket_count: 0, len: 0 }
+    }
+
+    #[inline(always)]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub const fn bucket_count(&self) -> usize {
+        self.bucket_count as usize
+    }
+
+    /// Bytes of heap memory, the entries' not included.
+    pub const fn memory(&self) -> usize {
+        self.bucket_count() * size_of::<Bucket>()
+    }
+
+    /// The buckets' address and number: what a prefetch needs.
+    pub(crate) const fn hint(&self) -> (*mut Bucket, u32) {
+        (self.buckets.as_ptr(), self.bucket_count)
+    }
+
+    #[inline(always)]
+    fn buckets(&self) -> &[Bucket] {
+        // SAFETY: `buckets` is dangling only with a count of zero; the shard is held.
+        unsafe { std::slice::from_raw_parts(self.buckets.as_ptr(), self.bucket_count()) }
+    }
+
+    #[inline(always)]
+    fn buckets_mut(&mut self) -> &mut [Bucket] {
+        // SAFETY: as above, and we are borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.buckets.as_ptr(), self.bucket_count()) }
+    }
+
+    /// Where the key lies.
+    #[inline]
+    pub fn find(&self, hash: Hash, key: &[u8]) -> Option<Place> {
+        let buckets = self.buckets();
+        if buckets.is_empty() {
+            return None;
+        }
+        let mut at = home(hash.position(), buckets.len());
+        for distance in 0..buckets.len() {
+            // SAFETY: `home` and `next` are below the number of buckets.
+            let bucket = unsafe { buckets.get_unchecked(at) };
+            let mut matches = bucket.matches(Slot::label(hash.tag(), distance));
+            while matches != 0 {
+                let slot = matches.trailing_zeros() as usize;
+                let found = bucket.0[slot];
+                // SAFETY: the table's entries are live while its shard is held.
+                if !found.is_empty() && unsafe { entry::key(found.pointer()) } == key {
+                    return Some(Place { bucket: at as u32, slot: slot as u32 });
+                }
+                matches &= matches - 1;
+            }
+            if !bucket.is_full() {
+                return None;
+            }
+            at = next(at, buckets.len());
+        }
+        None
+    }
+
+    /// Prefetches the entry that a lookup of this hash would look at first.
+    #[inline]
+    pub fn prefetch_entry(&self, hash: Hash) {
+        let buckets = self.buckets();
+        if buckets.is_empty() {
+            return;
+        }
+        let bucket = &buckets[home(hash.position(), buckets.len())];
+        let matches = bucket.matches(Slot::label(hash.tag(), 0));
+        if matches != 0 {
+            let slot = bucket.0[matches.trailing_zeros() as usize];
+            entry::prefetch((slot.0 & POINTER_MASK) as *const u8);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn pointer(&self, place: Place) -> NonNull<u8> {
+        self.buckets()[place.bucket as usize].0[place.slot as usize].pointer()
+    }
+
+    /// Puts a key in that is not there.
+    #[inline]
+    pub fn insert(&mut self, hash: Hash, entry: OwnedEntry, hasher: &Hasher) -> Place {
+        if self.len() >= self.bucket_count() * SLOTS_FULL {
+            self.resize(larger(self.bucket_count()), hasher);
+        }
+        self.len += 1;
+        self.place(hash, entry.into_pointer())
+    }
+
+    /// Puts another entry in a key's place, and returns the old one.
+    #[inline]
+    pub fn replace(&mut self, place: Place, entry: OwnedEntry) -> OwnedEntry {
+        let slot = &mut self.buckets_mut()[place.bucket as usize].0[place.slot as usize];
+        let old = slot.pointer();
+        slot.0 = slot.0 & !POINTER_MASK | entry.into_pointer().as_ptr().expose_provenance() as u64;
+        // SAFETY: the slot had the only pointer to the old entry, and no longer has.
+        unsafe { OwnedEntry::from_pointer(old) }
+    }
+
+    /// Takes an entry out. May shrink the table.
+    pub fn remove(&mut self, place: Place, hasher: &Hasher) -> OwnedEntry {
+        let mut hole = place.bucket as usize;
+        let count = self.bucket_count();
+        let buckets = self.buckets_mut();
+        let mut was_full = buckets[hole].is_full();
+        let taken = buckets[hole].take(place.slot as usize);
+        // A bucket that is full no longer must get back what lies behind it and would have fit.
+        let mut ahead = 1;
+        while was_full && ahead < count {
+            let from = (hole + ahead) % count;
+            let full = buckets[from].is_full();
+            let displaced = buckets[from]
+                .0
+                .iter()
+                .position(|slot| !slot.is_empty() && slot.distance(from, count, hasher) >= ahead);
+            if let Some(slot) = displaced {
+                let distance = buckets[from].0[slot].distance(from, count, hasher) - ahead;
+                let moved = buckets[from].take(slot);
+                let used = buckets[hole].used();
+                buckets[hole].0[used] = Slot::new(moved.pointer(), moved.tag(), distance);
+                hole = from;
+                was_full = full;
+                ahead = 1;
+            } else if full {
+                ahead += 1;
+            } else {
+                break;
+            }
+        }
+        self.len -= 1;
+        if self.len() < count * SLOTS_SPARSE {
+            let smaller = size_for(self.len());
+            if smaller < count {
+                self.resize(smaller, hasher);
+            }
+        }
+        // SAFETY: the slot had the only pointer.
+        unsafe { OwnedEntry::from_pointer(taken.pointer()) }
+    }
+
+    /// Calls `f` for each entry whose home is the bucket of `position`, unless it lies before
+    /// `position`, and returns the position where the next bucket begins; `None` after the last.
+    pub fn scan<'a>(
+        &'a self,
+        position: u32,
+        hasher: &Hasher,
+        mut f: impl FnMut(EntryRef<'a>),
+    ) -> Option<u32> {
+        let buckets = self.buckets();
+        let count = buckets.len();
+        if count == 0 {
+            return None;
+        }
+        let start = home(position, count);
+        for ahead in 0..count {
+            let at = (start + ahead) % count;
+            for slot in buckets[at].0.iter().take_while(|slot| !slot.is_empty()) {
+                if slot.distance(at, count, hasher) == ahead {
+                    // SAFETY: the table's entries are live while its shard is held.
+                    let entry = unsafe { EntryRef::new(slot.pointer()) };
+                    if hasher.hash(entry.key()).position() >= position {
+                        f(entry);
+                    }
+                }
+            }
+            if !buckets[at].is_full() {
+                break;
+            }
+        }
+        (start + 1 < count).then(|| first_position(start + 1, count))
+    }
+
+    /// The places of the entries whose position is exactly this one.
+    pub fn places_at(&self, position: u32, hasher: &Hasher, out: &mut Vec<Place>) {
+        let buckets = self.buckets();
+        if buckets.is_empty() {
+            return;
+        }
+        let mut at = home(position, buckets.len());
+        for _ in 0..buckets.len() {
+            for (i, slot) in buckets[at].0.iter().enumerate() {
+                // SAFETY: the table's entries are live while its shard is held.
+                if !slot.is_empty()
+                    && hasher.hash(unsafe { entry::key(slot.pointer()) }).position() == position
+                {
+                    out.push(Place { bucket: at as u32, slot: i as u32 });
+                }
+            }
+            if !buckets[at].is_full() {
+                return;
+            }
+            at = next(at, buckets.len());
+        }
+    }
+
+    /// All entries, in memory order.
+    pub fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> {
+        self.slots().map(|slot| {
+            // SAFETY: the table's entries are live while its shard is held.
+            unsafe { EntryRef::new(slot.pointer()) }
+        })
+    }
+
+    /// Some entries near a random place: those of the first bucket that has any, from the bucket of
+    /// `random` on.
+    pub fn sample(&self, random: u32) -> impl Iterator<Item = EntryRef<'_>> {
+        let buckets = self.buckets();
+        let start = if buckets.is_empty() { 0 } else { home(random, buckets.len()) };
+        let (before, after) = buckets.split_at(start);
+        let used = after.iter().chain(before).find(|bucket| !bucket.0[0].is_empty());
+        used.into_iter().flat_map(|bucket| {
+            bucket.0.iter().take_while(|slot| !slot.is_empty()).map(|slot| {
+                // SAFETY: the table's entries are live while its shard is held.
+                unsafe { EntryRef::new(slot.pointer()) }
+            })
+        })
+    }
+
+    /// An entry picked at random, each as likely as any other; `None` when there is none.
+    /// `random(n)` is uniform below n.
+    pub fn pick(&self, mut random: impl FnMut(u32) -> u32) -> Option<EntryRef<'_>> {
+        if self.is_empty() {
+            return None;
+        }
+        let buckets = self.buckets();
+        let tried = (0..PICK_TRIES_MAX).find_map(|_| {
+            let bucket = random(self.bucket_count) as usize;
+            let slot = buckets[bucket].0[random(SLOTS as u32) as usize];
+            (!slot.is_empty()).then_some(slot)
+        });
+        // A table is never so empty that all tries miss often.
+        let slot = tried.or_else(|| self.slots().nth(random(self.len) as usize))?;
+        // SAFETY: the table's entries are live while its shard is held.
+        Some(unsafe { EntryRef::new(slot.pointer()) })
+    }
+
+    fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.buckets().iter().flat_map(|bucket| bucket.0).filter(|slot| !slot.is_empty())
+    }
+
+    /// Puts an entry into the first bucket from its home that has room; there is one.
+    #[inline]
+    fn place(&mut self, hash: Hash, pointer: NonNull<u8>) -> Place {
+        let count = self.bucket_count();
+        let mut at = home(hash.position(), count);
+        let buckets = self.buckets_mut();
+        let mut distance = 0;
+        while buckets[at].is_full() {
+            at = next(at, count);
+            distance += 1;
+            debug_assert!(distance < count, "a table is never full");
+        }
+        let slot = buckets[at].used();
+        buckets[at].0[slot] = Slot::new(pointer, hash.tag(), distance);
+        Place { bucket: at as u32, slot: slot as u32 }
+    }
+
+    /// Moves all entries to a table of `count` buckets. Touches each entry's key once, prefetched.
+    #[inline(never)]
+    fn resize(&mut self, count: usize, hasher: &Hasher) {
+        let old = std::mem::replace(self, Self::with_buckets(count));
+        let mut ahead = old.slots().skip(RESIZE_AHEAD);
+        for slot in old.slots().take(RESIZE_AHEAD) {
+            entry::prefetch(slot.pointer().as_ptr());
+        }
+        for slot in old.slots() {
+            if let Some(later) = ahead.next() {
+                entry::prefetch(later.pointer().as_ptr());
+            }
+            // SAFETY: the old table's entries are live; each is moved to the new one once.
+            let hash = hasher.hash(unsafe { entry::key(slot.pointer()) });
+            self.place(hash, slot.pointer());
+        }
+        drop(ahead);
+        self.len = old.len;
+        old.free_buckets();
+    }
+
+    fn with_buckets(count: usize) -> Self {
+        if count == 0 {
+            return Self::new();
+        }
+        let layout = Self::layout(count);
+        // SAFETY: the layout's size is not zero, and all zeros are empty buckets.
+        let pointer = unsafe { alloc_zeroed(layout) };
+        let Some(buckets) = NonNull::new(pointer.cast()) else { handle_alloc_error(layout) };
+        Self { buckets, bucket_count: count as u32, len: 0 }
+    }
+
+    /// Frees the buckets and not what they point to.
+    fn free_buckets(self) {
+        let table = std::mem::ManuallyDrop::new(self);
+        if table.bucket_count > 0 {
+            // SAFETY: they were allocated with this layout.
+            unsafe { dealloc(table.buckets.as_ptr().cast(), Self::layout(table.bucket_count())) };
+        }
+    }
+
+    fn layout(count: usize) -> Layout {
+        Layout::array::<Bucket>(count).expect("fewer than 2^32 buckets")
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        for slot in self.slots() {
+            // SAFETY: the table owns its entries, and nobody sees it any more.
+            drop(unsafe { OwnedEntry::from_pointer(slot.pointer()) });
+        }
+        std::mem::take(self).free_buckets();
+    }
+}
+
+/// The bucket where a key of this position belongs.
+#[inline(always)]
+pub(crate) const fn home(position: u32, buckets: usize) -> usize {
+    ((position as u64 * buckets as u64) >> 32) as usize
+}
+
+/// The smallest position whose home is this bucket.
+const fn first_position(bucket: usize, buckets: usize) -> u32 {
+    ((bucket as u64) << 32).div_ceil(buckets as u64) as u32
+}
+
+#[inline(always)]
+const fn next(bucket: usize, buckets: usize) -> usize {
+    if bucket + 1 == buckets { 0 } else { bucket + 1 }
+}
+
+/// The sizes are 1, 2, 3, 4, 6, 8, 12, 16, 24 ... buckets.
+const fn larger(buckets: usize) -> usize {
+    match buckets {
+        0 => 1,
+        1 => 2,
+        _ if buckets.is_power_of_two() => buckets / 2 * 3,
+        _ => buckets.next_power_of_two(),
+    }
+}
+
+/// The size for this many entries after a shrink: half full.
+const fn size_for(len: usize) -> usize {
+    let mut buckets = 0;
+    while buckets * SLOTS / 2 < len {
+        buckets = larger(buckets);
+    }
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::entry::NewValue;
+
+    fn entry(key: &[u8], value: &[u8]) -> OwnedEntry {
+        OwnedEntry::new(key, NewValue::Inline(value), None, 0)
+    }
+
+    fn check(table: &Table, hasher: &Hasher) {
+        let count = table.bucket_count();
+        assert_eq!(table.iter().count(), table.len());
+        for entry in table.iter() {
+            assert!(table.find(hasher.hash(entry.key()), entry.key()).is_some());
+        }
+        for bucket in table.buckets() {
+            assert!(bucket.0[bucket.used()..].iter().all(|slot| slot.is_empty()));
+        }
+        let mut scanned = 0;
+        let mut position = (count > 0).then_some(0);
+        while let Some(from) = position {
+            position = table.scan(from, hasher, |_| scanned += 1);
+        }
+        assert_eq!(scanned, table.len());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Set(u16, u8),
+        Remove(u16),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let key = 0..600u16;
+        prop::collection::vec(
+            prop_oneof![
+                3 => (key.clone(), any::<u8>()).prop_map(|(k, v)| Step::Set(k, v)),
+                2 => key.prop_map(Step::Remove),
+            ],
+            0..3000,
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 64 }))]
+        #[test]
+        fn behaves_like_a_map(steps in steps(), seed: u64) {
+            let hasher = Hasher::new(seed);
+            let mut table = Table::new();
+            let mut model = HashMap::new();
+            for step in steps {
+                match step {
+                    Step::Set(key, value) => {
+                        let bytes = key.to_le_bytes();
+                        let hash = hasher.hash(&bytes);
+                        match table.find(hash, &bytes) {
+                            Some(place) => drop(table.replace(place, entry(&bytes, &[value]))),
+                            None => drop(table.insert(hash, entry(&bytes, &[value]), &hasher)),
+                        }
+                        model.insert(key, value);
+                    }
+                    Step::Remove(key) => {
+                        let bytes = key.to_le_bytes();
+                        let found = table.find(hasher.hash(&bytes), &bytes);
+                        prop_assert_eq!(found.is_some(), model.remove(&key).is_some());
+                        if let Some(place) = found {
+                            let removed = table.remove(place, &hasher);
+                            prop_assert_eq!(removed.as_ref().key(), bytes);
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!(table.len(), model.len());
+            for (key, value) in &model {
+                let bytes = key.to_le_bytes();
+                let place = table.find(hasher.hash(&bytes), &bytes).unwrap();
+                // SAFETY: the table is ours.
+                let found = unsafe { EntryRef::new(table.pointer(place)) };
+                prop_assert_eq!(found.bytes(), [*value]);
+            }
+            check(&table, &hasher);
+        }
+    }
+
+    /// Keys that all have the same home, so that distances pass what a slot can hold.
+    #[test]
+    fn crowds_of_one_home_stay_reachable() {
+        let hasher = Hasher::new(1);
+        let mut table = Table::with_buckets(48);
+        let crowd: Vec<_> = (0..400_000u32)
+            .map(u32::to_le_bytes)
+            .filter(|key| home(hasher.hash(key).position(), 48) == 47)
+            .take(100)
+            .collect();
+        for key in &crowd {
+            table.insert(hasher.hash(key), entry(key, b"v"), &hasher);
+        }
+        check(&table, &hasher);
+        for (i, key) in crowd.iter().enumerate() {
+            let place = table.find(hasher.hash(key), key).unwrap();
+            drop(table.remove(place, &hasher));
+            if i % 10 == 0 {
+                check(&table, &hasher);
+            }
+        }
+        assert!(table.is_empty());
+        assert_eq!(table.bucket_count(), 0);
+    }
+
+    #[test]
+    fn picks_are_even() {
+        let hasher = Hasher::new(5);
+        let mut table = Table::new();
+        assert!(table.pick(|_| 0).is_none());
+        for i in 0..50u32 {
+            let key = i.to_le_bytes();
+            table.insert(hasher.hash(&key), entry(&key, b""), &hasher);
+        }
+        let mut state = 1u64;
+        let mut random = |bound: u32| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            ((state >> 33) * u64::from(bound) >> 31) as u32
+        };
+        let mut counts = HashMap::new();
+        for _ in 0..50_000 {
+            let key = table.pick(&mut random).unwrap().key().to_vec();
+            *counts.entry(key).or_insert(0) += 1;
+        }
+        assert_eq!(counts.len(), 50);
+        assert!(counts.values().all(|count| (800..1200).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_scan_across_resizes_misses_nothing_and_repeats_nothing() {
+        let hasher = Hasher::new(9);
+        let mut table = Table::new();
+        let key = |i: u32| i.to_le_bytes();
+        for i in 0..1000 {
+            table.insert(hasher.hash(&key(i)), entry(&key(i), b""), &hasher);
+        }
+        let mut seen = Vec::new();
+        let mut position = Some(0);
+        let mut turn = 0u32;
+        while let Some(from) = position {
+            position = table.scan(from, &hasher, |entry| seen.push(entry.key().to_vec()));
+            // Grow and shrink by keys that come and go.
+            let range = 10_000 + turn * 1000..10_000 + turn * 1000 + 1000;
+            if turn < 5 {
+                for i in range {
+                    table.insert(hasher.hash(&key(i)), entry(&key(i), b""), &hasher);
+                }
+            } else if turn < 10 {
+                for i in 10_000 + (turn - 5) * 1000..10_000 + (turn - 4) * 1000 {
+                    let place = table.find(hasher.hash(&key(i)), &key(i)).unwrap();
+                    drop(table.remove(place, &hasher));
+                }
+            }
+            turn += 1;
+        }
+        let total = seen.len();
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), total);
+        for i in 0..1000 {
+            assert!(seen.binary_search(&key(i).to_vec()).is_ok());
+        }
+    }
+}
