@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use bobbin_testkit::Server;
 use bobbin_testkit::history::{Load, assert_linearizable, run_history};
 use bobbin_testkit::linearizability::{Command, Key, Operation, Record, check};
 use bobbin_testkit::random::seed;
-use bobbin_testkit::{Server, peers};
 
 /// The runner and the checker themselves, on a server that executes one command at a time.
 #[test]
@@ -58,9 +58,7 @@ fn a_stale_read_in_a_real_history_is_found() {
 fn bobbin_is_linearizable_with_more_threads_than_cores() {
     let threads = cores() + 2;
     for _ in 0..ROUNDS {
-        let Some(server) = Server::bobbin(&["--io-threads", &threads.to_string()]) else {
-            return skip();
-        };
+        let server = Server::bobbin(&["--io-threads", &threads.to_string()]);
         assert_linearizable(server.address(), &load());
     }
 }
@@ -69,7 +67,7 @@ fn bobbin_is_linearizable_with_more_threads_than_cores() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn bobbin_is_linearizable_while_its_threads_change() {
     for _ in 0..ROUNDS {
-        let Some(server) = Server::bobbin(&["--io-threads", "1"]) else { return skip() };
+        let server = Server::bobbin(&["--io-threads", "1"]);
         let changes = std::thread::scope(|scope| {
             let clients = scope.spawn(|| assert_linearizable(server.address(), &load()));
             let mut control = server.connect();
@@ -96,11 +94,6 @@ fn load() -> Load {
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
-}
-
-fn skip() {
-    assert!(peers::bobbin().is_none());
-    eprintln!("SKIPPED: there is no bobbin-server yet");
 }
 
 const ROUNDS: usize = 3;
