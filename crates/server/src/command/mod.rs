@@ -8,8 +8,10 @@ pub mod call;
 pub mod data;
 pub mod failure;
 pub mod flags;
+pub mod help;
 pub mod keys;
 pub mod registry;
+pub mod syntax;
 pub mod transaction;
 pub mod walk;
 

@@ -109,6 +109,13 @@ fn leave(client: &mut Client) {
     client.info.flag(ClientFlag::MULTI | ClientFlag::DIRTY_EXEC, false);
 }
 
+/// Leaves the transaction for a reason other than DISCARD: EXEC was refused.
+pub fn abort(client: &mut Client, data: &mut super::Data) {
+    leave(client);
+    data.release();
+    forget(client, data);
+}
+
 /// EXEC: one plan for all that was queued and watched, then one command after the other.
 pub fn execute(call: &mut Call<'_>) -> Outcome {
     let Some(transaction) = call.client.transaction.take() else {

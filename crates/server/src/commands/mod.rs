@@ -15,13 +15,15 @@ mod generic;
 mod info;
 mod latency;
 mod memory;
-mod monitor;
+pub(crate) mod monitor;
 mod object;
 mod scan;
 mod server;
 mod slowlog;
 mod string;
 mod transaction;
+
+pub use monitor::Monitors;
 
 /// Every family's rows.
 pub const FAMILIES: &[&[Command]] = &[

@@ -131,6 +131,6 @@ impl Connection {
     /// Whether commands have to wait: one is at work in slices, another worker will see to them, or the
     /// end has come.
     pub fn is_busy(&self) -> bool {
-        self.client.job.is_some() || self.closing || self.moving
+        self.client.job.is_some() || self.client.postponed || self.closing || self.moving
     }
 }
