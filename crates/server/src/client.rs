@@ -9,6 +9,7 @@ use bobbin_resp::Protocol;
 use crate::command::Registered;
 use crate::command::transaction::{Transaction, WatchedKey};
 use crate::io::Token;
+use crate::stats::Counter;
 use crate::worker::Job;
 
 /// A client's session. Owned by the connection, and so by one worker.
@@ -68,9 +69,9 @@ pub struct ClientInfo {
     pub input_bytes: AtomicUsize,
     pub input_capacity: AtomicUsize,
     pub output_bytes: AtomicUsize,
-    pub net_input_bytes: AtomicU64,
-    pub net_output_bytes: AtomicU64,
-    pub commands: AtomicU64,
+    pub net_input_bytes: Counter,
+    pub net_output_bytes: Counter,
+    pub commands: Counter,
     pub names: Mutex<Names>,
 }
 
@@ -129,9 +130,9 @@ impl ClientInfo {
             input_bytes: AtomicUsize::new(0),
             input_capacity: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
-            net_input_bytes: AtomicU64::new(0),
-            net_output_bytes: AtomicU64::new(0),
-            commands: AtomicU64::new(0),
+            net_input_bytes: Counter::default(),
+            net_output_bytes: Counter::default(),
+            commands: Counter::default(),
             names: Mutex::default(),
         }
     }

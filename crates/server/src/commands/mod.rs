@@ -10,11 +10,13 @@ mod connection;
 mod debug;
 mod dump;
 mod expire;
+mod flush;
 mod generic;
 mod info;
 mod latency;
 mod memory;
 pub(crate) mod monitor;
+mod object;
 mod scan;
 mod server;
 mod slowlog;
@@ -33,11 +35,13 @@ pub const FAMILIES: &[&[Command]] = &[
     debug::COMMANDS,
     dump::COMMANDS,
     expire::COMMANDS,
+    flush::COMMANDS,
     generic::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     memory::COMMANDS,
     monitor::COMMANDS,
+    object::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
     slowlog::COMMANDS,

@@ -228,7 +228,7 @@ impl Worker {
             self.close(token.slot());
             return;
         };
-        connection.client.info.net_output_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        connection.client.info.net_output_bytes.add(sent as u64);
         self.handle.stats.totals.net_output_bytes.add(sent as u64);
         match sending {
             Sending::Nothing => {}
@@ -413,7 +413,7 @@ impl Worker {
             error.append_reply(&mut self.arena);
             connection.client.close = true;
         }
-        connection.client.info.commands.fetch_add(answered, Ordering::Relaxed);
+        connection.client.info.commands.add(answered);
         self.handle.stats.totals.commands.add(executed);
         if connection.client.job.is_some() {
             self.jobs.push(span.slot);
@@ -646,7 +646,7 @@ impl Worker {
             if let Some(range) = connection.replies.take() {
                 connection.output.push(&self.arena[range.start..range.end]);
             }
-            connection.output.push(&bytes);
+            connection.output.push_owned(bytes);
             touch(&mut self.touched, connection);
             self.parse_own(slot);
         }
@@ -725,7 +725,7 @@ fn touch(touched: &mut Vec<u32>, connection: &mut Connection) {
 /// Counts bytes that arrived.
 fn arrived(server: &Server, handle: &WorkerHandle, connection: &Connection, len: usize) {
     let _ = server;
-    connection.client.info.net_input_bytes.fetch_add(len as u64, Ordering::Relaxed);
+    connection.client.info.net_input_bytes.add(len as u64);
     handle.stats.totals.net_input_bytes.add(len as u64);
     handle.stats.totals.reads_processed.add(1);
 }

@@ -59,9 +59,9 @@ pub(super) fn line(call: &Call<'_>, info: &ClientInfo) -> String {
         info.protocol.load(Relaxed),
         String::from_utf8_lossy(&names.library),
         String::from_utf8_lossy(&names.library_version),
-        info.net_input_bytes.load(Relaxed),
-        info.net_output_bytes.load(Relaxed),
-        info.commands.load(Relaxed),
+        info.net_input_bytes.get(),
+        info.net_output_bytes.get(),
+        info.commands.get(),
     );
     line
 }
