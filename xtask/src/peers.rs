@@ -36,7 +36,7 @@ pub(crate) fn install() -> Outcome {
 }
 
 fn all_work() -> bool {
-    PROGRAMS.iter().all(|program| works(program))
+    PROGRAMS.iter().all(works)
 }
 
 fn works(program: &&str) -> bool {

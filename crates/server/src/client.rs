@@ -227,6 +227,11 @@ impl Clients {
         self.next_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// The highest id so far, and so the number of clients that ever were.
+    pub fn last_id(&self) -> u64 {
+        self.next_id.load(Ordering::Relaxed)
+    }
+
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

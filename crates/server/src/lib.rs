@@ -10,6 +10,7 @@ pub mod eviction;
 pub mod glob;
 pub mod histogram;
 pub mod host;
+pub mod info;
 pub mod io;
 pub mod latency;
 pub mod lazyfree;

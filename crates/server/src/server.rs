@@ -75,8 +75,10 @@ impl Switch {
     pub const PAUSED: u32 = 1 << 1;
     /// Somebody monitors.
     pub const MONITORED: u32 = 1 << 2;
-    /// DEBUG SET-ACTIVE-EXPIRE 0, or PAUSE-CRON 1: dead keys wait until they are looked at.
+    /// DEBUG SET-ACTIVE-EXPIRE 0: dead keys wait until they are looked at.
     pub const NO_ACTIVE_EXPIRE: u32 = 1 << 3;
+    /// DEBUG PAUSE-CRON 1: nothing is done by the clock.
+    pub const CRON_PAUSED: u32 = 1 << 4;
 }
 
 impl Switches {
@@ -250,6 +252,13 @@ impl Workers {
     pub fn command_totals(&self, id: usize) -> CommandStats {
         let sum = CommandStats::default();
         self.each(|stats| sum.merge(&stats.commands[id]));
+        sum
+    }
+
+    /// Ticks that a command took, over all workers, past and present.
+    pub fn command_ticks(&self, id: usize) -> u64 {
+        let mut sum = 0;
+        self.each(|stats| sum += stats.commands[id].ticks.get());
         sum
     }
 

@@ -46,10 +46,11 @@ impl Server {
         Self::start_peer("redis-server", arguments)
     }
 
-    /// Bobbin; `None` while there is none to start.
-    pub fn bobbin(arguments: &[&str]) -> Option<Self> {
-        let server = Self::start(&peers::bobbin()?, arguments);
-        Some(server.unwrap_or_else(|error| panic!("bobbin-server: {error}")))
+    /// Bobbin, as built last.
+    pub fn bobbin(arguments: &[&str]) -> Self {
+        let binary = peers::bobbin();
+        Self::start(&binary, arguments)
+            .unwrap_or_else(|error| panic!("{}: {error}", binary.display()))
     }
 
     pub fn connect(&self) -> Connection {

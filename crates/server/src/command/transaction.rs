@@ -192,6 +192,8 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
         if call.client.watched.iter().any(known) {
             continue;
         }
+        // What is dead goes away now: its removal is no change to who watches only from here on.
+        call.data.exists(key);
         let stale = call.data.is_stale(database, key);
         let version = call.data.watch(key);
         call.client.watched.push(WatchedKey { database, key: key.bytes.into(), version, stale });

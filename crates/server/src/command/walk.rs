@@ -40,9 +40,14 @@ impl Walk {
         self.shard >= SHARDS
     }
 
-    /// Calls `f` for the keys of the next buckets, until about `LOOKS` were looked at or the shard ends.
-    /// Dead keys are passed over, and taken out. Returns how many keys were looked at.
-    pub fn step(&mut self, data: &mut Data, mut f: impl FnMut(EntryRef<'_>)) -> usize {
+    /// Calls `f` for the keys of the next buckets, until `looks_max` or `LOOKS` were looked at or the
+    /// shard ends. Dead keys are passed over, and taken out. Returns how many keys were looked at.
+    pub fn step(
+        &mut self,
+        data: &mut Data,
+        looks_max: usize,
+        mut f: impl FnMut(EntryRef<'_>),
+    ) -> usize {
         while !self.is_done() && data.len(self.shard, self.database) == 0 {
             self.next_shard();
         }
@@ -52,10 +57,11 @@ impl Walk {
         let (now_ms, hasher) = (data.now_ms, data.keyspace().hasher());
         let (database, mut next) = (self.database, Some(self.position));
         let (mut looks, mut dead) = (0, Vec::new());
+        let looks_max = looks_max.min(LOOKS);
         data.visit(self.shard, |shard| {
             let table = shard.database(database).map(|database| database.table());
             while let Some(position) = next
-                && looks < LOOKS
+                && looks < looks_max
             {
                 next = table.and_then(|table| {
                     table.scan(position, hasher, |entry| {

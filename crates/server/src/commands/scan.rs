@@ -85,7 +85,7 @@ impl Search {
     fn go_on(&mut self, data: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
         let mut bytes = Reply::new(&mut self.found, bobbin_resp::Protocol::Resp2);
         loop {
-            let looked = self.walk.step(data, |entry| {
+            let looked = self.walk.step(data, self.looks, |entry| {
                 if self.wanted.matches(entry) {
                     bytes.bulk(entry.key());
                     self.count += 1;

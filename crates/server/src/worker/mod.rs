@@ -230,6 +230,7 @@ impl Worker {
         };
         connection.client.info.net_output_bytes.add(sent as u64);
         self.handle.stats.totals.net_output_bytes.add(sent as u64);
+        self.handle.stats.totals.writes_processed.add(1);
         match sending {
             Sending::Nothing => {}
             Sending::Arena(range) => {

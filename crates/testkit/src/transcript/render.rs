@@ -43,7 +43,12 @@ fn fits_inline(item: &Reply) -> bool {
 
 fn scalar(reply: &Reply) -> String {
     match reply {
-        Reply::Line { kind, text } => format!("{}{}", char::from(*kind), escape(text)),
+        Reply::Line { kind, text } => {
+            // Nothing delimits these texts: quotes can stay, a space at the end cannot be seen.
+            let text = escape(text).replace("\\\"", "\"");
+            let visible = text.strip_suffix(' ').map(|start| format!("{start}\\x20"));
+            format!("{}{}", char::from(*kind), visible.unwrap_or(text))
+        }
         Reply::Bulk { kind: b'$', bytes } => format!("\"{}\"", escape(bytes)),
         Reply::Bulk { kind, bytes } => format!("{}\"{}\"", char::from(*kind), escape(bytes)),
         Reply::Null { kind } => format!("{}-1", char::from(*kind)),

@@ -1,0 +1,402 @@
+//! Clients that misbehave: the server stays up, its memory stays bounded, others are served.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::random::{Random, seed};
+use bobbin_testkit::{Connection, Server};
+
+mod common;
+
+use common::on_both;
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn random_bytes_disturb_nobody() {
+    on_both(&[], |name, server| {
+        let before = server.resident_bytes();
+        let seed = seed();
+        let mut random = Random::new(seed);
+        for round in 0..400 {
+            let count = 1 + random.below(4096);
+            let mut bytes = random.bytes(count);
+            // Half of them look like RESP at first.
+            if round % 2 == 0 {
+                let heads: [&[u8]; 5] =
+                    [b"*3\r\n$3\r\nSET\r\n", b"*1\r\n$", b"*", b"$5\r\n", b"*2\r\n$4\r\nECHO\r\n$"];
+                let head = heads[random.below(heads.len())];
+                bytes.splice(0..0, head.iter().copied());
+            }
+            let mut stream = TcpStream::connect(server.address()).expect("the server accepts");
+            let _ = stream.write_all(&bytes);
+            let _ = stream.shutdown(Shutdown::Write);
+            drain(&mut stream);
+        }
+        assert_well(name, server, before, 32 * MIB, &format!("seed {seed}"));
+    });
+}
+
+/// Commands of the right shape with arguments of any kind.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn random_commands_disturb_nobody() {
+    const NAMES: [&str; 24] = [
+        "SET",
+        "GET",
+        "SETRANGE",
+        "GETRANGE",
+        "BITFIELD",
+        "BITCOUNT",
+        "BITPOS",
+        "BITOP",
+        "SETBIT",
+        "INCRBYFLOAT",
+        "LCS",
+        "RESTORE",
+        "SCAN",
+        "EXPIRE",
+        "COPY",
+        "OBJECT",
+        "COMMAND",
+        "CONFIG",
+        "CLIENT",
+        "MULTI",
+        "EXEC",
+        "WATCH",
+        "MSETEX",
+        "HELLO",
+    ];
+    const WORDS: [&str; 24] = [
+        "0",
+        "1",
+        "-1",
+        "7",
+        "4294967295",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "1e400",
+        "nan",
+        "",
+        "k",
+        "k",
+        "key",
+        "EX",
+        "PX",
+        "GET",
+        "NX",
+        "u8",
+        "i64",
+        "#1",
+        "COUNT",
+        "MATCH",
+        "INFO",
+        "LIST",
+    ];
+    // Long enough strings would be allowed to take half a gigabyte.
+    on_both(&["--proto-max-bulk-len", "1mb"], |name, server| {
+        let before = server.resident_bytes();
+        let seed = seed();
+        let mut random = Random::new(seed);
+        let mut connection = server.connect();
+        for _ in 0..20_000 {
+            let mut command = vec![NAMES[random.below(NAMES.len())].as_bytes().to_vec()];
+            for _ in 0..random.below(7) {
+                command.push(match random.below(12) {
+                    0 => {
+                        let count = random.below(64);
+                        random.bytes(count)
+                    }
+                    _ => WORDS[random.below(WORDS.len())].as_bytes().to_vec(),
+                });
+            }
+            // A reply, a close or a silence (CLIENT REPLY OFF) are all fine.
+            let answered = connection
+                .send(&command)
+                .and_then(|()| connection.receive_within(Duration::from_secs(10)));
+            if !matches!(answered, Ok(bobbin_testkit::Received::Reply(_))) {
+                assert!(server.is_running(), "{name}: seed {seed}: died of {command:?}");
+                connection = server.connect();
+            }
+        }
+        assert_well(name, server, before, 128 * MIB, &format!("seed {seed}"));
+    });
+}
+
+/// Somebody says that half a gigabyte will come: nothing may be set aside for a promise.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn declared_lengths_cost_nothing() {
+    on_both(&[], |name, server| {
+        let before = server.resident_bytes();
+        let heads: [&[u8]; 4] = [
+            b"*2\r\n$4\r\nECHO\r\n$536870912\r\nabc",
+            b"*1048576\r\n$4\r\nMGET\r\n",
+            b"*2147483647\r\n$4\r\nMGET\r\n$1\r\na\r\n",
+            b"*3\r\n$3\r\nSET\r\n$536870912\r\n",
+        ];
+        let mut open = Vec::new();
+        for _ in 0..100 {
+            for head in heads {
+                let mut stream = TcpStream::connect(server.address()).expect("the server accepts");
+                stream.write_all(head).expect("the server reads");
+                open.push(stream);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        // Valkey sets 32 KB and more aside for each.
+        assert_well(name, server, before, 64 * MIB, "400 clients promise much");
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_value_above_the_limit_is_refused_before_it_is_sent() {
+    on_both(&[], |name, server| {
+        let mut connection = server.connect();
+        connection.send_raw(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870913\r\n").expect("is sent");
+        let reply = connection.receive().expect("a reply comes");
+        assert_eq!(reply.text(), "ERR Protocol error: invalid bulk length", "{name}");
+        assert!(connection.receive().is_err(), "{name}: closes");
+        assert_serves(name, server);
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn ten_thousand_connections_come_and_go() {
+    on_both(&[], |name, server| {
+        let before = server.resident_bytes();
+        let files = server.open_files();
+        for number in 0..10_000 {
+            let mut stream = connect_patiently(server);
+            match number % 4 {
+                0 => {}
+                1 => _ = stream.write_all(b"PING\r\n"),
+                2 => _ = stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk"),
+                _ => {
+                    _ = stream.write_all(b"PING\r\n");
+                    drain_one(&mut stream);
+                }
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while server.open_files() > files + 8 {
+            assert!(Instant::now() < deadline, "{name}: connections are not closed");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_well(name, server, before, 32 * MIB, "after 10,000 connections");
+    });
+}
+
+/// Many at once, up to what a process may open here.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn many_idle_connections_are_kept() {
+    on_both(&[], |name, server| {
+        let mut idle: Vec<Connection> = (0..400).map(|_| server.connect()).collect();
+        for connection in &mut idle {
+            assert_eq!(connection.say("PING").text(), "PONG", "{name}");
+        }
+        for (number, connection) in idle.iter_mut().enumerate() {
+            assert_eq!(connection.say(&format!("SET key:{number} v")).text(), "OK", "{name}");
+        }
+        assert_eq!(server.connect().say("DBSIZE").as_integer(), Some(400), "{name}");
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn maxclients_is_kept_and_told() {
+    on_both(&["--maxclients", "10"], |name, server| {
+        // The connections of the starting check may still be open.
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut open: Vec<Connection> = Vec::new();
+            let refused = (0..11).find_map(|_| {
+                let mut connection = server.connect();
+                let reply = connection.call(&["PING"]).ok()?;
+                let refused = reply.is_error().then(|| (open.len(), reply.text()));
+                open.push(connection);
+                refused
+            });
+            if let Some((10, text)) = refused {
+                assert_eq!(text, "ERR max number of clients reached", "{name}");
+                assert_eq!(open[0].say("PING").text(), "PONG", "{name}");
+                break;
+            }
+            assert!(Instant::now() < deadline, "{name}: refused {refused:?}");
+        }
+    });
+}
+
+/// A client that asks for much and reads nothing is closed when its replies pass the limit, and
+/// before that costs no more than the limit.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_client_that_never_reads_is_bounded() {
+    let arguments = ["--client-output-buffer-limit", "normal 8mb 0 0"];
+    on_both(&arguments, |name, server| {
+        let mut other = server.connect();
+        let value = "x".repeat(100_000);
+        other.call(&["SET", "big", &value]).expect("is stored");
+        let before = server.resident_bytes();
+        let mut greedy = server.connect();
+        let ask = b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n".repeat(1000);
+        let stream = greedy.stream();
+        stream.set_write_timeout(Some(Duration::from_secs(2))).expect("a time-out is allowed");
+        for _ in 0..20 {
+            // Either the server stops reading or it closes.
+            if stream.write_all(&ask).is_err() {
+                break;
+            }
+            assert_eq!(other.say("PING").text(), "PONG", "{name}");
+        }
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let clients = other.say("CLIENT LIST").text().lines().count();
+            if clients == 1 {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{name}: the client is still there");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_well(name, server, before, 64 * MIB, "a client that never reads");
+    });
+}
+
+/// Without a limit the client may take what it asked for, but all of it arrives in the end.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_slow_reader_gets_everything() {
+    on_both(&[], |name, server| {
+        let mut connection = server.connect();
+        let value = "y".repeat(50_000);
+        connection.call(&["SET", "big", &value]).expect("is stored");
+        let count = 200;
+        connection.send_raw(&b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n".repeat(count)).expect("is sent");
+        std::thread::sleep(Duration::from_millis(300));
+        for number in 0..count {
+            let reply = connection.receive().expect("a reply comes");
+            assert_eq!(reply.bytes(), Some(value.as_bytes()), "{name}: reply {number}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn bytes_may_come_one_by_one() {
+    on_both(&[], |name, server| {
+        let mut slow = server.connect();
+        let mut other = server.connect();
+        let input = b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$12\r\nvalue\r\nvalue\r\nPING hello\r\n*1\r\n$4\r\nPING\r\n";
+        for byte in input {
+            slow.send_raw(&[*byte]).expect("the server reads");
+            assert_eq!(other.say("PING").text(), "PONG", "{name}");
+        }
+        assert_eq!(slow.receive().expect("SET's reply").text(), "OK", "{name}");
+        assert_eq!(slow.receive().expect("PING's reply").text(), "hello", "{name}");
+        assert_eq!(slow.receive().expect("PING's reply").text(), "PONG", "{name}");
+        assert_eq!(other.say("GET key").text(), "value\r\nvalue", "{name}");
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn long_pipelines_are_answered_in_order() {
+    on_both(&[], |name, server| {
+        let mut connection = server.connect();
+        let count = 100_000;
+        let mut reader = Connection::open(server.address()).expect("the server accepts");
+        assert_eq!(reader.say("PING").text(), "PONG");
+        let mut stream = connection.stream().try_clone().expect("a socket can be cloned");
+        let writer = std::thread::spawn(move || {
+            let bytes = b"*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n".repeat(count);
+            stream.write_all(&bytes)
+        });
+        for number in 1..=count {
+            let reply = connection.receive().expect("a reply comes");
+            assert_eq!(reply.as_integer(), Some(number as i64), "{name}");
+        }
+        writer.join().expect("the writer lives").expect("all was sent");
+        assert_eq!(reader.say("GET n").text(), count.to_string(), "{name}");
+    });
+}
+
+/// As `printf 'PING\r\n' | nc` does.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn who_stops_sending_is_still_answered() {
+    on_both(&[], |name, server| {
+        let mut connection = server.connect();
+        connection.send_raw(b"PING\r\n").expect("is sent");
+        connection.finish_sending().expect("a socket can be shut down");
+        assert_eq!(connection.receive().expect("a reply comes").text(), "PONG", "{name}");
+        assert!(connection.receive().is_err(), "{name}: closes");
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_value_of_many_megabytes_comes_back() {
+    on_both(&[], |name, server| {
+        let mut connection = server.connect();
+        let value: Vec<u8> = (0..40 * MIB as usize).map(|index| (index % 251) as u8).collect();
+        let reply = connection.call(&[b"SET".as_slice(), b"k", &value]).expect("is stored");
+        assert_eq!(reply.text(), "OK", "{name}");
+        let reply = connection.call(&["GET", "k"]).expect("is read");
+        assert!(reply.bytes() == Some(value.as_slice()), "{name}: the value is another");
+    });
+}
+
+fn assert_well(name: &str, server: &mut Server, before: u64, growth_max: u64, when: &str) {
+    assert!(server.is_running(), "{name} ended: {when}");
+    assert_serves(name, server);
+    let after = server.resident_bytes();
+    assert!(
+        after < before + growth_max,
+        "{name}: {when}: resident memory grew from {before} to {after}"
+    );
+}
+
+fn assert_serves(name: &str, server: &Server) {
+    assert_eq!(server.connect().say("PING").text(), "PONG", "{name} serves others");
+}
+
+/// Ports of closed connections run out for a moment when so many are opened.
+fn connect_patiently(server: &Server) -> TcpStream {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match TcpStream::connect(server.address()) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < deadline, "cannot connect: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn drain(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out is allowed");
+    let mut chunk = [0; 4096];
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => {
+                let timed_out = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+                assert!(!timed_out, "the server keeps a connection whose client has gone");
+                return;
+            }
+        }
+    }
+}
+
+fn drain_one(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out is allowed");
+    let mut chunk = [0; 7];
+    stream.read_exact(&mut chunk).expect("PING is answered");
+}
+
+const MIB: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(20);
