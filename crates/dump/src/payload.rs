@@ -31,8 +31,12 @@ pub fn parse_payload_with<'a>(
     payload: &'a [u8],
     options: &Options,
 ) -> Result<Payload<'a>, PayloadError> {
-    let mut input = Input(verified_body(payload, options)?);
+    let (body, version) = verified_body(payload, options)?;
+    let mut input = Input(body);
     let kind = input.byte().and_then(ValueKind::from_byte).ok_or(PayloadError::BadFormat)?;
+    if (RDB_VERSION_SHARED_MAX + 1..RDB_VERSION).contains(&version) && kind as u8 >= KIND_FORKED {
+        return Err(PayloadError::BadFormat);
+    }
     match kind {
         ValueKind::String => read_string(&mut input, options.string_len_max)
             .map(Payload::String)
@@ -68,7 +72,8 @@ impl Default for Options {
 /// The option `rdb-version-check`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VersionCheck {
-    /// Only versions whose format is known: 1 to 11, and 80.
+    /// Only versions whose format is known: 1 to 12, and 80. (valkey-server 9.1.2 refuses 12, which
+    /// is what redis-server 8.0 writes.)
     #[default]
     Strict,
     /// Any version but 0.
@@ -78,7 +83,7 @@ pub enum VersionCheck {
 impl VersionCheck {
     fn allows(self, version: u16) -> bool {
         match self {
-            Self::Strict => matches!(version, 1..=RDB_VERSION_SHARED_MAX | RDB_VERSION),
+            Self::Strict => matches!(version, 1..=REDIS_VERSION_MAX | RDB_VERSION),
             Self::Relaxed => version >= 1,
         }
     }
@@ -113,14 +118,16 @@ impl fmt::Display for PayloadError {
 
 impl error::Error for PayloadError {}
 
-/// The payload without its footer, if that is right.
-fn verified_body<'a>(payload: &'a [u8], options: &Options) -> Result<&'a [u8], PayloadError> {
+/// The payload without its footer, if that is right, and the version that it has.
+fn verified_body<'a>(
+    payload: &'a [u8],
+    options: &Options,
+) -> Result<(&'a [u8], u16), PayloadError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(PayloadError::VersionOrChecksum)?;
     let (body, version) = checked.split_last_chunk().ok_or(PayloadError::VersionOrChecksum)?;
-    if options.version_check.allows(u16::from_le_bytes(*version))
-        && crc64(0, checked) == u64::from_le_bytes(*checksum)
-    {
-        Ok(body)
+    let version = u16::from_le_bytes(*version);
+    if options.version_check.allows(version) && crc64(0, checked) == u64::from_le_bytes(*checksum) {
+        Ok((body, version))
     } else {
         Err(PayloadError::VersionOrChecksum)
     }
@@ -137,8 +144,13 @@ pub const RDB_VERSION: u16 = 80;
 /// The longest string that is read unless told otherwise.
 pub const STRING_LEN_MAX: usize = 4 << 30;
 
-/// The last version that Redis and Valkey share; what Redis numbered after it differs.
+/// The last version that Redis and Valkey share. What Redis numbered after it are its own forms of
+/// hashes; all others are as before.
 const RDB_VERSION_SHARED_MAX: u16 = 11;
+/// The version of redis-server 7.4 to 8.0.
+const REDIS_VERSION_MAX: u16 = 12;
+/// From this type byte on, Redis and Valkey mean different things.
+const KIND_FORKED: u8 = 22;
 /// A type byte, a string's header, and the footer.
 const OVERHEAD_LEN_MAX: usize = 30;
 
@@ -217,14 +229,23 @@ mod tests {
         assert_eq!(parse_payload(&output[6..]), string(&b"a".repeat(100)));
     }
 
-    // What follows was asked of valkey-server 9.1.2 with RESTORE.
+    // DUMP of `SET s hello` on redis-server 8.0.6.
+    #[test]
+    fn payloads_of_redis_8_are_read() {
+        let dump = from_hex("000568656c6c6f0c00a804ebb69f1ebe43");
+        assert_eq!(parse_payload(&dump), string(b"hello"));
+        assert_eq!(parse_payload(&payload(b"\x16\x03abc", 12)), Err(PayloadError::BadFormat));
+    }
+
+    // What follows was asked of valkey-server 9.1.2 with RESTORE; that version 12 is let through is
+    // our own.
 
     #[test]
     fn versions() {
         let relaxed = Options { version_check: VersionCheck::Relaxed, ..Options::default() };
         for version in [0, 1, 9, 11, 12, 79, 80, 81, 100, 65535] {
             let payload = payload(b"\0\x03abc", version);
-            let strict = [1, 9, 11, 80].contains(&version);
+            let strict = [1, 9, 11, 12, 80].contains(&version);
             let refused = Err(PayloadError::VersionOrChecksum);
             let expected = |allowed| if allowed { string(b"abc") } else { refused.clone() };
             assert_eq!(parse_payload(&payload), expected(strict));

@@ -9,6 +9,7 @@ use bobbin_resp::Protocol;
 use crate::command::Registered;
 use crate::command::transaction::{Transaction, WatchedKey};
 use crate::io::Token;
+use crate::stats::Counter;
 use crate::worker::Job;
 
 /// A client's session. Owned by the connection, and so by one worker.
@@ -27,6 +28,8 @@ pub struct Client {
     pub job: Option<Box<dyn Job>>,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
     pub no_touch: bool,
+    /// A pause put its next command off; nothing is executed until that is over.
+    pub postponed: bool,
 }
 
 /// CLIENT REPLY.
@@ -66,9 +69,9 @@ pub struct ClientInfo {
     pub input_bytes: AtomicUsize,
     pub input_capacity: AtomicUsize,
     pub output_bytes: AtomicUsize,
-    pub net_input_bytes: AtomicU64,
-    pub net_output_bytes: AtomicU64,
-    pub commands: AtomicU64,
+    pub net_input_bytes: Counter,
+    pub net_output_bytes: Counter,
+    pub commands: Counter,
     pub names: Mutex<Names>,
 }
 
@@ -92,6 +95,8 @@ impl ClientFlag {
     pub const NO_TOUCH: u32 = 1 << 6;
     pub const UNIX_SOCKET: u32 = 1 << 7;
     pub const PUBSUB: u32 = 1 << 8;
+    /// CLIENT CAPA REDIRECT.
+    pub const CAPA_REDIRECT: u32 = 1 << 9;
 }
 
 impl ClientInfo {
@@ -125,9 +130,9 @@ impl ClientInfo {
             input_bytes: AtomicUsize::new(0),
             input_capacity: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
-            net_input_bytes: AtomicU64::new(0),
-            net_output_bytes: AtomicU64::new(0),
-            commands: AtomicU64::new(0),
+            net_input_bytes: Counter::default(),
+            net_output_bytes: Counter::default(),
+            commands: Counter::default(),
             names: Mutex::default(),
         }
     }
@@ -166,6 +171,7 @@ impl Client {
             close: false,
             job: None,
             no_touch: false,
+            postponed: false,
         }
     }
 
@@ -178,6 +184,25 @@ impl Client {
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
         self.info.protocol.store(u32::from(protocol.number()), Ordering::Relaxed);
+    }
+
+    /// CLIENT NO-EVICT.
+    pub fn set_no_evict(&mut self, on: bool) {
+        self.info.flag(ClientFlag::NO_EVICT, on);
+    }
+
+    /// CLIENT NO-TOUCH.
+    pub fn set_no_touch(&mut self, on: bool) {
+        self.no_touch = on;
+        self.info.flag(ClientFlag::NO_TOUCH, on);
+    }
+
+    /// Puts the client off, or ends that.
+    pub fn postpone(&mut self, postponed: bool) {
+        if self.postponed != postponed {
+            self.postponed = postponed;
+            self.info.flag(ClientFlag::BLOCKED, postponed);
+        }
     }
 
     /// Remembers a command as the client's last.
@@ -193,12 +218,18 @@ pub struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<ClientInfo>>>,
     next_id: AtomicU64,
     count: AtomicUsize,
+    rejected: AtomicU64,
 }
 
 impl Clients {
     /// An id that no client had before.
     pub fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The highest id so far, and so the number of clients that ever were.
+    pub fn last_id(&self) -> u64 {
+        self.next_id.load(Ordering::Relaxed)
     }
 
     pub fn len(&self) -> usize {
@@ -212,6 +243,20 @@ impl Clients {
     pub fn add(&self, info: Arc<ClientInfo>) {
         self.lock().insert(info.id, info);
         self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Connections that were not let in, since the start or CONFIG RESETSTAT.
+    pub fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    pub fn count_rejected(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_rejected(&self) {
+        self.rejected.store(0, Ordering::Relaxed);
     }
 
     pub fn remove(&self, id: u64) {

@@ -10,7 +10,8 @@ pub(crate) fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
 
 /// Whether `text` matches a pattern of Redis: `*`, `?`, `[...]` and `\\`.
 pub(crate) fn matches_text(pattern: &[u8], text: &[u8]) -> bool {
-    matches(pattern, text, b'^')
+    // As with Redis, an empty text matches an empty pattern alone.
+    if text.is_empty() { pattern.is_empty() } else { matches(pattern, text, b'^') }
 }
 
 /// Whether a path holds wildcards.
@@ -93,7 +94,8 @@ fn in_set(set: &[u8], byte: u8, negation: u8) -> Option<usize> {
                 found |= *escaped == byte;
                 at += 2;
             }
-            [first, b'-', last, ..] if *last != b']' => {
+            // To Redis the bracket behind a dash is the end of a range, and not of the set.
+            [first, b'-', last, ..] if *last != b']' || negation == b'^' => {
                 found |= (*first.min(last)..=*first.max(last)).contains(&byte);
                 at += 3;
             }
@@ -131,6 +133,13 @@ mod tests {
                 !matches_ignoring_case(pattern.as_bytes(), text.as_bytes()),
                 "{pattern} {text}"
             );
+        }
+        // What valkey-server 9.1.2 answered to KEYS.
+        for (pattern, text) in [("[a-]x]", "^"), ("[?a-]", "^"), ("a*", "a"), ("", "")] {
+            assert!(matches_text(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+        }
+        for (pattern, text) in [("[?a-]", "-"), ("**", ""), ("A", "a")] {
+            assert!(!matches_text(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
         let long = "a".repeat(10_000);
         assert!(!matches_ignoring_case(b"a*a*a*a*a*a*b", long.as_bytes()));

@@ -9,8 +9,10 @@ use bobbin_store::{AccessPolicy, Gate, Keyspace};
 use crate::client::Clients;
 use crate::clock::Clock;
 use crate::command::Registry;
+use crate::commands::Monitors;
 use crate::config::Config;
 use crate::io::{Acceptor, DriverKind};
+use crate::pause::Pause;
 use crate::services::Services;
 use crate::stats::{CommandStats, Totals, WorkerStats};
 use crate::worker::{Mailbox, Post};
@@ -19,6 +21,8 @@ use crate::worker::{Mailbox, Post};
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The version of Redis whose commands and formats it has, as clients expect it in INFO and HELLO.
 pub const REDIS_VERSION: &str = "7.2.4";
+/// Who HELLO says it is: together with `REDIS_VERSION`, what clients tell features by.
+pub const HELLO_SERVER: &str = "redis";
 
 /// See the module. Lives as long as the process.
 pub struct Server {
@@ -29,6 +33,8 @@ pub struct Server {
     pub clock: Clock,
     pub clients: Clients,
     pub switches: Switches,
+    pub pause: Pause,
+    pub monitors: Monitors,
     pub errors: ErrorStats,
     pub workers: Workers,
     /// 40 hexadecimal digits, anew at each start.
@@ -69,8 +75,10 @@ impl Switch {
     pub const PAUSED: u32 = 1 << 1;
     /// Somebody monitors.
     pub const MONITORED: u32 = 1 << 2;
-    /// DEBUG SET-ACTIVE-EXPIRE 0, or PAUSE-CRON 1: dead keys wait until they are looked at.
+    /// DEBUG SET-ACTIVE-EXPIRE 0: dead keys wait until they are looked at.
     pub const NO_ACTIVE_EXPIRE: u32 = 1 << 3;
+    /// DEBUG PAUSE-CRON 1: nothing is done by the clock.
+    pub const CRON_PAUSED: u32 = 1 << 4;
 }
 
 impl Switches {
@@ -244,6 +252,13 @@ impl Workers {
     pub fn command_totals(&self, id: usize) -> CommandStats {
         let sum = CommandStats::default();
         self.each(|stats| sum.merge(&stats.commands[id]));
+        sum
+    }
+
+    /// Ticks that a command took, over all workers, past and present.
+    pub fn command_ticks(&self, id: usize) -> u64 {
+        let mut sum = 0;
+        self.each(|stats| sum += stats.commands[id].ticks.get());
         sum
     }
 

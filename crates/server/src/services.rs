@@ -1,8 +1,9 @@
 //! What watches over the server and is read by its administrator.
 
 use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use crate::client::Clients;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::host::OomScore;
@@ -18,6 +19,10 @@ pub struct Services {
     pub latency: LatencyMonitor,
     pub rates: Rates,
     pub oom_score: Mutex<OomScore>,
+    /// Of all connections, those that CONFIG RESETSTAT made forgotten.
+    connections_forgotten: AtomicU64,
+    /// DEBUG SET-SKIP-CHECKSUM-VALIDATION: RESTORE trusts its payloads.
+    pub skip_checksums: AtomicBool,
     /// Bytes in use once everything had started; 0 before.
     pub startup_bytes: AtomicUsize,
 }
@@ -34,5 +39,16 @@ impl Services {
     /// Takes up what the configuration says now.
     pub fn follow(&self, config: &Config, clock: &Clock) {
         self.command_log.follow(config, |us| clock.ticks(us));
+    }
+
+    /// Connections since the start, or since CONFIG RESETSTAT.
+    pub fn connections_received(&self, clients: &Clients) -> u64 {
+        clients.last_id().saturating_sub(self.connections_forgotten.load(Ordering::Relaxed))
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_statistics(&self, clients: &Clients) {
+        self.rates.reset();
+        self.connections_forgotten.store(clients.last_id(), Ordering::Relaxed);
     }
 }

@@ -9,14 +9,17 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bobbin_store::{Gate, Keyspace};
+use rustix::net::SendFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::client::{Client, ClientInfo, Clients};
 use crate::clock::{Clock, system_ms};
 use crate::command::Registry;
+use crate::commands::Monitors;
 use crate::config::{Config, IoDriver, OptionId};
 use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
+use crate::pause::Pause;
 use crate::random::Random;
 use crate::server::{End, ErrorStats, Server, Switch, Switches, Workers, lock};
 use crate::services::Services;
@@ -35,6 +38,8 @@ impl Server {
             gate: Gate::default(),
             clients: Clients::default(),
             switches: Switches::default(),
+            pause: Pause::default(),
+            monitors: Monitors::default(),
             errors: ErrorStats::default(),
             workers,
             run_id: run_id(),
@@ -209,8 +214,14 @@ impl Server {
         started.map_err(|error| format!("Can't start worker {id}: {error}"))
     }
 
-    /// Gives a new connection to the next worker.
+    /// Gives a new connection to the next worker, or turns it away.
     fn adopt(&'static self, accepted: Accepted) {
+        if let Some(reason) = self.refusal(&accepted) {
+            self.clients.count_rejected();
+            // A new socket takes so few bytes at once; if not, the peer sees the end alone.
+            let _ = rustix::net::send(&accepted.socket, reason, SendFlags::NOSIGNAL);
+            return;
+        }
         let info = ClientInfo::new(
             self.clients.next_id(),
             accepted.socket.as_raw_fd(),
@@ -225,6 +236,15 @@ impl Server {
         self.hand_over(Box::new(Connection::new(accepted.socket, Token::new(0, 0), client)));
     }
 
+    /// Why a new connection is not let in, as it is told.
+    fn refusal(&self, accepted: &Accepted) -> Option<&'static [u8]> {
+        if self.clients.len() as i64 >= self.config.maxclients() {
+            return Some(b"-ERR max number of clients reached\r\n");
+        }
+        let protected = self.config.protected_mode() && self.config.requirepass().is_empty();
+        (protected && !accepted.peer.is_local()).then_some(PROTECTED_MODE)
+    }
+
     /// Gives a connection to a worker, each in its turn.
     pub fn hand_over(&'static self, connection: Box<Connection>) {
         let mut post = Post::Adopt(connection);
@@ -237,6 +257,19 @@ impl Server {
         }
     }
 }
+
+/// What protected mode tells a client from elsewhere: Redis's own text, which clients and people look for.
+const PROTECTED_MODE: &[u8] = b"-DENIED Running in protected mode because protected mode is enabled and no \
+password is set for the default user. In this mode connections are only accepted from the loopback \
+interface. If you want to connect from external computers, you may adopt one of the following solutions: \
+1) Just disable protected mode sending the command 'CONFIG SET protected-mode no' from the loopback \
+interface by connecting from the same host the server is running, however MAKE SURE it's not publicly \
+accessible from internet if you do so. Use CONFIG REWRITE to make this change permanent. 2) Alternatively \
+you can just disable the protected mode by editing the configuration file, and setting the protected mode \
+option to 'no', and then restarting the server. 3) If you started the server manually just for testing, \
+restart it with the '--protected-mode no' option. 4) Set up an authentication password for the default \
+user. NOTE: You only need to do one of the above things in order for the server to start accepting \
+connections from the outside.\r\n";
 
 /// Readies the machine's side: huge pages, open files; returns what the administrator should change.
 pub fn prepare_host(config: &Config) -> Result<Vec<String>, String> {

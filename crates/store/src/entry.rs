@@ -244,6 +244,11 @@ impl OwnedEntry {
     pub fn as_ref(&self) -> EntryRef<'_> {
         EntryRef { pointer: self.pointer, shard: PhantomData }
     }
+
+    pub fn set_access(&mut self, access: u32) {
+        // SAFETY: we own the entry.
+        unsafe { write_access(self.pointer, access) };
+    }
 }
 
 impl Drop for OwnedEntry {

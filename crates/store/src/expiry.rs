@@ -20,9 +20,15 @@ const UNIT_MS: i64 = 16;
 /// Fewer items than this are never worth a rebuild.
 const REBUILD_MIN: usize = 64;
 
-/// See the module.
+/// See the module. One pointer, null while no key has an expiry, so that a shard without any stays
+/// within its cache line.
 #[derive(Default)]
 pub struct ExpiryIndex {
+    items: Option<Box<Items>>,
+}
+
+#[derive(Default)]
+struct Items {
     /// time unit << 32 | position; the smallest first.
     heap: BinaryHeap<Reverse<u64>>,
     /// Keys of the table that have an expiry.
@@ -31,73 +37,95 @@ pub struct ExpiryIndex {
 
 impl ExpiryIndex {
     /// How many keys have an expiry.
+    #[inline(always)]
     pub fn volatile(&self) -> usize {
-        self.volatile as usize
+        self.items.as_ref().map_or(0, |items| items.volatile as usize)
     }
 
     /// A key got an expiry that it did not have (`old_ms` none) or a different one.
     pub fn set(&mut self, position: u32, old_ms: Option<i64>, new_ms: i64) {
+        let items = self.items.get_or_insert_default();
         if old_ms.is_none() {
-            self.volatile += 1;
+            items.volatile += 1;
         }
         if old_ms.is_none_or(|old_ms| unit(new_ms) < unit(old_ms)) {
-            self.push(position, new_ms);
+            items.push(position, new_ms);
         }
     }
 
     /// A key that had an expiry lost it, or went away.
     pub fn unset(&mut self) {
-        debug_assert!(self.volatile > 0);
-        self.volatile -= 1;
-        if self.volatile == 0 {
-            self.heap = BinaryHeap::new();
+        let Some(items) = &mut self.items else { return };
+        items.volatile -= 1;
+        if items.volatile == 0 {
+            self.items = None;
         }
     }
 
     /// The time (Unix ms) from which `pop_due` may return something.
+    #[inline(always)]
     pub fn next_due_ms(&self) -> Option<i64> {
-        // The unit must have passed whole: its keys expire anywhere within it.
-        self.heap.peek().map(|Reverse(item)| ((item >> 32) as i64 + 1) * UNIT_MS)
+        self.items.as_ref()?.next_due_ms()
     }
 
     /// Takes out the earliest item if its time has passed: a position to look at.
     pub fn pop_due(&mut self, now_ms: i64) -> Option<u32> {
-        if self.next_due_ms()? > now_ms {
+        let items = self.items.as_mut()?;
+        if items.next_due_ms()? > now_ms {
             return None;
         }
-        self.heap.pop().map(|Reverse(item)| item as u32)
+        items.heap.pop().map(|Reverse(item)| item as u32)
     }
 
     /// Puts an item in for a key that was found alive when its item came due.
     pub fn push(&mut self, position: u32, expire_ms: i64) {
+        if let Some(items) = &mut self.items {
+            items.push(position, expire_ms);
+        }
+    }
+
+    /// Whether so many items lead nowhere that the index should be rebuilt from the table.
+    #[inline(always)]
+    pub fn wants_rebuild(&self) -> bool {
+        self.items.as_ref().is_some_and(|items| {
+            items.heap.len() > REBUILD_MIN && items.heap.len() / 2 > items.volatile as usize
+        })
+    }
+
+    /// Starts over with the (position, expiry) of every key that has one.
+    pub fn rebuild(&mut self, keys: impl Iterator<Item = (u32, i64)>) {
+        let Some(items) = &mut self.items else { return };
+        let mut fresh = Vec::with_capacity(items.volatile as usize);
+        fresh.extend(keys.map(|(position, ms)| Reverse(unit(ms) << 32 | u64::from(position))));
+        items.volatile = fresh.len() as u32;
+        items.heap = BinaryHeap::from(fresh);
+    }
+
+    /// Bytes of heap memory.
+    pub fn memory(&self) -> usize {
+        let items =
+            |items: &Box<Items>| size_of::<Items>() + items.heap.capacity() * size_of::<u64>();
+        self.items.as_ref().map_or(0, items)
+    }
+}
+
+impl Items {
+    fn next_due_ms(&self) -> Option<i64> {
+        // The unit must have passed whole: its keys expire anywhere within it.
+        self.heap.peek().map(|Reverse(item)| ((item >> 32) as i64 + 1) * UNIT_MS)
+    }
+
+    fn push(&mut self, position: u32, expire_ms: i64) {
         if self.heap.len() == self.heap.capacity() {
             // Doubling would leave half of it unused; these vectors are a cost per key.
             self.heap.reserve_exact(self.heap.len() / 4 + 4);
         }
         self.heap.push(Reverse(unit(expire_ms) << 32 | u64::from(position)));
     }
-
-    /// Whether so many items lead nowhere that the index should be rebuilt from the table.
-    pub fn wants_rebuild(&self) -> bool {
-        self.heap.len() > REBUILD_MIN && self.heap.len() / 2 > self.volatile as usize
-    }
-
-    /// Starts over with the (position, expiry) of every key that has one.
-    pub fn rebuild(&mut self, keys: impl Iterator<Item = (u32, i64)>) {
-        let mut items = Vec::with_capacity(self.volatile as usize);
-        items.extend(keys.map(|(position, ms)| Reverse(unit(ms) << 32 | u64::from(position))));
-        self.volatile = items.len() as u32;
-        self.heap = BinaryHeap::from(items);
-    }
-
-    /// Bytes of heap memory.
-    pub fn memory(&self) -> usize {
-        self.heap.capacity() * size_of::<u64>()
-    }
 }
 
 /// Times before 1970 and after 2140 are as good as these: an item only has to come early enough.
-fn unit(expire_ms: i64) -> u64 {
+pub(crate) fn unit(expire_ms: i64) -> u64 {
     (expire_ms / UNIT_MS).clamp(0, i64::from(u32::MAX)) as u64
 }
 
@@ -123,9 +151,9 @@ mod tests {
         let mut index = ExpiryIndex::default();
         index.set(1, None, 10_000);
         index.set(1, Some(10_000), 90_000);
-        assert_eq!(index.heap.len(), 1);
+        assert_eq!(index.items.as_ref().unwrap().heap.len(), 1);
         index.set(1, Some(90_000), 100);
-        assert_eq!(index.heap.len(), 2);
+        assert_eq!(index.items.as_ref().unwrap().heap.len(), 2);
         assert_eq!(index.volatile(), 1);
     }
 

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
 use crate::entry;
+use crate::expiry;
 use crate::gate::GateGuard;
 use crate::hash::{Hash, Hasher, SHARD_BITS};
 use crate::shard::Shard;
@@ -31,12 +32,15 @@ struct Cell {
     /// never followed, only prefetched.
     bucket_count: AtomicU32,
     buckets: AtomicPtr<Bucket>,
-    /// What `due_ms` of the keyspace has for this shard; written by who holds it.
-    due_ms: AtomicI64,
+    /// What `due_ms` of the keyspace has for this shard, in the index's units; written by who holds it.
+    due_unit: AtomicU32,
     /// Keys in database 0, for counting them without the lock.
     len: AtomicU32,
     shard: UnsafeCell<Shard>,
 }
+
+/// What every command touches is one line.
+const _: () = assert!(size_of::<Cell>() == 64 || cfg!(shuttle));
 
 // SAFETY: the shard is only reached through a `ShardGuard` (the lock is held) or through the gate
 // (no other thread is busy).
@@ -48,7 +52,7 @@ impl Default for Cell {
             lock: RawLock::default(),
             bucket_count: AtomicU32::new(0),
             buckets: AtomicPtr::default(),
-            due_ms: AtomicI64::new(i64::MAX),
+            due_unit: AtomicU32::new(u32::MAX),
             len: AtomicU32::new(0),
             shard: UnsafeCell::default(),
         }
@@ -163,8 +167,9 @@ impl Keyspace {
         if cell.len.load(Ordering::Relaxed) != hint.len {
             cell.len.store(hint.len, Ordering::Relaxed);
         }
-        if cell.due_ms.load(Ordering::Relaxed) != hint.due_ms {
-            cell.due_ms.store(hint.due_ms, Ordering::Relaxed);
+        let due_unit = expiry::unit(hint.due_ms) as u32;
+        if cell.due_unit.load(Ordering::Relaxed) != due_unit {
+            cell.due_unit.store(due_unit, Ordering::Relaxed);
             self.due_ms[index].store(hint.due_ms, Ordering::Relaxed);
         }
     }

@@ -32,7 +32,8 @@ pub struct Shard {
     /// Database 0, which most never leave.
     first: Database,
     /// The others, as far as they were ever used.
-    others: Vec<Database>,
+    #[expect(clippy::box_collection, reason = "one word in the shard's cache line")]
+    others: Option<Box<Vec<Database>>>,
     watched: Option<Box<WatchedKeys>>,
 }
 
@@ -40,7 +41,7 @@ impl Shard {
     /// The database, for reading; `None` when it was never used.
     #[inline(always)]
     pub fn database(&self, index: u32) -> Option<&Database> {
-        if index == 0 { Some(&self.first) } else { self.others.get(index as usize - 1) }
+        if index == 0 { Some(&self.first) } else { self.others.as_ref()?.get(index as usize - 1) }
     }
 
     /// The database, made when it was never used.
@@ -49,15 +50,16 @@ impl Shard {
         if index == 0 {
             return &mut self.first;
         }
-        if self.others.len() < index as usize {
-            self.others.resize_with(index as usize, Database::default);
+        let others = self.others.get_or_insert_default();
+        if others.len() < index as usize {
+            others.resize_with(index as usize, Database::default);
         }
-        &mut self.others[index as usize - 1]
+        &mut others[index as usize - 1]
     }
 
     /// How many databases were ever used.
     pub fn databases(&self) -> u32 {
-        1 + self.others.len() as u32
+        1 + self.others.as_ref().map_or(0, |others| others.len()) as u32
     }
 
     /// Exchanges the contents of two databases. Their watched keys change where there was something
@@ -140,9 +142,9 @@ impl Shard {
 
     /// Bytes of memory for everything but the entries.
     pub fn overhead(&self) -> usize {
-        let databases = std::iter::once(&self.first).chain(&self.others);
-        databases.map(Database::overhead).sum::<usize>()
-            + self.others.capacity() * size_of::<Database>()
+        let others = self.others.as_deref().map_or(&[][..], |others| others);
+        let databases = std::iter::once(&self.first).chain(others);
+        databases.map(Database::overhead).sum::<usize>() + size_of_val(others)
     }
 
     /// The keys that clients watch; `None` when there are none.

@@ -6,7 +6,8 @@ use bobbin_store::{Hash, NewValue};
 
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
-use crate::client::{Client, Replies};
+use crate::client::{Client, ClientFlag, Replies};
+use crate::commands::monitor;
 use crate::eviction::{self, Room};
 use crate::server::{Server, Switch};
 use crate::stats::WorkerStats;
@@ -87,28 +88,39 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Executes one request: its reply, or error, is appended to `output`. Returns the command, or
-/// subcommand, that ran; none when it was refused or queued.
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Executed {
+    /// A subcommand rather than its container.
+    Ran(&'static Registered),
+    /// It waits for EXEC.
+    Queued,
+    /// It was answered with an error before it ran.
+    Refused,
+    /// The client has to wait, with this command as its next. Nothing was answered.
+    Postponed,
+}
+
+/// Executes one request: its reply, or error, is appended to `output`.
 #[inline]
 pub fn execute(
     context: &mut Context<'_>,
     client: &mut Client,
     request: Request<'_>,
     output: &mut Vec<u8>,
-) -> Option<&'static Registered> {
+) -> Executed {
     let start = output.len();
-    let outcome = match request.command {
-        Some(command) => admit(context, client, command, &request, output),
-        None => Err(unknown(request.args)),
+    let executed = match admit(context, client, &request, output) {
+        Ok(executed) => executed,
+        Err(failure) => {
+            refuse(context, client, &request, failure, output);
+            Executed::Refused
+        }
     };
-    let ran = outcome.unwrap_or_else(|failure| {
-        refuse(context, client, &request, failure, output);
-        None
-    });
-    if client.replies != Replies::On {
+    if client.replies != Replies::On && executed != Executed::Postponed {
         suppress(client, output, start);
     }
-    ran
+    executed
 }
 
 /// The checks, and what follows when they pass.
@@ -116,11 +128,14 @@ pub fn execute(
 fn admit(
     context: &mut Context<'_>,
     client: &mut Client,
-    command: &'static Registered,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) -> Result<Option<&'static Registered>, Failure> {
+) -> Result<Executed, Failure> {
     let args = request.args;
+    if !client.authenticated {
+        check_authentication(context.server, request)?;
+    }
+    let Some(command) = request.command else { return Err(unknown(args)) };
     let command = if command.subcommands.is_empty() || args.len() < 2 {
         command
     } else {
@@ -129,22 +144,19 @@ fn admit(
     if !command.accepts(args.len()) {
         return Err(wrong_arity(command));
     }
-    if !client.authenticated && !command.has(Flags::NO_AUTH) {
-        return Err(Failure::NOT_AUTHENTICATED);
+    if command.has(Flags::NO_MULTI) && client.transaction.is_some() {
+        return Err(not_in_transactions(command));
     }
     let switches = context.server.switches.load();
-    if switches != 0 {
-        guard(context, client, command, switches)?;
+    if (switches != 0 || !context.data.may_expire) && !guard(context, client, command, switches)? {
+        return Ok(Executed::Postponed);
     }
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
     {
-        if command.has(Flags::NO_MULTI) {
-            return Err(Failure::new("ERR Command not allowed inside a transaction"));
-        }
         transaction.queue(command, args, &client.info);
         Reply::new(output, client.protocol).queued();
-        return Ok(None);
+        return Ok(Executed::Queued);
     }
     if let Some(values) = command.row.values {
         context.data.prepare(values, args);
@@ -155,11 +167,11 @@ fn admit(
         KeyShape::None => context.data.release(),
         KeyShape::Specified => {
             run_planned(context, client, command, request, output);
-            return Ok(Some(command));
+            return Ok(Executed::Ran(command));
         }
     }
     run_held(context, client, command, request, &[], output);
-    Ok(Some(command))
+    Ok(Executed::Ran(command))
 }
 
 /// Holds the shards of a command that may have several keys, and runs it.
@@ -224,26 +236,72 @@ pub fn run(call: &mut Call<'_>) {
         call.stats.totals.error_replies.add(1);
         call.server.errors.count(failure.code());
     }
+    if call.server.switches.load() & Switch::MONITORED != 0 {
+        monitor::feed(call);
+    }
 }
 
-/// The checks that few servers need, behind one load.
+/// The checks that few servers need, behind one load. `false`: the client has to wait.
 #[cold]
 fn guard(
     context: &mut Context<'_>,
-    client: &Client,
+    client: &mut Client,
     command: &'static Registered,
     switches: u32,
-) -> Outcome {
+) -> Result<bool, Failure> {
+    if client.info.has(ClientFlag::MONITOR) && command.has(KEY_USERS) {
+        // What a pause is for must not be got around by a client that no pause concerns.
+        return Err(Failure::new("ERR Replica can't interact with the keyspace"));
+    }
+    if has_to_wait(context, client, command) {
+        return Ok(false);
+    }
     if switches & Switch::MAXMEMORY != 0
         && eviction::make_room(context.server, context.data) == Room::None
+        && (command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM))
     {
-        // EXEC is refused for what it would run.
-        let queued = client.transaction.as_ref().filter(|_| command.has(Flags::EXECUTES));
-        if command.has(Flags::DENYOOM) || queued.is_some_and(|t| t.has(Flags::DENYOOM)) {
-            return Err(Failure::OUT_OF_MEMORY);
-        }
+        return Err(Failure::OUT_OF_MEMORY);
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Whether a pause holds the command up.
+fn has_to_wait(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+) -> bool {
+    let pause = context.server.paused(context.data.now_ms);
+    // Another worker may have started or ended the pause in the midst of this turn.
+    context.data.may_expire = pause.is_none();
+    let Some(pause) = pause else { return false };
+    let wait = !client.info.has(ClientFlag::MONITOR)
+        && (pause.all || command.has(WRITERS) || would_execute(client, command, WRITERS));
+    if wait {
+        client.ran(command);
+        client.postpone(true);
+    }
+    wait
+}
+
+/// Whether the command is EXEC, and what it would run has one of these flags.
+fn would_execute(client: &Client, command: &Registered, flags: Flags) -> bool {
+    let queued = client.transaction.as_ref().filter(|_| command.has(Flags::EXECUTES));
+    queued.is_some_and(|transaction| transaction.has(flags))
+}
+
+/// Commands that change keys, or go to replicas for another reason.
+const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
+const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);
+
+/// Until it has authenticated a client may only use the commands that serve that.
+#[cold]
+fn check_authentication(server: &Server, request: &Request<'_>) -> Outcome {
+    let free = request.command.is_some_and(|command| command.has(Flags::NO_AUTH));
+    if free || server.config.requirepass().is_empty() {
+        return Ok(());
+    }
+    Err(Failure::NOT_AUTHENTICATED)
 }
 
 /// The shards that a plan needs.
@@ -331,8 +389,16 @@ fn refuse(
         context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);
     }
     context.stats.totals.error_replies.add(1);
+    let executes = |command: &Registered| command.has(Flags::EXECUTES);
+    let failure = if request.command.is_some_and(executes) {
+        transaction::abort(client, context.data);
+        let reason = failure.0.strip_prefix("ERR ").unwrap_or(&failure.0);
+        Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))
+    } else {
+        transaction::spoil(client);
+        failure
+    };
     context.server.errors.count(failure.code());
-    transaction::spoil(client);
     Reply::new(output, client.protocol).error(failure.0.as_bytes());
 }
 
@@ -351,6 +417,12 @@ fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
 fn wrong_arity(command: &Registered) -> Failure {
     let name = &command.full_name;
     Failure::format(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+#[cold]
+fn not_in_transactions(command: &Registered) -> Failure {
+    let name = &command.full_name;
+    Failure::format(format!("ERR Command '{name}' not allowed inside a transaction"))
 }
 
 /// Names the unknown command and the beginning of its arguments, as Redis does.

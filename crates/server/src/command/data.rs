@@ -319,6 +319,17 @@ impl Data {
         self.live(key).is_some()
     }
 
+    /// The key's entry: a hit or a miss, but not a use of it.
+    #[inline]
+    pub fn look(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+        let Some(place) = self.live(key) else {
+            self.counters.misses += 1;
+            return None;
+        };
+        self.counters.hits += 1;
+        Some(self.database_of(key.hash).entry(place))
+    }
+
     /// The key's entry for reading: a hit or a miss, and a use of it.
     #[inline(always)]
     pub fn read(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
@@ -471,6 +482,57 @@ impl Data {
         self.counters.expired += gone.len() as u64;
         self.garbage = gone;
         self.release();
+    }
+
+    /// Takes out those of a shard's keys that have expired.
+    pub fn expire_keys(&mut self, index: usize, database: u32, keys: &[Box<[u8]>]) {
+        if !self.may_expire || keys.is_empty() {
+            return;
+        }
+        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
+        let mut gone = std::mem::take(&mut self.garbage);
+        let before = gone.len();
+        self.visit(index, |shard| {
+            for key in keys {
+                let from = shard.database_mut(database);
+                let Some(place) = from.find(hasher.hash(key), key) else { continue };
+                if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
+                    gone.push(from.remove(place, hasher));
+                    if let Some(watched) = shard.watched_mut() {
+                        watched.changed(database, key);
+                    }
+                }
+            }
+        });
+        self.counters.expired += (gone.len() - before) as u64;
+        self.garbage = gone;
+    }
+
+    /// A shard's part of a database, taken out with all its keys.
+    pub fn flush(&mut self, index: usize, database: u32) -> Database {
+        let hasher = self.keyspace.hasher();
+        let flushed = self.visit(index, |shard| shard.flush(database, hasher));
+        self.counters.dirty += flushed.len() as u64;
+        flushed
+    }
+
+    /// Exchanges two databases in one shard.
+    pub fn swap(&mut self, index: usize, a: u32, b: u32) {
+        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
+        let mut gone = std::mem::take(&mut self.garbage);
+        let before = gone.len();
+        self.visit(index, |shard| shard.swap_watched(a, b, now_ms, hasher, &mut gone));
+        self.counters.expired += (gone.len() - before) as u64;
+        self.garbage = gone;
+    }
+
+    /// How many keys a shard has in a database. Not locked where that can be avoided: a key that
+    /// another thread adds at this moment may be missing.
+    pub fn len(&mut self, index: usize, database: u32) -> usize {
+        match self.held {
+            Held::None if database == 0 => self.keyspace.len_hint(index),
+            _ => self.visit(index, |shard| shard.database(database).map_or(0, Database::len)),
+        }
     }
 
     // Watching.

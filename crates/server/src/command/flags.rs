@@ -56,7 +56,7 @@ bits! {
         LOADING = "loading",
         STALE = "stale",
         SKIP_MONITOR = "skip_monitor",
-        SKIP_SLOWLOG = "skip_slowlog",
+        SKIP_SLOWLOG = "skip_commandlog",
         ASKING = "asking",
         FAST = "fast",
         NO_AUTH = "no_auth",

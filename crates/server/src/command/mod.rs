@@ -8,9 +8,12 @@ pub mod call;
 pub mod data;
 pub mod failure;
 pub mod flags;
+pub mod help;
 pub mod keys;
 pub mod registry;
+pub mod syntax;
 pub mod transaction;
+pub mod walk;
 
 pub use call::Call;
 pub use data::{Data, Key};
@@ -18,6 +21,7 @@ pub use failure::Failure;
 pub use flags::{Categories, Flags};
 pub use keys::{KeySpec, KeyUse};
 pub use registry::{Registered, Registry};
+pub use walk::Walk;
 
 /// What a handler returns: it has appended its reply, or the caller appends the error.
 pub type Outcome = Result<(), Failure>;

@@ -122,6 +122,15 @@ impl Registry {
     }
 }
 
+/// There is one of each command.
+impl PartialEq for Registered {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Registered {}
+
 impl Registered {
     fn new(row: &'static Command, full_name: String, id: usize, parent: Option<usize>) -> Self {
         let shape = match row.keys {

@@ -109,6 +109,13 @@ fn leave(client: &mut Client) {
     client.info.flag(ClientFlag::MULTI | ClientFlag::DIRTY_EXEC, false);
 }
 
+/// Leaves the transaction for a reason other than DISCARD: EXEC was refused.
+pub fn abort(client: &mut Client, data: &mut super::Data) {
+    leave(client);
+    data.release();
+    forget(client, data);
+}
+
 /// EXEC: one plan for all that was queued and watched, then one command after the other.
 pub fn execute(call: &mut Call<'_>) -> Outcome {
     let Some(transaction) = call.client.transaction.take() else {
@@ -185,6 +192,8 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
         if call.client.watched.iter().any(known) {
             continue;
         }
+        // What is dead goes away now: its removal is no change to who watches only from here on.
+        call.data.exists(key);
         let stale = call.data.is_stale(database, key);
         let version = call.data.watch(key);
         call.client.watched.push(WatchedKey { database, key: key.bytes.into(), version, stale });

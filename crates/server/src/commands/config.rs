@@ -40,7 +40,7 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     let server = call.server;
     server.workers.reset();
     server.errors.reset();
-    server.services.rates.reset();
+    server.services.reset_statistics(&server.clients);
     crate::memory::reset_peak();
     crate::lazyfree::reset_freed_objects();
     call.data.counters = Default::default();
@@ -62,6 +62,12 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
     match option {
         OptionId::io_threads => server.set_worker_count(config.worker_count()),
         OptionId::bind | OptionId::port => server.listen_again(),
+        OptionId::tcp_keepalive => {
+            if let Some(acceptor) = &*lock(&server.acceptor) {
+                acceptor.change_keepalive(config.tcp_keepalive() as u32);
+            }
+            Ok(())
+        }
         OptionId::maxclients => raise_open_files(server, config),
         OptionId::maxmemory => {
             let maxmemory = config.maxmemory();

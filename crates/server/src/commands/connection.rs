@@ -1,6 +1,11 @@
-//! Commands about the connection itself.
+//! Commands about the connection itself: who it is, what it speaks, which database it uses.
 
-use crate::command::{Call, Categories, Command, Flags, Outcome};
+use bobbin_resp::Protocol;
+
+use super::client::name::{checked_name, set_name};
+use super::monitor;
+use crate::command::{Call, Categories, Command, Failure, Flags, Outcome, transaction};
+use crate::server::{HELLO_SERVER, REDIS_VERSION, Server};
 
 fn ping(call: &mut Call<'_>) -> Outcome {
     match call.args {
@@ -16,12 +21,174 @@ fn echo(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+fn quit(call: &mut Call<'_>) -> Outcome {
+    call.client.close = true;
+    call.reply.ok();
+    Ok(())
+}
+
+/// As if the client had just connected; it keeps its id, its library's name and what it is capable of.
+fn reset(call: &mut Call<'_>) -> Outcome {
+    monitor::leave(call.server, &call.client.info);
+    call.data.release();
+    transaction::end(call);
+    let client = &mut call.client;
+    client.select(0);
+    client.set_protocol(Protocol::Resp2);
+    client.info.names().name = Box::default();
+    client.set_no_evict(false);
+    client.set_no_touch(false);
+    client.replies = crate::client::Replies::On;
+    client.authenticated = call.server.config.requirepass().is_empty();
+    call.reply.simple("RESET");
+    Ok(())
+}
+
+fn select(call: &mut Call<'_>) -> Outcome {
+    let number = call.integer(1)?;
+    let Ok(number) = i32::try_from(number) else {
+        return Err(
+            "ERR value is out of range, value must between -2147483648 and 2147483647".into()
+        );
+    };
+    let database = u32::try_from(number).ok();
+    let count = call.server.config.databases();
+    let Some(database) = database.filter(|database| i64::from(*database) < count) else {
+        return Err("ERR DB index is out of range".into());
+    };
+    call.client.select(database);
+    call.reply.ok();
+    Ok(())
+}
+
+fn auth(call: &mut Call<'_>) -> Outcome {
+    let (user, password) = match call.args {
+        [_, password] if call.server.config.requirepass().is_empty() => {
+            let _ = password;
+            return Err("ERR AUTH <password> called without any password configured for the \
+                        default user. Are you sure your configuration is correct?"
+                .into());
+        }
+        [_, password] => (DEFAULT_USER, *password),
+        [_, user, password] => (*user, *password),
+        _ => return Err(Failure::SYNTAX),
+    };
+    authenticate(call, user, password)?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// `HELLO [protover [AUTH username password] [SETNAME clientname]]`: all of it or nothing.
+fn hello(call: &mut Call<'_>) -> Outcome {
+    let mut protocol = None;
+    if let Some(word) = call.args.get(1) {
+        let number = bobbin_resp::parse_i64(word);
+        let number = number.ok_or("ERR Protocol version is not an integer or out of range")?;
+        protocol = Some(match number {
+            2 => Protocol::Resp2,
+            3 => Protocol::Resp3,
+            _ => return Err("NOPROTO unsupported protocol version".into()),
+        });
+    }
+    let mut credentials = None;
+    let mut name = None;
+    let mut rest = call.args.get(2..).unwrap_or_default();
+    while let [option, words @ ..] = rest {
+        rest = match words {
+            [user, password, rest @ ..] if option.eq_ignore_ascii_case(b"auth") => {
+                credentials = Some((*user, *password));
+                rest
+            }
+            [word, rest @ ..] if option.eq_ignore_ascii_case(b"setname") => {
+                name = Some(checked_name(word)?);
+                rest
+            }
+            _ => {
+                let option = String::from_utf8_lossy(option);
+                let text = format!("ERR Syntax error in HELLO option '{option}'");
+                return Err(Failure::format(text));
+            }
+        };
+    }
+    if let Some((user, password)) = credentials {
+        authenticate(call, user, password)?;
+    }
+    if !call.client.authenticated && !call.server.config.requirepass().is_empty() {
+        return Err(NOT_AUTHENTICATED);
+    }
+    if let Some(name) = name {
+        set_name(call, name);
+    }
+    if let Some(protocol) = protocol {
+        call.client.set_protocol(protocol);
+    }
+    let output = call.reply.output();
+    let mut reply = bobbin_resp::Reply::new(output, call.client.protocol);
+    let zone = call.server.config.availability_zone();
+    reply.map(7 + usize::from(!zone.is_empty()));
+    reply.bulk(b"server");
+    reply.bulk(HELLO_SERVER.as_bytes());
+    reply.bulk(b"version");
+    reply.bulk(REDIS_VERSION.as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(i64::from(call.client.protocol.number()));
+    reply.bulk(b"id");
+    reply.integer(call.client.info.id as i64);
+    reply.bulk(b"mode");
+    reply.bulk(b"standalone");
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.empty_array();
+    if !zone.is_empty() {
+        reply.bulk(b"availability_zone");
+        reply.bulk(&zone);
+    }
+    Ok(())
+}
+
+fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
+    if !is_password(call.server, user, password) {
+        call.stats.totals.auth_failures.add(1);
+        return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
+    }
+    call.client.authenticated = true;
+    Ok(())
+}
+
+/// Whether a user may come in with a password. With none configured any will do.
+fn is_password(server: &Server, user: &[u8], password: &[u8]) -> bool {
+    let required = server.config.requirepass();
+    user == DEFAULT_USER && (required.is_empty() || equal_in_constant_time(&required, password))
+}
+
+/// Compares without telling, by the time it takes, how much of a guess was right.
+fn equal_in_constant_time(secret: &[u8], guess: &[u8]) -> bool {
+    let mut difference = secret.len() ^ guess.len();
+    for (index, byte) in guess.iter().enumerate() {
+        let other = secret[index % secret.len().max(1)];
+        difference |= usize::from(std::hint::black_box(byte ^ other));
+    }
+    std::hint::black_box(difference) == 0
+}
+
+/// The only user until there are ACLs.
+const DEFAULT_USER: &[u8] = b"default";
+const NOT_AUTHENTICATED: Failure = Failure::new(
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+     AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+     version at the same time",
+);
+
 const ANYTIME: Flags = Flags::LOADING.with(Flags::STALE).with(Flags::FAST);
+const UNAUTHENTICATED: Flags =
+    ANYTIME.with(Flags::NOSCRIPT).with(Flags::NO_AUTH).with(Flags::ALLOW_BUSY);
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("ping", -1, ping)
         .flags(Flags::FAST)
         .categories(Categories::CONNECTION)
+        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .doc("connection", "1.0.0", "O(1)", "Answers PONG, or the message.")
         .syntax("[message]"),
     Command::new("echo", 2, echo)
@@ -29,4 +196,55 @@ pub(super) const COMMANDS: &[Command] = &[
         .categories(Categories::CONNECTION)
         .doc("connection", "1.0.0", "O(1)", "Answers the message.")
         .syntax("message"),
+    Command::new("quit", -1, quit)
+        .flags(UNAUTHENTICATED.with(Flags::NOT_QUEUED))
+        .categories(Categories::CONNECTION)
+        .doc("connection", "1.0.0", "O(1)", "Ends the connection."),
+    Command::new("reset", 1, reset)
+        .flags(UNAUTHENTICATED.with(Flags::NOT_QUEUED))
+        .categories(Categories::CONNECTION)
+        .doc("connection", "6.2.0", "O(1)", "Makes the connection as it was when it began."),
+    Command::new("auth", -2, auth)
+        .flags(UNAUTHENTICATED)
+        .categories(Categories::CONNECTION)
+        .doc(
+            "connection",
+            "1.0.0",
+            "O(N) where N is the number of passwords defined for the user",
+            "Says who the client is, by a password.",
+        )
+        .history(&[("6.0.0", "Takes a user's name too.")])
+        .syntax("[username] password"),
+    Command::new("hello", -1, hello)
+        .flags(UNAUTHENTICATED)
+        .categories(Categories::CONNECTION)
+        .doc(
+            "connection",
+            "6.0.0",
+            "O(1)",
+            "Chooses the protocol version, and tells about the server and the connection.",
+        )
+        .history(&[
+            ("8.1.0", "Tells the `availability_zone` when one is configured."),
+            ("6.2.0", "Can be called without `protover`, which then stays what it is."),
+        ])
+        .syntax("[protover [AUTH username password] [SETNAME clientname]]"),
+    Command::new("select", 2, select)
+        .flags(ANYTIME.with(Flags::ALLOW_BUSY))
+        .categories(Categories::CONNECTION)
+        .doc("connection", "1.0.0", "O(1)", "Chooses the database that commands work on.")
+        .syntax("index"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_password_itself_is_equal_to_it() {
+        for guess in ["", "s", "secre", "secret", "secrets", "secretsecret", "Secret"] {
+            let equal = equal_in_constant_time(b"secret", guess.as_bytes());
+            assert_eq!(equal, guess == "secret", "{guess}");
+        }
+    }
+}

@@ -1,5 +1,155 @@
-//! dump.
+//! DUMP and RESTORE: values as bytes that other servers understand.
 
-use crate::command::Command;
+use std::sync::Arc;
 
-pub(super) const COMMANDS: &[Command] = &[];
+use bobbin_dump::{Options, Payload, VersionCheck, append_string_payload, parse_payload_with};
+use bobbin_store::{NewValue, OwnedEntry, ValueRef};
+
+use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::config::RdbVersionCheck;
+
+fn dump(call: &mut Call<'_>) -> Outcome {
+    let compress = call.server.config.rdbcompression();
+    let Some(entry) = call.data.read(call.key(1)) else {
+        call.reply.null();
+        return Ok(());
+    };
+    let mut payload = Vec::new();
+    match entry.value() {
+        ValueRef::Bytes(bytes) => append_string_payload(bytes, compress, &mut payload),
+        ValueRef::Shared(shared) => {
+            let shared = Arc::clone(shared);
+            if !call.in_transaction {
+                // Compressing takes long: nobody else needs to wait for it.
+                call.data.release();
+            }
+            append_string_payload(&shared, compress, &mut payload);
+        }
+    }
+    call.reply.bulk(&payload);
+    Ok(())
+}
+
+fn restore(call: &mut Call<'_>) -> Outcome {
+    let options = RestoreOptions::parse(call)?;
+    let key = call.key(1);
+    let there = call.data.write(key).is_some();
+    if there && !options.replace {
+        return Err(BUSY_KEY);
+    }
+    let ttl_ms = call.integer(2)?;
+    if ttl_ms < 0 {
+        return Err("ERR Invalid TTL value, must be >= 0".into());
+    }
+    let version_check = match call.server.config.rdb_version_check() {
+        RdbVersionCheck::Strict => VersionCheck::Strict,
+        RdbVersionCheck::Relaxed => VersionCheck::Relaxed,
+    };
+    let parsed = parse_payload_with(call.args[3], &Options { version_check, ..Options::default() });
+    let value = match &parsed {
+        Ok(Payload::String(bytes)) => NewValue::string(bytes),
+        Ok(_) => return Err("ERR Bad data format".into()),
+        Err(error) => return Err(Failure::format(format!("ERR {error}"))),
+    };
+    let now_ms = call.data.now_ms;
+    let expire_ms = match ttl_ms {
+        0 => None,
+        _ if options.absolute => Some(ttl_ms),
+        // Beyond the end of time it wraps, and so has passed, as with Redis.
+        _ => Some(ttl_ms.wrapping_add(now_ms)),
+    };
+    if expire_ms.is_some_and(|ms| ms <= now_ms) {
+        call.data.remove(key);
+    } else {
+        let access = options.access(call);
+        call.data.install(key, OwnedEntry::new(key.bytes, value, expire_ms, access));
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+#[derive(Default)]
+struct RestoreOptions {
+    replace: bool,
+    /// The time to live is a Unix time.
+    absolute: bool,
+    idle_seconds: Option<i64>,
+    frequency: Option<u8>,
+}
+
+impl RestoreOptions {
+    fn parse(call: &Call<'_>) -> Result<Self, Failure> {
+        let mut options = Self::default();
+        let mut at = 4;
+        while at < call.args.len() {
+            let has_value = at + 1 < call.args.len();
+            if call.word_is(at, "replace") {
+                options.replace = true;
+            } else if call.word_is(at, "absttl") {
+                options.absolute = true;
+            } else if call.word_is(at, "idletime") && has_value && options.frequency.is_none() {
+                at += 1;
+                let seconds = call.integer(at)?;
+                if seconds < 0 {
+                    return Err("ERR Invalid IDLETIME value, must be >= 0".into());
+                }
+                options.idle_seconds = Some(seconds);
+            } else if call.word_is(at, "freq") && has_value && options.idle_seconds.is_none() {
+                at += 1;
+                let frequency = u8::try_from(call.integer(at)?);
+                let invalid = "ERR Invalid FREQ value, must be >= 0 and <= 255";
+                options.frequency = Some(frequency.map_err(|_| invalid)?);
+            } else {
+                return Err(Failure::SYNTAX);
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+
+    /// The access bits of the new key. What the policy in force does not track is ignored.
+    fn access(&self, call: &Call<'_>) -> u32 {
+        let clock = &call.data.clock;
+        let is_lfu = call.server.config.maxmemory_policy().is_lfu();
+        match (self.frequency, self.idle_seconds) {
+            (Some(frequency), _) if is_lfu => clock.with_frequency(frequency),
+            // Only the low bits are kept.
+            (_, Some(seconds)) if !is_lfu => clock.idle_since(seconds as u32),
+            _ => clock.fresh(),
+        }
+    }
+}
+
+const BUSY_KEY: Failure = Failure::new("BUSYKEY Target key name already exists.");
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("dump", 2, dump)
+        .flags(Flags::READONLY)
+        .categories(Categories::KEYSPACE)
+        .keys(&[KeySpec::at(1, KeyUse::READ_ONLY.with(KeyUse::ACCESS))])
+        .doc(
+            "generic",
+            "2.6.0",
+            "O(N), N: bytes of the value",
+            "Answers a value as bytes for RESTORE.",
+        )
+        .syntax("key")
+        .tips(&["nondeterministic_output"]),
+    Command::new("restore", -4, restore)
+        .flags(Flags::WRITE.with(Flags::DENYOOM))
+        .categories(Categories::KEYSPACE.with(Categories::DANGEROUS))
+        .keys(&[KeySpec::at(1, KeyUse::OVERWRITE.with(KeyUse::UPDATE))])
+        .doc(
+            "generic",
+            "2.6.0",
+            "O(N), N: bytes of the value; for a sorted set O(N*log(N)), N: members",
+            "Makes a key hold a value that DUMP gave.",
+        )
+        .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
+        .history(&[
+            ("3.0.0", "Takes `REPLACE`."),
+            ("5.0.0", "Takes `ABSTTL`."),
+            ("5.0.0", "Takes `IDLETIME` and `FREQ`."),
+        ]),
+];

@@ -1,5 +1,320 @@
-//! generic.
+//! Commands about keys, whatever they hold: whether they are there, deleting, naming, copying.
 
-use crate::command::Command;
+use bobbin_store::{OwnedEntry, SHARDS};
 
-pub(super) const COMMANDS: &[Command] = &[];
+use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::{Call, Categories, Command, Failure, Flags, Key, Outcome};
+
+fn exists(call: &mut Call<'_>) -> Outcome {
+    let found = (1..call.args.len()).filter(|&at| call.data.look(call.key(at)).is_some()).count();
+    call.reply.integer(found as i64);
+    Ok(())
+}
+
+fn touch(call: &mut Call<'_>) -> Outcome {
+    // The one command that counts as a use whatever CLIENT NO-TOUCH says.
+    call.data.touch = true;
+    let found = (1..call.args.len()).filter(|&at| call.data.read(call.key(at)).is_some()).count();
+    call.reply.integer(found as i64);
+    Ok(())
+}
+
+fn type_of(call: &mut Call<'_>) -> Outcome {
+    let entry = call.data.look(call.key(1));
+    call.reply.simple(entry.map_or("none", |entry| entry.kind().name()));
+    Ok(())
+}
+
+fn del(call: &mut Call<'_>) -> Outcome {
+    let in_background = call.server.config.lazyfree_lazy_user_del();
+    delete(call, in_background)
+}
+
+fn unlink(call: &mut Call<'_>) -> Outcome {
+    delete(call, true)
+}
+
+fn delete(call: &mut Call<'_>, in_background: bool) -> Outcome {
+    let mut deleted = 0;
+    let mut heavy = Vec::new();
+    for at in 1..call.args.len() {
+        let Some(entry) = call.data.take(call.key(at)) else { continue };
+        deleted += 1;
+        if in_background || entry.as_ref().is_light() {
+            call.data.discard(entry);
+        } else {
+            heavy.push(entry);
+        }
+    }
+    call.reply.integer(deleted);
+    if !heavy.is_empty() && !call.in_transaction {
+        // Freeing may take long: nobody else needs to wait for it.
+        call.data.release();
+    }
+    Ok(())
+}
+
+fn rename(call: &mut Call<'_>) -> Outcome {
+    if rename_key(call, true)? || call.args[1] == call.args[2] {
+        call.reply.ok();
+    }
+    Ok(())
+}
+
+fn renamenx(call: &mut Call<'_>) -> Outcome {
+    let renamed = rename_key(call, false)?;
+    call.reply.integer(i64::from(renamed));
+    Ok(())
+}
+
+/// Gives a key another name; whether it did.
+fn rename_key(call: &mut Call<'_>, overwrite: bool) -> Result<bool, Failure> {
+    let (from, to) = (call.key(1), call.key(2));
+    if call.data.write(from).is_none() {
+        return Err(Failure::NO_SUCH_KEY);
+    }
+    if from.bytes == to.bytes || !overwrite && call.data.exists(to) {
+        return Ok(false);
+    }
+    let Some(old) = call.data.take(from) else { return Err(Failure::NO_SUCH_KEY) };
+    let look = old.as_ref();
+    let access = call.data.clock.fresh();
+    let entry = OwnedEntry::new(to.bytes, look.to_new_value(), look.expire_ms(), access);
+    call.data.install(to, entry);
+    // Two keys changed, but Redis counts one change.
+    call.data.counters.dirty -= 1;
+    Ok(true)
+}
+
+fn copy(call: &mut Call<'_>) -> Outcome {
+    let (mut replace, mut target) = (false, call.client.database);
+    let mut at = 3;
+    while at < call.args.len() {
+        if call.word_is(at, "replace") {
+            replace = true;
+        } else if call.word_is(at, "db") && at + 1 < call.args.len() {
+            target = database(call, at + 1)?;
+            at += 1;
+        } else {
+            return Err(Failure::SYNTAX);
+        }
+        at += 1;
+    }
+    let (from, to) = (call.key(1), call.key(2));
+    if target == call.client.database && from.bytes == to.bytes {
+        return Err(SAME_OBJECT);
+    }
+    let access = call.data.clock.fresh();
+    let Some(look) = call.data.read(from) else {
+        call.reply.integer(0);
+        return Ok(());
+    };
+    // A long string is shared by the two until one of them changes.
+    let entry = OwnedEntry::new(to.bytes, look.to_new_value(), look.expire_ms(), access);
+    let copied = in_database(call, target, |call| {
+        let free = replace || !call.data.exists(to);
+        if free {
+            call.data.install(to, entry);
+        }
+        free
+    });
+    call.reply.integer(i64::from(copied));
+    Ok(())
+}
+
+fn move_key(call: &mut Call<'_>) -> Outcome {
+    let target = database(call, 2)?;
+    if target == call.client.database {
+        return Err(SAME_OBJECT);
+    }
+    let moved = move_to(call, call.key(1), target);
+    call.reply.integer(i64::from(moved));
+    Ok(())
+}
+
+/// Moves a key to another database unless it is there already; whether it did.
+fn move_to(call: &mut Call<'_>, key: Key<'_>, target: u32) -> bool {
+    if call.data.write(key).is_none() || in_database(call, target, |call| call.data.exists(key)) {
+        return false;
+    }
+    let Some(mut entry) = call.data.take(key) else { return false };
+    entry.set_access(call.data.clock.fresh());
+    in_database(call, target, |call| call.data.install(key, entry));
+    call.data.counters.dirty -= 1;
+    true
+}
+
+fn randomkey(call: &mut Call<'_>) -> Outcome {
+    for _ in 0..RANDOM_TRIES_MAX {
+        let Some(picked) = pick(call) else { break };
+        if picked {
+            return Ok(());
+        }
+    }
+    call.reply.null();
+    Ok(())
+}
+
+/// Answers a random key, each as likely as any other, if it is alive; else takes it out. `None`: there is
+/// no key.
+fn pick(call: &mut Call<'_>) -> Option<bool> {
+    let database = call.client.database;
+    let mut total = 0;
+    for index in 0..SHARDS {
+        total += call.data.len(index, database);
+    }
+    let mut rest = match u32::try_from(total) {
+        Ok(0) => return None,
+        Ok(total) => call.data.random.below(total) as usize,
+        Err(_) => (call.data.random.next_u64() % total as u64) as usize,
+    };
+    // A key that goes away meanwhile may leave the walk at the end; then there is another try.
+    let index = (0..SHARDS).find(|&index| {
+        let len = call.data.len(index, database);
+        let here = rest < len;
+        rest = rest.saturating_sub(len);
+        here
+    });
+    let Some(index) = index else { return Some(false) };
+    let (now_ms, reply) = (call.data.now_ms, &mut call.reply);
+    let mut random = crate::random::Random::new(call.data.random.next_u64());
+    let dead = call.data.visit(index, |shard| {
+        let table = shard.database(database)?.table();
+        let entry = table.pick(|bound| random.below(bound))?;
+        if entry.expire_ms().is_some_and(|ms| ms <= now_ms) {
+            return Some(Some(Box::from(entry.key())));
+        }
+        reply.bulk(entry.key());
+        Some(None)
+    });
+    match dead {
+        Some(Some(key)) => {
+            call.data.expire_keys(index, database, &[key]);
+            Some(false)
+        }
+        Some(None) => Some(true),
+        None => Some(false),
+    }
+}
+
+/// Calls `f` with another database selected.
+fn in_database<R>(call: &mut Call<'_>, database: u32, f: impl FnOnce(&mut Call<'_>) -> R) -> R {
+    let selected = std::mem::replace(&mut call.data.database, database);
+    let result = f(call);
+    call.data.database = selected;
+    result
+}
+
+/// An argument as the number of a database.
+fn database(call: &Call<'_>, at: usize) -> Result<u32, Failure> {
+    let number = call.integer(at)?;
+    let number = i32::try_from(number).map_err(|_| NOT_AN_INT)?;
+    match u32::try_from(number) {
+        Ok(index) if i64::from(index) < call.server.config.databases() => Ok(index),
+        _ => Err(NO_DATABASE),
+    }
+}
+
+/// How often RANDOMKEY comes upon a dead key before it says that there is none.
+const RANDOM_TRIES_MAX: usize = 100;
+
+pub(super) const NO_DATABASE: Failure = Failure::new("ERR DB index is out of range");
+const SAME_OBJECT: Failure = Failure::new("ERR source and destination objects are the same");
+const NOT_AN_INT: Failure =
+    Failure::new("ERR value is out of range, value must between -2147483648 and 2147483647");
+
+const LOOK: Flags = Flags::READONLY.with(Flags::FAST);
+const CHANGE: Flags = Flags::WRITE.with(Flags::FAST);
+const SPREAD_AND_SUM: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("exists", -2, exists)
+        .flags(LOOK)
+        .categories(Categories::KEYSPACE)
+        .keys(&[KeySpec::range(1, -1, 1, KeyUse::READ_ONLY)])
+        .doc("generic", "1.0.0", "O(N), N: keys", "Counts which of the keys are there.")
+        .syntax("key [key ...]")
+        .history(&[("3.0.3", "Takes several keys.")])
+        .tips(SPREAD_AND_SUM),
+    Command::new("del", -2, del)
+        .flags(Flags::WRITE)
+        .categories(Categories::KEYSPACE)
+        .keys(&[KeySpec::range(1, -1, 1, KeyUse::REMOVE.with(KeyUse::DELETE))])
+        .doc("generic", "1.0.0", "O(N), N: keys and their elements", "Deletes keys.")
+        .syntax("key [key ...]")
+        .tips(SPREAD_AND_SUM),
+    Command::new("unlink", -2, unlink)
+        .flags(CHANGE)
+        .categories(Categories::KEYSPACE)
+        .keys(&[KeySpec::range(1, -1, 1, KeyUse::REMOVE.with(KeyUse::DELETE))])
+        .doc(
+            "generic",
+            "4.0.0",
+            "O(1) per key, and O(N) in the background, N: elements",
+            "Deletes keys, and frees what they held in the background.",
+        )
+        .syntax("key [key ...]")
+        .tips(SPREAD_AND_SUM),
+    Command::new("type", 2, type_of)
+        .flags(LOOK)
+        .categories(Categories::KEYSPACE)
+        .keys(&[KeySpec::at(1, KeyUse::READ_ONLY)])
+        .doc("generic", "1.0.0", "O(1)", "Answers what kind of value a key holds.")
+        .syntax("key"),
+    Command::new("touch", -2, touch)
+        .flags(LOOK)
+        .categories(Categories::KEYSPACE)
+        .keys(&[KeySpec::range(1, -1, 1, KeyUse::READ_ONLY)])
+        .doc(
+            "generic",
+            "3.2.1",
+            "O(N), N: keys",
+            "Counts as a use of keys, and counts those there.",
+        )
+        .syntax("key [key ...]")
+        .tips(SPREAD_AND_SUM),
+    Command::new("rename", 3, rename)
+        .flags(Flags::WRITE)
+        .categories(Categories::KEYSPACE)
+        .keys(&[
+            KeySpec::at(1, KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::DELETE)),
+            KeySpec::at(2, KeyUse::OVERWRITE.with(KeyUse::UPDATE)),
+        ])
+        .doc("generic", "1.0.0", "O(1)", "Gives a key another name, whatever had that name.")
+        .syntax("key newkey"),
+    Command::new("renamenx", 3, renamenx)
+        .flags(CHANGE)
+        .categories(Categories::KEYSPACE)
+        .keys(&[
+            KeySpec::at(1, KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::DELETE)),
+            KeySpec::at(2, KeyUse::OVERWRITE.with(KeyUse::INSERT)),
+        ])
+        .doc("generic", "1.0.0", "O(1)", "Gives a key another name that no key has.")
+        .syntax("key newkey")
+        .history(&[("3.2.0", "Twice the same name is no error any more.")]),
+    Command::new("copy", -3, copy)
+        .flags(Flags::WRITE.with(Flags::DENYOOM))
+        .categories(Categories::KEYSPACE)
+        .keys(&[
+            KeySpec::at(1, KeyUse::READ_ONLY.with(KeyUse::ACCESS)),
+            KeySpec::at(2, KeyUse::OVERWRITE.with(KeyUse::UPDATE)),
+        ])
+        .doc(
+            "generic",
+            "6.2.0",
+            "O(1) for strings, O(N) for others, N: elements",
+            "Copies what a key holds to another key.",
+        )
+        .syntax("source destination [DB destination-db] [REPLACE]"),
+    Command::new("move", 3, move_key)
+        .flags(CHANGE)
+        .categories(Categories::KEYSPACE)
+        .keys(&[KeySpec::at(1, KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE))])
+        .doc("generic", "1.0.0", "O(1)", "Moves a key to another database.")
+        .syntax("key db"),
+    Command::new("randomkey", 1, randomkey)
+        .flags(Flags::READONLY.with(Flags::WALKS))
+        .categories(Categories::KEYSPACE)
+        .doc("generic", "1.0.0", "O(1)", "Answers the name of a random key.")
+        .tips(&["request_policy:all_shards", "response_policy:special", "nondeterministic_output"]),
+];

@@ -10,16 +10,20 @@ mod connection;
 mod debug;
 mod dump;
 mod expire;
+mod flush;
 mod generic;
 mod info;
 mod latency;
 mod memory;
-mod monitor;
+pub(crate) mod monitor;
+mod object;
 mod scan;
 mod server;
 mod slowlog;
 mod string;
 mod transaction;
+
+pub use monitor::Monitors;
 
 /// Every family's rows.
 pub const FAMILIES: &[&[Command]] = &[
@@ -31,11 +35,13 @@ pub const FAMILIES: &[&[Command]] = &[
     debug::COMMANDS,
     dump::COMMANDS,
     expire::COMMANDS,
+    flush::COMMANDS,
     generic::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     memory::COMMANDS,
     monitor::COMMANDS,
+    object::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
     slowlog::COMMANDS,

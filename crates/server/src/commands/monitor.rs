@@ -1,5 +1,98 @@
-//! monitor.
+//! MONITOR: a stream of what all clients do.
+//!
+//! A command is shown once it has run and while its shards are still held, so that a monitor sees the
+//! commands on one key in the order in which they happened.
 
-use crate::command::Command;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
-pub(super) const COMMANDS: &[Command] = &[];
+use crate::client::{ClientFlag, ClientInfo};
+use crate::clock::system_us;
+use crate::command::{Call, Categories, Command, Flags, Outcome};
+use crate::config::quote;
+use crate::server::{Server, Switch, lock};
+use crate::slowlog;
+use crate::worker::Post;
+
+/// The clients that monitor.
+#[derive(Default)]
+pub struct Monitors {
+    clients: Mutex<Vec<Arc<ClientInfo>>>,
+}
+
+impl Server {
+    /// A client is gone, or going.
+    pub fn forget_client(&self, info: &ClientInfo) {
+        self.clients.remove(info.id);
+        leave(self, info);
+    }
+}
+
+/// Ends a client's monitoring, if it does.
+pub fn leave(server: &Server, info: &ClientInfo) {
+    if !info.has(ClientFlag::MONITOR) {
+        return;
+    }
+    info.flag(ClientFlag::MONITOR, false);
+    let mut clients = lock(&server.monitors.clients);
+    clients.retain(|client| client.id != info.id);
+    if clients.is_empty() {
+        server.switches.set(Switch::MONITORED, false);
+    }
+}
+
+/// Shows the monitors a command that has run.
+#[cold]
+pub fn feed(call: &Call<'_>) {
+    if call.command.has(Flags::SKIP_MONITOR.with(Flags::ADMIN)) {
+        return;
+    }
+    let line: Arc<[u8]> = line(call).into();
+    for client in lock(&call.server.monitors.clients).iter() {
+        let post = Post::Push { to: Arc::clone(client), bytes: Arc::clone(&line) };
+        call.server.workers.post(client.worker.load(Ordering::Relaxed), post);
+    }
+}
+
+/// `+1700000000.123456 [0 127.0.0.1:1234] "set" "a" "b"`
+fn line(call: &Call<'_>) -> Vec<u8> {
+    let now_us = system_us();
+    let (seconds, us) = (now_us / 1_000_000, now_us % 1_000_000);
+    let (database, info) = (call.client.database, &call.client.info);
+    let unix = if info.is_unix { "unix:" } else { "" };
+    let peer = if info.is_unix { info.local.trim_end_matches(":0") } else { &info.peer };
+    let mut line = format!("+{seconds}.{us:06} [{database} {unix}{peer}]").into_bytes();
+    let is_secret = slowlog::secrets(call.command, call.args);
+    for (index, arg) in call.args.iter().enumerate() {
+        line.push(b' ');
+        line.extend(quote(if is_secret(index) { slowlog::REDACTED } else { arg }));
+    }
+    line.extend(b"\r\n");
+    line
+}
+
+fn monitor(call: &mut Call<'_>) -> Outcome {
+    if call.in_transaction {
+        return Err("ERR MONITOR isn't allowed for DENY BLOCKING client".into());
+    }
+    let info = &call.client.info;
+    if info.has(ClientFlag::MONITOR) {
+        return Ok(());
+    }
+    info.flag(ClientFlag::MONITOR, true);
+    lock(&call.server.monitors.clients).push(Arc::clone(info));
+    call.server.switches.set(Switch::MONITORED, true);
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) const COMMANDS: &[Command] = &[Command::new("monitor", 1, monitor)
+    .flags(
+        Flags::ADMIN
+            .with(Flags::NOSCRIPT)
+            .with(Flags::LOADING)
+            .with(Flags::STALE)
+            .with(Flags::GATE),
+    )
+    .categories(Categories::NONE)
+    .doc("server", "1.0.0", "", "Shows every command that the server executes, as it happens.")];

@@ -1,5 +1,218 @@
-//! scan.
+//! SCAN and KEYS: walks over the whole database, which delay nobody else.
 
-use crate::command::Command;
+use bobbin_resp::Reply;
+use bobbin_store::{EntryRef, Kind, SHARDS};
 
-pub(super) const COMMANDS: &[Command] = &[];
+use crate::command::{Call, Categories, Command, Data, Failure, Flags, Outcome, Walk};
+use crate::glob;
+use crate::server::Server;
+use crate::worker::Job;
+
+fn keys(call: &mut Call<'_>) -> Outcome {
+    let mut search = Search::new(Walk::new(call.client.database), usize::MAX);
+    search.wanted.set_pattern(call.args[1]);
+    let expected = (0..SHARDS).map(|index| call.data.len(index, call.client.database)).sum();
+    // The header is written in front when the count is known; a count of as many digits fits.
+    search.room = array_header(expected).len();
+    search.found.resize(search.room, 0);
+    run(call, search);
+    Ok(())
+}
+
+fn scan(call: &mut Call<'_>) -> Outcome {
+    let cursor = parse_cursor(call.args[1]).ok_or("ERR invalid cursor")?;
+    let mut search = Search::new(Walk::from_cursor(call.client.database, cursor), COUNT_DEFAULT);
+    search.with_cursor = true;
+    let mut at = 2;
+    while at < call.args.len() {
+        let value = call.args.get(at + 1).copied();
+        match value {
+            Some(_) if call.word_is(at, "count") => {
+                let count = call.integer(at + 1)?;
+                let count = usize::try_from(count).ok().filter(|&count| count > 0);
+                search.looks = count.ok_or(Failure::SYNTAX)?;
+            }
+            Some(pattern) if call.word_is(at, "match") => search.wanted.set_pattern(pattern),
+            Some(name) if call.word_is(at, "type") => {
+                let kind = Kind::from_name(name).ok_or_else(|| unknown_type(name))?;
+                search.wanted.kind = Some(kind);
+            }
+            _ if call.word_is(at, "novalues") => {
+                return Err("ERR NOVALUES option can only be used in HSCAN".into());
+            }
+            _ if call.word_is(at, "noscores") => {
+                return Err("ERR NOSCORES option can only be used in ZSCAN".into());
+            }
+            _ => return Err(Failure::SYNTAX),
+        }
+        at += 2;
+    }
+    run(call, search);
+    Ok(())
+}
+
+/// Searches at once if it is short or must be atomic, else in slices.
+fn run(call: &mut Call<'_>, mut search: Search) {
+    if call.in_transaction || search.looks <= LOOKS_AT_ONCE_MAX {
+        search.go_on(call.data, &mut || true);
+        search.reply(&mut call.reply);
+    } else {
+        call.client.job = Some(Box::new(search));
+    }
+}
+
+/// SCAN and KEYS at work.
+struct Search {
+    walk: Walk,
+    wanted: Wanted,
+    /// How many keys are still to be looked at.
+    looks: usize,
+    /// SCAN's answer holds the cursor too.
+    with_cursor: bool,
+    /// The keys, as bulks, behind `room` bytes for what comes before them.
+    found: Vec<u8>,
+    room: usize,
+    count: usize,
+}
+
+impl Search {
+    fn new(walk: Walk, looks: usize) -> Self {
+        let wanted = Wanted::default();
+        Self { walk, wanted, looks, with_cursor: false, found: Vec::new(), room: 0, count: 0 }
+    }
+
+    /// Searches while `more()`; whether it is at its end.
+    fn go_on(&mut self, data: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
+        let mut bytes = Reply::new(&mut self.found, bobbin_resp::Protocol::Resp2);
+        loop {
+            let looked = self.walk.step(data, self.looks, |entry| {
+                if self.wanted.matches(entry) {
+                    bytes.bulk(entry.key());
+                    self.count += 1;
+                }
+            });
+            self.looks = self.looks.saturating_sub(looked);
+            if self.looks == 0 || self.walk.is_done() {
+                return true;
+            }
+            if !more() {
+                return false;
+            }
+        }
+    }
+}
+
+impl Job for Search {
+    fn step(
+        &mut self,
+        _: &'static Server,
+        data: &mut Data,
+        more: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        self.go_on(data, more)
+    }
+
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        let mut header = Vec::new();
+        if self.with_cursor {
+            let cursor = self.walk.cursor().to_string();
+            header.extend_from_slice(format!("*2\r\n${}\r\n{cursor}\r\n", cursor.len()).as_bytes());
+        }
+        header.extend_from_slice(&array_header(self.count));
+        if reply.output().is_empty() && header.len() == self.room {
+            // Many megabytes, perhaps, that need not be copied.
+            self.found[..self.room].copy_from_slice(&header);
+            *reply.output() = std::mem::take(&mut self.found);
+        } else {
+            reply.raw(&header);
+            reply.raw(&self.found[self.room..]);
+        }
+    }
+}
+
+/// Which keys are asked for.
+#[derive(Default)]
+struct Wanted {
+    pattern: Option<Box<[u8]>>,
+    kind: Option<Kind>,
+}
+
+impl Wanted {
+    fn set_pattern(&mut self, pattern: &[u8]) {
+        self.pattern = (pattern != b"*").then(|| pattern.into());
+    }
+
+    #[inline]
+    fn matches(&self, entry: EntryRef<'_>) -> bool {
+        self.kind.is_none_or(|kind| entry.kind() == kind)
+            && self.pattern.as_ref().is_none_or(|pattern| glob::matches_text(pattern, entry.key()))
+    }
+}
+
+fn array_header(len: usize) -> Vec<u8> {
+    format!("*{len}\r\n").into_bytes()
+}
+
+/// A cursor: a number of 64 bits without sign. As with strtoull, blanks, a plus sign and zeros may come
+/// before it.
+fn parse_cursor(text: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(text).ok()?;
+    // Rust's own parser takes the plus sign and the zeros.
+    text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']).parse().ok()
+}
+
+#[cold]
+fn unknown_type(name: &[u8]) -> Failure {
+    Failure::format(format!("ERR unknown type name '{}'", String::from_utf8_lossy(name)))
+}
+
+/// Keys that SCAN looks at unless told otherwise.
+const COUNT_DEFAULT: usize = 10;
+/// A search that looks at more keys than this is done in slices.
+const LOOKS_AT_ONCE_MAX: usize = 1000;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("keys", 2, keys)
+        .flags(Flags::READONLY.with(Flags::WALKS))
+        .categories(Categories::KEYSPACE.with(Categories::DANGEROUS))
+        .doc("generic", "1.0.0", "O(N), N: keys of the database", "Answers all keys that match a pattern.")
+        .syntax("pattern")
+        .tips(&["request_policy:all_shards", "nondeterministic_output_order"]),
+    Command::new("scan", -2, scan)
+        .flags(Flags::READONLY.with(Flags::WALKS))
+        .categories(Categories::KEYSPACE)
+        .doc(
+            "generic",
+            "2.8.0",
+            "O(1) per call, O(N) for all of them until the cursor is 0 again, N: keys of the database",
+            "Answers some keys, and a cursor to ask for the next with.",
+        )
+        .syntax("cursor [MATCH pattern] [COUNT count] [TYPE type]")
+        .history(&[("6.0.0", "Takes `TYPE`.")])
+        .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors() {
+        for (text, cursor) in [
+            ("0", Some(0)),
+            (" 1", Some(1)),
+            ("+1", Some(1)),
+            ("01", Some(1)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("-1", None),
+            ("", None),
+            (" ", None),
+            ("1 ", None),
+            ("0x1", None),
+            ("x", None),
+        ] {
+            assert_eq!(parse_cursor(text.as_bytes()), cursor, "{text:?}");
+        }
+    }
+}

@@ -17,7 +17,7 @@ const CONTROL: Flags = Flags::NOSCRIPT
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("multi", 1, transaction::begin)
-        .flags(CONTROL.with(Flags::NOT_QUEUED))
+        .flags(CONTROL.with(Flags::NOT_QUEUED).with(Flags::NO_MULTI))
         .categories(Categories::TRANSACTION)
         .doc("transactions", "1.2.0", "O(1)", "Opens a transaction: commands are queued."),
     Command::new("exec", 1, transaction::execute)
@@ -46,7 +46,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "Drops the queued commands.",
         ),
     Command::new("watch", -2, transaction::watch)
-        .flags(CONTROL.with(Flags::NOT_QUEUED))
+        .flags(CONTROL.with(Flags::NOT_QUEUED).with(Flags::NO_MULTI))
         .categories(Categories::TRANSACTION)
         .keys(&[KeySpec::range(1, -1, 1, KeyUse::READ_ONLY)])
         .doc(

@@ -333,7 +333,7 @@ options! {
         /// Checksum at the end of snapshots.
         rdbchecksum = yes_no(true) => Dormant(PERSISTENCE), flags IMMUTABLE;
         /// Whether payloads of newer formats are refused (strict) or tried (relaxed).
-        rdb_version_check = choice(RdbVersionCheck, Strict) => NotYet("reading newer formats");
+        rdb_version_check = choice(RdbVersionCheck, Strict) => Full;
         /// Delete snapshots that served replication.
         rdb_del_sync_files = yes_no(false) => Dormant(PERSISTENCE);
         /// Write snapshots to disk in steps.

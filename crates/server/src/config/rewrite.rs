@@ -18,11 +18,20 @@ const DIRECTIVES: [&str; 5] = ["include", "rename-command", "user", "loadmodule"
 impl Config {
     /// Writes the values of now into the file the server was started with, replacing it in one step.
     pub fn rewrite(&self) -> Result<(), ConfigError> {
+        self.rewrite_with(false)
+    }
+
+    /// As `rewrite`, with every option, those too that have their defaults; for DEBUG.
+    pub fn rewrite_every_option(&self) -> Result<(), ConfigError> {
+        self.rewrite_with(true)
+    }
+
+    fn rewrite_with(&self, every: bool) -> Result<(), ConfigError> {
         let file = self.file();
         let file =
             file.ok_or_else(|| ConfigError::new("The server is running without a config file"))?;
         let _one_at_a_time = self.change.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let result = read_old(&file).and_then(|old| replace(&file, &self.rewritten(&old)));
+        let result = read_old(&file).and_then(|old| replace(&file, &self.rewritten(&old, every)));
         result.map_err(|error| {
             let text = system_text(&error);
             log::error!("CONFIG REWRITE failed: {text}");
@@ -30,23 +39,27 @@ impl Config {
         })
     }
 
-    /// The new text of a file that was `old`.
-    fn rewritten(&self, old: &[u8]) -> Vec<u8> {
+    /// The new text of a file that was `old`. `every`: options that have their defaults are written too.
+    fn rewritten(&self, old: &[u8], every: bool) -> Vec<u8> {
         let mut file = File::read(old);
         for row in OPTIONS {
-            self.rewrite_option(row, &mut file);
+            self.rewrite_option(row, &mut file, every);
         }
         file.into_text()
     }
 
-    fn rewrite_option(&self, row: &'static OptionRow, file: &mut File) {
+    fn rewrite_option(&self, row: &'static OptionRow, file: &mut File, every: bool) {
         let value = self.value(row);
         let default = row.kind.default();
         if row.id == OptionId::client_output_buffer_limit {
             let text = row.kind.format(&value);
             let defaults = special::output_limit_lines(&row.kind.format(&default));
             for (line, default) in special::output_limit_lines(&text).into_iter().zip(defaults) {
-                file.put(row.name, format!("{} {line}", row.name).into_bytes(), line != default);
+                file.put(
+                    row.name,
+                    format!("{} {line}", row.name).into_bytes(),
+                    every || line != default,
+                );
             }
             return;
         }
@@ -61,7 +74,7 @@ impl Config {
             _ => row.kind.format_for_file(&value),
         });
         // The directory is always written: where the server starts next time is not where it is now.
-        file.put(row.name, line, is_new || matches!(row.kind, Kind::Directory));
+        file.put(row.name, line, every || is_new || matches!(row.kind, Kind::Directory));
     }
 }
 
@@ -188,7 +201,7 @@ mod tests {
         let line = CommandLine { from_stdin: true, ..CommandLine::default() };
         let config = Config::load(&line, &mut old.as_bytes(), "1", &mut NoDirectives).unwrap();
         change(&config, pairs);
-        let text = String::from_utf8(config.rewritten(old.as_bytes())).unwrap();
+        let text = String::from_utf8(config.rewritten(old.as_bytes(), false)).unwrap();
         let is_dir = |line: &&str| !line.starts_with("dir ");
         text.lines().filter(is_dir).collect::<Vec<_>>().join("\n")
     }
@@ -246,18 +259,18 @@ mod tests {
         ];
         let config = Config::new();
         change(&config, &pairs);
-        let text = config.rewritten(b"");
+        let text = config.rewritten(b"", false);
         let line = CommandLine { from_stdin: true, ..CommandLine::default() };
         let again = Config::load(&line, &mut &text[..], "1", &mut NoDirectives).unwrap();
         for row in OPTIONS {
             assert_eq!(config.shown(row), again.shown(row), "{}", row.name);
         }
-        assert_eq!(again.rewritten(&text), text, "twice is once");
+        assert_eq!(again.rewritten(&text, false), text, "twice is once");
     }
 
     #[test]
     fn lines_not_understood_become_comments() {
-        let text = Config::new().rewritten(b"bogus 1\nport \"1\n");
+        let text = Config::new().rewritten(b"bogus 1\nport \"1\n", false);
         let text = String::from_utf8(text).unwrap();
         assert!(text.starts_with("# ??? bogus 1\n# ??? port \"1\n"), "{text}");
     }

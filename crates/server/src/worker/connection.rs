@@ -77,6 +77,15 @@ impl Output {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// The same, for many bytes: they are not copied if nothing is pending.
+    pub fn push_owned(&mut self, bytes: Vec<u8>) {
+        if self.bytes.is_empty() {
+            self.bytes = bytes;
+        } else {
+            self.push(&bytes);
+        }
+    }
+
     /// What is left to send.
     pub fn pending(&self) -> &[u8] {
         &self.bytes[self.sent..]
@@ -122,6 +131,6 @@ impl Connection {
     /// Whether commands have to wait: one is at work in slices, another worker will see to them, or the
     /// end has come.
     pub fn is_busy(&self) -> bool {
-        self.client.job.is_some() || self.closing || self.moving
+        self.client.job.is_some() || self.client.postponed || self.closing || self.moving
     }
 }

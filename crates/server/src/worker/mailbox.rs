@@ -17,6 +17,10 @@ pub enum Post {
     Adopt(Box<Connection>),
     /// Look whether the client is to be closed.
     Kill(Arc<ClientInfo>),
+    /// Bytes for a client that it did not ask for at this moment, such as what it monitors.
+    Push { to: Arc<ClientInfo>, bytes: Arc<[u8]> },
+    /// A pause has ended: look again at whom it put off.
+    Resume,
     /// The number of workers changed: give connections away that are more than a fair share.
     Rebalance,
     /// Give all connections away, then end.

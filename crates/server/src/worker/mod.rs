@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bobbin_resp::{Limits, Reply};
+use bobbin_resp::{Limits, Parser, Reply};
 use bobbin_store::AccessClock;
 
 use self::batch::{Batch, Found};
@@ -25,8 +25,9 @@ use self::connection::{Range, Reading, Sending};
 pub use self::mailbox::{Mailbox, Post};
 use self::slab::Slab;
 use self::timer::Timer;
+use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
-use crate::command::call::{Context, Request, execute};
+use crate::command::call::{Context, Executed, Request, execute};
 use crate::command::{Data, transaction};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into};
 use crate::server::{Server, WorkerHandle};
@@ -72,6 +73,8 @@ pub struct Worker {
     slow: Vec<u32>,
     /// Slots of connections whose job is at work.
     jobs: Vec<u32>,
+    /// Slots of connections that a pause put off.
+    postponed: Vec<u32>,
     events: Vec<Event>,
     timer: Timer,
     /// A connection ends once its last bytes are out, so do not sleep before they are.
@@ -113,6 +116,7 @@ impl Worker {
             touched: Vec::new(),
             slow: Vec::new(),
             jobs: Vec::new(),
+            postponed: Vec::new(),
             events: Vec::new(),
             timer: Timer::default(),
             ending: false,
@@ -169,6 +173,7 @@ impl Worker {
         self.events = events;
         self.execute();
         self.take_posts();
+        self.resume_postponed();
         self.work_on_jobs();
         self.timer_slices();
         self.data.release();
@@ -184,7 +189,11 @@ impl Worker {
     fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
         let busy = !idle || self.ending || !self.jobs.is_empty();
-        let timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
+        let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
+        if !self.postponed.is_empty() {
+            let left_ms = self.server.paused(self.data.now_ms).map_or(0, |pause| pause.left_ms);
+            timeout = timeout.min(Duration::from_millis(left_ms as u64));
+        }
         if let Err(error) = self.driver.wait(Some(timeout), &mut self.events) {
             // Nothing that a client does leads here; without the driver the worker is of no use.
             log::error!("Worker {} cannot wait for events: {error}", self.handle.id);
@@ -197,6 +206,8 @@ impl Worker {
     fn look_at_clock(&mut self) {
         let now_ms = self.server.clock.advance();
         self.data.now_ms = now_ms;
+        self.server.end_pause_in_time(now_ms);
+        self.data.may_expire = self.server.paused(now_ms).is_none();
         self.data.clock = AccessClock::new(self.server.access_policy(), now_ms);
     }
 
@@ -217,8 +228,9 @@ impl Worker {
             self.close(token.slot());
             return;
         };
-        connection.client.info.net_output_bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        connection.client.info.net_output_bytes.add(sent as u64);
         self.handle.stats.totals.net_output_bytes.add(sent as u64);
+        self.handle.stats.totals.writes_processed.add(1);
         match sending {
             Sending::Nothing => {}
             Sending::Arena(range) => {
@@ -352,8 +364,11 @@ impl Worker {
         let mut context =
             Context { server: self.server, data: &mut self.data, stats: &self.handle.stats };
         let track = self.server.config.latency_tracking();
+        if connection.client.info.kill.load(Ordering::Relaxed) {
+            return;
+        }
         let limits = self.server.services.command_log.limits();
-        let (mut executed, mut request_start) = (0, 0);
+        let (mut executed, mut answered, mut request_start) = (0, 0, 0);
         for index in span.found.commands.clone() {
             let database = connection.client.database;
             self.batch.approach(index, &self.server.keyspace, database);
@@ -364,9 +379,9 @@ impl Worker {
                 first_hash: parsed.first_hash,
             };
             let reply_start = self.arena.len();
-            let ran = execute(&mut context, &mut connection.client, request, &mut self.arena);
+            let outcome = execute(&mut context, &mut connection.client, request, &mut self.arena);
             let now = ticks();
-            if let Some(command) = ran {
+            if let Executed::Ran(command) = outcome {
                 executed += 1;
                 let measured = Measured {
                     ticks: now - *clock,
@@ -379,9 +394,18 @@ impl Worker {
                     slowlog::note(self.server, client, command, request.args, &measured);
                 }
             }
-            (*clock, request_start) = (now, parsed.end);
-            if connection.client.close || connection.client.job.is_some() {
-                span.found.consumed = parsed.end;
+            *clock = now;
+            if outcome == Executed::Postponed {
+                self.postponed.push(span.slot);
+            } else {
+                (answered, request_start) = (answered + 1, parsed.end);
+            }
+            let client = &connection.client;
+            if client.close || client.job.is_some() || client.postponed {
+                // What follows is parsed again when its time comes.
+                connection.parser = Parser::default();
+                span.found.consumed = request_start;
+                span.found.wanted = 0;
                 span.found.error = None;
                 break;
             }
@@ -390,7 +414,7 @@ impl Worker {
             error.append_reply(&mut self.arena);
             connection.client.close = true;
         }
-        connection.client.info.commands.fetch_add(executed, Ordering::Relaxed);
+        connection.client.info.commands.add(answered);
         self.handle.stats.totals.commands.add(executed);
         if connection.client.job.is_some() {
             self.jobs.push(span.slot);
@@ -464,6 +488,8 @@ impl Worker {
             match post {
                 Post::Adopt(connection) => self.adopt(connection),
                 Post::Kill(info) => self.kill(&info),
+                Post::Push { to, bytes } => self.push(to, bytes),
+                Post::Resume => {}
                 Post::Rebalance => self.rebalance(),
                 Post::Retire => self.retire(),
                 Post::Stop => self.stop = true,
@@ -487,6 +513,7 @@ impl Worker {
             return;
         }
         if connection.client.info.kill.load(Ordering::Relaxed) {
+            // Killed on its way here.
             self.close(slot);
             return;
         }
@@ -494,11 +521,49 @@ impl Worker {
             self.jobs.push(slot);
         }
         touch(&mut self.touched, connection);
+        connection.client.postpone(false);
         self.parse_own(slot);
         self.execute();
     }
 
-    fn kill(&mut self, info: &crate::client::ClientInfo) {
+    /// Sends a client what it did not ask for at this moment, behind the replies that it has.
+    fn push(&mut self, to: Arc<ClientInfo>, bytes: Arc<[u8]>) {
+        let token = *crate::server::lock(&to.token);
+        let worker = to.worker.load(Ordering::Relaxed);
+        match self.connections.find(token) {
+            Some(connection) if connection.client.info.id == to.id => {
+                if connection.client.replies == Replies::Off || connection.closing {
+                    return;
+                }
+                if let Some(range) = connection.replies.take() {
+                    connection.output.push(&self.arena[range.start..range.end]);
+                }
+                connection.output.push(&bytes);
+                touch(&mut self.touched, connection);
+            }
+            // It has moved to another worker, or is gone.
+            _ if worker != self.handle.id => {
+                self.server.workers.post(worker, Post::Push { to, bytes });
+            }
+            _ => {}
+        }
+    }
+
+    /// Serves the connections that a pause put off, once it is over.
+    fn resume_postponed(&mut self) {
+        if self.postponed.is_empty() || self.server.paused(self.data.now_ms).is_some() {
+            return;
+        }
+        for slot in std::mem::take(&mut self.postponed) {
+            if let Some(connection) = self.connections.at(slot) {
+                connection.client.postpone(false);
+                self.parse_own(slot);
+            }
+        }
+        self.execute();
+    }
+
+    fn kill(&mut self, info: &ClientInfo) {
         let token = *crate::server::lock(&info.token);
         if let Some(connection) = self.connections.find(token)
             && connection.client.info.id == info.id
@@ -515,7 +580,7 @@ impl Worker {
         let Some(mut connection) = self.connections.remove(slot) else { return };
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
-        self.server.clients.remove(connection.client.info.id);
+        self.server.forget_client(&connection.client.info);
         self.jobs.retain(|&job| job != slot);
     }
 
@@ -582,7 +647,7 @@ impl Worker {
             if let Some(range) = connection.replies.take() {
                 connection.output.push(&self.arena[range.start..range.end]);
             }
-            connection.output.push(&bytes);
+            connection.output.push_owned(bytes);
             touch(&mut self.touched, connection);
             self.parse_own(slot);
         }
@@ -661,7 +726,7 @@ fn touch(touched: &mut Vec<u32>, connection: &mut Connection) {
 /// Counts bytes that arrived.
 fn arrived(server: &Server, handle: &WorkerHandle, connection: &Connection, len: usize) {
     let _ = server;
-    connection.client.info.net_input_bytes.fetch_add(len as u64, Ordering::Relaxed);
+    connection.client.info.net_input_bytes.add(len as u64);
     handle.stats.totals.net_input_bytes.add(len as u64);
     handle.stats.totals.reads_processed.add(1);
 }

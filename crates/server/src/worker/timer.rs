@@ -51,7 +51,7 @@ impl Worker {
         }
         self.look_at_clients();
         if self.data.now_ms >= self.timer.expire_at_ms {
-            if self.server.switches.load() & Switch::NO_ACTIVE_EXPIRE == 0 {
+            if self.server.switches.load() & (Switch::NO_ACTIVE_EXPIRE | Switch::CRON_PAUSED) == 0 {
                 let started = ticks();
                 self.expire();
                 let us = self.server.clock.us(ticks() - started) as u64;

@@ -1,0 +1,27 @@
+//! What a container's HELP answers, made from its subcommands' rows.
+
+use super::{Call, Outcome};
+
+/// The handler of every HELP: the syntax and the summary of each subcommand.
+pub fn help(call: &mut Call<'_>) -> Outcome {
+    let Some(parent) = call.command.parent else { return Ok(()) };
+    let container = call.server.registry.all()[parent];
+    let name = container.row.name.to_ascii_uppercase();
+    let lines = call.reply.defer();
+    let mut count = 1;
+    call.reply.simple(format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    for command in &container.subcommands {
+        let row = command.row;
+        if row.name == "help" {
+            continue;
+        }
+        let title = format!("{} {}", row.name.to_ascii_uppercase(), row.syntax);
+        call.reply.simple(title.trim_end());
+        call.reply.simple(format!("    {}", row.summary));
+        count += 2;
+    }
+    call.reply.simple("HELP");
+    call.reply.simple("    Print this help.");
+    call.reply.finish_array(lines, count + 2);
+    Ok(())
+}

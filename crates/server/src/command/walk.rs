@@ -1,0 +1,108 @@
+//! A walk over all keys of a database, which can be broken off and gone on with anywhere.
+//!
+//! Every key that is there from the beginning to the end is met exactly once, whatever is added, removed
+//! or resized meanwhile: positions in a shard do not depend on the size of its table. No more than one
+//! shard is held at a time, and that for a few dozen keys.
+
+use bobbin_store::{EntryRef, SHARDS};
+
+use super::Data;
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Walk {
+    database: u32,
+    /// `SHARDS` at the end.
+    shard: usize,
+    position: u32,
+}
+
+/// Keys that are looked at before the shard is unlocked.
+const LOOKS: usize = 64;
+
+impl Walk {
+    pub const fn new(database: u32) -> Self {
+        Self { database, shard: 0, position: 0 }
+    }
+
+    /// Goes on where a walk with this cursor was. Numbers that are no cursor are as good as the end.
+    pub fn from_cursor(database: u32, cursor: u64) -> Self {
+        let shard = usize::try_from(cursor >> 32).map_or(SHARDS, |shard| shard.min(SHARDS));
+        Self { database, shard, position: cursor as u32 }
+    }
+
+    /// A number to go on with later; 0 at the end, and nowhere else but at the beginning.
+    pub const fn cursor(&self) -> u64 {
+        if self.is_done() { 0 } else { (self.shard as u64) << 32 | self.position as u64 }
+    }
+
+    pub const fn is_done(&self) -> bool {
+        self.shard >= SHARDS
+    }
+
+    /// Calls `f` for the keys of the next buckets, until `looks_max` or `LOOKS` were looked at or the
+    /// shard ends. Dead keys are passed over, and taken out. Returns how many keys were looked at.
+    pub fn step(
+        &mut self,
+        data: &mut Data,
+        looks_max: usize,
+        mut f: impl FnMut(EntryRef<'_>),
+    ) -> usize {
+        while !self.is_done() && data.len(self.shard, self.database) == 0 {
+            self.next_shard();
+        }
+        if self.is_done() {
+            return 0;
+        }
+        let (now_ms, hasher) = (data.now_ms, data.keyspace().hasher());
+        let (database, mut next) = (self.database, Some(self.position));
+        let (mut looks, mut dead) = (0, Vec::new());
+        let looks_max = looks_max.min(LOOKS);
+        data.visit(self.shard, |shard| {
+            let table = shard.database(database).map(|database| database.table());
+            while let Some(position) = next
+                && looks < looks_max
+            {
+                next = table.and_then(|table| {
+                    table.scan(position, hasher, |entry| {
+                        looks += 1;
+                        match entry.expire_ms() {
+                            Some(ms) if ms <= now_ms => dead.push(Box::from(entry.key())),
+                            _ => f(entry),
+                        }
+                    })
+                });
+            }
+        });
+        data.expire_keys(self.shard, database, &dead);
+        match next {
+            Some(position) => self.position = position,
+            None => self.next_shard(),
+        }
+        looks
+    }
+
+    const fn next_shard(&mut self) {
+        self.shard += 1;
+        self.position = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_go_both_ways_and_strange_ones_are_the_end() {
+        for (shard, position) in [(0, 1), (1, 0), (7, 77), (SHARDS - 1, u32::MAX)] {
+            let walk = Walk { database: 3, shard, position };
+            assert_ne!(walk.cursor(), 0);
+            assert_eq!(Walk::from_cursor(3, walk.cursor()), walk);
+        }
+        assert_eq!(Walk::new(3), Walk::from_cursor(3, 0));
+        for cursor in [(SHARDS as u64) << 32, u64::MAX, 1 << 63] {
+            assert!(Walk::from_cursor(0, cursor).is_done());
+            assert_eq!(Walk::from_cursor(0, cursor).cursor(), 0);
+        }
+    }
+}

@@ -1,5 +1,0 @@
-//! bitmap.
-
-use crate::command::Command;
-
-pub(super) const COMMANDS: &[Command] = &[];

@@ -1,0 +1,195 @@
+//! BITCOUNT and BITPOS.
+
+use std::ops::Range;
+
+use crate::command::{Call, Failure, Outcome};
+use crate::commands::string::{clamp, slice};
+
+pub(super) fn bitcount(call: &mut Call<'_>) -> Outcome {
+    let wanted = Wanted::parse(call, 2)?;
+    let key = call.key(1);
+    let bytes = call.data.read_string(key)?.unwrap_or_default();
+    let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
+    let range = slice(start, end, wanted.unit.len(bytes)).map(|range| wanted.unit.bits(range));
+    call.reply.integer(range.map_or(0, |range| count(bytes, range)) as i64);
+    Ok(())
+}
+
+pub(super) fn bitpos(call: &mut Call<'_>) -> Outcome {
+    let bit = match call.integer(2)? {
+        0 => false,
+        1 => true,
+        _ => return Err("ERR The bit argument must be 1 or 0.".into()),
+    };
+    let wanted = Wanted::parse(call, 3)?;
+    let key = call.key(1);
+    let Some(bytes) = call.data.read_string(key)? else {
+        // All zeros without end.
+        call.reply.integer(if bit { -1 } else { 0 });
+        return Ok(());
+    };
+    let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
+    let range = clamp(start, end, wanted.unit.len(bytes)).map(|range| wanted.unit.bits(range));
+    let position = match range.map(|range| position(bytes, range, bit)) {
+        Some(Some(position)) => position as i64,
+        // Without an end the string is followed by zeros.
+        Some(None) if !bit && wanted.end.is_none() => (bytes.len() * 8) as i64,
+        Some(None) | None => -1,
+    };
+    call.reply.integer(position);
+    Ok(())
+}
+
+/// The options of both.
+struct Wanted {
+    start: Option<i64>,
+    end: Option<i64>,
+    unit: Unit,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Byte,
+    Bit,
+}
+
+impl Wanted {
+    /// Reads them from the argument at `first` on.
+    fn parse(call: &Call<'_>, first: usize) -> Result<Self, Failure> {
+        let mut wanted = Self { start: None, end: None, unit: Unit::Byte };
+        let count = call.args.len() - first;
+        if count > 3 {
+            return Err(Failure::SYNTAX);
+        }
+        if count >= 1 {
+            wanted.start = Some(call.integer(first)?);
+        }
+        if count == 3 {
+            wanted.unit = match call.args[first + 2] {
+                word if word.eq_ignore_ascii_case(b"BIT") => Unit::Bit,
+                word if word.eq_ignore_ascii_case(b"BYTE") => Unit::Byte,
+                _ => return Err(Failure::SYNTAX),
+            };
+        }
+        if count >= 2 {
+            wanted.end = Some(call.integer(first + 1)?);
+        }
+        Ok(wanted)
+    }
+}
+
+impl Unit {
+    fn len(self, bytes: &[u8]) -> usize {
+        match self {
+            Self::Byte => bytes.len(),
+            Self::Bit => bytes.len() * 8,
+        }
+    }
+
+    fn bits(self, range: Range<usize>) -> Range<usize> {
+        match self {
+            Self::Byte => range.start * 8..range.end * 8,
+            Self::Bit => range,
+        }
+    }
+}
+
+/// How many bits of the range are set.
+fn count(bytes: &[u8], range: Range<usize>) -> u64 {
+    let Ends { first, first_mask, last_mask, last } = Ends::of(&range);
+    if first == last {
+        return u64::from((bytes[first] & first_mask & last_mask).count_ones());
+    }
+    let ends = (bytes[first] & first_mask).count_ones() + (bytes[last] & last_mask).count_ones();
+    // Four sums, so that the additions do not wait for each other.
+    let (blocks, rest) = bytes[first + 1..last].as_chunks::<32>();
+    let mut sums = [0u64; 4];
+    for block in blocks {
+        let (words, _) = block.as_chunks::<8>();
+        for (sum, &word) in sums.iter_mut().zip(words) {
+            *sum += u64::from(u64::from_ne_bytes(word).count_ones());
+        }
+    }
+    let rest: u32 = rest.iter().map(|byte| byte.count_ones()).sum();
+    sums.iter().sum::<u64>() + u64::from(rest) + u64::from(ends)
+}
+
+/// The first bit of the range that is as wanted.
+fn position(bytes: &[u8], range: Range<usize>, bit: bool) -> Option<usize> {
+    let Ends { first, first_mask, last_mask, last } = Ends::of(&range);
+    // Looking for a zero is looking for a one in the complement.
+    let flip = if bit { 0 } else { 0xff };
+    let in_byte = |at: usize, mask: u8| {
+        let found = (bytes[at] ^ flip) & mask;
+        (found != 0).then(|| at * 8 + found.leading_zeros() as usize)
+    };
+    if first == last {
+        return in_byte(first, first_mask & last_mask);
+    }
+    if let Some(found) = in_byte(first, first_mask) {
+        return Some(found);
+    }
+    let start = first + 1;
+    let (blocks, _) = bytes[start..last].as_chunks::<32>();
+    let without = [flip; 32];
+    let skipped = blocks.iter().position(|block| *block != without).unwrap_or(blocks.len());
+    let start = start + skipped * 32;
+    (start..last).find_map(|at| in_byte(at, 0xff)).or_else(|| in_byte(last, last_mask))
+}
+
+/// The bytes at both ends of a range of bits, and which of their bits belong to it.
+struct Ends {
+    first: usize,
+    first_mask: u8,
+    last_mask: u8,
+    last: usize,
+}
+
+impl Ends {
+    /// The range is not empty.
+    fn of(range: &Range<usize>) -> Self {
+        let last_bit = range.end - 1;
+        Self {
+            first: range.start / 8,
+            first_mask: 0xff >> (range.start % 8),
+            last_mask: 0xff << (7 - last_bit % 8),
+            last: last_bit / 8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn agree_with_bits_one_by_one(
+            bytes in prop::collection::vec(prop_oneof![Just(0u8), Just(0xff), any::<u8>()], 1..120),
+            start: prop::sample::Index,
+            len: prop::sample::Index,
+        ) {
+            let bits = bytes.len() * 8;
+            let start = start.index(bits);
+            let range = start..start + 1 + len.index(bits - start);
+            let is_set = |&at: &usize| bytes[at / 8] >> (7 - at % 8) & 1 == 1;
+            prop_assert_eq!(count(&bytes, range.clone()), range.clone().filter(is_set).count() as u64);
+            prop_assert_eq!(position(&bytes, range.clone(), true), range.clone().find(is_set));
+            let first_clear = range.clone().find(|at| !is_set(at));
+            prop_assert_eq!(position(&bytes, range, false), first_clear);
+        }
+    }
+
+    #[test]
+    fn long_runs_are_skipped() {
+        let mut bytes = vec![0; 10_000];
+        assert_eq!(position(&bytes, 0..80_000, true), None);
+        bytes[9_000] = 1;
+        assert_eq!(position(&bytes, 0..80_000, true), Some(72_007));
+        bytes.iter_mut().for_each(|byte| *byte ^= 0xff);
+        assert_eq!(position(&bytes, 0..80_000, false), Some(72_007));
+        assert_eq!(count(&bytes, 0..80_000), 79_999);
+    }
+}

@@ -1,0 +1,154 @@
+//! BITFIELD and BITFIELD_RO: what is to be done is read as a whole before anything is done.
+
+use super::BAD_OFFSET;
+use super::window::{Overflow, Width};
+use crate::command::{Call, Failure, Outcome};
+use crate::commands::string::{edit_or_make, len_max};
+
+/// One subcommand.
+#[derive(Clone, Copy)]
+struct Step {
+    action: Action,
+    width: Width,
+    offset: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Action {
+    Get,
+    Set(i64, Overflow),
+    Add(i64, Overflow),
+}
+
+pub(super) fn bitfield(call: &mut Call<'_>) -> Outcome {
+    let steps = parse(call)?;
+    run(call, &steps)
+}
+
+pub(super) fn bitfield_ro(call: &mut Call<'_>) -> Outcome {
+    let steps = parse(call)?;
+    if steps.iter().any(Step::writes) {
+        return Err("ERR BITFIELD_RO only supports the GET subcommand".into());
+    }
+    run(call, &steps)
+}
+
+fn run(call: &mut Call<'_>, steps: &[Step]) -> Outcome {
+    let key = call.key(1);
+    // The string must reach to the last bit that is written, whether or not writing it fails.
+    let len = steps.iter().filter(|step| step.writes()).map(Step::end).max();
+    let Some(len) = len else {
+        let bytes = call.data.read_string(key)?.unwrap_or_default();
+        call.reply.array(steps.len());
+        steps.iter().for_each(|step| call.reply.integer(step.width.read(bytes, step.offset)));
+        return Ok(());
+    };
+    let reply = &mut call.reply;
+    edit_or_make(call.data, key, |_| Ok(len), &mut |bytes, old_len| {
+        reply.array(steps.len());
+        let mut changed = false;
+        for step in steps {
+            let old = step.width.read(bytes, step.offset);
+            let (new, shown) = step.apply(old);
+            match shown {
+                Some(shown) => reply.integer(shown),
+                None => reply.null(),
+            }
+            if let Some(new) = new {
+                step.width.write(bytes, step.offset, new);
+                changed |= new != old || old_len < bytes.len();
+            }
+        }
+        ((), changed)
+    })
+}
+
+impl Step {
+    const fn writes(&self) -> bool {
+        !matches!(self.action, Action::Get)
+    }
+
+    /// Length of a string that has all of its bits.
+    const fn end(&self) -> usize {
+        (self.offset + self.width.bits as usize).div_ceil(8)
+    }
+
+    /// What is to be written, if anything, and what is answered.
+    fn apply(&self, old: i64) -> (Option<i64>, Option<i64>) {
+        match self.action {
+            Action::Get => (None, Some(old)),
+            Action::Set(value, overflow) => {
+                // A negative number is a very large one where there are no signs.
+                let value = match self.width.signed {
+                    true => i128::from(value),
+                    false => i128::from(value as u64),
+                };
+                let new = self.width.fit(value, overflow);
+                (new, new.map(|_| old))
+            }
+            Action::Add(increment, overflow) => {
+                let new = self.width.fit(i128::from(old) + i128::from(increment), overflow);
+                (new, new)
+            }
+        }
+    }
+}
+
+/// Reads all subcommands.
+fn parse(call: &Call<'_>) -> Result<Vec<Step>, Failure> {
+    let mut steps = Vec::new();
+    let mut overflow = Overflow::Wrap;
+    let mut words = &call.args[2..];
+    while let [name, rest @ ..] = words {
+        let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
+        let (action, width, offset) = match rest {
+            [width, offset, rest @ ..] if is(b"GET") => {
+                words = rest;
+                (None, width, offset)
+            }
+            [width, offset, value, rest @ ..] if is(b"SET") || is(b"INCRBY") => {
+                words = rest;
+                (Some(value), width, offset)
+            }
+            [kind, rest @ ..] if is(b"OVERFLOW") => {
+                words = rest;
+                overflow = parse_overflow(kind)?;
+                continue;
+            }
+            _ => return Err(Failure::SYNTAX),
+        };
+        let width = Width::parse(width).ok_or(Failure::new(
+            "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but \
+             i64 is.",
+        ))?;
+        let offset = parse_offset(call, offset, width)?;
+        let action = match action {
+            None => Action::Get,
+            Some(value) => {
+                let value = bobbin_resp::parse_i64(value).ok_or(Failure::NOT_AN_INTEGER)?;
+                if is(b"SET") { Action::Set(value, overflow) } else { Action::Add(value, overflow) }
+            }
+        };
+        steps.push(Step { action, width, offset });
+    }
+    Ok(steps)
+}
+
+fn parse_overflow(word: &[u8]) -> Result<Overflow, Failure> {
+    const NAMES: [(&[u8], Overflow); 3] =
+        [(b"WRAP", Overflow::Wrap), (b"SAT", Overflow::Saturate), (b"FAIL", Overflow::Fail)];
+    let found = NAMES.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
+    found.map(|(_, overflow)| overflow).ok_or(Failure::new("ERR Invalid OVERFLOW type specified"))
+}
+
+/// The bit where an integer begins: `#n` counts in integers of its width.
+fn parse_offset(call: &Call<'_>, text: &[u8], width: Width) -> Result<usize, Failure> {
+    let (number, unit) = match text {
+        [b'#', number @ ..] => (number, width.bits as usize),
+        number => (number, 1),
+    };
+    bobbin_resp::parse_i64(number)
+        .and_then(|number| usize::try_from(number).ok()?.checked_mul(unit))
+        .filter(|offset| offset / 8 < len_max(call))
+        .ok_or(BAD_OFFSET)
+}

@@ -1,0 +1,105 @@
+//! Strings as arrays of bits. Bit 0 is the highest of the first byte.
+
+mod count;
+mod field;
+mod operation;
+mod window;
+
+use super::string::{edit_or_make, len_max};
+use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::{Call, Categories, Command, Failure, Flags, Handler, Outcome};
+
+const BAD_OFFSET: Failure = Failure::new("ERR bit offset is not an integer or out of range");
+
+fn setbit(call: &mut Call<'_>) -> Outcome {
+    let offset = bit_offset(call, call.args[2])?;
+    let bit = match call.args[3] {
+        b"0" => 0,
+        b"1" => 1,
+        _ => return Err("ERR bit is not an integer or out of range".into()),
+    };
+    let key = call.key(1);
+    let (at, shift) = (offset / 8, 7 - offset % 8);
+    let old = edit_or_make(call.data, key, |_| Ok(at + 1), &mut |bytes, old_len| {
+        let old = bytes[at] >> shift & 1;
+        bytes[at] = bytes[at] & !(1 << shift) | bit << shift;
+        (old, old != bit || old_len <= at)
+    })?;
+    call.reply.integer(i64::from(old));
+    Ok(())
+}
+
+fn getbit(call: &mut Call<'_>) -> Outcome {
+    let offset = bit_offset(call, call.args[2])?;
+    let key = call.key(1);
+    let bytes = call.data.read_string(key)?.unwrap_or_default();
+    let byte = bytes.get(offset / 8).copied().unwrap_or(0);
+    call.reply.integer(i64::from(byte >> (7 - offset % 8) & 1));
+    Ok(())
+}
+
+/// An argument as the number of a bit that a string can have.
+#[inline]
+fn bit_offset(call: &Call<'_>, argument: &[u8]) -> Result<usize, Failure> {
+    bobbin_resp::parse_i64(argument)
+        .and_then(|offset| usize::try_from(offset).ok())
+        .filter(|offset| offset / 8 < len_max(call))
+        .ok_or(BAD_OFFSET)
+}
+
+const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
+const CHANGE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE);
+const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
+const READONLY_FAST: Flags = Flags::READONLY.with(Flags::FAST);
+const PER_OPERATION: &str = "O(1) for each subcommand";
+
+/// A row of this family.
+const fn row(name: &'static str, arity: i32, flags: Flags, handler: Handler) -> Command {
+    Command::new(name, arity, handler).flags(flags).categories(Categories::BITMAP)
+}
+
+pub(super) const COMMANDS: &[Command] = &[
+    row("setbit", 4, GROW, setbit)
+        .keys(&[KeySpec::at(1, CHANGE)])
+        .doc("bitmap", "2.2.0", "O(1)", "Sets or clears a bit, and answers what it was.")
+        .syntax("key offset value"),
+    row("getbit", 3, READONLY_FAST, getbit)
+        .keys(&[KeySpec::at(1, READ)])
+        .doc("bitmap", "2.2.0", "O(1)", "Answers a bit.")
+        .syntax("key offset"),
+    row("bitcount", -2, Flags::READONLY, count::bitcount)
+        .keys(&[KeySpec::at(1, READ)])
+        .doc("bitmap", "2.6.0", "O(N)", "Counts the bits that are set.")
+        .syntax("key [start [end [<BYTE | BIT>]]]")
+        .history(&[
+            ("7.0.0", "`BYTE` and `BIT` are new."),
+            ("8.0.0", "`end` may be left out."),
+        ]),
+    row("bitpos", -3, Flags::READONLY, count::bitpos)
+        .keys(&[KeySpec::at(1, READ)])
+        .doc("bitmap", "2.8.7", "O(N)", "Finds the first bit that is set, or that is not.")
+        .syntax("key bit [start [end [<BYTE | BIT>]]]")
+        .history(&[("7.0.0", "`BYTE` and `BIT` are new.")]),
+    row("bitop", -4, GROW, operation::bitop)
+        .keys(&[
+            KeySpec::at(2, KeyUse::OVERWRITE.with(KeyUse::UPDATE)),
+            KeySpec::range(3, -1, 1, READ),
+        ])
+        .doc("bitmap", "2.6.0", "O(N)", "Stores what comes of combining strings bit by bit.")
+        .syntax(
+            "<AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]",
+        ),
+    row("bitfield", -2, GROW, field::bitfield)
+        .keys(&[KeySpec::at(1, CHANGE.with(KeyUse::VARIABLE))
+            .notes("Changes the key only when SET or INCRBY is given.")])
+        .doc("bitmap", "3.2.0", PER_OPERATION, "Reads and writes integers of any width in a string.")
+        .syntax(
+            "key [<GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET encoding offset value | \
+             INCRBY encoding offset increment>> [<GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] \
+             <SET encoding offset value | INCRBY encoding offset increment>> ...]]",
+        ),
+    row("bitfield_ro", -2, READONLY_FAST, field::bitfield_ro)
+        .keys(&[KeySpec::at(1, READ)])
+        .doc("bitmap", "6.0.0", PER_OPERATION, "Reads integers of any width in a string.")
+        .syntax("key [GET encoding offset [GET encoding offset ...]]"),
+];

@@ -1,0 +1,256 @@
+//! BITOP.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bobbin_store::entry::{INLINE_MAX, Shared};
+use bobbin_store::shard::Expire;
+use bobbin_store::{NewValue, ValueRef};
+
+use crate::command::data::string;
+use crate::command::{Call, Failure, Outcome};
+
+/// How strings are combined. In the names of Redis 8.2, X is the first source and Y the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Operation {
+    And,
+    Or,
+    Xor,
+    Not,
+    /// Bits of X that no Y has.
+    Diff,
+    /// Bits of any Y that X has not.
+    Diff1,
+    /// Bits of X that some Y has.
+    AndOr,
+    /// Bits that exactly one has.
+    One,
+}
+
+impl Operation {
+    const NAMES: [(&str, Self); 8] = [
+        ("AND", Self::And),
+        ("OR", Self::Or),
+        ("XOR", Self::Xor),
+        ("NOT", Self::Not),
+        ("DIFF", Self::Diff),
+        ("DIFF1", Self::Diff1),
+        ("ANDOR", Self::AndOr),
+        ("ONE", Self::One),
+    ];
+}
+
+pub(super) fn bitop(call: &mut Call<'_>) -> Outcome {
+    let (name, operation) = Operation::NAMES
+        .into_iter()
+        .find(|(name, _)| call.word_is(1, name))
+        .ok_or(Failure::SYNTAX)?;
+    let sources = call.args.len() - 3;
+    let needed = match operation {
+        Operation::Not if sources != 1 => "a single source key",
+        Operation::Diff | Operation::Diff1 | Operation::AndOr if sources < 2 => {
+            "at least two source keys"
+        }
+        _ => "",
+    };
+    if !needed.is_empty() {
+        return Err(Failure::format(format!("ERR BITOP {name} must be called with {needed}.")));
+    }
+    let sources = Sources::gather(call)?;
+    let result = combine(operation, &sources.strings());
+    let key = call.key(2);
+    let len = result.len();
+    if len == 0 {
+        call.data.remove(key);
+    } else {
+        let value = if len <= INLINE_MAX {
+            NewValue::InlineRaw(&result)
+        } else {
+            NewValue::Shared(Arc::new(result))
+        };
+        call.data.set(key, value, Expire::Clear);
+    }
+    call.reply.integer(len as i64);
+    Ok(())
+}
+
+/// The source strings, independent of their keys, of which the destination may be one.
+#[derive(Default)]
+struct Sources {
+    parts: Vec<Part>,
+    /// The short strings, one after the other.
+    short: Vec<u8>,
+}
+
+enum Part {
+    Short { start: usize, end: usize },
+    Long(Shared),
+}
+
+impl Sources {
+    fn gather(call: &mut Call<'_>) -> Result<Self, Failure> {
+        let mut sources = Self::default();
+        for index in 3..call.args.len() {
+            let key = call.key(index);
+            let start = sources.short.len();
+            if let Some(entry) = call.data.read(key) {
+                string(entry)?;
+                match entry.value() {
+                    ValueRef::Shared(shared) => {
+                        sources.parts.push(Part::Long(Arc::clone(shared)));
+                        continue;
+                    }
+                    ValueRef::Bytes(bytes) => sources.short.extend_from_slice(bytes),
+                }
+            }
+            sources.parts.push(Part::Short { start, end: sources.short.len() });
+        }
+        Ok(sources)
+    }
+
+    fn strings(&self) -> Vec<&[u8]> {
+        self.parts
+            .iter()
+            .map(|part| match part {
+                Part::Short { start, end } => &self.short[*start..*end],
+                Part::Long(shared) => &shared[..],
+            })
+            .collect()
+    }
+}
+
+/// Bytes that are combined at a time: what was written is still in the nearest cache when the next
+/// source is applied to it.
+const BLOCK: usize = 4096;
+
+/// Combines strings, each of which is followed by zeros up to the length of the longest.
+fn combine(operation: Operation, sources: &[&[u8]]) -> Vec<u8> {
+    let len = sources.iter().map(|source| source.len()).max().unwrap_or(0);
+    let mut result = vec![0; len];
+    let Some((first, others)) = sources.split_first() else { return result };
+    for (i, block) in result.chunks_mut(BLOCK).enumerate() {
+        let start = i * BLOCK;
+        let part = |source: &&'_ [u8]| -> Range<usize> {
+            start.min(source.len())..(start + BLOCK).min(source.len())
+        };
+        let first = &first[part(first)];
+        let others = others.iter().map(|other| &other[part(other)]);
+        combine_block(operation, block, first, others);
+    }
+    result
+}
+
+/// The same for a block of zeros, which becomes the result. The parts are at most as long.
+fn combine_block<'a>(
+    operation: Operation,
+    block: &mut [u8],
+    first: &[u8],
+    mut others: impl Iterator<Item = &'a [u8]>,
+) {
+    match operation {
+        Operation::And => {
+            block[..first.len()].copy_from_slice(first);
+            for other in others {
+                let (common, beyond) = block.split_at_mut(other.len());
+                apply(common, other, |a, b| a & b);
+                beyond.fill(0);
+            }
+        }
+        Operation::Or => {
+            block[..first.len()].copy_from_slice(first);
+            others.for_each(|other| apply(block, other, |a, b| a | b));
+        }
+        Operation::Xor => {
+            block[..first.len()].copy_from_slice(first);
+            others.for_each(|other| apply(block, other, |a, b| a ^ b));
+        }
+        Operation::Not => apply(block, first, |_, b| !b),
+        Operation::Diff => {
+            others.for_each(|other| apply(block, other, |a, b| a | b));
+            let (common, beyond) = block.split_at_mut(first.len());
+            apply(common, first, |a, b| b & !a);
+            beyond.fill(0);
+        }
+        Operation::Diff1 => {
+            others.for_each(|other| apply(block, other, |a, b| a | b));
+            apply(block, first, |a, b| a & !b);
+        }
+        Operation::AndOr => {
+            others.for_each(|other| apply(block, other, |a, b| a | b));
+            let (common, beyond) = block.split_at_mut(first.len());
+            apply(common, first, |a, b| a & b);
+            beyond.fill(0);
+        }
+        Operation::One => {
+            let mut twice = [0; BLOCK];
+            block[..first.len()].copy_from_slice(first);
+            others.by_ref().for_each(|other| {
+                for ((any, twice), &byte) in block.iter_mut().zip(&mut twice).zip(other) {
+                    *twice |= *any & byte;
+                    *any |= byte;
+                }
+            });
+            apply(block, &twice[..block.len()], |a, b| a & !b);
+        }
+    }
+}
+
+/// Changes each byte by the one at its place in `other`, as far as that goes.
+#[inline(always)]
+fn apply(bytes: &mut [u8], other: &[u8], f: impl Fn(u8, u8) -> u8) {
+    for (byte, &other) in bytes.iter_mut().zip(other) {
+        *byte = f(*byte, other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A bit of the result, from the bits of the sources.
+    fn model(operation: Operation, bits: &[bool]) -> bool {
+        let (x, any_y) = (bits[0], bits[1..].contains(&true));
+        let set = bits.iter().filter(|&&bit| bit).count();
+        match operation {
+            Operation::And => set == bits.len(),
+            Operation::Or => set > 0,
+            Operation::Xor => set % 2 == 1,
+            Operation::Not => !x,
+            Operation::Diff => x && !any_y,
+            Operation::Diff1 => !x && any_y,
+            Operation::AndOr => x && any_y,
+            Operation::One => set == 1,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn agrees_with_bits_one_by_one(
+            sources in prop::collection::vec(
+                prop_oneof![prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 4000..9000)],
+                1..5,
+            ),
+        ) {
+            let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
+            let len = sources.iter().map(|source| source.len()).max().unwrap();
+            for (_, operation) in Operation::NAMES {
+                let sources = if operation == Operation::Not { &sources[..1] } else { &sources[..] };
+                let result = combine(operation, sources);
+                prop_assert_eq!(result.len(), if operation == Operation::Not { sources[0].len() } else { len });
+                for (at, &byte) in result.iter().enumerate() {
+                    for bit in 0..8 {
+                        let is_set = |byte: u8| byte >> bit & 1 == 1;
+                        let bits: Vec<bool> = sources
+                            .iter()
+                            .map(|source| is_set(source.get(at).copied().unwrap_or(0)))
+                            .collect();
+                        prop_assert_eq!(is_set(byte), model(operation, &bits), "{:?} at {}", operation, at);
+                    }
+                }
+            }
+        }
+    }
+}

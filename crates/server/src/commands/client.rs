@@ -1,5 +1,0 @@
-//! client.
-
-use crate::command::Command;
-
-pub(super) const COMMANDS: &[Command] = &[];

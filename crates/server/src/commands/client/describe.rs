@@ -1,0 +1,103 @@
+//! A client in one line, as CLIENT LIST and CLIENT INFO show it.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::client::{ClientFlag, ClientInfo};
+use crate::command::Call;
+use crate::config::ClientClass;
+use crate::worker::Connection;
+
+/// The fields in valkey-server's order. Figures of memory are what the connection holds: it has no reply
+/// buffer of its own (`rbs`, `rbp`), since replies lie in its worker's memory until they are sent.
+pub(super) fn line(call: &Call<'_>, info: &ClientInfo) -> String {
+    let now_ms = call.data.now_ms;
+    let me = info.id == call.client.info.id;
+    let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1000;
+    let idle_s = if me { 0 } else { seconds_since(info.last_ms.load(Relaxed)) };
+    let argument_bytes: usize = if me { call.args.iter().map(|arg| arg.len()).sum() } else { 0 };
+    let queued_bytes = info.queued_bytes.load(Relaxed);
+    let input_bytes = info.input_bytes.load(Relaxed);
+    let input_capacity = info.input_capacity.load(Relaxed);
+    let output_bytes = info.output_bytes.load(Relaxed);
+    let names = info.names().clone();
+    let names_bytes = names.name.len() + names.library.len() + names.library_version.len();
+    let total_bytes = size_of::<Connection>()
+        + size_of::<ClientInfo>()
+        + info.peer.len()
+        + info.local.len()
+        + names_bytes
+        + argument_bytes
+        + queued_bytes
+        + input_capacity
+        + output_bytes;
+    let command = call.server.registry.all().get(info.command.load(Relaxed));
+    let mut line = String::with_capacity(LINE_LEN);
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        line,
+        "id={} addr={} laddr={} fd={} name={} age={} idle={idle_s} flags={} capa={} db={} sub=0 \
+         psub=0 ssub=0 multi={} watch={} qbuf={input_bytes} qbuf-free={} argv-mem={argument_bytes} \
+         multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={output_bytes} \
+         tot-mem={total_bytes} events={} cmd={} user=default redir=-1 resp={} lib-name={} \
+         lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
+        info.id,
+        info.peer,
+        info.local,
+        info.socket,
+        String::from_utf8_lossy(&names.name),
+        seconds_since(info.created_ms),
+        flags(info),
+        capabilities(info),
+        info.database.load(Relaxed),
+        info.queued.load(Relaxed),
+        info.watched.load(Relaxed),
+        input_capacity.saturating_sub(input_bytes),
+        usize::from(output_bytes > 0),
+        if output_bytes > 0 { "rw" } else { "r" },
+        command.map_or("NULL", |command| &command.full_name),
+        info.protocol.load(Relaxed),
+        String::from_utf8_lossy(&names.library),
+        String::from_utf8_lossy(&names.library_version),
+        info.net_input_bytes.get(),
+        info.net_output_bytes.get(),
+        info.commands.get(),
+    );
+    line
+}
+
+/// The letters of what a client is and does; `N`: nothing of it.
+pub(super) fn flags(info: &ClientInfo) -> String {
+    let set = FLAGS.iter().filter(|(bit, _)| info.has(*bit));
+    let letters: String = set.map(|(_, letter)| *letter).collect();
+    let is_ending = info.kill.load(Relaxed);
+    match (letters.is_empty(), is_ending) {
+        (true, false) => "N".into(),
+        (_, true) => letters + "A",
+        (false, false) => letters,
+    }
+}
+
+/// The letters of what a client said it is capable of.
+pub(super) fn capabilities(info: &ClientInfo) -> &'static str {
+    if info.has(ClientFlag::CAPA_REDIRECT) { "r" } else { "" }
+}
+
+/// The class that CLIENT LIST TYPE and the output limits put a client in; who monitors is normal.
+pub fn class(info: &ClientInfo) -> ClientClass {
+    if info.has(ClientFlag::PUBSUB) { ClientClass::Pubsub } else { ClientClass::Normal }
+}
+
+/// In the order in which they are shown.
+const FLAGS: [(u32, char); 8] = [
+    (ClientFlag::MONITOR, 'O'),
+    (ClientFlag::PUBSUB, 'P'),
+    (ClientFlag::MULTI, 'x'),
+    (ClientFlag::BLOCKED, 'b'),
+    (ClientFlag::CLOSE_AFTER_REPLY, 'c'),
+    (ClientFlag::UNIX_SOCKET, 'U'),
+    (ClientFlag::NO_EVICT, 'e'),
+    (ClientFlag::NO_TOUCH, 'T'),
+];
+/// A line is mostly shorter.
+const LINE_LEN: usize = 448;

@@ -1,5 +1,0 @@
-//! command.
-
-use crate::command::Command;
-
-pub(super) const COMMANDS: &[Command] = &[];

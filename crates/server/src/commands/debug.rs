@@ -1,5 +1,0 @@
-//! debug.
-
-use crate::command::Command;
-
-pub(super) const COMMANDS: &[Command] = &[];

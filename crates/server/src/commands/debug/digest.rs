@@ -1,0 +1,108 @@
+//! DEBUG DIGEST and DIGEST-VALUE: one number for what the databases hold, whatever the order in which
+//! it came to be.
+//!
+//! The construction is Redis's, so that two servers with the same data agree whoever they are. It knows
+//! two steps: what is in order is mixed (the digest of the digest with the part), what is not is added
+//! by exclusive or.
+
+use bobbin_store::{EntryRef, SHARDS};
+use sha1::{Digest as _, Sha1};
+
+use crate::command::{Call, Outcome};
+
+/// A SHA-1, or a sum of some.
+#[derive(Clone, Copy, Default)]
+struct Digest([u8; 20]);
+
+pub(super) fn all(call: &mut Call<'_>) -> Outcome {
+    let now_ms = call.data.now_ms;
+    let mut by_database: Vec<(Digest, bool)> = Vec::new();
+    for index in 0..SHARDS {
+        call.data.visit(index, |shard| {
+            for number in 0..shard.databases() {
+                let Some(database) = shard.database(number) else { continue };
+                if by_database.len() <= number as usize {
+                    by_database.resize(number as usize + 1, Default::default());
+                }
+                let (sum, used) = &mut by_database[number as usize];
+                let live = |entry: &EntryRef<'_>| entry.expire_ms().is_none_or(|ms| ms > now_ms);
+                for entry in database.table().iter().filter(live) {
+                    let mut digest = Digest::default();
+                    digest.mix(entry.key());
+                    digest.mix_value(entry);
+                    sum.xor(&digest.0);
+                    *used = true;
+                }
+            }
+        });
+    }
+    let mut digest = Digest::default();
+    for (number, (sum, _)) in by_database.iter().enumerate().filter(|(_, (_, used))| *used) {
+        digest.mix(&(number as u32).to_be_bytes());
+        digest.xor(&sum.0);
+    }
+    call.reply.simple(digest.text());
+    Ok(())
+}
+
+pub(super) fn values(call: &mut Call<'_>) -> Outcome {
+    call.reply.array(call.args.len() - 2);
+    for index in 2..call.args.len() {
+        let key = call.key(index);
+        let mut digest = Digest::default();
+        if let Some(entry) = call.data.peek(key) {
+            digest.mix_value(entry);
+        }
+        call.reply.simple(digest.text());
+    }
+    Ok(())
+}
+
+impl Digest {
+    /// Adds what has its place in an order.
+    fn mix(&mut self, part: &[u8]) {
+        self.xor(&sha1(part));
+        self.0 = sha1(&self.0);
+    }
+
+    /// Adds a value and whether it expires. Strings are all the values there are.
+    fn mix_value(&mut self, entry: EntryRef<'_>) {
+        self.mix(&(entry.kind() as u32).to_be_bytes());
+        self.mix(entry.bytes());
+        if entry.expire_ms().is_some() {
+            self.xor(&sha1(b"!!expire!!"));
+        }
+    }
+
+    fn xor(&mut self, other: &[u8; 20]) {
+        self.0.iter_mut().zip(other).for_each(|(mine, theirs)| *mine ^= theirs);
+    }
+
+    fn text(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+fn sha1(bytes: &[u8]) -> [u8; 20] {
+    Sha1::digest(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use bobbin_store::{NewValue, OwnedEntry};
+
+    use super::*;
+
+    /// As valkey-server 9.1.2 answers DEBUG DIGEST-VALUE.
+    #[test]
+    fn values_have_redis_digests() {
+        let text = |value: &[u8], expire_ms| {
+            let entry = OwnedEntry::new(b"key", NewValue::Inline(value), expire_ms, 0);
+            let mut digest = Digest::default();
+            digest.mix_value(entry.as_ref());
+            digest.text()
+        };
+        assert_eq!(text(b"1", None), "b4fc66738120fba0b5aa500ab5c2bf89cea1c5da");
+        assert_eq!(text(b"xyz", Some(9)), "56c84b94eec67961205b4c8ad864248193bb824c");
+    }
+}

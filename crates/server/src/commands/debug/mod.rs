@@ -1,0 +1,275 @@
+//! DEBUG: what tests and tools need to look inside, or to provoke.
+//!
+//! It runs with the whole process stopped, so that all of it sees and changes a state that stands still.
+
+mod digest;
+mod keys;
+mod protocol;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::allocator;
+use crate::command::{Call, Command, Failure, Flags, Outcome};
+use crate::server::Switch;
+
+use super::config::is_allowed;
+use super::help;
+
+fn debug(call: &mut Call<'_>) -> Outcome {
+    if !is_allowed(call.server.config.enable_debug_command(), call) {
+        return Err(Failure::new(NOT_ALLOWED));
+    }
+    let name = call.args[1].to_ascii_lowercase();
+    let arguments = call.args.len() - 2;
+    let found = SUBCOMMANDS
+        .iter()
+        .find(|sub| sub.name.as_bytes() == name && sub.arguments.contains(&arguments));
+    match found {
+        Some(sub) => (sub.run)(call),
+        None => Err(unknown(call)),
+    }
+}
+
+/// A subcommand, and how many arguments behind its name it takes.
+struct Subcommand {
+    name: &'static str,
+    arguments: std::ops::RangeInclusive<usize>,
+    run: fn(&mut Call<'_>) -> Outcome,
+}
+
+const fn sub(
+    name: &'static str,
+    least: usize,
+    most: usize,
+    run: fn(&mut Call<'_>) -> Outcome,
+) -> Subcommand {
+    Subcommand { name, arguments: least..=most, run }
+}
+
+const ANY: usize = usize::MAX;
+
+/// Those that only answer OK steer what Bobbin has no need of: tables that are resized in the
+/// background, reply buffers, conversions of lists.
+static SUBCOMMANDS: &[Subcommand] = &[
+    sub("assert", 0, 0, |_| crash("=== ASSERTION FAILED === DEBUG ASSERT")),
+    sub("client-enforce-reply-list", 1, 1, ok),
+    sub("config-rewrite-force-all", 0, 0, rewrite_every_option),
+    sub("dict-resizing", 1, 1, ok),
+    sub("digest", 0, 0, digest::all),
+    sub("digest-value", 0, ANY, digest::values),
+    sub("error", 1, 1, error),
+    sub("hashtable-can-abort-shrink", 1, 1, ok),
+    sub("help", 0, 0, debug_help),
+    sub("htstats", 1, 2, keys::table_statistics),
+    sub("htstats-key", 1, 2, keys::value_statistics),
+    sub("jmap", 0, ANY, ok),
+    sub("loadaof", 0, 0, no_persistence),
+    sub("log", 1, 1, log),
+    sub("mallctl", 1, 2, mallctl),
+    sub("mallctl-str", 1, 1, mallctl_text),
+    sub("object", 1, 2, keys::object),
+    sub("panic", 0, 0, |_| crash("------ DEBUG PANIC ------")),
+    sub("pause-cron", 1, 1, |call| switch(call, Switch::CRON_PAUSED, b"1")),
+    sub("populate", 1, 3, keys::populate),
+    sub("protocol", 1, 1, protocol::reply),
+    sub("quicklist-packed-threshold", 1, 1, packed_threshold),
+    sub("reload", 0, ANY, no_persistence),
+    sub("replybuffer", 2, 2, reply_buffer),
+    sub("sdslen", 1, 1, keys::string_length),
+    sub("segfault", 0, 0, segfault),
+    sub("set-active-expire", 1, 1, |call| switch(call, Switch::NO_ACTIVE_EXPIRE, b"0")),
+    sub("set-disable-deny-scripts", 1, 1, ok),
+    sub("set-skip-checksum-validation", 1, 1, skip_checksums),
+    sub("sleep", 1, 1, sleep),
+    sub("stringmatch-len", 2, 2, match_text),
+];
+
+fn unknown(call: &Call<'_>) -> Failure {
+    let name = String::from_utf8_lossy(&call.args[1][..call.args[1].len().min(128)]);
+    Failure::format(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP."
+    ))
+}
+
+fn ok(call: &mut Call<'_>) -> Outcome {
+    call.reply.ok();
+    Ok(())
+}
+
+/// Turns a switch on if the argument is this word, else off.
+fn switch(call: &mut Call<'_>, bit: u32, on: &[u8]) -> Outcome {
+    call.server.switches.set(bit, call.args[2] == on);
+    ok(call)
+}
+
+fn skip_checksums(call: &mut Call<'_>) -> Outcome {
+    let skip = call.args[2] != b"0";
+    call.server.services.skip_checksums.store(skip, Ordering::Relaxed);
+    ok(call)
+}
+
+/// Seconds, with decimals. Everybody waits.
+fn sleep(call: &mut Call<'_>) -> Outcome {
+    let seconds = bobbin_resp::parse_f64(call.args[2]).unwrap_or(0.0);
+    std::thread::sleep(Duration::from_secs_f64(seconds.clamp(0.0, SLEEP_MAX_S)));
+    ok(call)
+}
+
+fn log(call: &mut Call<'_>) -> Outcome {
+    log::warn!("DEBUG LOG: {}", String::from_utf8_lossy(call.args[2]));
+    ok(call)
+}
+
+/// The argument as an error, which is nobody's error and is not counted.
+fn error(call: &mut Call<'_>) -> Outcome {
+    call.reply.error(call.args[2]);
+    Ok(())
+}
+
+fn match_text(call: &mut Call<'_>) -> Outcome {
+    let matches = crate::glob::matches_text(call.args[2], call.args[3]);
+    call.reply.integer(i64::from(matches));
+    Ok(())
+}
+
+fn packed_threshold(call: &mut Call<'_>) -> Outcome {
+    match memory(call.args[2]) {
+        Some(bytes) if bytes <= PACKED_THRESHOLD_MAX => ok(call),
+        _ => Err("ERR argument must be a memory value bigger than 1 and smaller than 4gb".into()),
+    }
+}
+
+/// Bytes, with a unit as in the configuration.
+fn memory(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?.to_ascii_lowercase();
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn reply_buffer(call: &mut Call<'_>) -> Outcome {
+    let is_time = |call: &Call<'_>| {
+        call.word_is(3, "never") || call.word_is(3, "reset") || call.integer(3).is_ok()
+    };
+    if call.word_is(2, "peak-reset-time") {
+        if !is_time(call) {
+            return Err("ERR value is out of range".into());
+        }
+    } else if !call.word_is(2, "resizing") {
+        return Err(unknown(call));
+    }
+    ok(call)
+}
+
+fn rewrite_every_option(call: &mut Call<'_>) -> Outcome {
+    call.server.config.rewrite_every_option().map_err(|error| {
+        let reason = error.text.strip_prefix("ERR ").unwrap_or(&error.text);
+        Failure::format(format!("ERR CONFIG-REWRITE-FORCE-ALL failed: {reason}"))
+    })?;
+    ok(call)
+}
+
+fn mallctl(call: &mut Call<'_>) -> Outcome {
+    let value = if call.args.len() > 3 { Some(call.integer(3)?) } else { None };
+    let found = allocator::control_integer(call.args[2], value);
+    let found = found.map_err(|reason| Failure::format(format!("ERR {reason}")))?;
+    call.reply.integer(found);
+    Ok(())
+}
+
+fn mallctl_text(call: &mut Call<'_>) -> Outcome {
+    let found = allocator::control_text(call.args[2]);
+    let found = found.map_err(|reason| Failure::format(format!("ERR {reason}")))?;
+    call.reply.bulk(&found);
+    Ok(())
+}
+
+fn no_persistence(_: &mut Call<'_>) -> Outcome {
+    Err("ERR there is no persistence in this version of Bobbin to reload from".into())
+}
+
+fn crash(text: &str) -> Outcome {
+    log::error!("{text}");
+    std::process::abort()
+}
+
+fn segfault(call: &mut Call<'_>) -> Outcome {
+    let sent =
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::SEGV);
+    sent.map_err(|error| Failure::format(format!("ERR {error}")))?;
+    ok(call)
+}
+
+fn debug_help(call: &mut Call<'_>) -> Outcome {
+    help(
+        call,
+        &[
+            ("ASSERT", "Crash as by a failed assertion."),
+            ("CONFIG-REWRITE-FORCE-ALL", "CONFIG REWRITE with every option."),
+            ("DICT-RESIZING <0|1>", "Accepted: tables are resized where they are used."),
+            ("DIGEST", "A sum of all keys and values; the same for the same data."),
+            ("DIGEST-VALUE <key> [<key> ...]", "A sum for the value of each key."),
+            ("ERROR <string>", "Answer with that error."),
+            ("HTSTATS <dbid> [full]", "Figures of a database's tables."),
+            ("HTSTATS-KEY <key> [full]", "Figures of the table that is a key's value."),
+            ("LOG <message>", "Write to the log."),
+            ("MALLCTL <key> [<val>]", "Get or set a number of the allocator."),
+            ("MALLCTL-STR <key>", "Get a text of the allocator."),
+            ("OBJECT <key> [fast]", "How a value is kept; fast leaves out what costs time."),
+            ("PANIC", "Crash as by a panic."),
+            ("PAUSE-CRON <0|1>", "Stop the work that is done by the clock."),
+            ("POPULATE <count> [<prefix>] [<size>]", "Make <count> strings key:<n>."),
+            ("PROTOCOL <type>", "Answer with a value of a type: string, integer, double, bignum,"),
+            ("", "null, array, set, map, attrib, push, verbatim, true, false."),
+            ("QUICKLIST-PACKED-THRESHOLD <size>", "Accepted: sizes of list nodes are built in."),
+            ("REPLYBUFFER <PEAK-RESET-TIME|RESIZING> <value>", "Accepted: no reply has a buffer."),
+            ("SDSLEN <key>", "Lengths of a key and of its string."),
+            ("SEGFAULT", "Crash by a signal."),
+            ("SET-ACTIVE-EXPIRE <0|1>", "Whether keys that nobody looks at expire."),
+            ("SET-SKIP-CHECKSUM-VALIDATION <0|1>", "Whether RESTORE trusts its payloads."),
+            ("SLEEP <seconds>", "Stop the whole server for a while."),
+            ("STRINGMATCH-LEN <pattern> <string>", "Whether a pattern matches."),
+        ],
+    )
+}
+
+const NOT_ALLOWED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is set \
+    to \"local\", you can run it from a local connection, otherwise you need to set this option in \
+    the configuration file, and then restart the server.";
+const PACKED_THRESHOLD_MAX: u64 = 4 << 30;
+/// A day: longer is a mistake.
+const SLEEP_MAX_S: f64 = 86_400.0;
+
+pub(super) const COMMANDS: &[Command] = &[Command::new("debug", -2, debug)
+    .flags(
+        Flags::ADMIN
+            .with(Flags::NOSCRIPT)
+            .with(Flags::LOADING)
+            .with(Flags::STALE)
+            .with(Flags::PROTECTED)
+            .with(Flags::GATE),
+    )
+    .doc("server", "1.0.0", "Depends on subcommand.", "Looks inside the server, and provokes it.")];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subcommands_are_sorted_and_memory_has_units() {
+        assert!(SUBCOMMANDS.windows(2).all(|pair| pair[0].name < pair[1].name));
+        assert_eq!(memory(b"100b"), Some(100));
+        assert_eq!(memory(b"5GB"), Some(5 << 30));
+        assert_eq!((memory(b"x"), memory(b"")), (None, None));
+    }
+}

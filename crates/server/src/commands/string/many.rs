@@ -1,0 +1,78 @@
+//! MSET, MSETNX, MSETEX: several keys at once. All their shards are held, so nobody sees some of them.
+
+use bobbin_store::shard::Expire;
+
+use super::options::{Condition, Grammar, Options};
+use super::set::store;
+use crate::command::{Call, Failure, Outcome};
+
+/// Most keys of MSETEX, as in Valkey.
+const KEYS_MAX: i64 = i32::MAX as i64;
+
+pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
+    check_pairs(call)?;
+    for index in (1..call.args.len()).step_by(2) {
+        let key = call.key(index);
+        let value = call.value(index + 1);
+        call.data.set(key, value, Expire::Clear);
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn msetnx(call: &mut Call<'_>) -> Outcome {
+    check_pairs(call)?;
+    let pairs = (call.args.len() - 1) / 2;
+    let done = set_pairs(call, 1, pairs, Condition::Absent, Expire::Clear);
+    call.reply.integer(i64::from(done));
+    Ok(())
+}
+
+pub(super) fn msetex(call: &mut Call<'_>) -> Outcome {
+    const INVALID: Failure = Failure::new("ERR invalid numkeys value or out of range");
+    let args = call.args;
+    let pairs = bobbin_resp::parse_i64(args[1])
+        .filter(|pairs| (1..=KEYS_MAX).contains(pairs))
+        .ok_or(INVALID)? as usize;
+    let words = args.get(2 + pairs * 2..).ok_or(Failure::SYNTAX)?;
+    let options = Options::parse(words, Grammar::MSetEx)?;
+    let expire = options.expiry.resolve(call)?;
+    let done = set_pairs(call, 2, pairs, options.condition, expire);
+    call.reply.integer(i64::from(done));
+    Ok(())
+}
+
+/// Stores pairs of key and value from the argument at `first` on, if the condition holds for every key.
+fn set_pairs(
+    call: &mut Call<'_>,
+    first: usize,
+    pairs: usize,
+    condition: Condition<'_>,
+    expire: Expire,
+) -> bool {
+    let indices = (first..first + pairs * 2).step_by(2);
+    let holds = indices.clone().all(|index| {
+        let key = call.key(index);
+        match condition {
+            Condition::Absent => call.data.write(key).is_none(),
+            Condition::Present => call.data.write(key).is_some(),
+            Condition::Always | Condition::Equal(_) => true,
+        }
+    });
+    if holds {
+        for index in indices {
+            let key = call.key(index);
+            store(call, key, index + 1, expire);
+        }
+    }
+    holds
+}
+
+fn check_pairs(call: &Call<'_>) -> Outcome {
+    if call.args.len().is_multiple_of(2) {
+        let name = &call.command.full_name;
+        let text = format!("ERR wrong number of arguments for '{name}' command");
+        return Err(Failure::format(text));
+    }
+    Ok(())
+}

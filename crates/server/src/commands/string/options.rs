@@ -1,0 +1,207 @@
+//! The options that SET, GETEX and MSETEX share: when to write, and what becomes of the expiry.
+
+use bobbin_store::shard::Expire;
+
+use crate::command::{Call, Failure};
+
+/// When a key is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Condition<'a> {
+    Always,
+    /// NX
+    Absent,
+    /// XX
+    Present,
+    /// IFEQ
+    Equal(&'a [u8]),
+}
+
+/// What is to become of the expiry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Expiry<'a> {
+    /// Nothing was said.
+    Unsaid,
+    /// KEEPTTL
+    Keep,
+    /// PERSIST
+    Persist,
+    /// EX, PX, EXAT, PXAT and the number behind them, not looked at yet.
+    Time(Unit, &'a [u8]),
+}
+
+/// How a time is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    Seconds,
+    Milliseconds,
+    UnixSeconds,
+    UnixMilliseconds,
+}
+
+/// Everything that may follow the keys and values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Options<'a> {
+    pub condition: Condition<'a>,
+    pub expiry: Expiry<'a>,
+    /// GET
+    pub get: bool,
+}
+
+/// Which options a command knows, beyond the four times.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Grammar {
+    Set,
+    GetEx,
+    MSetEx,
+}
+
+impl<'a> Options<'a> {
+    /// Reads the options from `words`. An option may be repeated, the last counts; two that contradict
+    /// each other are a syntax error, and so is everything else.
+    pub(super) fn parse(words: &[&'a [u8]], grammar: Grammar) -> Result<Self, Failure> {
+        let mut options = Self { condition: Condition::Always, expiry: Expiry::Unsaid, get: false };
+        let mut words = words.iter().copied();
+        while let Some(word) = words.next() {
+            options.take(word, &mut words, grammar).ok_or(Failure::SYNTAX)?;
+        }
+        Ok(options)
+    }
+
+    fn take(
+        &mut self,
+        word: &[u8],
+        rest: &mut impl Iterator<Item = &'a [u8]>,
+        grammar: Grammar,
+    ) -> Option<()> {
+        let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
+        if let Some(unit) = Unit::named(word) {
+            let same = matches!(self.expiry, Expiry::Time(before, _) if before == unit);
+            if self.expiry != Expiry::Unsaid && !same {
+                return None;
+            }
+            self.expiry = Expiry::Time(unit, rest.next()?);
+        } else if grammar == Grammar::GetEx {
+            if !is(b"PERSIST") || !matches!(self.expiry, Expiry::Unsaid | Expiry::Persist) {
+                return None;
+            }
+            self.expiry = Expiry::Persist;
+        } else if is(b"KEEPTTL") && matches!(self.expiry, Expiry::Unsaid | Expiry::Keep) {
+            self.expiry = Expiry::Keep;
+        } else if is(b"NX") && matches!(self.condition, Condition::Always | Condition::Absent) {
+            self.condition = Condition::Absent;
+        } else if is(b"XX") && matches!(self.condition, Condition::Always | Condition::Present) {
+            self.condition = Condition::Present;
+        } else if grammar == Grammar::Set && is(b"GET") {
+            self.get = true;
+        } else if grammar == Grammar::Set && is(b"IFEQ") && self.condition == Condition::Always {
+            self.condition = Condition::Equal(rest.next()?);
+        } else {
+            return None;
+        }
+        Some(())
+    }
+}
+
+impl Unit {
+    fn named(word: &[u8]) -> Option<Self> {
+        const NAMES: [(&[u8], Unit); 4] = [
+            (b"EX", Unit::Seconds),
+            (b"PX", Unit::Milliseconds),
+            (b"EXAT", Unit::UnixSeconds),
+            (b"PXAT", Unit::UnixMilliseconds),
+        ];
+        NAMES.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name)).map(|(_, unit)| unit)
+    }
+
+    /// The Unix time in milliseconds that a number means; `Err` when it is none, or out of range.
+    pub(super) fn expire_ms(self, number: &[u8], call: &Call<'_>) -> Result<i64, Failure> {
+        let number = bobbin_resp::parse_i64(number).ok_or(Failure::NOT_AN_INTEGER)?;
+        self.unix_ms(number, call.data.now_ms).ok_or_else(|| {
+            let name = &call.command.full_name;
+            Failure::format(format!("ERR invalid expire time in '{name}' command"))
+        })
+    }
+
+    fn unix_ms(self, number: i64, now_ms: i64) -> Option<i64> {
+        if number <= 0 {
+            return None;
+        }
+        match self {
+            Self::Seconds => number.checked_mul(1000)?.checked_add(now_ms),
+            Self::Milliseconds => number.checked_add(now_ms),
+            Self::UnixSeconds => number.checked_mul(1000),
+            Self::UnixMilliseconds => Some(number),
+        }
+    }
+}
+
+impl Expiry<'_> {
+    /// What it means for a key that is written.
+    pub(super) fn resolve(self, call: &Call<'_>) -> Result<Expire, Failure> {
+        Ok(match self {
+            Self::Unsaid | Self::Persist => Expire::Clear,
+            Self::Keep => Expire::Keep,
+            Self::Time(unit, number) => Expire::At(unit.expire_ms(number, call)?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &'static str, grammar: Grammar) -> Option<Options<'static>> {
+        let words: Vec<&[u8]> = line.split_ascii_whitespace().map(str::as_bytes).collect();
+        Options::parse(&words, grammar).ok()
+    }
+
+    // Each was asked of valkey-server 9.1.2.
+    #[test]
+    fn options_combine_as_in_valkey() {
+        let last = Expiry::Time(Unit::Seconds, b"20");
+        let options = parse("ex 10 EX 20 get GET xx XX", Grammar::Set).unwrap();
+        assert_eq!(options, Options { condition: Condition::Present, expiry: last, get: true });
+        let options = parse("ifeq a keepttl keepttl", Grammar::Set).unwrap();
+        assert_eq!(options.condition, Condition::Equal(b"a"));
+        assert_eq!(options.expiry, Expiry::Keep);
+        assert_eq!(parse("persist persist", Grammar::GetEx).unwrap().expiry, Expiry::Persist);
+        assert_eq!(parse("nx pxat 5", Grammar::MSetEx).unwrap().condition, Condition::Absent);
+        for line in [
+            "ex",
+            "ex 10 px 10",
+            "nx xx",
+            "xx nx",
+            "ifeq",
+            "ifeq a ifeq a",
+            "ifeq a nx",
+            "nx ifeq a",
+            "ex 10 keepttl",
+            "keepttl px 10",
+            "persist",
+            "nonsense",
+            "exat 1 ex 1",
+        ] {
+            assert_eq!(parse(line, Grammar::Set), None, "{line}");
+        }
+        for line in ["get", "nx", "keepttl", "ifeq a", "persist ex 1", "ex 1 persist"] {
+            assert_eq!(parse(line, Grammar::GetEx), None, "{line}");
+        }
+        for line in ["get", "ifeq a", "persist", "keepttl ex 1"] {
+            assert_eq!(parse(line, Grammar::MSetEx), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn times_out_of_range_are_refused() {
+        let now_ms = 1_000;
+        assert_eq!(Unit::Seconds.unix_ms(2, now_ms), Some(3_000));
+        assert_eq!(Unit::Milliseconds.unix_ms(2, now_ms), Some(1_002));
+        assert_eq!(Unit::UnixSeconds.unix_ms(2, now_ms), Some(2_000));
+        assert_eq!(Unit::UnixMilliseconds.unix_ms(i64::MAX, now_ms), Some(i64::MAX));
+        for unit in [Unit::Seconds, Unit::Milliseconds, Unit::UnixSeconds] {
+            assert_eq!(unit.unix_ms(i64::MAX, now_ms), None);
+            assert_eq!(unit.unix_ms(0, now_ms), None);
+            assert_eq!(unit.unix_ms(-1, now_ms), None);
+        }
+    }
+}

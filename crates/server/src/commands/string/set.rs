@@ -1,0 +1,145 @@
+//! SET and its relatives: commands that make one key hold a string, or let go of it.
+
+use bobbin_store::shard::Expire;
+
+use super::options::{Condition, Expiry, Grammar, Options, Unit};
+use super::read::get;
+use crate::command::data::string;
+use crate::command::{Call, Failure, Key, Outcome};
+
+pub(super) fn set(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() == 3 {
+        let key = call.key(1);
+        let value = call.value(2);
+        call.data.set(key, value, Expire::Clear);
+        call.reply.ok();
+        return Ok(());
+    }
+    let args = call.args;
+    let options = Options::parse(&args[3..], Grammar::Set)?;
+    let expire = options.expiry.resolve(call)?;
+    let key = call.key(1);
+    if options.get {
+        match call.data.read_string(key)? {
+            Some(old) => call.reply.bulk(old),
+            None => call.reply.null(),
+        }
+    }
+    let done = store_if(call, key, 2, options.condition, expire)?;
+    if !options.get {
+        match done {
+            true => call.reply.ok(),
+            false => call.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn setnx(call: &mut Call<'_>) -> Outcome {
+    let key = call.key(1);
+    let done = store_if(call, key, 2, Condition::Absent, Expire::Clear)?;
+    call.reply.integer(i64::from(done));
+    Ok(())
+}
+
+pub(super) fn setex(call: &mut Call<'_>) -> Outcome {
+    set_expiring(call, Unit::Seconds)
+}
+
+pub(super) fn psetex(call: &mut Call<'_>) -> Outcome {
+    set_expiring(call, Unit::Milliseconds)
+}
+
+fn set_expiring(call: &mut Call<'_>, unit: Unit) -> Outcome {
+    let expire_ms = unit.expire_ms(call.args[2], call)?;
+    let key = call.key(1);
+    store(call, key, 3, Expire::At(expire_ms));
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn getset(call: &mut Call<'_>) -> Outcome {
+    get(call)?;
+    let key = call.key(1);
+    store(call, key, 2, Expire::Clear);
+    Ok(())
+}
+
+pub(super) fn getdel(call: &mut Call<'_>) -> Outcome {
+    get(call)?;
+    let key = call.key(1);
+    call.data.remove(key);
+    Ok(())
+}
+
+pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
+    let args = call.args;
+    let options = Options::parse(&args[2..], Grammar::GetEx)?;
+    let expire = options.expiry.resolve(call)?;
+    let key = call.key(1);
+    let Some(value) = call.data.read_string(key)? else {
+        call.reply.null();
+        return Ok(());
+    };
+    call.reply.bulk(value);
+    match (options.expiry, expire) {
+        (_, Expire::At(expire_ms)) if expire_ms <= call.data.now_ms => {
+            call.data.remove(key);
+        }
+        (_, Expire::At(expire_ms)) => call.data.set_expire(key, Some(expire_ms)),
+        (Expiry::Persist, _) if call.data.peek(key).is_some_and(|e| e.expire_ms().is_some()) => {
+            call.data.set_expire(key, None);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+pub(super) fn delifeq(call: &mut Call<'_>) -> Outcome {
+    let key = call.key(1);
+    let equal = match call.data.write(key) {
+        Some(entry) => string(entry.as_ref())? == call.args[2],
+        None => false,
+    };
+    if equal {
+        call.data.remove(key);
+    }
+    call.reply.integer(i64::from(equal));
+    Ok(())
+}
+
+/// Stores the argument at `index` if the condition holds; whether it does.
+fn store_if(
+    call: &mut Call<'_>,
+    key: Key<'_>,
+    index: usize,
+    condition: Condition<'_>,
+    expire: Expire,
+) -> Result<bool, Failure> {
+    let holds = match condition {
+        Condition::Always => true,
+        Condition::Absent => call.data.write(key).is_none(),
+        Condition::Present => call.data.write(key).is_some(),
+        Condition::Equal(expected) => match call.data.write(key) {
+            Some(entry) => string(entry.as_ref())? == expected,
+            None => false,
+        },
+    };
+    if holds {
+        store(call, key, index, expire);
+    }
+    Ok(holds)
+}
+
+/// Stores the argument at `index`. With an expiry that is past already, that leaves no key.
+pub(super) fn store(call: &mut Call<'_>, key: Key<'_>, index: usize, expire: Expire) {
+    match expire {
+        Expire::At(expire_ms) if expire_ms <= call.data.now_ms => {
+            call.data.remove(key);
+        }
+        Expire::At(_) | Expire::Keep | Expire::Clear => {
+            let value = call.value(index);
+            call.data.set(key, value, expire);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The section of clients, and the figures summed over them.
+
+use std::sync::atomic::Ordering;
+
+use super::{Lines, Section, Shown, Value, gauge, label, zero};
+use crate::client::ClientFlag;
+use crate::server::Server;
+use crate::worker::Connection;
+
+pub(super) const CLIENTS: Section = Section {
+    name: "clients",
+    title: "Clients",
+    shown: Shown::Default,
+    lines: Lines::Fields(&[
+        gauge("connected_clients", |s| s.clients().connected.into()),
+        zero("cluster_connections"),
+        label("maxclients", |s| s.server.config.maxclients().into()),
+        gauge("client_recent_max_input_buffer", |s| s.clients().input_max_bytes.into()),
+        gauge("client_recent_max_output_buffer", |s| s.clients().output_max_bytes.into()),
+        gauge("blocked_clients", |s| s.clients().blocked.into()),
+        zero("tracking_clients"),
+        gauge("pubsub_clients", |s| s.clients().pubsub.into()),
+        gauge("watching_clients", |s| s.clients().watching.into()),
+        zero("clients_in_timeout_table"),
+        gauge("total_watched_keys", |s| s.clients().watched_keys.into()),
+        zero("total_blocking_keys"),
+        zero("total_blocking_keys_on_nokey"),
+        label("paused_reason", |s| {
+            Value::from(if is_paused(s.server) { "client_pause" } else { "none" })
+        }),
+    ]),
+};
+
+/// Sums over all clients.
+#[derive(Default, Debug)]
+pub struct ClientFigures {
+    pub connected: usize,
+    pub blocked: usize,
+    pub pubsub: usize,
+    pub watching: usize,
+    pub watched_keys: usize,
+    pub input_max_bytes: usize,
+    pub output_max_bytes: usize,
+    /// Memory of all connections and their buffers.
+    pub memory_bytes: usize,
+    /// Connections by worker id.
+    pub by_worker: std::collections::BTreeMap<usize, usize>,
+}
+
+impl ClientFigures {
+    pub(super) fn of(server: &Server) -> Self {
+        let mut figures = Self::default();
+        for info in server.clients.all() {
+            figures.connected += 1;
+            figures.blocked += usize::from(info.has(ClientFlag::BLOCKED));
+            figures.pubsub += usize::from(info.has(ClientFlag::PUBSUB));
+            let watched = info.watched.load(Ordering::Relaxed);
+            figures.watching += usize::from(watched > 0);
+            figures.watched_keys += watched;
+            let input = info.input_capacity.load(Ordering::Relaxed);
+            let output = info.output_bytes.load(Ordering::Relaxed);
+            figures.input_max_bytes = figures.input_max_bytes.max(input);
+            figures.output_max_bytes = figures.output_max_bytes.max(output);
+            let queued = info.queued_bytes.load(Ordering::Relaxed);
+            let fixed = size_of::<Connection>() + size_of_val(&*info);
+            figures.memory_bytes += fixed + input + output + queued;
+            *figures.by_worker.entry(info.worker.load(Ordering::Relaxed)).or_default() += 1;
+        }
+        figures
+    }
+}
+
+fn is_paused(server: &Server) -> bool {
+    server.switches.load() & crate::server::Switch::PAUSED != 0
+}

@@ -1,0 +1,167 @@
+//! The sections of the process itself, and of features that are not there yet: those show what a server
+//! shows that has just started and does not use them.
+
+use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, label, line, zero};
+use crate::config::OptionId;
+use crate::server::{REDIS_VERSION, VERSION};
+
+pub(super) const SERVER: Section = Section {
+    name: "server",
+    title: "Server",
+    shown: Shown::Default,
+    lines: Lines::Both(
+        &[
+            label("redis_version", |_| REDIS_VERSION.into()),
+            label("server_name", |_| "bobbin".into()),
+            label("bobbin_version", |_| VERSION.into()),
+            label("redis_git_sha1", |_| "00000000".into()),
+            label("redis_git_dirty", |_| 0u64.into()),
+            label("redis_mode", |_| "standalone".into()),
+            label("server_mode", |_| "standalone".into()),
+            label("os", |_| operating_system().into()),
+            label("arch_bits", |_| u64::from(usize::BITS).into()),
+            label("monotonic_clock", |_| clock().into()),
+            label("multiplexing_api", |s| s.server.driver.name().into()),
+            label("io_driver", |s| s.server.driver.name().into()),
+            label("process_id", |_| u64::from(std::process::id()).into()),
+            label("process_supervised", |s| s.server.config.supervised().word().into()),
+            label("run_id", |s| s.server.run_id.as_str().into()),
+            label("tcp_port", |s| s.server.config.port().into()),
+            label("server_time_usec", |_| crate::clock::system_us().into()),
+            gauge("uptime_in_seconds", |s| (s.server.clock.uptime_ms() / 1000).into()),
+            label("uptime_in_days", |s| (s.server.clock.uptime_ms() / 86_400_000).into()),
+            label("hz", |s| s.server.config.hz().into()),
+            label("configured_hz", |s| s.server.config.hz().into()),
+            label("lru_clock", |_| ((crate::clock::system_ms() / 1000) & 0xff_ffff).into()),
+            label("executable", |_| executable().into()),
+            label("config_file", |s| config_file(s).into()),
+            gauge("io_threads_active", |s| s.server.workers.len().into()),
+            label("availability_zone", |s| {
+                String::from_utf8_lossy(&s.server.config.availability_zone()).as_ref().into()
+            }),
+        ],
+        listeners,
+    ),
+};
+
+pub(super) const PERSISTENCE: Section = Section {
+    name: "persistence",
+    title: "Persistence",
+    shown: Shown::Default,
+    lines: Lines::Fields(&[
+        zero("loading"),
+        zero("async_loading"),
+        zero("current_cow_peak"),
+        zero("current_cow_size"),
+        zero("current_cow_size_age"),
+        gauge("current_fork_perc", |_| Value::Decimal(0.0, 2)),
+        zero("current_save_keys_processed"),
+        zero("current_save_keys_total"),
+        gauge("rdb_changes_since_last_save", |s| s.totals().dirty.get().into()),
+        zero("rdb_bgsave_in_progress"),
+        label("rdb_last_save_time", |s| (s.server.started_ms / 1000).into()),
+        label("rdb_last_bgsave_status", |_| "ok".into()),
+        label("rdb_last_bgsave_time_sec", |_| Value::Signed(-1)),
+        label("rdb_current_bgsave_time_sec", |_| Value::Signed(-1)),
+        zero("rdb_saves"),
+        zero("rdb_last_cow_size"),
+        zero("rdb_last_load_keys_expired"),
+        zero("rdb_last_load_keys_loaded"),
+        zero("aof_enabled"),
+        zero("aof_rewrite_in_progress"),
+        zero("aof_rewrite_scheduled"),
+        label("aof_last_rewrite_time_sec", |_| Value::Signed(-1)),
+        label("aof_current_rewrite_time_sec", |_| Value::Signed(-1)),
+        label("aof_last_bgrewrite_status", |_| "ok".into()),
+        zero("aof_rewrites"),
+        zero("aof_rewrites_consecutive_failures"),
+        label("aof_last_write_status", |_| "ok".into()),
+        zero("aof_last_cow_size"),
+        zero("module_fork_in_progress"),
+        zero("module_fork_last_cow_size"),
+    ]),
+};
+
+pub(super) const REPLICATION: Section = Section {
+    name: "replication",
+    title: "Replication",
+    shown: Shown::Default,
+    lines: Lines::Fields(&[
+        label("role", |_| "master".into()),
+        zero("connected_slaves"),
+        zero("replicas_waiting_psync"),
+        label("master_failover_state", |_| "no-failover".into()),
+        label("master_replid", |s| s.server.run_id.as_str().into()),
+        label("master_replid2", |_| "0".repeat(40).into()),
+        counter("master_repl_offset", |_| Value::Unsigned(0)),
+        label("second_repl_offset", |_| Value::Signed(-1)),
+        zero("repl_backlog_active"),
+        label("repl_backlog_size", |s| s.server.config.repl_backlog_size().into()),
+        zero("repl_backlog_first_byte_offset"),
+        zero("repl_backlog_histlen"),
+    ]),
+};
+
+pub(super) const CPU: Section = Section {
+    name: "cpu",
+    title: "CPU",
+    shown: Shown::Default,
+    lines: Lines::Fields(&[
+        counter("used_cpu_sys", |s| Value::Decimal(s.usage().system_s, 6)),
+        counter("used_cpu_user", |s| Value::Decimal(s.usage().user_s, 6)),
+        counter("used_cpu_sys_children", |_| Value::Decimal(0.0, 6)),
+        counter("used_cpu_user_children", |_| Value::Decimal(0.0, 6)),
+        // No thread is the main one: these are of the worker that answers.
+        label("used_cpu_sys_main_thread", |s| Value::Decimal(s.usage().thread_system_s, 6)),
+        label("used_cpu_user_main_thread", |s| Value::Decimal(s.usage().thread_user_s, 6)),
+    ]),
+};
+
+pub(super) const MODULES: Section =
+    Section { name: "modules", title: "Modules", shown: Shown::NotAll, lines: Lines::Fields(&[]) };
+
+pub(super) const CLUSTER: Section = Section {
+    name: "cluster",
+    title: "Cluster",
+    shown: Shown::Default,
+    lines: Lines::Fields(CLUSTER_FIELDS),
+};
+
+const CLUSTER_FIELDS: &[Field] = &[zero("cluster_enabled")];
+
+fn listeners(snapshot: &Snapshot<'_>, text: &mut String) {
+    let config = &snapshot.server.config;
+    let mut count = 0;
+    if config.port() != 0 {
+        let mut listener = "name=tcp".to_owned();
+        for address in config.words_of(OptionId::bind) {
+            listener.push_str(&format!(",bind={address}"));
+        }
+        line(text, format_args!("listener{count}:{listener},port={}", config.port()));
+        count += 1;
+    }
+    let path = config.unixsocket();
+    if !path.is_empty() {
+        let path = String::from_utf8_lossy(&path);
+        line(text, format_args!("listener{count}:name=unix,bind={path}"));
+    }
+}
+
+fn operating_system() -> String {
+    let name = rustix::system::uname();
+    let [system, release, machine] =
+        [name.sysname(), name.release(), name.machine()].map(|part| part.to_string_lossy());
+    format!("{system} {release} {machine}")
+}
+
+const fn clock() -> &'static str {
+    if cfg!(target_arch = "x86_64") { "X86 TSC" } else { "POSIX clock_gettime" }
+}
+
+fn executable() -> String {
+    std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string())
+}
+
+fn config_file(snapshot: &Snapshot<'_>) -> String {
+    snapshot.server.config.file().map_or_else(String::new, |path| path.display().to_string())
+}

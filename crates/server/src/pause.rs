@@ -1,0 +1,66 @@
+//! CLIENT PAUSE: for how long, and which commands, have to wait.
+//!
+//! The pause itself is `Switch::PAUSED` and what is here; both change under the gate, or, when the time is
+//! over, by whichever worker's turn sees that first. A worker keeps the connections that it had to put off,
+//! and serves them once the pause has ended. Meanwhile keys neither expire nor are evicted, so that a
+//! replica can catch up with a data set that stands still.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use crate::server::{Server, Switch};
+use crate::worker::Post;
+
+/// See the module.
+#[derive(Default)]
+pub struct Pause {
+    until_ms: AtomicI64,
+    /// Every command waits, not just those that write.
+    all: AtomicBool,
+}
+
+/// A pause that is on, for INFO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paused {
+    pub all: bool,
+    pub left_ms: i64,
+}
+
+impl Server {
+    /// The pause, if there is one at this time.
+    pub fn paused(&self, now_ms: i64) -> Option<Paused> {
+        if self.switches.load() & Switch::PAUSED == 0 {
+            return None;
+        }
+        let left_ms = self.pause.until_ms.load(Ordering::Relaxed).saturating_sub(now_ms);
+        (left_ms > 0).then(|| Paused { all: self.pause.all.load(Ordering::Relaxed), left_ms })
+    }
+
+    /// Starts a pause, or extends the one that is on: the later end and the stricter kind win. The gate
+    /// is held.
+    pub fn pause_clients(&self, until_ms: i64, all: bool, now_ms: i64) {
+        let before = self.paused(now_ms);
+        let until_ms = match before {
+            Some(_) => until_ms.max(self.pause.until_ms.load(Ordering::Relaxed)),
+            None => until_ms,
+        };
+        self.pause.until_ms.store(until_ms, Ordering::Relaxed);
+        self.pause.all.store(all || before.is_some_and(|pause| pause.all), Ordering::Relaxed);
+        self.switches.set(Switch::PAUSED, true);
+    }
+
+    /// Ends the pause, and has every worker serve whom it put off. The gate is held.
+    pub fn unpause_clients(&self) {
+        self.switches.set(Switch::PAUSED, false);
+        for worker in self.workers.all() {
+            // A worker that ended has no clients left.
+            let _ = worker.mailbox.post(Post::Resume);
+        }
+    }
+
+    /// Ends the pause when its time is over. To be called in a worker's turn: nobody can start one then.
+    pub fn end_pause_in_time(&self, now_ms: i64) {
+        if self.switches.load() & Switch::PAUSED != 0 && self.paused(now_ms).is_none() {
+            self.switches.set(Switch::PAUSED, false);
+        }
+    }
+}
