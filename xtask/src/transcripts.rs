@@ -91,9 +91,9 @@ fn check_coverage(transcripts: &[Transcript]) -> Result<usize, String> {
         .iter()
         .flat_map(|transcript| &transcript.sections)
         .flat_map(|section| &section.steps)
-        .filter_map(|step| match &step.action {
-            Action::Send(bytes) => first_word(bytes),
-            _ => None,
+        .flat_map(|step| match &step.action {
+            Action::Send(bytes) => names(bytes),
+            _ => Vec::new(),
         })
         .collect();
     let missing: Vec<_> = listed
@@ -108,10 +108,15 @@ fn check_coverage(transcripts: &[Transcript]) -> Result<usize, String> {
     Ok(missing.len())
 }
 
-/// The command's name in `*N\r\n$N\r\nNAME\r\n...`.
-fn first_word(bytes: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(bytes);
-    Some(text.split("\r\n").nth(2)?.to_uppercase())
+/// `NAME` and `NAME|SUBCOMMAND` of `*N\r\n$N\r\nNAME\r\n$N\r\nSUBCOMMAND\r\n...`.
+fn names(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes).to_uppercase();
+    let mut lines = text.split("\r\n").skip(2).step_by(2);
+    match (lines.next(), lines.next()) {
+        (Some(name), Some(second)) => vec![name.to_owned(), format!("{name}|{second}")],
+        (Some(name), None) => vec![name.to_owned()],
+        _ => Vec::new(),
+    }
 }
 
 fn asks(transcript: &Transcript, oracle: Oracle) -> bool {
