@@ -73,7 +73,7 @@ impl Model {
         }
     }
 
-    /// Commands that show all there is.
+    /// Commands that show all there is, and leave nothing.
     pub fn questions(&self) -> Vec<Command> {
         let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let mut questions = Vec::new();
@@ -83,6 +83,7 @@ impl Model {
             for (_, key) in self.keys.keys().filter(|(of, _)| *of == database) {
                 questions.push(vec![b"GET".to_vec(), key.clone()]);
                 questions.push(vec![b"PEXPIRETIME".to_vec(), key.clone()]);
+                questions.push(vec![b"DEL".to_vec(), key.clone()]);
             }
         }
         questions.push(words(&["SELECT", "0"]));
