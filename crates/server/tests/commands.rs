@@ -12,7 +12,7 @@ thread_local! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
     #[test]
     fn replies_are_those_of_the_model(bytes in prop::collection::vec(any::<u8>(), 0..800)) {
         // A bench of its own after a failure: the one that failed is not empty.

@@ -206,7 +206,10 @@ impl Model {
                 value.resize(value.len().max(byte + 1), 0);
                 integer(out, i64::from(value[byte] & mask != 0));
                 value[byte] = if number(3) == 1 { value[byte] | mask } else { value[byte] & !mask };
-                self.put(named(1), value, expire_ms);
+                // A bit that stays as it is changes nothing, for WATCH either.
+                if self.value(&named(1)) != Some(&value) {
+                    self.put(named(1), value, expire_ms);
+                }
             }
             "GETBIT" => {
                 let value = self.value(&named(1)).unwrap_or_default();
@@ -386,10 +389,14 @@ impl Model {
         self.keys.get(name).map(|entry| entry.value.as_slice())
     }
 
+    /// A value that is dead from the start only takes away what was there.
     fn put(&mut self, name: Name, value: Vec<u8>, expire_ms: Option<i64>) {
+        if expire_ms.is_some_and(|expire_ms| expire_ms <= self.now_ms) {
+            self.take(&name);
+            return;
+        }
         self.changed(&name);
         self.keys.insert(name, Entry { value, expire_ms });
-        self.bury();
     }
 
     fn take(&mut self, name: &Name) -> Option<Entry> {
