@@ -336,23 +336,28 @@ impl Table {
         (start + 1 < count).then(|| first_position(start + 1, count))
     }
 
-    /// The places of the entries whose position is exactly this one.
-    pub fn places_at(&self, position: u32, hasher: &Hasher, out: &mut Vec<Place>) {
+    /// The places of the entries whose positions begin with these bits: `position >> shift == prefix`.
+    pub fn places_at(&self, prefix: u32, shift: u32, hasher: &Hasher, out: &mut Vec<Place>) {
         let buckets = self.buckets();
         if buckets.is_empty() {
             return;
         }
-        let mut at = home(position, buckets.len());
+        let lowest = prefix << shift;
+        let last_home = home(lowest | ((1 << shift) - 1), buckets.len());
+        let mut at = home(lowest, buckets.len());
+        let mut passed = false;
         for _ in 0..buckets.len() {
+            passed |= at == last_home;
             for (i, slot) in buckets[at].0.iter().enumerate() {
                 // SAFETY: the table's entries are live while its shard is held.
                 if !slot.is_empty()
-                    && hasher.hash(unsafe { entry::key(slot.pointer()) }).position() == position
+                    && hasher.hash(unsafe { entry::key(slot.pointer()) }).position() >> shift
+                        == prefix
                 {
                     out.push(Place { bucket: at as u32, slot: i as u32 });
                 }
             }
-            if !buckets[at].is_full() {
+            if passed && !buckets[at].is_full() {
                 return;
             }
             at = next(at, buckets.len());
