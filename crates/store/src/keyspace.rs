@@ -167,7 +167,12 @@ impl Keyspace {
         if cell.len.load(Ordering::Relaxed) != hint.len {
             cell.len.store(hint.len, Ordering::Relaxed);
         }
-        let due_unit = expiry::unit(hint.due_ms) as u32;
+        // The low bits of the unit tell well enough whether it is another one; the highest number
+        // says never.
+        let due_unit = match hint.due_ms {
+            i64::MAX => u32::MAX,
+            due_ms => (expiry::unit(due_ms) as u32).min(u32::MAX - 1),
+        };
         if cell.due_unit.load(Ordering::Relaxed) != due_unit {
             cell.due_unit.store(due_unit, Ordering::Relaxed);
             self.due_ms[index].store(hint.due_ms, Ordering::Relaxed);
@@ -349,6 +354,21 @@ mod tests {
         assert_eq!(expire(2016), 1);
         assert_eq!(get(&keyspace, 0, b"k"), None);
         assert_eq!(keyspace.due_ms(hash.shard()), i64::MAX);
+    }
+
+    #[test]
+    fn times_of_today_are_published() {
+        const NOW_MS: i64 = 1_800_000_000_000;
+        let keyspace = Keyspace::new(3);
+        let hash = keyspace.hash(b"k");
+        set(&keyspace, 0, b"k", b"v", Expire::At(NOW_MS));
+        assert!((NOW_MS..NOW_MS + 17).contains(&keyspace.due_ms(hash.shard())));
+        let mut gone = Vec::new();
+        let mut shard = keyspace.lock(hash.shard());
+        shard.database_mut(0).expire_due(NOW_MS - 1, 10, keyspace.hasher(), &mut gone);
+        assert!(gone.is_empty());
+        shard.database_mut(0).expire_due(NOW_MS + 16, 10, keyspace.hasher(), &mut gone);
+        assert_eq!(gone.len(), 1);
     }
 
     #[test]
