@@ -108,9 +108,9 @@ impl ExpiryIndex {
 
     /// Bytes of heap memory.
     pub fn memory(&self) -> usize {
-        let items =
-            |items: &Box<Items>| size_of::<Items>() + items.heap.capacity() * size_of::<u64>();
-        self.items.as_ref().map_or(0, items)
+        self.items
+            .as_deref()
+            .map_or(0, |items| size_of::<Items>() + items.heap.capacity() * size_of::<u64>())
     }
 }
 
