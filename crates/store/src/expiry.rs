@@ -22,6 +22,10 @@ pub(crate) const PREFIX_SHIFT: u32 = 32 - PREFIX_BITS;
 /// Milliseconds per unit of an item's time. Keys vanish logically at their own millisecond; this is
 /// how late the memory may come back.
 const UNIT_MS: i64 = 16;
+/// How many of an item's 64 bits are its time: until the year 2109.
+const UNIT_BITS: u32 = 38;
+/// The low bits of a position for which an item has no room. Keys that differ in no other share a hint.
+pub(crate) const POSITION_BITS_LOST: u32 = UNIT_BITS - 32;
 /// Fewer items than this are never worth a rebuild.
 const REBUILD_MIN: usize = 64;
 
@@ -108,9 +112,9 @@ impl ExpiryIndex {
 
     /// Bytes of heap memory.
     pub fn memory(&self) -> usize {
-        let items =
-            |items: &Box<Items>| size_of::<Items>() + items.heap.capacity() * size_of::<u64>();
-        self.items.as_ref().map_or(0, items)
+        self.items
+            .as_deref()
+            .map_or(0, |items| size_of::<Items>() + items.heap.capacity() * size_of::<u64>())
     }
 }
 

@@ -262,6 +262,7 @@ impl Database {
     /// Makes a string of the key, whatever it was. Returns the entry that made way, if one did; it
     /// is to be dropped when no lock is held.
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "a struct of them would be made for every SET")]
     pub fn set(
         &mut self,
         hash: Hash,

@@ -339,7 +339,8 @@ impl Table {
     /// The places of the entries whose positions begin with these bits: `position >> shift == prefix`.
     pub fn places_at(&self, prefix: u32, shift: u32, hasher: &Hasher, out: &mut Vec<Place>) {
         let buckets = self.buckets();
-        if buckets.is_empty() {
+        let count = buckets.len();
+        if count == 0 {
             return;
         }
         let lowest = prefix << shift;
@@ -360,7 +361,6 @@ impl Table {
             if passed && !buckets[at].is_full() {
                 return;
             }
-            at = next(at, buckets.len());
         }
     }
 
@@ -664,6 +664,28 @@ mod tests {
         }
         assert!(table.is_empty());
         assert_eq!(table.bucket_count(), 0);
+    }
+
+    #[test]
+    fn places_near_a_position_are_all_that_share_its_high_bits() {
+        let hasher = Hasher::new(4);
+        let mut table = Table::new();
+        let keys: Vec<_> = (0..3000u32).map(u32::to_le_bytes).collect();
+        for key in &keys {
+            table.insert(hasher.hash(key), entry(key, b""), &hasher);
+        }
+        // Up to where the ranges are wider than a bucket.
+        for bits_ignored in [0, 6, 20, 24, 28] {
+            for key in &keys[..100] {
+                let position = hasher.hash(key).position();
+                let near = |other: &&[u8; 4]| {
+                    hasher.hash(*other).position() >> bits_ignored == position >> bits_ignored
+                };
+                let mut places = Vec::new();
+                table.places_near(position, bits_ignored, &hasher, &mut places);
+                assert_eq!(places.len(), keys.iter().filter(near).count(), "{bits_ignored} bits");
+            }
+        }
     }
 
     #[test]
