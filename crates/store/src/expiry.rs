@@ -17,6 +17,11 @@ use std::collections::BinaryHeap;
 /// Milliseconds per unit of an item's time. Keys vanish logically at their own millisecond; this is
 /// how late the memory may come back.
 const UNIT_MS: i64 = 16;
+/// Bits that an item has for the position: its leading ones. The others tell the time, for 550 years.
+const POSITION_BITS: u32 = 24;
+/// Positions that an item cannot tell apart.
+pub(crate) const POSITIONS_PER_ITEM: u32 = 1 << (u32::BITS - POSITION_BITS);
+const UNIT_MAX: i64 = (1 << (u64::BITS - POSITION_BITS)) - 1;
 /// Fewer items than this are never worth a rebuild.
 const REBUILD_MIN: usize = 64;
 
@@ -29,7 +34,7 @@ pub struct ExpiryIndex {
 
 #[derive(Default)]
 struct Items {
-    /// time unit << 32 | position; the smallest first.
+    /// Made by `item`; the smallest first.
     heap: BinaryHeap<Reverse<u64>>,
     /// Keys of the table that have an expiry.
     volatile: u32,
@@ -68,13 +73,14 @@ impl ExpiryIndex {
         self.items.as_ref()?.next_due_ms()
     }
 
-    /// Takes out the earliest item if its time has passed: a position to look at.
+    /// Takes out the earliest item if its time has passed: the first of the `POSITIONS_PER_ITEM`
+    /// positions to look at.
     pub fn pop_due(&mut self, now_ms: i64) -> Option<u32> {
         let items = self.items.as_mut()?;
         if items.next_due_ms()? > now_ms {
             return None;
         }
-        items.heap.pop().map(|Reverse(item)| item as u32)
+        items.heap.pop().map(|Reverse(item)| (item as u32) << (u32::BITS - POSITION_BITS))
     }
 
     /// Puts an item in for a key that was found alive when its item came due.
@@ -96,7 +102,7 @@ impl ExpiryIndex {
     pub fn rebuild(&mut self, keys: impl Iterator<Item = (u32, i64)>) {
         let Some(items) = &mut self.items else { return };
         let mut fresh = Vec::with_capacity(items.volatile as usize);
-        fresh.extend(keys.map(|(position, ms)| Reverse(unit(ms) << 32 | u64::from(position))));
+        fresh.extend(keys.map(|(position, ms)| Reverse(item(position, ms))));
         items.volatile = fresh.len() as u32;
         items.heap = BinaryHeap::from(fresh);
     }
@@ -112,7 +118,7 @@ impl ExpiryIndex {
 impl Items {
     fn next_due_ms(&self) -> Option<i64> {
         // The unit must have passed whole: its keys expire anywhere within it.
-        self.heap.peek().map(|Reverse(item)| ((item >> 32) as i64 + 1) * UNIT_MS)
+        self.heap.peek().map(|Reverse(item)| ((item >> POSITION_BITS) as i64 + 1) * UNIT_MS)
     }
 
     fn push(&mut self, position: u32, expire_ms: i64) {
@@ -120,13 +126,18 @@ impl Items {
             // Doubling would leave half of it unused; these vectors are a cost per key.
             self.heap.reserve_exact(self.heap.len() / 4 + 4);
         }
-        self.heap.push(Reverse(unit(expire_ms) << 32 | u64::from(position)));
+        self.heap.push(Reverse(item(position, expire_ms)));
     }
 }
 
-/// Times before 1970 and after 2140 are as good as these: an item only has to come early enough.
+/// Time unit, then the beginning of the position.
+fn item(position: u32, expire_ms: i64) -> u64 {
+    unit(expire_ms) << POSITION_BITS | u64::from(position / POSITIONS_PER_ITEM)
+}
+
+/// Times before 1970 and after 2527 are as good as these: an item only has to come early enough.
 pub(crate) fn unit(expire_ms: i64) -> u64 {
-    (expire_ms / UNIT_MS).clamp(0, i64::from(u32::MAX)) as u64
+    (expire_ms / UNIT_MS).clamp(0, UNIT_MAX) as u64
 }
 
 #[cfg(test)]
@@ -136,13 +147,13 @@ mod tests {
     #[test]
     fn items_come_due_in_order_and_not_before_their_unit_has_passed() {
         let mut index = ExpiryIndex::default();
-        index.set(7, None, 1000);
-        index.set(8, None, 500);
+        index.set(0x700, None, 1000);
+        index.set(0x8ff, None, 500);
         assert_eq!(index.volatile(), 2);
         assert_eq!(index.pop_due(500), None);
-        assert_eq!(index.pop_due(512), Some(8));
+        assert_eq!(index.pop_due(512), Some(0x800));
         assert_eq!(index.pop_due(999), None);
-        assert_eq!(index.pop_due(1008), Some(7));
+        assert_eq!(index.pop_due(1008), Some(0x700));
         assert_eq!(index.next_due_ms(), None);
     }
 
@@ -160,9 +171,21 @@ mod tests {
     #[test]
     fn far_and_negative_times_are_kept_in_range() {
         let mut index = ExpiryIndex::default();
-        index.set(1, None, i64::MAX);
-        index.set(2, None, -5);
-        assert_eq!(index.pop_due(20), Some(2));
-        assert_eq!(index.pop_due(i64::MAX), Some(1));
+        index.set(0x100, None, i64::MAX);
+        index.set(0x200, None, -5);
+        assert_eq!(index.pop_due(20), Some(0x200));
+        assert_eq!(index.pop_due(i64::MAX), Some(0x100));
+    }
+
+    #[test]
+    fn times_of_this_century_are_told_apart() {
+        let mut index = ExpiryIndex::default();
+        let now_ms = 1_800_000_000_000;
+        index.set(0x100, None, now_ms + 1000);
+        index.set(0x200, None, now_ms + 2000);
+        assert_eq!(index.pop_due(now_ms), None);
+        assert_eq!(index.pop_due(now_ms + 1016), Some(0x100));
+        assert_eq!(index.pop_due(now_ms + 1016), None);
+        assert_eq!(index.pop_due(now_ms + 2016), Some(0x200));
     }
 }

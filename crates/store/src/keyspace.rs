@@ -167,7 +167,11 @@ impl Keyspace {
         if cell.len.load(Ordering::Relaxed) != hint.len {
             cell.len.store(hint.len, Ordering::Relaxed);
         }
-        let due_unit = expiry::unit(hint.due_ms) as u32;
+        // Two times of which one is mistaken for the other lie two years apart.
+        let due_unit = match hint.due_ms {
+            i64::MAX => u32::MAX,
+            due_ms => (expiry::unit(due_ms) as u32).min(u32::MAX - 1),
+        };
         if cell.due_unit.load(Ordering::Relaxed) != due_unit {
             cell.due_unit.store(due_unit, Ordering::Relaxed);
             self.due_ms[index].store(hint.due_ms, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 
 use crate::access::AccessClock;
 use crate::entry::{EntryMut, EntryRef, NewValue, OwnedEntry};
-use crate::expiry::ExpiryIndex;
+use crate::expiry::{ExpiryIndex, POSITIONS_PER_ITEM};
 use crate::hash::{Hash, Hasher};
 use crate::table::{Place, Table};
 use crate::watch::WatchedKeys;
@@ -353,11 +353,11 @@ impl Database {
         let mut places = Vec::new();
         for looks in 0..limit {
             let Some(position) = self.expiry.pop_due(now_ms) else { return looks };
-            // Removing moves entries about, so each removal looks anew. Two keys at one position
-            // are rare: 1 in 2^32 pairs.
+            // Removing moves entries about, so each removal looks anew. Two keys of one item are
+            // rare: 1 in 2^24 pairs.
             loop {
                 places.clear();
-                self.table.places_at(position, hasher, &mut places);
+                self.table.places_at(position, POSITIONS_PER_ITEM, hasher, &mut places);
                 let due = places
                     .iter()
                     .find(|&&place| self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms));

@@ -336,23 +336,26 @@ impl Table {
         (start + 1 < count).then(|| first_position(start + 1, count))
     }
 
-    /// The places of the entries whose position is exactly this one.
-    pub fn places_at(&self, position: u32, hasher: &Hasher, out: &mut Vec<Place>) {
+    /// The places of the entries whose position is one of the `count` from this one on.
+    pub fn places_at(&self, first: u32, count: u32, hasher: &Hasher, out: &mut Vec<Place>) {
         let buckets = self.buckets();
         if buckets.is_empty() {
             return;
         }
-        let mut at = home(position, buckets.len());
-        for _ in 0..buckets.len() {
+        let mut at = home(first, buckets.len());
+        let homes = home(first.saturating_add(count - 1), buckets.len()) - at;
+        for step in 0..buckets.len() {
             for (i, slot) in buckets[at].0.iter().enumerate() {
+                if slot.is_empty() {
+                    continue;
+                }
                 // SAFETY: the table's entries are live while its shard is held.
-                if !slot.is_empty()
-                    && hasher.hash(unsafe { entry::key(slot.pointer()) }).position() == position
-                {
+                let position = hasher.hash(unsafe { entry::key(slot.pointer()) }).position();
+                if position.checked_sub(first).is_some_and(|distance| distance < count) {
                     out.push(Place { bucket: at as u32, slot: i as u32 });
                 }
             }
-            if !buckets[at].is_full() {
+            if step >= homes && !buckets[at].is_full() {
                 return;
             }
             at = next(at, buckets.len());
