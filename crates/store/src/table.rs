@@ -350,6 +350,9 @@ impl Table {
         for _ in 0..buckets.len() {
             passed |= at == last_home;
             for (i, slot) in buckets[at].0.iter().enumerate() {
+                if slot.is_empty() {
+                    continue;
+                }
                 // SAFETY: the table's entries are live while its shard is held.
                 if !slot.is_empty()
                     && hasher.hash(unsafe { entry::key(slot.pointer()) }).position() >> shift
