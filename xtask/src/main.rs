@@ -19,7 +19,12 @@ fn main() -> ExitCode {
         ["test", options @ ..] => test(options),
         ["tidy"] => tidy::check(),
         ["peers"] => install_all(),
-        ["transcripts", "check", files @ ..] => transcripts::check(files, true),
+        ["transcripts", "check", "--all", files @ ..] => {
+            transcripts::check(files, true, usize::MAX)
+        }
+        ["transcripts", "check", files @ ..] => {
+            transcripts::check(files, true, transcripts::DIFFERENCES_SHOWN)
+        }
         ["transcripts", "record", files @ ..] => transcripts::record(files),
         _ => Err(USAGE.to_owned()),
     };
@@ -53,7 +58,9 @@ fn test(options: &[&str]) -> Outcome {
     }
     summary.step("build the server", || cargo(&["build", "--quiet", "--package", "bobbin-server"]));
     summary.step("unit and model tests", || cargo(&["test", "--workspace", "--quiet"]));
-    summary.step("transcripts", || transcripts::check(&[], with_peers));
+    summary.step("transcripts", || {
+        transcripts::check(&[], with_peers, transcripts::DIFFERENCES_SHOWN)
+    });
     if with_peers {
         summary.step("end-to-end tests", end_to_end);
     } else {
@@ -94,5 +101,7 @@ usage: cargo xtask <task>
   test [--without-peers]        everything; installs what it uses
   tidy                          the rules no compiler checks
   peers                         install what the tests use, and say where it is
-  transcripts check [FILE...]   replay on the real servers and on Bobbin
+  transcripts check [--all] [FILE...]
+                                replay on the real servers and on Bobbin; with --all
+                                show every difference
   transcripts record [FILE...]  take the replies of the real servers";

@@ -104,6 +104,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("client", &["resp"]),
     ("server", &["resp", "store", "dump"]),
     ("testkit", &["resp", "client"]),
+    ("fuzz", &["resp", "store", "dump", "client", "server"]),
     ("xtask", &["testkit"]),
 ];
 

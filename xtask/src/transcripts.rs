@@ -8,15 +8,16 @@ use bobbin_testkit::{Server, peers};
 
 use crate::shell::{self, Outcome};
 
-/// Replays on Bobbin, and with `peers` on the real servers too; any difference is an error.
-pub(crate) fn check(files: &[&str], with_peers: bool) -> Outcome {
+/// Replays on Bobbin, and with `with_peers` on the real servers too; any difference is an error, and
+/// `shown` of each file are printed.
+pub(crate) fn check(files: &[&str], with_peers: bool, shown: usize) -> Outcome {
     let transcripts = load(files)?;
     let mut failed = 0;
     if with_peers {
-        failed += check_on("valkey", Oracle::Valkey, &transcripts)?;
-        failed += check_on("redis", Oracle::Redis, &transcripts)?;
+        failed += check_on("valkey", Oracle::Valkey, &transcripts, shown)?;
+        failed += check_on("redis", Oracle::Redis, &transcripts, shown)?;
     }
-    failed += check_on("bobbin", Oracle::Bobbin, &transcripts)?;
+    failed += check_on("bobbin", Oracle::Bobbin, &transcripts, shown)?;
     if files.is_empty() {
         failed += check_coverage(&transcripts)?;
     }
@@ -34,7 +35,7 @@ pub(crate) fn record(files: &[&str]) -> Outcome {
         }
         for transcript in &transcripts {
             let played = play(oracle, Mode::Record, transcript)?;
-            report("recording", transcript, &played);
+            report("recording", transcript, &played, DIFFERENCES_SHOWN);
             failed += played.differences.len();
             shell::write(&transcript.path, &(played.lines.join("\n") + "\n"))?;
         }
@@ -42,11 +43,16 @@ pub(crate) fn record(files: &[&str]) -> Outcome {
     if failed == 0 { Ok(()) } else { Err(format!("{failed} steps are not as their masks say")) }
 }
 
-fn check_on(name: &str, oracle: Oracle, transcripts: &[Transcript]) -> Result<usize, String> {
+fn check_on(
+    name: &str,
+    oracle: Oracle,
+    transcripts: &[Transcript],
+    shown: usize,
+) -> Result<usize, String> {
     let (mut steps, mut failed) = (0, 0);
     for transcript in transcripts.iter().filter(|transcript| asks(transcript, oracle)) {
         let played = play(oracle, Mode::Check, transcript)?;
-        report(name, transcript, &played);
+        report(name, transcript, &played, shown);
         steps += played.steps;
         failed += played.differences.len();
     }
@@ -63,15 +69,15 @@ fn play(oracle: Oracle, mode: Mode, transcript: &Transcript) -> Result<Played, S
     Ok(Player::new(server.address(), oracle, mode)?.play(transcript))
 }
 
-fn report(name: &str, transcript: &Transcript, played: &Played) {
+fn report(name: &str, transcript: &Transcript, played: &Played, shown: usize) {
     let file = transcript.path.file_name().unwrap_or_default().to_string_lossy();
     for section in &played.skipped {
         println!("{name}: {file}: SKIPPED {section}");
     }
-    for difference in played.differences.iter().take(DIFFERENCES_SHOWN) {
+    for difference in played.differences.iter().take(shown) {
         println!("{name}: {difference}");
     }
-    let more = played.differences.len().saturating_sub(DIFFERENCES_SHOWN);
+    let more = played.differences.len().saturating_sub(shown);
     if more > 0 {
         println!("{name}: {file}: {more} more differences");
     }
@@ -85,9 +91,9 @@ fn check_coverage(transcripts: &[Transcript]) -> Result<usize, String> {
         .iter()
         .flat_map(|transcript| &transcript.sections)
         .flat_map(|section| &section.steps)
-        .filter_map(|step| match &step.action {
-            Action::Send(bytes) => first_word(bytes),
-            _ => None,
+        .flat_map(|step| match &step.action {
+            Action::Send(bytes) => names(bytes),
+            _ => Vec::new(),
         })
         .collect();
     let missing: Vec<_> = listed
@@ -102,10 +108,15 @@ fn check_coverage(transcripts: &[Transcript]) -> Result<usize, String> {
     Ok(missing.len())
 }
 
-/// The command's name in `*N\r\n$N\r\nNAME\r\n...`.
-fn first_word(bytes: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(bytes);
-    Some(text.split("\r\n").nth(2)?.to_uppercase())
+/// `NAME` and `NAME|SUBCOMMAND` of `*N\r\n$N\r\nNAME\r\n$N\r\nSUBCOMMAND\r\n...`.
+fn names(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes).to_uppercase();
+    let mut lines = text.split("\r\n").skip(2).step_by(2);
+    match (lines.next(), lines.next()) {
+        (Some(name), Some(second)) => vec![name.to_owned(), format!("{name}|{second}")],
+        (Some(name), None) => vec![name.to_owned()],
+        _ => Vec::new(),
+    }
 }
 
 fn asks(transcript: &Transcript, oracle: Oracle) -> bool {
@@ -128,4 +139,5 @@ fn find(folder: &Path, file: &str) -> PathBuf {
 
 const SERVER_FLAGS: &[&str] =
     &["--enable-debug-command", "yes", "--enable-protected-configs", "yes"];
-const DIFFERENCES_SHOWN: usize = 20;
+/// Of each file, unless all are asked for.
+pub(crate) const DIFFERENCES_SHOWN: usize = 20;

@@ -57,8 +57,8 @@ fn a_stale_read_in_a_real_history_is_found() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn bobbin_is_linearizable_with_more_threads_than_cores() {
     let threads = cores() + 2;
-    for _ in 0..ROUNDS {
-        let server = Server::bobbin(&["--io-threads", &threads.to_string()]);
+    for driver in DRIVERS {
+        let server = Server::bobbin(&["--io-driver", driver, "--io-threads", &threads.to_string()]);
         assert_linearizable(server.address(), &load());
     }
 }
@@ -66,8 +66,8 @@ fn bobbin_is_linearizable_with_more_threads_than_cores() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn bobbin_is_linearizable_while_its_threads_change() {
-    for _ in 0..ROUNDS {
-        let server = Server::bobbin(&["--io-threads", "1"]);
+    for driver in DRIVERS {
+        let server = Server::bobbin(&["--io-driver", driver, "--io-threads", "1"]);
         let changes = std::thread::scope(|scope| {
             let clients = scope.spawn(|| assert_linearizable(server.address(), &load()));
             let mut control = server.connect();
@@ -96,5 +96,5 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 
-const ROUNDS: usize = 3;
+const DRIVERS: [&str; 2] = ["auto", "epoll"];
 const RUN_LIMIT: Duration = Duration::from_secs(300);
