@@ -190,7 +190,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("latency", -2, super::con
                 "O(N) where N is the number of commands with latency information being retrieved.",
                 "Answers how the latencies of commands are spread.",
             )
-            .syntax("[COMMAND [COMMAND ...]]")
+            .syntax("[command [command ...]]")
             .tips(TIPS),
         Command::new("history", 3, history)
             .flags(ADMIN)
