@@ -49,8 +49,9 @@ fn commandlog_reset(call: &mut Call<'_>) -> Outcome {
 }
 
 fn class(call: &Call<'_>, index: usize) -> Result<Class, Failure> {
-    Class::find(call.args[index])
-        .ok_or("ERR type should be one of the following: slow, large-request, large-reply".into())
+    Class::find(call.args[index]).ok_or(Failure::new(
+        "ERR type should be one of the following: slow, large-request, large-reply",
+    ))
 }
 
 /// A number of entries; -1 is all.
