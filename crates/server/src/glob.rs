@@ -51,10 +51,18 @@ fn matching_names(folder: &Path, pattern: &[u8]) -> Vec<PathBuf> {
 fn matches(pattern: &[u8], text: &[u8], negation: u8) -> bool {
     let (mut at, mut read) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
+    let mut stars = 0;
     while read < text.len() {
         if pattern.get(at) == Some(&b'*') {
-            star = Some((at + 1, read));
-            at += 1;
+            at += pattern[at..].iter().take_while(|byte| **byte == b'*').count();
+            if at == pattern.len() {
+                return true;
+            }
+            star = Some((at, read));
+            stars += 1;
+            if stars > STARS_MAX {
+                return false;
+            }
             continue;
         }
         match one(&pattern[at..], text[read], negation) {
@@ -71,6 +79,9 @@ fn matches(pattern: &[u8], text: &[u8], negation: u8) -> bool {
     }
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
+
+/// A pattern matches nothing that needs more stars than this, as with Redis.
+const STARS_MAX: usize = 1000;
 
 /// The length of the pattern's first element if it matches `byte`.
 fn one(pattern: &[u8], byte: u8, negation: u8) -> Option<usize> {
@@ -141,6 +152,8 @@ mod tests {
         for (pattern, text) in [("[?a-]", "-"), ("**", ""), ("A", "a")] {
             assert!(!matches_text(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }
+        let stars = |count| matches_text("*?".repeat(count).as_bytes(), &[b'a'; 2000]);
+        assert!(stars(1000) && !stars(1001));
         let long = "a".repeat(10_000);
         assert!(!matches_ignoring_case(b"a*a*a*a*a*a*b", long.as_bytes()));
     }

@@ -112,10 +112,8 @@ impl Series {
             .collect();
         for row in (0..GRAPH_ROWS).rev() {
             let cell = |height: usize| match (height + 1).saturating_sub(row * MARKS.len()) {
-                0 if height >= row * MARKS.len() => MARKS[0],
                 0 => ' ',
-                steps if steps > MARKS.len() => '#',
-                steps => MARKS[steps - 1],
+                steps => MARKS[steps.min(MARKS.len()) - 1],
             };
             line(&mut graph, columns.iter().map(|(height, _)| cell(*height)));
         }
@@ -180,6 +178,6 @@ mod tests {
         let graph = series(&[(0, 300), (30, 400), (90, 500)]).graph("command", 100);
         let lines: Vec<_> = graph.lines().collect();
         assert_eq!(lines[0], "command - high 500 ms, low 300 ms (all time high 500 ms)");
-        assert_eq!(&lines[2..], ["  #", "  #", " o#", "_##", "", "111", "mm0", "  s"]);
+        assert_eq!(&lines[2..], ["  #", "  #", " ##", "_##", "", "111", "mm0", "  s"]);
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use bobbin_server::config::{CommandLine, Config, Directives};
 use bobbin_server::server::{Server, VERSION};
-use bobbin_server::{host, logging, start};
+use bobbin_server::{host, logging, memory, start};
 
 const USAGE: &str = "\
 Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
@@ -61,6 +61,7 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
     if daemon {
         host::daemonize().map_err(|error| format!("Can't become a daemon: {error}"))?;
     }
+    memory::start_background_thread();
     logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
     let pid = std::process::id();
     log::info!("Bobbin {VERSION} starting, PID: {pid}, {}-bit", usize::BITS);

@@ -53,6 +53,14 @@ pub fn reset_peak() {
     used();
 }
 
+/// Has a thread of jemalloc's own give freed memory back to the system, so that no worker does. To be called
+/// once the process has become a daemon: the thread would not survive that.
+pub fn start_background_thread() {
+    if let Err(error) = tikv_jemalloc_ctl::background_thread::write(true) {
+        log::debug!("jemalloc runs without its background thread: {error}");
+    }
+}
+
 #[inline(always)]
 fn count(bytes: i64) {
     let cell = CELL.try_with(Cell::get).unwrap_or(CELLS - 1);

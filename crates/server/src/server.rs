@@ -255,6 +255,13 @@ impl Workers {
         sum
     }
 
+    /// The most that a figure of any worker was, past and present.
+    pub fn maximum(&self, figure: impl Fn(&WorkerStats) -> u64) -> u64 {
+        let mut most = 0;
+        self.each(|stats| most = most.max(figure(stats)));
+        most
+    }
+
     /// Ticks that a command took, over all workers, past and present.
     pub fn command_ticks(&self, id: usize) -> u64 {
         let mut sum = 0;

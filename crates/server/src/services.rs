@@ -49,6 +49,7 @@ impl Services {
     /// CONFIG RESETSTAT.
     pub fn reset_statistics(&self, clients: &Clients) {
         self.rates.reset();
+        clients.reset_rejected();
         self.connections_forgotten.store(clients.last_id(), Ordering::Relaxed);
     }
 }

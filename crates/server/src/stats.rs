@@ -20,6 +20,14 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Makes it at least so high. To be called by the owner alone.
+    #[inline(always)]
+    pub fn raise(&self, n: u64) {
+        if n > self.get() {
+            self.0.store(n, Ordering::Relaxed);
+        }
+    }
+
     /// Races with the owner's `add`, which may undo it; CONFIG RESETSTAT takes the gate.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
@@ -58,6 +66,8 @@ counters! {
     turns,
     /// Ticks between waits.
     busy_ticks,
+    /// Ticks of work done by the clock.
+    timer_ticks,
     unexpected_error_replies,
     client_query_buffer_limit_disconnections,
     client_output_buffer_limit_disconnections,
@@ -163,6 +173,9 @@ pub struct WorkerStats {
     pub totals: Totals,
     /// By command id.
     pub commands: Box<[CommandStats]>,
+    /// The maxima of all turns.
+    pub longest_turn_ticks: Counter,
+    pub most_commands: Counter,
 }
 
 impl WorkerStats {
@@ -170,12 +183,25 @@ impl WorkerStats {
         Self {
             totals: Totals::default(),
             commands: (0..commands).map(|_| CommandStats::default()).collect(),
+            longest_turn_ticks: Counter::default(),
+            most_commands: Counter::default(),
         }
+    }
+
+    /// Counts a turn, in which so many commands were executed.
+    #[inline]
+    pub fn turned(&self, ticks: u64, commands: u64) {
+        self.totals.turns.add(1);
+        self.totals.busy_ticks.add(ticks);
+        self.longest_turn_ticks.raise(ticks);
+        self.most_commands.raise(commands);
     }
 
     /// Adds another's figures: for a sum.
     pub fn merge(&self, other: &Self) {
         self.totals.merge(&other.totals);
+        self.longest_turn_ticks.raise(other.longest_turn_ticks.get());
+        self.most_commands.raise(other.most_commands.get());
         for (mine, theirs) in self.commands.iter().zip(&other.commands) {
             mine.merge(theirs);
         }
@@ -183,6 +209,8 @@ impl WorkerStats {
 
     pub fn reset(&self) {
         self.totals.reset();
+        self.longest_turn_ticks.reset();
+        self.most_commands.reset();
         self.commands.iter().for_each(CommandStats::reset);
     }
 }

@@ -7,7 +7,7 @@ use bobbin_store::{Hash, NewValue};
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
 use crate::client::{Client, ClientFlag, Replies};
-use crate::commands::monitor;
+use crate::commands::{debug, monitor};
 use crate::eviction::{self, Room};
 use crate::server::{Server, Switch};
 use crate::stats::WorkerStats;
@@ -144,8 +144,8 @@ fn admit(
     if !command.accepts(args.len()) {
         return Err(wrong_arity(command));
     }
-    if command.has(Flags::NO_MULTI) && client.transaction.is_some() {
-        return Err(not_in_transactions(command));
+    if command.has(Flags::NO_MULTI.with(Flags::PROTECTED)) && client.transaction.is_some() {
+        check_in_transaction(context.server, client, command)?;
     }
     let switches = context.server.switches.load();
     if (switches != 0 || !context.data.may_expire) && !guard(context, client, command, switches)? {
@@ -419,10 +419,15 @@ fn wrong_arity(command: &Registered) -> Failure {
     Failure::format(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
+/// Refuses what is refused when it is queued, and not only when it runs.
 #[cold]
-fn not_in_transactions(command: &Registered) -> Failure {
-    let name = &command.full_name;
-    Failure::format(format!("ERR Command '{name}' not allowed inside a transaction"))
+fn check_in_transaction(server: &Server, client: &Client, command: &Registered) -> Outcome {
+    if command.has(Flags::NO_MULTI) {
+        let name = &command.full_name;
+        let text = format!("ERR Command '{name}' not allowed inside a transaction");
+        return Err(Failure::format(text));
+    }
+    debug::check_allowed(server, client)
 }
 
 /// Names the unknown command and the beginning of its arguments, as Redis does.

@@ -90,7 +90,87 @@ impl Walk {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use bobbin_store::shard::Expire;
+    use bobbin_store::{Gate, Keyspace, NewValue};
+
     use super::*;
+
+    fn data(keyspace: &'static Keyspace, gate: &'static Gate) -> Data {
+        let data = Data::new(keyspace, gate, 1).expect("few threads");
+        data.enter();
+        data
+    }
+
+    fn set(data: &mut Data, key: &str, expire: Expire) {
+        let key = data.key(key.as_bytes());
+        data.hold_one(key.hash.shard());
+        data.set(key, NewValue::string(b"v"), expire);
+        data.release();
+    }
+
+    #[test]
+    fn meets_each_lasting_key_once_while_others_come_and_go() {
+        let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));
+        let gate: &'static Gate = Box::leak(Box::default());
+        let mut walker = data(keyspace, gate);
+        (0..30_000).for_each(|i| set(&mut walker, &format!("lasting {i}"), Expire::Clear));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut data = data(keyspace, gate);
+                while !stop.load(Ordering::Relaxed) {
+                    let keys = (0..20_000).map(|i| format!("passing {i}"));
+                    keys.clone().for_each(|key| set(&mut data, &key, Expire::Clear));
+                    for key in keys {
+                        let key = data.key(key.as_bytes());
+                        data.hold_one(key.hash.shard());
+                        data.remove(key);
+                        data.release();
+                    }
+                }
+                data.leave();
+            });
+            for looks in [1, 10, 64, 1000] {
+                let (mut seen, mut calls) = (HashSet::new(), 0);
+                let mut walk = Walk::new(0);
+                while !walk.is_done() {
+                    walk = Walk::from_cursor(0, walk.cursor());
+                    walk.step(&mut walker, looks, |entry| {
+                        if entry.key().starts_with(b"lasting") {
+                            assert!(seen.insert(entry.key().to_vec()), "met twice");
+                        }
+                    });
+                    calls += 1;
+                }
+                assert_eq!(seen.len(), 30_000, "{looks} looks at a time, {calls} calls");
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        walker.leave();
+    }
+
+    #[test]
+    fn dead_keys_are_not_met_and_go_away() {
+        let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));
+        let gate: &'static Gate = Box::leak(Box::default());
+        let mut data = data(keyspace, gate);
+        for i in 0..100 {
+            let expire = if i % 2 == 0 { Expire::At(1000 + i) } else { Expire::Clear };
+            set(&mut data, &format!("key {i}"), expire);
+        }
+        data.now_ms = 1049;
+        let (mut walk, mut met) = (Walk::new(0), 0);
+        while !walk.is_done() {
+            walk.step(&mut data, 10, |_| met += 1);
+        }
+        assert_eq!(met, 75);
+        assert_eq!(data.counters.expired, 25);
+        assert_eq!((0..SHARDS).map(|index| data.len(index, 0)).sum::<usize>(), 75);
+        data.leave();
+    }
 
     #[test]
     fn cursors_go_both_ways_and_strange_ones_are_the_end() {

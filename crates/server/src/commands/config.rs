@@ -1,5 +1,6 @@
 //! CONFIG, and what the process does when an option changes.
 
+use crate::client::Client;
 use crate::command::{Call, Command, Failure, Flags, Outcome};
 use crate::config::{Config, ConfigError, OptionId, ProtectedAction};
 use crate::server::{Server, lock};
@@ -22,7 +23,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     }
     let pairs: Vec<_> = call.args[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
     let server = call.server;
-    let allowed = is_allowed(server.config.enable_protected_configs(), call);
+    let allowed = is_allowed(server.config.enable_protected_configs(), call.client);
     let mut apply = |option: OptionId, config: &Config| apply(server, option, config);
     server.config.set(&pairs, allowed, &mut apply).map_err(failure)?;
     call.reply.ok();
@@ -49,11 +50,11 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Whether an action that is allowed to everybody, to nobody or to this host is allowed to the client.
-pub(super) fn is_allowed(action: ProtectedAction, call: &Call<'_>) -> bool {
+pub(super) fn is_allowed(action: ProtectedAction, client: &Client) -> bool {
     match action {
         ProtectedAction::Yes => true,
         ProtectedAction::No => false,
-        ProtectedAction::Local => call.client.info.is_local(),
+        ProtectedAction::Local => client.info.is_local(),
     }
 }
 
@@ -61,7 +62,11 @@ pub(super) fn is_allowed(action: ProtectedAction, call: &Call<'_>) -> bool {
 fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(), String> {
     match option {
         OptionId::io_threads => server.set_worker_count(config.worker_count()),
-        OptionId::bind | OptionId::port => server.listen_again(),
+        OptionId::bind => server.listen_again(),
+        OptionId::port => server.listen_again().map_err(|reason| {
+            log::warn!("Unable to listen on port {}: {reason}", config.port());
+            "Unable to listen on this port. Check server logs.".to_owned()
+        }),
         OptionId::tcp_keepalive => {
             if let Some(acceptor) = &*lock(&server.acceptor) {
                 acceptor.change_keepalive(config.tcp_keepalive() as u32);

@@ -46,7 +46,9 @@ fn restore(call: &mut Call<'_>) -> Outcome {
         RdbVersionCheck::Strict => VersionCheck::Strict,
         RdbVersionCheck::Relaxed => VersionCheck::Relaxed,
     };
-    let parsed = parse_payload_with(call.args[3], &Options { version_check, ..Options::default() });
+    let trusted = call.server.services.skip_checksums.load(std::sync::atomic::Ordering::Relaxed);
+    let options_of_payload = Options { version_check, trusted, ..Options::default() };
+    let parsed = parse_payload_with(call.args[3], &options_of_payload);
     let value = match &parsed {
         Ok(Payload::String(bytes)) => NewValue::string(bytes),
         Ok(_) => return Err("ERR Bad data format".into()),

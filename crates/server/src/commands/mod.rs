@@ -7,7 +7,7 @@ mod client;
 mod command;
 mod config;
 mod connection;
-mod debug;
+pub(crate) mod debug;
 mod dump;
 mod expire;
 mod flush;

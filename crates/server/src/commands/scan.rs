@@ -1,6 +1,6 @@
 //! SCAN and KEYS: walks over the whole database, which delay nobody else.
 
-use bobbin_resp::Reply;
+use bobbin_resp::{Protocol, Reply};
 use bobbin_store::{EntryRef, Kind, SHARDS};
 
 use crate::command::{Call, Categories, Command, Data, Failure, Flags, Outcome, Walk};
@@ -11,9 +11,9 @@ use crate::worker::Job;
 fn keys(call: &mut Call<'_>) -> Outcome {
     let mut search = Search::new(Walk::new(call.client.database), usize::MAX);
     search.wanted.set_pattern(call.args[1]);
-    let expected = (0..SHARDS).map(|index| call.data.len(index, call.client.database)).sum();
+    search.expected = (0..SHARDS).map(|index| call.data.len(index, call.client.database)).sum();
     // The header is written in front when the count is known; a count of as many digits fits.
-    search.room = array_header(expected).len();
+    search.room = array_header(search.expected).len();
     search.found.resize(search.room, 0);
     run(call, search);
     Ok(())
@@ -73,24 +73,38 @@ struct Search {
     found: Vec<u8>,
     room: usize,
     count: usize,
+    looked: usize,
+    /// How many keys there are to look at, as far as that is known.
+    expected: usize,
 }
 
 impl Search {
     fn new(walk: Walk, looks: usize) -> Self {
-        let wanted = Wanted::default();
-        Self { walk, wanted, looks, with_cursor: false, found: Vec::new(), room: 0, count: 0 }
+        Self {
+            walk,
+            wanted: Wanted::default(),
+            looks,
+            with_cursor: false,
+            found: Vec::new(),
+            room: 0,
+            count: 0,
+            looked: 0,
+            expected: 0,
+        }
     }
 
     /// Searches while `more()`; whether it is at its end.
     fn go_on(&mut self, data: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
-        let mut bytes = Reply::new(&mut self.found, bobbin_resp::Protocol::Resp2);
         loop {
+            self.make_room();
+            let mut bytes = Reply::new(&mut self.found, Protocol::Resp2);
             let looked = self.walk.step(data, self.looks, |entry| {
                 if self.wanted.matches(entry) {
                     bytes.bulk(entry.key());
                     self.count += 1;
                 }
             });
+            self.looked += looked;
             self.looks = self.looks.saturating_sub(looked);
             if self.looks == 0 || self.walk.is_done() {
                 return true;
@@ -99,6 +113,18 @@ impl Search {
                 return false;
             }
         }
+    }
+
+    /// Makes room for all keys that are to come, by the size of those that came: growing many megabytes
+    /// step by step would copy them each time.
+    fn make_room(&mut self) {
+        let spare = self.found.capacity() - self.found.len();
+        if self.found.len() < ROOM_MIN || spare >= ROOM_MIN || self.looked == 0 {
+            return;
+        }
+        let to_come = self.expected.saturating_sub(self.looked) as u64;
+        let bytes = self.found.len() as u64 * to_come / self.looked as u64;
+        self.found.reserve(bytes as usize + bytes as usize / 16 + 2 * ROOM_MIN);
     }
 }
 
@@ -168,6 +194,8 @@ fn unknown_type(name: &[u8]) -> Failure {
 
 /// Keys that SCAN looks at unless told otherwise.
 const COUNT_DEFAULT: usize = 10;
+/// From so many bytes on, an answer's room is made for all of it at once.
+const ROOM_MIN: usize = 64 * 1024;
 /// A search that looks at more keys than this is done in slices.
 const LOOKS_AT_ONCE_MAX: usize = 1000;
 

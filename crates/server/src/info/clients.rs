@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Lines, Section, Shown, Value, gauge, label, zero};
+use super::{Lines, Section, Shown, gauge, label, zero};
 use crate::client::ClientFlag;
+use crate::pause::Paused;
 use crate::server::Server;
 use crate::worker::Connection;
 
@@ -25,8 +26,12 @@ pub(super) const CLIENTS: Section = Section {
         gauge("total_watched_keys", |s| s.clients().watched_keys.into()),
         zero("total_blocking_keys"),
         zero("total_blocking_keys_on_nokey"),
-        label("paused_reason", |s| {
-            Value::from(if is_paused(s.server) { "client_pause" } else { "none" })
+        label("paused_reason", |s| pause(s.server).map_or("none", |_| "client_pause").into()),
+        label("paused_actions", |s| {
+            pause(s.server).map_or("none", |pause| if pause.all { "all" } else { "write" }).into()
+        }),
+        gauge("paused_timeout_milliseconds", |s| {
+            pause(s.server).map_or(0, |pause| pause.left_ms).into()
         }),
     ]),
 };
@@ -70,6 +75,6 @@ impl ClientFigures {
     }
 }
 
-fn is_paused(server: &Server) -> bool {
-    server.switches.load() & crate::server::Switch::PAUSED != 0
+fn pause(server: &Server) -> Option<Paused> {
+    server.paused(server.clock.now_ms())
 }

@@ -10,7 +10,16 @@ pub(super) const DEBUG: Section = Section {
     name: "debug",
     title: "Debug",
     shown: Shown::Named,
-    lines: Lines::Fields(&[zero("eventloop_duration_aof_sum")]),
+    lines: Lines::Fields(&[
+        zero("eventloop_duration_aof_sum"),
+        counter("eventloop_duration_cron_sum", |s| s.us(s.totals().timer_ticks.get()).into()),
+        gauge("eventloop_duration_max", |s| {
+            s.us(s.server.workers.maximum(|worker| worker.longest_turn_ticks.get())).into()
+        }),
+        gauge("eventloop_cmd_per_cycle_max", |s| {
+            s.server.workers.maximum(|worker| worker.most_commands.get()).into()
+        }),
+    ]),
 };
 
 const FIELDS: &[Field] = &[
@@ -29,7 +38,7 @@ const FIELDS: &[Field] = &[
     gauge("instantaneous_output_kbps", |s| kilobytes(rate(s, |note| note.net_output_bytes))),
     gauge("instantaneous_input_repl_kbps", |_| kilobytes(0.0)),
     gauge("instantaneous_output_repl_kbps", |_| kilobytes(0.0)),
-    counter("rejected_connections", |s| rejected_connections(s).into()),
+    counter("rejected_connections", |s| s.server.clients.rejected().into()),
     zero("sync_full"),
     zero("sync_partial_ok"),
     zero("sync_partial_err"),
@@ -105,10 +114,6 @@ fn rate(snapshot: &Snapshot<'_>, counter: impl Fn(&Note) -> u64) -> f64 {
 
 fn kilobytes(bytes: f64) -> Value {
     Value::Decimal(bytes / 1024.0, 2)
-}
-
-fn rejected_connections(_snapshot: &Snapshot<'_>) -> u64 {
-    0
 }
 
 /// Ticks that commands took, of all commands.

@@ -160,7 +160,7 @@ impl Worker {
     /// One round: wait, then see to all that happened.
     fn turn(&mut self) {
         self.wait();
-        let started = ticks();
+        let (started, commands) = (ticks(), self.handle.stats.totals.commands.get());
         self.data.enter();
         self.look_at_clock();
         let mut events = std::mem::take(&mut self.events);
@@ -180,8 +180,8 @@ impl Worker {
         self.flush();
         self.collect();
         self.data.leave();
-        self.handle.stats.totals.busy_ticks.add(ticks() - started);
-        self.handle.stats.totals.turns.add(1);
+        let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
+        self.handle.stats.turned(ticks() - started, commands);
     }
 
     // Step: wait.

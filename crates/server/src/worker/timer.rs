@@ -54,7 +54,9 @@ impl Worker {
             if self.server.switches.load() & (Switch::NO_ACTIVE_EXPIRE | Switch::CRON_PAUSED) == 0 {
                 let started = ticks();
                 self.expire();
-                let us = self.server.clock.us(ticks() - started) as u64;
+                let spent = ticks() - started;
+                self.handle.stats.totals.timer_ticks.add(spent);
+                let us = self.server.clock.us(spent) as u64;
                 if us >= EXPIRE_SLOW_US {
                     self.server.services.latency.sample(&self.server.config, "expire-cycle", us);
                 }

@@ -10,16 +10,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::allocator;
+use crate::client::Client;
 use crate::command::{Call, Command, Failure, Flags, Outcome};
-use crate::server::Switch;
+use crate::server::{Server, Switch};
 
 use super::config::is_allowed;
 use super::help;
 
 fn debug(call: &mut Call<'_>) -> Outcome {
-    if !is_allowed(call.server.config.enable_debug_command(), call) {
-        return Err(Failure::new(NOT_ALLOWED));
-    }
+    check_allowed(call.server, call.client)?;
     let name = call.args[1].to_ascii_lowercase();
     let arguments = call.args.len() - 2;
     let found = SUBCOMMANDS
@@ -28,6 +27,15 @@ fn debug(call: &mut Call<'_>) -> Outcome {
     match found {
         Some(sub) => (sub.run)(call),
         None => Err(unknown(call)),
+    }
+}
+
+/// An error unless `enable-debug-command` allows DEBUG to the client.
+pub(crate) fn check_allowed(server: &Server, client: &Client) -> Outcome {
+    if is_allowed(server.config.enable_debug_command(), client) {
+        Ok(())
+    } else {
+        Err(Failure::new(NOT_ALLOWED))
     }
 }
 
