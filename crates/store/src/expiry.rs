@@ -1,7 +1,7 @@
 //! Which keys of a shard's database expire when: a heap of (time, position) pairs.
 //!
-//! An item is a hint and nothing more. It says that around its time the keys whose positions begin with
-//! these bits are worth a look. For every key that has an expiry there is an item that is not later
+//! An item is a hint and nothing more. It says that around its time the keys whose home is near that
+//! position are worth a look. For every key that has an expiry there is an item that is not later
 //! than it, so that:
 //!
 //! - a key that is deleted leaves its item behind, which later finds nothing;
@@ -14,11 +14,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// An item's bits for the first bits of a position; the 39 above them are its time, which do until the
-/// year 2248.
-const PREFIX_BITS: u32 = 25;
-/// How far a position is shifted to be such a prefix.
-pub(crate) const PREFIX_SHIFT: u32 = 32 - PREFIX_BITS;
 /// Milliseconds per unit of an item's time. Keys vanish logically at their own millisecond; this is
 /// how late the memory may come back.
 const UNIT_MS: i64 = 16;
@@ -38,7 +33,7 @@ pub struct ExpiryIndex {
 
 #[derive(Default)]
 struct Items {
-    /// time unit << PREFIX_BITS | prefix of the position; the smallest first.
+    /// See `item`; the smallest first.
     heap: BinaryHeap<Reverse<u64>>,
     /// Keys of the table that have an expiry.
     volatile: u32,
@@ -77,13 +72,14 @@ impl ExpiryIndex {
         self.items.as_ref()?.next_due_ms()
     }
 
-    /// Takes out the earliest item if its time has passed: the prefix of positions to look at.
+    /// Takes out the earliest item if its time has passed: the position from which on to look at
+    /// `1 << POSITION_BITS_LOST` of them.
     pub fn pop_due(&mut self, now_ms: i64) -> Option<u32> {
         let items = self.items.as_mut()?;
         if items.next_due_ms()? > now_ms {
             return None;
         }
-        items.heap.pop().map(|Reverse(item)| item as u32 & ((1 << PREFIX_BITS) - 1))
+        items.heap.pop().map(|Reverse(item)| (item as u32) << POSITION_BITS_LOST)
     }
 
     /// Puts an item in for a key that was found alive when its item came due.
@@ -121,7 +117,7 @@ impl ExpiryIndex {
 impl Items {
     fn next_due_ms(&self) -> Option<i64> {
         // The unit must have passed whole: its keys expire anywhere within it.
-        self.heap.peek().map(|Reverse(item)| ((item >> PREFIX_BITS) as i64 + 1) * UNIT_MS)
+        self.heap.peek().map(|Reverse(item)| ((item >> (64 - UNIT_BITS)) as i64 + 1) * UNIT_MS)
     }
 
     fn push(&mut self, position: u32, expire_ms: i64) {
@@ -133,13 +129,14 @@ impl Items {
     }
 }
 
+/// The time's unit above the position.
 fn item(position: u32, expire_ms: i64) -> u64 {
-    unit(expire_ms) << PREFIX_BITS | u64::from(position >> PREFIX_SHIFT)
+    unit(expire_ms) << (64 - UNIT_BITS) | u64::from(position >> POSITION_BITS_LOST)
 }
 
-/// Times out of range are as good as the first and the last in it: an item only has to come early enough.
-fn unit(expire_ms: i64) -> u64 {
-    (expire_ms / UNIT_MS).clamp(0, (1 << (64 - PREFIX_BITS)) - 1) as u64
+/// Times before 1970 and after 2109 are as good as these: an item only has to come early enough.
+pub(crate) fn unit(expire_ms: i64) -> u64 {
+    (expire_ms / UNIT_MS).clamp(0, (1 << UNIT_BITS) - 1) as u64
 }
 
 #[cfg(test)]
@@ -149,15 +146,13 @@ mod tests {
     #[test]
     fn items_come_due_in_order_and_not_before_their_unit_has_passed() {
         let mut index = ExpiryIndex::default();
-        // Of today: a unit too short for it once made every key live for ever.
-        let now_ms = 1_800_000_000_000;
-        index.set(7 << PREFIX_SHIFT, None, now_ms + 1000);
-        index.set(8 << PREFIX_SHIFT, None, now_ms + 500);
+        index.set(7 << 6, None, 1000);
+        index.set(8 << 6, None, 500);
         assert_eq!(index.volatile(), 2);
-        assert_eq!(index.pop_due(now_ms + 500), None);
-        assert_eq!(index.pop_due(now_ms + 512), Some(8));
-        assert_eq!(index.pop_due(now_ms + 999), None);
-        assert_eq!(index.pop_due(now_ms + 1008), Some(7));
+        assert_eq!(index.pop_due(500), None);
+        assert_eq!(index.pop_due(512), Some(8 << 6));
+        assert_eq!(index.pop_due(999), None);
+        assert_eq!(index.pop_due(1008), Some(7 << 6));
         assert_eq!(index.next_due_ms(), None);
     }
 
@@ -175,9 +170,23 @@ mod tests {
     #[test]
     fn far_and_negative_times_are_kept_in_range() {
         let mut index = ExpiryIndex::default();
-        index.set(1 << PREFIX_SHIFT, None, i64::MAX);
-        index.set(2 << PREFIX_SHIFT, None, -5);
-        assert_eq!(index.pop_due(20), Some(2));
-        assert_eq!(index.pop_due(i64::MAX), Some(1));
+        index.set(1 << 6, None, i64::MAX);
+        index.set(2 << 6, None, -5);
+        assert_eq!(index.pop_due(20), Some(2 << 6));
+        assert_eq!(index.pop_due(i64::MAX), Some(1 << 6));
+    }
+
+    #[test]
+    fn times_of_today_are_told_apart() {
+        const NOW_MS: i64 = 1_800_000_000_000;
+        let mut index = ExpiryIndex::default();
+        index.set(u32::MAX, None, NOW_MS + 1000);
+        index.set(77, None, NOW_MS + 500_000);
+        let due_ms = index.next_due_ms().unwrap();
+        assert!((NOW_MS + 1000..=NOW_MS + 1000 + UNIT_MS).contains(&due_ms), "{due_ms}");
+        assert_eq!(index.pop_due(NOW_MS), None);
+        assert_eq!(index.pop_due(due_ms), Some(u32::MAX - 63));
+        assert_eq!(index.pop_due(due_ms), None);
+        assert_eq!(index.pop_due(NOW_MS + 600_000), Some(64));
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::access::AccessClock;
 use crate::entry::{EntryMut, EntryRef, NewValue, OwnedEntry};
-use crate::expiry::{ExpiryIndex, PREFIX_SHIFT};
+use crate::expiry::{ExpiryIndex, POSITION_BITS_LOST};
 use crate::hash::{Hash, Hasher};
 use crate::table::{Place, Table};
 use crate::watch::WatchedKeys;
@@ -353,12 +353,12 @@ impl Database {
     ) -> usize {
         let mut places = Vec::new();
         for looks in 0..limit {
-            let Some(prefix) = self.expiry.pop_due(now_ms) else { return looks };
-            // Removing moves entries about, so each removal looks anew. Two keys with one prefix are
-            // rare: 1 in 2^25 pairs of a shard.
+            let Some(position) = self.expiry.pop_due(now_ms) else { return looks };
+            // Removing moves entries about, so each removal looks anew. Two keys near one position
+            // are rare: 1 in 2^26 pairs.
             loop {
                 places.clear();
-                self.table.places_at(prefix, PREFIX_SHIFT, hasher, &mut places);
+                self.table.places_near(position, POSITION_BITS_LOST, hasher, &mut places);
                 let due = places
                     .iter()
                     .find(|&&place| self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms));
@@ -367,7 +367,7 @@ impl Database {
             }
             for &place in &places {
                 if let Some(ms) = self.entry(place).expire_ms() {
-                    self.expiry.push(prefix << PREFIX_SHIFT, ms);
+                    self.expiry.push(position, ms);
                 }
             }
         }

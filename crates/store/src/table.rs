@@ -336,32 +336,32 @@ impl Table {
         (start + 1 < count).then(|| first_position(start + 1, count))
     }
 
-    /// The places of the entries whose positions begin with these bits: `position >> shift == prefix`.
-    pub fn places_at(&self, prefix: u32, shift: u32, hasher: &Hasher, out: &mut Vec<Place>) {
+    /// The places of the entries whose position is this one but for the low `bits_ignored` bits.
+    pub fn places_near(
+        &self,
+        position: u32,
+        bits_ignored: u32,
+        hasher: &Hasher,
+        out: &mut Vec<Place>,
+    ) {
         let buckets = self.buckets();
         let count = buckets.len();
         if count == 0 {
             return;
         }
-        let lowest = prefix << shift;
-        let last_home = home(lowest | ((1 << shift) - 1), buckets.len());
-        let mut at = home(lowest, buckets.len());
-        let mut passed = false;
-        for _ in 0..buckets.len() {
-            passed |= at == last_home;
-            for (i, slot) in buckets[at].0.iter().enumerate() {
-                if slot.is_empty() {
-                    continue;
-                }
+        let wanted = position >> bits_ignored;
+        let first = home(wanted << bits_ignored, count);
+        let last = home(wanted << bits_ignored | ((1 << bits_ignored) - 1), count);
+        for ahead in 0..count {
+            let at = (first + ahead) % count;
+            for (i, slot) in buckets[at].0.iter().take_while(|slot| !slot.is_empty()).enumerate() {
                 // SAFETY: the table's entries are live while its shard is held.
-                if !slot.is_empty()
-                    && hasher.hash(unsafe { entry::key(slot.pointer()) }).position() >> shift
-                        == prefix
-                {
+                let hash = hasher.hash(unsafe { entry::key(slot.pointer()) });
+                if hash.position() >> bits_ignored == wanted {
                     out.push(Place { bucket: at as u32, slot: i as u32 });
                 }
             }
-            if passed && !buckets[at].is_full() {
+            if first + ahead >= last && !buckets[at].is_full() {
                 return;
             }
         }
@@ -703,7 +703,7 @@ mod tests {
         let mut state = 1u64;
         let mut random = |bound: u32| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            ((state >> 33) * u64::from(bound) >> 31) as u32
+            (((state >> 33) * u64::from(bound)) >> 31) as u32
         };
         let mut counts = HashMap::new();
         for _ in 0..50_000 {
