@@ -420,6 +420,9 @@ impl Worker {
             self.jobs.push(span.slot);
         }
         connection.closing |= connection.client.close;
+        if connection.client.discard {
+            self.arena.truncate(start);
+        }
         let end = self.arena.len();
         if end > start {
             match &mut connection.replies {
