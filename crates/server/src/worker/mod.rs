@@ -7,6 +7,7 @@ mod batch;
 mod connection;
 mod limits;
 mod mailbox;
+mod output;
 mod schedule;
 mod slab;
 mod timer;
@@ -21,8 +22,10 @@ use bobbin_store::AccessClock;
 
 use self::batch::{Batch, Found};
 pub use self::connection::Connection;
-use self::connection::{Range, Reading, Sending};
+use self::connection::Reading;
+use self::limits::ReplyLimit;
 pub use self::mailbox::{Mailbox, Post};
+use self::output::{Arena, Range, Sending};
 use self::slab::Slab;
 use self::timer::Timer;
 use crate::client::{ClientInfo, Replies};
@@ -51,8 +54,10 @@ pub trait Job: Send {
 const DIRECT_MIN: usize = 64 * 1024;
 /// Most bytes that one such receive takes: a turn stays short.
 const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
-/// The arena's memory is given back when a turn needed more than this.
+/// The arena's memory is given back when a turn needed more than this, ...
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
+/// ... and when there is nothing to do, down to this.
+const ARENA_IDLE_MAX: usize = 16 * 1024;
 /// How long the jobs of a turn may take together.
 const JOBS_US: u64 = 300;
 
@@ -66,7 +71,7 @@ pub struct Worker {
     batch: Batch,
     spans: Vec<Span>,
     /// The replies of the turn. Sends refer to it until the next wait has returned.
-    arena: Vec<u8>,
+    arena: Arena,
     /// Slots of connections with replies, or an end, to see to.
     touched: Vec<u32>,
     /// Slots of connections that had more output than their socket took.
@@ -112,7 +117,7 @@ impl Worker {
             data: Data::new(&server.keyspace, &server.gate, seed)?,
             batch: Batch::default(),
             spans: Vec::new(),
-            arena: Vec::new(),
+            arena: Arena::default(),
             touched: Vec::new(),
             slow: Vec::new(),
             jobs: Vec::new(),
@@ -165,8 +170,7 @@ impl Worker {
         self.look_at_clock();
         let mut events = std::mem::take(&mut self.events);
         self.take_sent(&events);
-        self.arena.clear();
-        self.arena.shrink_to(ARENA_KEPT_MAX);
+        self.arena.clear(if events.is_empty() { ARENA_IDLE_MAX } else { ARENA_KEPT_MAX });
         for event in events.drain(..) {
             self.take_event(event);
         }
@@ -178,6 +182,7 @@ impl Worker {
         self.timer_slices();
         self.data.release();
         self.flush();
+        self.limit_memory();
         self.collect();
         self.data.leave();
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
@@ -233,10 +238,10 @@ impl Worker {
         self.handle.stats.totals.writes_processed.add(1);
         match sending {
             Sending::Nothing => {}
-            Sending::Arena(range) => {
-                let rest = &self.arena[range.start + sent..range.end];
-                connection.output.push(rest);
+            Sending::Arena(range) if sent < self.arena.len_of(range) => {
+                connection.output.push_replies(&self.arena, range, sent);
             }
+            Sending::Arena(_) => {}
             Sending::Pending => connection.output.advance(sent),
         }
         if !connection.output.is_empty() {
@@ -245,6 +250,7 @@ impl Worker {
                 self.slow.push(token.slot());
             }
             self.driver.notify_writable(token, connection.socket.as_fd());
+            self.check_output(token.slot());
         } else if connection.closing {
             self.close(token.slot());
         }
@@ -360,14 +366,13 @@ impl Worker {
 
     fn execute_span(&mut self, span: &mut Span, clock: &mut u64) {
         let Some(connection) = self.connections.at(span.slot) else { return };
-        let start = self.arena.len();
-        let mut context =
-            Context { server: self.server, data: &mut self.data, stats: &self.handle.stats };
+        let start = self.arena.bytes.len();
         let track = self.server.config.latency_tracking();
         if connection.client.info.kill.load(Ordering::Relaxed) {
             return;
         }
         let limits = self.server.services.command_log.limits();
+        let reply_limit = ReplyLimit::new(&self.server.config, connection, &self.arena);
         let (mut executed, mut answered, mut request_start) = (0, 0, 0);
         for index in span.found.commands.clone() {
             let database = connection.client.database;
@@ -378,17 +383,24 @@ impl Worker {
                 args: self.batch.args(parsed),
                 first_hash: parsed.first_hash,
             };
-            let reply_start = self.arena.len();
-            let outcome = execute(&mut context, &mut connection.client, request, &mut self.arena);
+            let reply_start = self.arena.bytes.len();
+            let mut context = Context {
+                server: self.server,
+                data: &mut self.data,
+                stats: &self.handle.stats,
+                parts: &mut self.arena.parts,
+            };
+            let bytes = &mut self.arena.bytes;
+            let outcome = execute(&mut context, &mut connection.client, request, bytes);
             let now = ticks();
             if let Executed::Ran(command) = outcome {
                 executed += 1;
                 let measured = Measured {
                     ticks: now - *clock,
                     request_bytes: parsed.end - request_start,
-                    reply_bytes: self.arena.len() - reply_start,
+                    reply_bytes: self.arena.len_since(reply_start),
                 };
-                context.stats.commands[command.id].executed(measured.ticks, track);
+                self.handle.stats.commands[command.id].executed(measured.ticks, track);
                 if limits.exceeded_by(&measured) {
                     let client = &connection.client;
                     slowlog::note(self.server, client, command, request.args, &measured);
@@ -399,6 +411,10 @@ impl Worker {
                 self.postponed.push(span.slot);
             } else {
                 (answered, request_start) = (answered + 1, parsed.end);
+            }
+            if reply_limit.is_exceeded_by(&self.arena, start) {
+                limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
+                self.arena.truncate(start);
             }
             let client = &connection.client;
             if client.close || client.job.is_some() || client.postponed {
@@ -411,7 +427,7 @@ impl Worker {
             }
         }
         if let Some(error) = span.found.error {
-            error.append_reply(&mut self.arena);
+            error.append_reply(&mut self.arena.bytes);
             connection.client.close = true;
         }
         connection.client.info.commands.add(answered);
@@ -420,7 +436,7 @@ impl Worker {
             self.jobs.push(span.slot);
         }
         connection.closing |= connection.client.close;
-        let end = self.arena.len();
+        let end = self.arena.bytes.len();
         if end > start {
             match &mut connection.replies {
                 None => connection.replies = Some(Range { start, end }),
@@ -428,7 +444,7 @@ impl Worker {
                 Some(range) => {
                     // Two ranges with others' replies between them: they meet in the pending bytes.
                     let range = std::mem::replace(range, Range { start, end });
-                    connection.output.push(&self.arena[range.start..range.end]);
+                    connection.output.push_replies(&self.arena, range, 0);
                 }
             }
         }
@@ -536,7 +552,7 @@ impl Worker {
                     return;
                 }
                 if let Some(range) = connection.replies.take() {
-                    connection.output.push(&self.arena[range.start..range.end]);
+                    connection.output.push_replies(&self.arena, range, 0);
                 }
                 connection.output.push(&bytes);
                 touch(&mut self.touched, connection);
@@ -581,6 +597,7 @@ impl Worker {
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
         self.server.forget_client(&connection.client.info);
+        self.server.uncount_client_memory(&connection.client.info);
         self.jobs.retain(|&job| job != slot);
     }
 
@@ -645,7 +662,7 @@ impl Worker {
             let mut bytes = Vec::new();
             job.reply(&mut Reply::new(&mut bytes, connection.client.protocol));
             if let Some(range) = connection.replies.take() {
-                connection.output.push(&self.arena[range.start..range.end]);
+                connection.output.push_replies(&self.arena, range, 0);
             }
             connection.output.push_owned(bytes);
             touch(&mut self.touched, connection);
@@ -662,42 +679,34 @@ impl Worker {
             let Some(connection) = self.connections.at(slot) else { continue };
             connection.touched = false;
             connection.client.info.last_ms.store(self.data.now_ms, Ordering::Relaxed);
-            let output = &mut connection.output;
-            let replies = connection.replies.take();
+            if !connection.output.is_empty()
+                && let Some(range) = connection.replies.take()
+            {
+                connection.output.push_replies(&self.arena, range, 0);
+            }
+            if !self.check_output(slot) {
+                continue;
+            }
+            let Some(connection) = self.connections.at(slot) else { continue };
+            let (output, replies) = (&mut connection.output, connection.replies.take());
+            let (token, socket) = (connection.token, connection.socket.as_fd());
             if output.is_empty() && output.sending == Sending::Nothing {
                 if let Some(range) = replies {
-                    let bytes = &self.arena[range.start..range.end];
                     output.sending = Sending::Arena(range);
                     // SAFETY: the arena is not changed before the next wait has returned.
-                    unsafe {
-                        let socket = connection.socket.as_fd();
-                        self.driver.send(connection.token, socket, bytes.as_ptr(), bytes.len());
-                    }
+                    unsafe { self.arena.send(range, &mut self.driver, token, socket) };
                 }
-            } else {
-                if let Some(range) = replies {
-                    output.push(&self.arena[range.start..range.end]);
-                }
-                if !output.blocked && output.sending == Sending::Nothing {
-                    output.sending = Sending::Pending;
-                    let bytes = output.pending();
-                    // SAFETY: pending bytes change only in `push` and `advance`, which are called
-                    // after the next wait has returned.
-                    unsafe {
-                        let socket = connection.socket.as_fd();
-                        self.driver.send(connection.token, socket, bytes.as_ptr(), bytes.len());
-                    }
-                }
+            } else if !output.blocked && output.sending == Sending::Nothing {
+                output.sending = Sending::Pending;
+                // SAFETY: `advance` and `clear` are called after the next wait has returned.
+                unsafe { output.send(&mut self.driver, token, socket) };
             }
-            connection.client.info.output_bytes.store(output.pending().len(), Ordering::Relaxed);
             if connection.closing {
                 if output.is_empty() && output.sending == Sending::Nothing {
                     self.close(slot);
                 } else {
                     self.ending = true;
                 }
-            } else if !output.is_empty() {
-                self.check_output(slot);
             }
         }
         self.touched = touched;
