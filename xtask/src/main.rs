@@ -57,7 +57,9 @@ fn test(options: &[&str]) -> Outcome {
         summary.skip("install what the tests use", "--without-peers");
     }
     summary.step("build the server", || cargo(&["build", "--quiet", "--package", "bobbin-server"]));
-    summary.step("unit and model tests", || cargo(&["test", "--workspace", "--quiet"]));
+    summary.step("unit and model tests", || {
+        cargo(&["test", "--workspace", "--quiet", "--no-fail-fast"])
+    });
     summary.step("transcripts", || {
         transcripts::check(&[], with_peers, transcripts::DIFFERENCES_SHOWN)
     });
@@ -75,6 +77,7 @@ fn end_to_end() -> Outcome {
     cargo(&[
         "test",
         "--quiet",
+        "--no-fail-fast",
         "--package",
         "bobbin-testkit",
         "--test",

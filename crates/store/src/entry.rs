@@ -675,7 +675,7 @@ mod tests {
                     assert_eq!(look.access(), 0x00ab_cdef);
                     match value {
                         NewValue::Inline(b) | NewValue::InlineRaw(b) => {
-                            assert_eq!(bytes(&entry), b)
+                            assert_eq!(bytes(&entry), b);
                         }
                         NewValue::Shared(b) => assert_eq!(bytes(&entry), *b),
                     }

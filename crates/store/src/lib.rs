@@ -9,6 +9,7 @@ pub mod entry;
 pub mod expiry;
 pub mod gate;
 pub mod hash;
+pub mod inbox;
 pub mod keyspace;
 pub mod shard;
 pub mod sync;

@@ -6,12 +6,12 @@ use shuttle::sync as primitive;
 #[cfg(not(shuttle))]
 use std::sync as primitive;
 
-pub use primitive::atomic::{AtomicU32, Ordering, fence};
+pub use primitive::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 pub use primitive::{Mutex, MutexGuard};
 
 /// How often a thread looks at a held lock before it sleeps. A shard is held for some 100 ns; more
 /// looks would burn a core whose owner may be the one that waits to run.
-const SPINS: u32 = 64;
+const SPINS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;

@@ -53,7 +53,7 @@ options! {
         /// Who may run DEBUG: no, yes, or local (connections from this host).
         enable_debug_command = choice(ProtectedAction, No) => Full, flags IMMUTABLE;
         /// Who may run MODULE.
-        enable_module_command = choice(ProtectedAction, No) => NotYet(MODULES), flags IMMUTABLE;
+        enable_module_command = choice(ProtectedAction, No) => Dormant(MODULES), flags IMMUTABLE;
         /// Connections that may wait to be accepted. The kernel caps it at net.core.somaxconn.
         tcp_backlog = integer(0, INT_MAX, 511) => Full, flags IMMUTABLE;
         /// Path of a Unix socket to listen on; empty for none.

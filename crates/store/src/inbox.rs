@@ -1,0 +1,85 @@
+//! A queue of posts for one thread that sleeps somewhere else, such as in `epoll_wait`: how it is
+//! made sure that no post lies there while its owner sleeps.
+//!
+//! Posting never blocks and never fails for want of room: it may happen with a shard held. What a
+//! post makes grow has its own limit.
+
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, fence};
+
+/// What wakes the owner from where it sleeps. A ring before it sleeps must keep it from sleeping.
+pub trait Bell {
+    fn ring(&self);
+}
+
+/// See the module. The owner's round is [`sleep`](Self::sleep); the sleep itself, if that said so;
+/// [`awake`](Self::awake); [`take`](Self::take).
+pub struct Inbox<P, B> {
+    queue: Mutex<Queue<P>>,
+    asleep: AtomicBool,
+    bell: B,
+}
+
+struct Queue<P> {
+    posts: Vec<P>,
+    closed: bool,
+}
+
+impl<P, B: Bell> Inbox<P, B> {
+    pub fn new(bell: B) -> Self {
+        let queue = Mutex::new(Queue { posts: Vec::new(), closed: false });
+        Self { queue, asleep: AtomicBool::new(false), bell }
+    }
+
+    /// Leaves a post; gives it back when the owner has ended.
+    pub fn post(&self, post: P) -> Result<(), P> {
+        {
+            let mut queue = self.lock();
+            if queue.closed {
+                return Err(post);
+            }
+            queue.posts.push(post);
+        }
+        // Pairs with the fence in `sleep`: either the owner sees the post, or we see it asleep.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+            self.bell.ring();
+        }
+        Ok(())
+    }
+
+    /// Announces that the owner is about to sleep; `false` when there is something to do first.
+    pub fn sleep(&self) -> bool {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let idle = self.lock().posts.is_empty();
+        if !idle {
+            self.awake();
+        }
+        idle
+    }
+
+    /// The owner is awake and will look.
+    pub fn awake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes all posts, in the order in which they came.
+    pub fn take(&self) -> Vec<P> {
+        std::mem::take(&mut self.lock().posts)
+    }
+
+    /// Takes what is left; from now on `post` gives posts back.
+    pub fn close(&self) -> Vec<P> {
+        let mut queue = self.lock();
+        queue.closed = true;
+        std::mem::take(&mut queue.posts)
+    }
+
+    pub const fn bell(&self) -> &B {
+        &self.bell
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue<P>> {
+        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

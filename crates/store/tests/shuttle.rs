@@ -1,0 +1,375 @@
+//! Interleavings of the lock, the gate and the inbox, chosen by shuttle's schedulers. Shuttle knows
+//! no weak memory: what fences and orderings are for is left to Miri, which runs `tests/threads.rs`.
+//!
+//! `cargo xtask shuttle` runs them; `SHUTTLE_SEED` repeats a run, `SHUTTLE_ITERATIONS` lengthens it.
+
+#![cfg(shuttle)]
+
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bobbin_store::Gate;
+use bobbin_store::gate::Member;
+use bobbin_store::inbox::{Bell, Inbox};
+use bobbin_store::sync::{AtomicU32, Futex, Mutex, Ordering, RawLock};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::sync::Condvar;
+use shuttle::thread;
+use shuttle::{Config, FailurePersistence, Runner};
+
+#[test]
+fn a_lock_excludes_and_wakes() {
+    explore(|| lock_storm::<RawLock>(3, 2));
+}
+
+/// The canaries: shuttle finds what a lock may do wrong.
+#[test]
+fn a_lock_that_forgets_its_sleepers_is_caught() {
+    assert_caught("deadlock", || lock_storm::<Forgetful>(3, 2));
+}
+
+#[test]
+fn a_lock_that_looks_before_it_takes_is_caught() {
+    assert_caught("two at a time", || lock_storm::<Hasty>(3, 1));
+}
+
+/// Members that come and go, two takers: nobody is busy while somebody has the gate.
+#[test]
+fn the_gate_keeps_members_out() {
+    explore(|| gate_storm(2, 2, 2, |member| member.enter()));
+}
+
+#[test]
+fn the_gate_lets_all_members_in_again() {
+    explore(|| gate_storm(3, 1, 3, |member| member.enter()));
+}
+
+/// The canary: a member that does not raise its flag.
+#[test]
+fn a_member_that_does_not_enter_is_caught() {
+    assert_caught("has the gate", || gate_storm(2, 1, 2, |_| {}));
+}
+
+/// A member that takes the gate leaves first, as workers do, and so two of them may meet.
+#[test]
+fn members_take_the_gate_themselves() {
+    explore(|| {
+        let world = Arc::new(World::new(3));
+        spawn_and_join(3, move |number| {
+            let member = world.gate.join().expect("there are flags for all");
+            member.enter();
+            world.work();
+            if number > 0 {
+                member.leave();
+                world.take();
+                member.enter();
+            }
+            world.work();
+            member.leave();
+        });
+    });
+}
+
+/// Flags go from thread to thread while the gate is taken.
+#[test]
+fn members_join_and_leave_for_good() {
+    explore(|| {
+        let world = Arc::new(World::new(2));
+        let shared = Arc::clone(&world);
+        spawn_and_join(4, move |number| {
+            if number == 3 {
+                shared.take();
+                shared.take();
+                return;
+            }
+            for _ in 0..2 {
+                // There are fewer flags than threads.
+                if let Some(member) = shared.gate.join() {
+                    member.enter();
+                    shared.work();
+                    // Dropping it leaves.
+                }
+            }
+        });
+        let members: Vec<_> = (0..2).map(|_| world.gate.join()).collect();
+        assert!(members.iter().all(Option::is_some), "a flag was not given back");
+        assert!(world.gate.join().is_none());
+    });
+}
+
+/// The owner of an inbox sleeps whenever it finds nothing, and still gets every post, in order.
+#[test]
+fn no_post_is_left_while_the_owner_sleeps() {
+    explore(|| inbox_storm(Inbox::sleep));
+}
+
+/// The canary: an owner that looks before it says that it will sleep.
+#[test]
+fn an_owner_that_announces_its_sleep_too_late_is_caught() {
+    assert_caught("deadlock", || {
+        inbox_storm(|inbox| {
+            let idle = inbox.sleep();
+            inbox.awake();
+            idle && {
+                // It sleeps, whatever this says.
+                inbox.sleep();
+                true
+            }
+        });
+    });
+}
+
+/// Every post is taken once or given back, whenever the inbox closes.
+#[test]
+fn a_closing_inbox_loses_no_post() {
+    explore(|| {
+        let inbox = Arc::new(Inbox::new(EventBell::default()));
+        let posters: Vec<_> = (0..2)
+            .map(|poster| {
+                let inbox = Arc::clone(&inbox);
+                thread::spawn(move || {
+                    (0..3).filter(|number| inbox.post(poster * 10 + number).is_err()).count()
+                })
+            })
+            .collect();
+        if inbox.sleep() {
+            inbox.bell().wait();
+        }
+        inbox.awake();
+        let taken = inbox.take().len() + inbox.close().len();
+        let back: usize = posters.into_iter().map(|poster| poster.join().expect("it ends")).sum();
+        assert_eq!(taken + back, 6);
+        assert!(inbox.take().is_empty());
+    });
+}
+
+// What is explored.
+
+/// A lock, right or wrong.
+trait Lock: Default + Send + Sync + 'static {
+    fn lock(&self);
+    fn unlock(&self);
+}
+
+impl Lock for RawLock {
+    fn lock(&self) {
+        self.lock();
+    }
+    fn unlock(&self) {
+        self.unlock();
+    }
+}
+
+/// Who has slept takes the lock as if nobody else did.
+#[derive(Default)]
+struct Forgetful {
+    state: Futex,
+}
+
+impl Lock for Forgetful {
+    fn lock(&self) {
+        let state = self.state.word();
+        while state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            if state.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed) != Err(0) {
+                self.state.wait(2);
+            }
+        }
+    }
+    fn unlock(&self) {
+        if self.state.word().swap(0, Ordering::Release) == 2 {
+            self.state.wake(1);
+        }
+    }
+}
+
+/// Looks and takes in two steps.
+#[derive(Default)]
+struct Hasty {
+    state: Futex,
+}
+
+impl Lock for Hasty {
+    fn lock(&self) {
+        while self.state.word().load(Ordering::Acquire) != 0 {
+            thread::yield_now();
+        }
+        self.state.word().store(1, Ordering::Relaxed);
+    }
+    fn unlock(&self) {
+        self.state.word().store(0, Ordering::Release);
+    }
+}
+
+/// A count under a lock; it is no atomic.
+struct Counted<L> {
+    lock: L,
+    inside: AtomicU32,
+    count: UnsafeCell<u32>,
+}
+
+// SAFETY: `count` is only touched with the lock held, and `inside` tells when that excludes nobody;
+// shuttle runs one thread at a time, so even then there is no data race.
+unsafe impl<L: Lock> Sync for Counted<L> {}
+
+fn lock_storm<L: Lock>(threads: u32, rounds: u32) {
+    let (lock, inside, count) = (L::default(), AtomicU32::new(0), UnsafeCell::new(0));
+    let counted = Arc::new(Counted { lock, inside, count });
+    let shared = Arc::clone(&counted);
+    spawn_and_join(threads, move |_| {
+        for _ in 0..rounds {
+            shared.lock.lock();
+            assert_eq!(shared.inside.swap(1, Ordering::SeqCst), 0, "two at a time");
+            // SAFETY: the lock is held.
+            unsafe { *shared.count.get() += 1 };
+            shared.inside.store(0, Ordering::SeqCst);
+            shared.lock.unlock();
+        }
+    });
+    // SAFETY: all other threads have ended.
+    assert_eq!(unsafe { *counted.count.get() }, threads * rounds);
+}
+
+/// A gate, and what must hold of it.
+struct World {
+    gate: Gate,
+    busy: AtomicU32,
+    taken: AtomicU32,
+}
+
+impl World {
+    fn new(members: usize) -> Self {
+        Self { gate: Gate::new(members), busy: AtomicU32::new(0), taken: AtomicU32::new(0) }
+    }
+
+    /// What a busy member does.
+    fn work(&self) {
+        self.busy.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(self.taken.load(Ordering::SeqCst), 0, "somebody has the gate");
+        self.busy.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn take(&self) {
+        let guard = self.gate.take();
+        assert_eq!(self.taken.fetch_add(1, Ordering::SeqCst), 0, "somebody else has the gate");
+        assert_eq!(self.busy.load(Ordering::SeqCst), 0, "a member is busy, and who has the gate");
+        self.taken.fetch_sub(1, Ordering::SeqCst);
+        drop(guard);
+    }
+}
+
+fn gate_storm(members: u32, takers: u32, rounds: usize, enter: fn(&Member<'_>)) {
+    let world = World::new(members as usize);
+    spawn_and_join(members + takers, move |number| {
+        if number >= members {
+            return world.take();
+        }
+        let member = world.gate.join().expect("there are flags for all");
+        for _ in 0..rounds {
+            enter(&member);
+            world.work();
+            member.leave();
+        }
+    });
+}
+
+/// What an eventfd does: a ring is remembered until somebody waits.
+#[derive(Default)]
+struct EventBell {
+    rung: Mutex<bool>,
+    change: Condvar,
+}
+
+impl Bell for EventBell {
+    fn ring(&self) {
+        *self.rung.lock().expect("nobody panics") = true;
+        self.change.notify_one();
+    }
+}
+
+impl EventBell {
+    fn wait(&self) {
+        let mut rung = self.rung.lock().expect("nobody panics");
+        while !*rung {
+            rung = self.change.wait(rung).expect("nobody panics");
+        }
+        *rung = false;
+    }
+}
+
+/// Two threads post, the owner takes until it has everything.
+fn inbox_storm(sleep: fn(&Inbox<u32, EventBell>) -> bool) {
+    const POSTERS: u32 = 2;
+    const POSTS: u32 = 2;
+    let inbox = Inbox::new(EventBell::default());
+    spawn_and_join(POSTERS + 1, move |number| {
+        if number < POSTERS {
+            (0..POSTS).for_each(|post| inbox.post(number * POSTS + post).expect("it is open"));
+            return;
+        }
+        let mut taken = Vec::new();
+        while taken.len() < (POSTERS * POSTS) as usize {
+            if sleep(&inbox) {
+                inbox.bell().wait();
+            }
+            inbox.awake();
+            taken.extend(inbox.take());
+        }
+        for poster in 0..POSTERS {
+            let of_one = taken.iter().copied().filter(|post| post / POSTS == poster);
+            assert!(of_one.eq(poster * POSTS..(poster + 1) * POSTS), "out of order: {taken:?}");
+        }
+    });
+}
+
+// Exploring.
+
+/// Of each scheduler.
+const ITERATIONS: usize = 10_000;
+/// How many changes of priority PCT places: most faults need fewer.
+const DEPTH: usize = 4;
+
+/// Runs `work` under many schedules, random ones and those of PCT.
+fn explore(work: impl Fn() + Send + Sync + 'static) {
+    let since = std::time::UNIX_EPOCH.elapsed().expect("it is later than 1970");
+    let seed = number("SHUTTLE_SEED").unwrap_or(since.as_nanos() as u64);
+    let iterations = number("SHUTTLE_ITERATIONS").map_or(ITERATIONS, |count| count as usize);
+    println!("SHUTTLE_SEED={seed} SHUTTLE_ITERATIONS={iterations}");
+    let work = Arc::new(work);
+    let again = Arc::clone(&work);
+    run(RandomScheduler::new_from_seed(seed, iterations), move || work());
+    run(PctScheduler::new_from_seed(seed, DEPTH, iterations), move || again());
+}
+
+/// Whether shuttle finds that this fails, and how.
+fn assert_caught(how: &str, work: impl Fn() + Send + Sync + 'static) {
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        run(RandomScheduler::new_from_seed(0, ITERATIONS), work);
+    }));
+    let payload = caught.expect_err("a broken thing was not caught");
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default();
+    assert!(text.contains(how), "caught for another reason: {text}");
+}
+
+fn run(scheduler: impl Scheduler + 'static, work: impl Fn() + Send + Sync + 'static) {
+    let mut config = Config::new();
+    config.silence_warnings = true;
+    config.failure_persistence = FailurePersistence::Print;
+    Runner::new(scheduler, config).run(work);
+}
+
+/// Runs `work` on so many threads, each with its number, and waits for all.
+fn spawn_and_join(threads: u32, work: impl Fn(u32) + Send + Sync + 'static) {
+    let work = Arc::new(work);
+    let spawn = |number| {
+        let work = Arc::clone(&work);
+        thread::spawn(move || work(number))
+    };
+    let threads: Vec<_> = (0..threads).map(spawn).collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
