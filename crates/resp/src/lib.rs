@@ -26,5 +26,5 @@ pub use parser::{
 pub use reader::{
     REPLY_BULK_LEN_MAX, REPLY_DEPTH_MAX, REPLY_LINE_LEN_MAX, ReplyError, ReplyScanner, read_reply,
 };
-pub use reply::{Aggregate, Deferred, Protocol, Reply};
+pub use reply::{Aggregate, Deferred, Part, Protocol, Reply, parts_since, truncate_parts};
 pub use value::Value;

@@ -1,6 +1,6 @@
 //! From a parsed request to its reply: the checks in Redis's order, the plan, the handler.
 
-use bobbin_resp::Reply;
+use bobbin_resp::{Part, Reply};
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{Hash, NewValue};
 
@@ -44,6 +44,8 @@ pub struct Context<'a> {
     pub server: &'static Server,
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
+    /// Values that replies refer to; see `bobbin_resp::Part`.
+    pub parts: &'a mut Vec<Part>,
 }
 
 impl<'a> Call<'a> {
@@ -118,6 +120,7 @@ pub fn execute(
         }
     };
     if client.replies != Replies::On && executed != Executed::Postponed {
+        bobbin_resp::truncate_parts(context.parts, start);
         suppress(client, output, start);
     }
     executed
@@ -223,7 +226,7 @@ fn run_held(
         args: request.args,
         data: context.data,
         stats: context.stats,
-        reply: Reply::new(output, client.protocol),
+        reply: Reply::with_parts(output, context.parts, client.protocol),
         client,
         first_hash: request.first_hash,
         hashes,
@@ -242,7 +245,7 @@ pub fn run(call: &mut Call<'_>) {
     let start = call.reply.output().len();
     let outcome = (call.command.row.handler)(call);
     if let Err(failure) = outcome {
-        call.reply.output().truncate(start);
+        call.reply.truncate(start);
         call.reply.error(failure.0.as_bytes());
         call.stats.commands[call.command.id].failed.add(1);
         call.stats.totals.error_replies.add(1);

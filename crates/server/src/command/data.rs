@@ -373,6 +373,15 @@ impl Data {
         self.read(key).map(string).transpose()
     }
 
+    /// The same, with the entry that holds it.
+    #[inline(always)]
+    pub fn read_string_entry(&mut self, key: Key<'_>) -> Result<Option<EntryRef<'_>>, Failure> {
+        match self.read(key) {
+            Some(entry) if entry.kind() != Kind::String => Err(Failure::WRONG_TYPE),
+            entry => Ok(entry),
+        }
+    }
+
     // Changing.
 
     /// Makes a string of the key, whatever it was.

@@ -24,6 +24,8 @@ mod slowlog;
 mod string;
 mod transaction;
 
+pub use client::describe::{class as client_class, line as describe_client};
+pub use client::kill_client;
 pub use monitor::Monitors;
 
 /// Every family's rows.

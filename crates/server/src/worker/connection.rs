@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use bobbin_resp::Parser;
 
+use super::output::{Output, Range};
 use crate::client::Client;
 use crate::io::Token;
 
@@ -27,13 +28,6 @@ pub struct Connection {
     pub moving: bool,
 }
 
-/// Start and end in the turn's arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    pub start: usize,
-    pub end: usize,
-}
-
 /// What the driver does for the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
@@ -43,72 +37,6 @@ pub enum Reading {
     Direct,
     /// Nothing is read.
     Paused,
-}
-
-/// What could not be sent at once.
-#[derive(Default)]
-pub struct Output {
-    bytes: Vec<u8>,
-    sent: usize,
-    /// What the send that is under way sends.
-    pub sending: Sending,
-    /// Waiting for the driver to say that there is room.
-    pub blocked: bool,
-    /// Since when (Unix ms) it is over the soft limit; 0: it is not.
-    pub over_soft_since_ms: i64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Sending {
-    #[default]
-    Nothing,
-    /// This range of the turn's arena.
-    Arena(Range),
-    /// The pending bytes.
-    Pending,
-}
-
-impl Output {
-    pub fn push(&mut self, bytes: &[u8]) {
-        if self.sent > 0 && self.sent >= self.bytes.len() / 2 {
-            self.bytes.drain(..self.sent);
-            self.sent = 0;
-        }
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// The same, for many bytes: they are not copied if nothing is pending.
-    pub fn push_owned(&mut self, bytes: Vec<u8>) {
-        if self.bytes.is_empty() {
-            self.bytes = bytes;
-        } else {
-            self.push(&bytes);
-        }
-    }
-
-    /// What is left to send.
-    pub fn pending(&self) -> &[u8] {
-        &self.bytes[self.sent..]
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.sent == self.bytes.len()
-    }
-
-    /// So many of the pending bytes went out.
-    pub fn advance(&mut self, sent: usize) {
-        self.sent += sent;
-        debug_assert!(self.sent <= self.bytes.len());
-        if self.is_empty() {
-            self.bytes = Vec::new();
-            self.sent = 0;
-        }
-    }
-
-    /// Bytes of memory.
-    pub fn memory(&self) -> usize {
-        self.bytes.capacity()
-    }
 }
 
 impl Connection {

@@ -9,6 +9,7 @@ pub mod embedded;
 mod execution;
 mod limits;
 mod mailbox;
+mod output;
 mod schedule;
 mod slab;
 mod timer;
@@ -23,14 +24,15 @@ use bobbin_store::AccessClock;
 
 use self::batch::{Batch, Found};
 pub use self::connection::Connection;
-use self::connection::{Range, Reading, Sending};
-use self::execution::execute_commands;
+use self::connection::Reading;
+use self::execution::Executor;
+use self::limits::ReplyLimit;
 pub use self::mailbox::{Mailbox, Post};
+use self::output::{Arena, Range, Sending};
 use self::slab::Slab;
 use self::timer::Timer;
 use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
-use crate::command::call::Context;
 use crate::command::{Data, transaction};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into};
 use crate::server::{Server, WorkerHandle};
@@ -53,8 +55,10 @@ pub trait Job: Send {
 const DIRECT_MIN: usize = 64 * 1024;
 /// Most bytes that one such receive takes: a turn stays short.
 const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
-/// The arena's memory is given back when a turn needed more than this.
+/// The arena's memory is given back when a turn needed more than this, ...
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
+/// ... and when there is nothing to do, down to this.
+const ARENA_IDLE_MAX: usize = 16 * 1024;
 /// How long the jobs of a turn may take together.
 const JOBS_US: u64 = 300;
 
@@ -68,7 +72,7 @@ pub struct Worker {
     batch: Batch,
     spans: Vec<Span>,
     /// The replies of the turn. Sends refer to it until the next wait has returned.
-    arena: Vec<u8>,
+    arena: Arena,
     /// Slots of connections with replies, or an end, to see to.
     touched: Vec<u32>,
     /// Slots of connections that had more output than their socket took.
@@ -114,7 +118,7 @@ impl Worker {
             data: Data::new(&server.keyspace, &server.gate, seed)?,
             batch: Batch::default(),
             spans: Vec::new(),
-            arena: Vec::new(),
+            arena: Arena::default(),
             touched: Vec::new(),
             slow: Vec::new(),
             jobs: Vec::new(),
@@ -167,8 +171,7 @@ impl Worker {
         self.look_at_clock();
         let mut events = std::mem::take(&mut self.events);
         self.take_sent(&events);
-        self.arena.clear();
-        self.arena.shrink_to(ARENA_KEPT_MAX);
+        self.arena.clear(if events.is_empty() { ARENA_IDLE_MAX } else { ARENA_KEPT_MAX });
         for event in events.drain(..) {
             self.take_event(event);
         }
@@ -180,6 +183,7 @@ impl Worker {
         self.timer_slices();
         self.data.release();
         self.flush();
+        self.limit_memory();
         self.collect();
         self.data.leave();
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
@@ -235,10 +239,10 @@ impl Worker {
         self.handle.stats.totals.writes_processed.add(1);
         match sending {
             Sending::Nothing => {}
-            Sending::Arena(range) => {
-                let rest = &self.arena[range.start + sent..range.end];
-                connection.output.push(rest);
+            Sending::Arena(range) if sent < self.arena.len_of(range) => {
+                connection.output.push_replies(&self.arena, range, sent);
             }
+            Sending::Arena(_) => {}
             Sending::Pending => connection.output.advance(sent),
         }
         if !connection.output.is_empty() {
@@ -247,6 +251,7 @@ impl Worker {
                 self.slow.push(token.slot());
             }
             self.driver.notify_writable(token, connection.socket.as_fd());
+            self.check_output(token.slot());
         } else if connection.closing {
             self.close(token.slot());
         }
@@ -365,17 +370,21 @@ impl Worker {
         if connection.client.info.kill.load(Ordering::Relaxed) {
             return;
         }
-        let start = self.arena.len();
-        let mut context =
-            Context { server: self.server, data: &mut self.data, stats: &self.handle.stats };
-        let done = execute_commands(
-            &mut context,
-            &mut connection.client,
-            &self.batch,
-            span.found.commands.clone(),
-            &mut self.arena,
+        let start = self.arena.bytes.len();
+        let reply_limit = ReplyLimit::new(&self.server.config, connection, &self.arena);
+        let mut executor = Executor {
+            server: self.server,
+            data: &mut self.data,
+            stats: &self.handle.stats,
+            arena: &mut self.arena,
             clock,
-        );
+        };
+        let commands = span.found.commands.clone();
+        let done = executor.run(&mut connection.client, &self.batch, commands, &reply_limit);
+        if done.overflowed {
+            limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
+            self.arena.truncate(start);
+        }
         if done.postponed {
             self.postponed.push(span.slot);
         }
@@ -387,7 +396,7 @@ impl Worker {
             span.found.error = None;
         }
         if let Some(error) = span.found.error {
-            error.append_reply(&mut self.arena);
+            error.append_reply(&mut self.arena.bytes);
             connection.client.close = true;
         }
         connection.client.info.commands.add(done.answered);
@@ -399,7 +408,7 @@ impl Worker {
         if connection.client.discard {
             self.arena.truncate(start);
         }
-        let end = self.arena.len();
+        let end = self.arena.bytes.len();
         if end > start {
             match &mut connection.replies {
                 None => connection.replies = Some(Range { start, end }),
@@ -407,7 +416,7 @@ impl Worker {
                 Some(range) => {
                     // Two ranges with others' replies between them: they meet in the pending bytes.
                     let range = std::mem::replace(range, Range { start, end });
-                    connection.output.push(&self.arena[range.start..range.end]);
+                    connection.output.push_replies(&self.arena, range, 0);
                 }
             }
         }
@@ -515,7 +524,7 @@ impl Worker {
                     return;
                 }
                 if let Some(range) = connection.replies.take() {
-                    connection.output.push(&self.arena[range.start..range.end]);
+                    connection.output.push_replies(&self.arena, range, 0);
                 }
                 connection.output.push(&bytes);
                 touch(&mut self.touched, connection);
@@ -560,6 +569,7 @@ impl Worker {
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
         self.server.forget_client(&connection.client.info);
+        self.server.uncount_client_memory(&connection.client.info);
         self.jobs.retain(|&job| job != slot);
     }
 
@@ -624,7 +634,7 @@ impl Worker {
             let mut bytes = Vec::new();
             job.reply(&mut Reply::new(&mut bytes, connection.client.protocol));
             if let Some(range) = connection.replies.take() {
-                connection.output.push(&self.arena[range.start..range.end]);
+                connection.output.push_replies(&self.arena, range, 0);
             }
             connection.output.push_owned(bytes);
             touch(&mut self.touched, connection);
@@ -641,42 +651,34 @@ impl Worker {
             let Some(connection) = self.connections.at(slot) else { continue };
             connection.touched = false;
             connection.client.info.last_ms.store(self.data.now_ms, Ordering::Relaxed);
-            let output = &mut connection.output;
-            let replies = connection.replies.take();
+            if !connection.output.is_empty()
+                && let Some(range) = connection.replies.take()
+            {
+                connection.output.push_replies(&self.arena, range, 0);
+            }
+            if !self.check_output(slot) {
+                continue;
+            }
+            let Some(connection) = self.connections.at(slot) else { continue };
+            let (output, replies) = (&mut connection.output, connection.replies.take());
+            let (token, socket) = (connection.token, connection.socket.as_fd());
             if output.is_empty() && output.sending == Sending::Nothing {
                 if let Some(range) = replies {
-                    let bytes = &self.arena[range.start..range.end];
                     output.sending = Sending::Arena(range);
                     // SAFETY: the arena is not changed before the next wait has returned.
-                    unsafe {
-                        let socket = connection.socket.as_fd();
-                        self.driver.send(connection.token, socket, bytes.as_ptr(), bytes.len());
-                    }
+                    unsafe { self.arena.send(range, &mut self.driver, token, socket) };
                 }
-            } else {
-                if let Some(range) = replies {
-                    output.push(&self.arena[range.start..range.end]);
-                }
-                if !output.blocked && output.sending == Sending::Nothing {
-                    output.sending = Sending::Pending;
-                    let bytes = output.pending();
-                    // SAFETY: pending bytes change only in `push` and `advance`, which are called
-                    // after the next wait has returned.
-                    unsafe {
-                        let socket = connection.socket.as_fd();
-                        self.driver.send(connection.token, socket, bytes.as_ptr(), bytes.len());
-                    }
-                }
+            } else if !output.blocked && output.sending == Sending::Nothing {
+                output.sending = Sending::Pending;
+                // SAFETY: `advance` and `clear` are called after the next wait has returned.
+                unsafe { output.send(&mut self.driver, token, socket) };
             }
-            connection.client.info.output_bytes.store(output.pending().len(), Ordering::Relaxed);
             if connection.closing {
                 if output.is_empty() && output.sending == Sending::Nothing {
                     self.close(slot);
                 } else {
                     self.ending = true;
                 }
-            } else if !output.is_empty() {
-                self.check_output(slot);
             }
         }
         self.touched = touched;
