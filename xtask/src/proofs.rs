@@ -102,6 +102,6 @@ fn cargo(arguments: &[&str]) -> Command {
 
 const FLAGS: &str = "CARGO_ENCODED_RUSTFLAGS";
 const EXAMPLE: &str = "--example=instructions";
-const COMMANDS: u64 = 32_768;
+const COMMANDS: u64 = 131_072;
 /// Lines of a load and its limit: what was measured, and 5 %.
 const LIMITS: &str = "tests/instructions.txt";
