@@ -305,7 +305,8 @@ impl Worker {
     fn receive(&mut self, token: Token) {
         let Some(connection) = self.connections.find(token) else { return };
         let spare = connection.input.capacity() - connection.input.len();
-        let len_max = spare.clamp(DIRECT_MIN, DIRECT_RECEIVE_MAX);
+        // No more than is wanted, for which there is room: so the buffer is not moved.
+        let len_max = if spare == 0 { DIRECT_MIN } else { spare.min(DIRECT_RECEIVE_MAX) };
         match receive_into(connection.socket.as_fd(), &mut connection.input, len_max) {
             Ok(Received::Bytes(len)) => {
                 arrived(self.server, &self.handle, connection, len);
