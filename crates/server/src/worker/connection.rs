@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use bobbin_resp::Parser;
 
+use super::large::LargeArguments;
 use super::output::{Output, Range};
 use crate::client::Client;
 use crate::io::Token;
@@ -16,6 +17,8 @@ pub struct Connection {
     pub parser: Parser,
     /// Bytes of commands that are incomplete or have to wait.
     pub input: Vec<u8>,
+    /// Arguments that are not in `input`.
+    pub large: LargeArguments,
     pub output: Output,
     pub reading: Reading,
     /// Where in the turn's arena its replies are.
@@ -47,6 +50,7 @@ impl Connection {
             client,
             parser: Parser::default(),
             input: Vec::new(),
+            large: LargeArguments::default(),
             output: Output::default(),
             reading: Reading::Data,
             replies: None,

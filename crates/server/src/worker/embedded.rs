@@ -117,7 +117,7 @@ impl Embedded {
             // SAFETY: the batch is cleared before these bytes go.
             let found = unsafe {
                 let parser = &mut session.parser;
-                self.batch.parse(rest, parser, &limits, &server.registry, &server.keyspace)
+                self.batch.parse(rest, parser, &limits, &server.registry, &server.keyspace, &[])
             };
             let mut executor = Executor {
                 server,

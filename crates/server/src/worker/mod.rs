@@ -7,6 +7,7 @@ mod batch;
 mod connection;
 pub mod embedded;
 mod execution;
+mod large;
 mod limits;
 mod mailbox;
 mod output;
@@ -26,6 +27,7 @@ use self::batch::{Batch, Found};
 pub use self::connection::Connection;
 use self::connection::Reading;
 use self::execution::Executor;
+use self::large::Outside;
 use self::limits::ReplyLimit;
 pub use self::mailbox::{Mailbox, Post};
 use self::output::{Arena, Range, Sending};
@@ -34,7 +36,7 @@ use self::timer::Timer;
 use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
-use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into};
+use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::server::{Server, WorkerHandle};
 
 /// Work too long for one turn, left by a command. The client waits for it, the others do not.
@@ -53,6 +55,8 @@ pub trait Job: Send {
 /// An argument of which at least this much is missing is received straight into the connection's own
 /// buffer.
 const DIRECT_MIN: usize = 64 * 1024;
+/// Bytes that are received directly although no large argument is missing any.
+const STRAY_MAX: usize = 16 * 1024;
 /// Most bytes that one such receive takes: a turn stays short.
 const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
 /// The arena's memory is given back when a turn needed more than this, ...
@@ -98,6 +102,8 @@ struct Span {
     own: bool,
     start: *const u8,
     len: usize,
+    /// Arguments of the first command that are not among those bytes.
+    large: Vec<Outside>,
 }
 
 impl Worker {
@@ -288,12 +294,13 @@ impl Worker {
     fn received(&mut self, token: Token, bytes: &[u8]) {
         let Some(connection) = self.connections.find(token) else { return };
         arrived(self.server, &self.handle, connection, bytes.len());
-        if connection.touched && self.spans.iter().any(|span| span.slot == token.slot()) {
-            // The bytes of the span before may be in the buffer that is to grow.
-            self.execute();
-        }
+        self.execute_before_growth(token);
         let Some(connection) = self.connections.find(token) else { return };
-        if connection.input.is_empty() && !connection.is_busy() {
+        if connection.large.is_arriving() {
+            let taken = connection.large.feed(bytes);
+            connection.input.extend_from_slice(&bytes[taken..]);
+            self.received_own(token.slot());
+        } else if connection.input.is_empty() && !connection.is_busy() {
             self.parse(token.slot(), bytes.as_ptr(), bytes.len(), false);
         } else {
             connection.input.extend_from_slice(bytes);
@@ -301,19 +308,44 @@ impl Worker {
         }
     }
 
-    /// Receives a large argument into the connection's own buffer.
-    fn receive(&mut self, token: Token) {
+    /// Executes what was parsed of a connection before its buffer, where that may be, grows.
+    fn execute_before_growth(&mut self, token: Token) {
         let Some(connection) = self.connections.find(token) else { return };
-        let spare = connection.input.capacity() - connection.input.len();
-        // No more than is wanted, for which there is room: so the buffer is not moved.
-        let len_max = if spare == 0 { DIRECT_MIN } else { spare.min(DIRECT_RECEIVE_MAX) };
-        match receive_into(connection.socket.as_fd(), &mut connection.input, len_max) {
+        if connection.touched && self.spans.iter().any(|span| span.slot == token.slot()) {
+            self.execute();
+        }
+    }
+
+    /// Receives a large argument into a buffer of its own.
+    fn receive(&mut self, token: Token) {
+        self.execute_before_growth(token);
+        let Some(connection) = self.connections.find(token) else { return };
+        let missing = connection.large.wanted();
+        let (socket, input) = (connection.socket.as_fd(), &mut connection.input);
+        let received = match connection.large.buffer() {
+            Some(buffer) => receive_split(socket, buffer, missing, DIRECT_RECEIVE_MAX, input),
+            // The argument was completed by what the driver had received.
+            None => receive_into(socket, input, STRAY_MAX),
+        };
+        match received {
             Ok(Received::Bytes(len)) => {
+                connection.large.finish();
                 arrived(self.server, &self.handle, connection, len);
-                self.parse_own(token.slot());
+                self.received_own(token.slot());
             }
             Ok(Received::WouldBlock) => {}
             Ok(Received::End) | Err(_) => self.close(token.slot()),
+        }
+    }
+
+    /// Bytes of a large argument were received.
+    fn received_own(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if connection.large.is_arriving() {
+            touch(&mut self.touched, connection);
+            self.note_input(slot);
+        } else {
+            self.parse_own(slot);
         }
     }
 
@@ -321,7 +353,8 @@ impl Worker {
 
     fn parse_own(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
-        if connection.is_busy() || connection.input.is_empty() {
+        let nothing = connection.input.is_empty() || connection.large.is_arriving();
+        if connection.is_busy() || nothing {
             return;
         }
         let (start, len) = (connection.input.as_ptr(), connection.input.len());
@@ -337,14 +370,18 @@ impl Worker {
             Limits::unauthenticated(bulk_len_max)
         };
         // SAFETY: the bytes are the driver's, which keeps them until the next wait, or the
-        // connection's own, which change only in `settle`, after the batch was cleared.
+        // connection's own, which change only in `settle`, after the batch was cleared. Large arguments
+        // are not changed while somebody shares them, and the span does until then.
         let found = unsafe {
             let input = std::slice::from_raw_parts(start, len);
             let (registry, keyspace) = (&self.server.registry, &self.server.keyspace);
-            self.batch.parse(input, &mut connection.parser, &limits, registry, keyspace)
+            let (parser, outside) = (&mut connection.parser, connection.large.complete());
+            self.batch.parse(input, parser, &limits, registry, keyspace, outside)
         };
         touch(&mut self.touched, connection);
-        self.spans.push(Span { slot, found, own, start, len });
+        let complete = !found.commands.is_empty();
+        let large = if complete { connection.large.take() } else { Vec::new() };
+        self.spans.push(Span { slot, found, own, start, len, large });
     }
 
     // Step: execute.
@@ -373,6 +410,9 @@ impl Worker {
         }
         let start = self.arena.bytes.len();
         let reply_limit = ReplyLimit::new(&self.server.config, connection, &self.arena);
+        if !span.large.is_empty() {
+            self.data.offer(span.large.iter().map(|outside| &outside.bytes));
+        }
         let mut executor = Executor {
             server: self.server,
             data: &mut self.data,
@@ -395,6 +435,9 @@ impl Worker {
             span.found.consumed = done.end;
             span.found.wanted = 0;
             span.found.error = None;
+        }
+        if !span.large.is_empty() {
+            self.data.offer(std::iter::empty());
         }
         if let Some(error) = span.found.error {
             error.append_reply(&mut self.arena.bytes);
@@ -431,6 +474,9 @@ impl Worker {
             connection.input = Vec::new();
             return;
         }
+        if consumed == 0 && !span.large.is_empty() {
+            connection.put_back(&span.large);
+        }
         if span.own {
             if consumed == connection.input.len() {
                 connection.input = Vec::new();
@@ -444,11 +490,12 @@ impl Worker {
             };
             connection.input.extend_from_slice(rest);
         }
-        let wanted = if connection.is_busy() { 0 } else { span.found.wanted };
-        let reading = if wanted >= DIRECT_MIN { Reading::Direct } else { Reading::Data };
-        if reading == Reading::Direct {
-            connection.input.reserve_exact(wanted);
+        let mut wanted = if connection.is_busy() { 0 } else { span.found.wanted };
+        if wanted > 0 && connection.parser.large().is_some() {
+            connection.begin_large();
+            wanted = connection.large.wanted();
         }
+        let reading = if wanted >= DIRECT_MIN { Reading::Direct } else { Reading::Data };
         if reading != connection.reading {
             let (token, socket) = (connection.token, connection.socket.as_fd());
             match reading {
@@ -457,16 +504,26 @@ impl Worker {
             }
             connection.reading = reading;
         }
-        let input = connection.input.len() + connection.parser.memory_len();
-        connection.client.info.input_bytes.store(connection.input.len(), Ordering::Relaxed);
-        connection.client.info.input_capacity.store(connection.input.capacity(), Ordering::Relaxed);
-        if input as u64 > self.server.config.client_query_buffer_limit() {
+        self.note_input(span.slot);
+    }
+
+    /// Notes how much memory a connection's input takes, and closes it when that is too much.
+    fn note_input(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let (input, large) = (&connection.input, &connection.large);
+        // Of a command with large arguments they alone are shown, as in Redis.
+        let shown = if large.memory() > 0 { large.len() } else { input.len() };
+        let held = input.len() + large.len() + connection.parser.memory_len();
+        let info = &connection.client.info;
+        info.input_bytes.store(shown, Ordering::Relaxed);
+        info.input_capacity.store(input.capacity() + large.memory(), Ordering::Relaxed);
+        if held as u64 > self.server.config.client_query_buffer_limit() {
             log::warn!(
                 "Closing client {} that reached max query buffer length",
                 connection.client.info.id
             );
             self.handle.stats.totals.client_query_buffer_limit_disconnections.add(1);
-            self.close(span.slot);
+            self.close(slot);
         }
     }
 
