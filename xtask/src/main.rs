@@ -61,14 +61,11 @@ fn test(options: &[&str]) -> Outcome {
         summary.skip("install what the tests use", "--without-peers");
     }
     summary.step("build the server", || cargo(&["build", "--quiet", "--package", "bobbin-server"]));
-    summary.step("unit and model tests", || cargo(&["test", "--workspace", "--quiet"]));
+    summary.step("unit and model tests", || {
+        cargo(&["test", "--workspace", "--quiet", "--no-fail-fast"])
+    });
     summary.step("interleavings of lock, gate and inbox", proofs::shuttle);
     summary.step("instructions per command", proofs::instructions);
-    if proofs::miri_is_installed() {
-        summary.step("the store under Miri", proofs::miri);
-    } else {
-        summary.skip("the store under Miri", proofs::NO_MIRI);
-    }
     summary.step("transcripts", || {
         transcripts::check(&[], with_peers, transcripts::DIFFERENCES_SHOWN)
     });
@@ -86,6 +83,7 @@ fn end_to_end() -> Outcome {
     cargo(&[
         "test",
         "--quiet",
+        "--no-fail-fast",
         "--package",
         "bobbin-testkit",
         "--test",

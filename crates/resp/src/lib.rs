@@ -20,11 +20,11 @@ pub use float::{FloatText, append_f64, format_f64};
 pub use inline::split_arguments;
 pub use number::{parse_f64, parse_i64};
 pub use parser::{
-    INLINE_LEN_MAX, Limits, MULTIBULK_LEN_MAX, Parser, Step, UNAUTHENTICATED_BULK_LEN_MAX,
-    UNAUTHENTICATED_MULTIBULK_LEN_MAX,
+    INLINE_LEN_MAX, LARGE_LEN_MIN, Large, Limits, MULTIBULK_LEN_MAX, Parser, Step,
+    UNAUTHENTICATED_BULK_LEN_MAX, UNAUTHENTICATED_MULTIBULK_LEN_MAX,
 };
 pub use reader::{
     REPLY_BULK_LEN_MAX, REPLY_DEPTH_MAX, REPLY_LINE_LEN_MAX, ReplyError, ReplyScanner, read_reply,
 };
-pub use reply::{Aggregate, Deferred, Protocol, Reply};
+pub use reply::{Aggregate, Deferred, Part, Protocol, Reply, parts_since, truncate_parts};
 pub use value::Value;

@@ -15,6 +15,14 @@ pub struct Parser {
     partial: Option<Box<Partial>>,
 }
 
+/// A large argument that has begun to arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Large {
+    /// Where it starts, from the command's start.
+    pub start: usize,
+    pub len: usize,
+}
+
 impl Parser {
     /// Parses the command that starts at `input[*position]`.
     ///
@@ -42,6 +50,24 @@ impl Parser {
             }
             [b'*', ..] => self.resume(command, position, limits, arguments),
             _ => self.inline(command, position, limits, arguments),
+        }
+    }
+
+    /// The argument that the partial command lacks the end of, if it is a large one.
+    pub fn large(&self) -> Option<Large> {
+        self.partial.as_ref()?.large
+    }
+
+    /// From now on the argument of `large` is not among the bytes that are passed: the line end that
+    /// follows it comes right behind its header, and what it is the caller knows.
+    pub fn keep_outside(&mut self) {
+        if let Some(partial) = &mut self.partial
+            && let Some(large) = partial.large.take()
+        {
+            partial.outside.push(partial.spans.len());
+            partial.spans.push(Span { start: large.start, end: large.start });
+            partial.remaining -= 1;
+            (partial.at, partial.searched, partial.line_end_due) = (large.start, 0, true);
         }
     }
 
@@ -84,11 +110,13 @@ impl Parser {
                     arguments.push(&command[start..end]);
                     at = end + CRLF_LEN;
                 }
-                Ok(Bulk::Incomplete { searched, wanted }) => {
-                    if index >= RESUME_ARGUMENTS_MIN || searched >= RESUME_LINE_LEN_MIN {
+                Ok(Bulk::Incomplete { searched, wanted, len }) => {
+                    let large = large(command, len, wanted);
+                    let remember = index >= RESUME_ARGUMENTS_MIN || large.is_some();
+                    if remember || searched >= RESUME_LINE_LEN_MIN {
                         let spans = spans_of(command, &arguments[base..]);
-                        let partial = Partial { remaining: count - index, spans, at, searched };
-                        self.partial = Some(Box::new(partial));
+                        let remaining = count - index;
+                        self.keep(Partial { remaining, spans, at, searched, large, ..PARTIAL });
                     }
                     arguments.truncate(base);
                     return Ok(Step::Incomplete { wanted });
@@ -115,7 +143,7 @@ impl Parser {
         let Some(mut partial) = self.partial.take() else {
             return self.multibulk(command, position, limits, arguments);
         };
-        if partial.remaining == 0 {
+        if partial.remaining == 0 && !partial.line_end_due {
             // Not even the first line was complete.
             match multibulk_header(command, partial.searched, limits)? {
                 Header::Complete { value: 0, end } => {
@@ -131,15 +159,31 @@ impl Parser {
                 }
             }
         }
-        while partial.remaining > 0 {
+        loop {
+            if partial.line_end_due {
+                let rest = &command[partial.at..];
+                if rest.len() < CRLF_LEN {
+                    self.partial = Some(partial);
+                    return Ok(Step::Incomplete { wanted: CRLF_LEN - rest.len() });
+                }
+                if !rest.starts_with(b"\r\n") {
+                    return Err(ProtocolError::InvalidCrlf);
+                }
+                partial.at += CRLF_LEN;
+                partial.line_end_due = false;
+            }
+            if partial.remaining == 0 {
+                break;
+            }
             match bulk(command, partial.at, partial.searched, limits)? {
                 Bulk::Complete { start, end } => {
                     partial.spans.push(Span { start, end });
                     partial.remaining -= 1;
                     (partial.at, partial.searched) = (end + CRLF_LEN, 0);
                 }
-                Bulk::Incomplete { searched, wanted } => {
+                Bulk::Incomplete { searched, wanted, len } => {
                     partial.searched = searched;
+                    partial.large = large(command, len, wanted);
                     self.partial = Some(partial);
                     return Ok(Step::Incomplete { wanted });
                 }
@@ -148,15 +192,23 @@ impl Parser {
         arguments.reserve(partial.spans.len());
         arguments.extend(partial.spans.iter().map(|span| &command[span.start..span.end]));
         *position += partial.at;
-        Ok(Step::Complete)
+        if partial.outside.is_empty() {
+            Ok(Step::Complete)
+        } else {
+            Ok(Step::CompleteOutside(partial.outside))
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, partial: Partial) {
+        self.partial = Some(Box::new(partial));
     }
 
     /// Notes that a command's first line does not end within its first `searched` bytes.
     #[cold]
     fn keep_line(&mut self, searched: usize) {
         if searched >= RESUME_LINE_LEN_MIN {
-            let partial = Partial { remaining: 0, spans: Vec::new(), at: 0, searched };
-            self.partial = Some(Box::new(partial));
+            self.keep(Partial { searched, ..PARTIAL });
         }
     }
 
@@ -201,6 +253,9 @@ impl Parser {
 pub enum Step {
     /// A command; its arguments have been pushed.
     Complete,
+    /// The same, but the arguments of these numbers are kept outside (`Parser::keep_outside`): empty slices
+    /// were pushed for them.
+    CompleteOutside(Vec<usize>),
     /// A command typed as a line with quotes; its arguments had to be unquoted.
     Inline(Vec<Vec<u8>>),
     /// Nothing to execute (an empty line, `*0`), and the position stands behind it.
@@ -249,7 +304,24 @@ struct Partial {
     at: usize,
     /// Bytes from `at` in which no end of line was found.
     searched: usize,
+    /// The argument at `at`, if it is a large one.
+    large: Option<Large>,
+    /// Which of the `spans` stand for arguments that are kept outside.
+    outside: Vec<usize>,
+    /// The last argument was one of those, and the line end behind it comes at `at`.
+    line_end_due: bool,
 }
+
+/// Nothing known yet.
+const PARTIAL: Partial = Partial {
+    remaining: 0,
+    spans: Vec::new(),
+    at: 0,
+    searched: 0,
+    large: None,
+    outside: Vec::new(),
+    line_end_due: false,
+};
 
 #[derive(Clone, Copy, Debug)]
 struct Span {
@@ -266,8 +338,8 @@ enum Bulk {
     /// The argument is `start..end`, and its CR LF follows.
     Complete { start: usize, end: usize },
     /// `searched` bytes of the argument's line are there without its end (0 if the line is
-    /// complete), and at least `wanted` bytes are missing.
-    Incomplete { searched: usize, wanted: usize },
+    /// complete), and at least `wanted` bytes are missing. `len`: of the argument, if that is known.
+    Incomplete { searched: usize, wanted: usize, len: usize },
 }
 
 /// Reads `*<count>` CR LF at the start of a command; a negative count is as good as 0.
@@ -330,7 +402,7 @@ fn bulk(
         _ => match long_bulk_header(rest, searched, limits)? {
             Header::Complete { value, end } => (value, end),
             Header::Incomplete => {
-                return Ok(Bulk::Incomplete { searched: rest.len(), wanted: 1 });
+                return Ok(Bulk::Incomplete { searched: rest.len(), wanted: 1, len: 0 });
             }
         },
     };
@@ -340,7 +412,7 @@ fn bulk(
         [_, _, ..] => Err(ProtocolError::InvalidCrlf),
         _ => {
             let wanted = len.saturating_add(CRLF_LEN) - payload.len();
-            Ok(Bulk::Incomplete { searched: 0, wanted })
+            Ok(Bulk::Incomplete { searched: 0, wanted, len })
         }
     }
 }
@@ -385,6 +457,12 @@ fn line_len(line: &[u8], searched: usize) -> Option<usize> {
     (found + 1 < line.len()).then_some(found)
 }
 
+/// The argument whose last bytes are missing, if it is a large one.
+fn large(command: &[u8], len: usize, wanted: usize) -> Option<Large> {
+    // The command ends within the argument, or within the line end behind it.
+    (len >= LARGE_LEN_MIN).then(|| Large { start: command.len() + wanted - CRLF_LEN - len, len })
+}
+
 /// Where slices of `command` lie in it.
 fn spans_of(command: &[u8], arguments: &[&[u8]]) -> Vec<Span> {
     let base = command.as_ptr().addr();
@@ -406,6 +484,9 @@ pub const UNAUTHENTICATED_MULTIBULK_LEN_MAX: usize = 10;
 /// Bytes of an argument from somebody who has not authenticated.
 pub const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16 * 1024;
 
+/// From this length on an argument is a large one: `Parser::large`.
+pub const LARGE_LEN_MIN: usize = 32 * 1024;
+
 /// From so many complete arguments on, a partial command's progress is kept.
 const RESUME_ARGUMENTS_MIN: usize = 16;
 /// From so many bytes on, it is kept that a line's end was not among them.
@@ -417,6 +498,41 @@ const CRLF_LEN: usize = 2;
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn large_arguments_may_be_kept_elsewhere() {
+        let limits = Limits::new(1 << 20);
+        let mut parser = Parser::default();
+        let (mut arguments, mut position) = (Vec::new(), 1);
+        let len = LARGE_LEN_MIN;
+        let input = format!("x*4\r\n$1\r\na\r\n${len}\r\nabc").into_bytes();
+        let start = input.len() - 1 - 3;
+        let step = parser.next(&input, &mut position, &limits, &mut arguments);
+        assert_eq!(step, Ok(Step::Incomplete { wanted: len + 2 - 3 }));
+        assert_eq!(parser.large(), Some(Large { start, len }));
+        parser.keep_outside();
+        assert_eq!(parser.large(), None);
+
+        let mut input = input[..1 + start].to_vec();
+        for (more, step) in [
+            (&b""[..], Step::Incomplete { wanted: 2 }),
+            (b"\r", Step::Incomplete { wanted: 1 }),
+            (b"\n", Step::Incomplete { wanted: 1 }),
+            (b"$1\r\nb\r\n$50000\r\n", Step::Incomplete { wanted: 50_002 }),
+        ] {
+            input.extend_from_slice(more);
+            let mut arguments = Vec::new();
+            assert_eq!(parser.next(&input, &mut position, &limits, &mut arguments), Ok(step));
+        }
+        assert_eq!(parser.large(), Some(Large { start: input.len() - 1, len: 50_000 }));
+        parser.keep_outside();
+        input.extend_from_slice(b"\r\n*1\r\n");
+        let step = parser.next(&input, &mut position, &limits, &mut arguments);
+        assert_eq!(step, Ok(Step::CompleteOutside(vec![1, 3])));
+        assert_eq!(arguments, [&b"a"[..], b"", b"b", b""]);
+        assert_eq!(position, input.len() - 4);
+        assert!(!parser.is_partial());
+    }
 
     type Command = Vec<Vec<u8>>;
 
@@ -445,6 +561,7 @@ mod tests {
                         assert!(!parser.is_partial());
                         commands.push(arguments[1..].iter().map(|part| part.to_vec()).collect());
                     }
+                    Ok(Step::CompleteOutside(_)) => unreachable!("nothing is kept outside"),
                     Ok(Step::Inline(words)) => {
                         assert_eq!(arguments.len(), 1);
                         commands.push(words);

@@ -3,6 +3,8 @@
 //! What only version 3 has is written to a version 2 client as the nearest thing that version 2
 //! has, just as the reference server does it.
 
+use std::sync::Arc;
+
 use crate::format_f64;
 
 /// The protocol version of a connection.
@@ -27,13 +29,50 @@ impl Protocol {
 #[derive(Debug)]
 pub struct Reply<'a> {
     output: &'a mut Vec<u8>,
+    parts: Option<&'a mut Vec<Part>>,
     protocol: Protocol,
+}
+
+/// Bytes that belong into the output at `at` and are not copied there.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub at: usize,
+    pub bytes: Arc<Vec<u8>>,
 }
 
 impl<'a> Reply<'a> {
     #[inline(always)]
     pub fn new(output: &'a mut Vec<u8>, protocol: Protocol) -> Self {
-        Self { output, protocol }
+        Self { output, parts: None, protocol }
+    }
+
+    /// Large values go to `parts`, whose positions ascend; the output has the rest.
+    #[inline(always)]
+    pub fn with_parts(
+        output: &'a mut Vec<u8>,
+        parts: &'a mut Vec<Part>,
+        protocol: Protocol,
+    ) -> Self {
+        Self { output, parts: Some(parts), protocol }
+    }
+
+    /// The same reply, for a command within the command.
+    pub fn reborrow(&mut self) -> Reply<'_> {
+        Reply { output: self.output, parts: self.parts.as_deref_mut(), protocol: self.protocol }
+    }
+
+    /// Takes back what was written since the output was `len` long.
+    pub fn truncate(&mut self, len: usize) {
+        self.output.truncate(len);
+        if let Some(parts) = &mut self.parts {
+            truncate_parts(parts, len);
+        }
+    }
+
+    /// Bytes of the reply behind the output's first `start`, those of parts included.
+    pub fn len_since(&self, start: usize) -> usize {
+        let parts = self.parts.as_deref().map_or(&[][..], |parts| parts_since(parts, start));
+        self.output.len() - start + parts.iter().map(|part| part.bytes.len()).sum::<usize>()
     }
 
     #[inline(always)]
@@ -95,6 +134,22 @@ impl<'a> Reply<'a> {
         self.length(b'$', value.len());
         self.raw(value);
         self.raw(b"\r\n");
+    }
+
+    /// A bulk that may be sent from where it is.
+    #[inline]
+    pub fn bulk_shared(&mut self, value: &Arc<Vec<u8>>) {
+        match &mut self.parts {
+            Some(parts) => {
+                let mut digits = itoa::Buffer::new();
+                self.output.push(b'$');
+                self.output.extend_from_slice(digits.format(value.len()).as_bytes());
+                self.output.extend_from_slice(b"\r\n");
+                parts.push(Part { at: self.output.len(), bytes: Arc::clone(value) });
+                self.raw(b"\r\n");
+            }
+            None => self.bulk(value),
+        }
     }
 
     /// The header of a bulk of `len` bytes; the caller sends those bytes, then [`Self::bulk_end`].
@@ -263,8 +318,14 @@ impl<'a> Reply<'a> {
             let mut header = [0; HEADER_LEN_MAX];
             header[0] = prefix;
             header[1..=digits.len()].copy_from_slice(digits);
-            header[digits.len() + 1..digits.len() + 3].copy_from_slice(b"\r\n");
-            self.output.splice(room, header[..digits.len() + 3].iter().copied());
+            let len = digits.len() + 3;
+            header[len - 2..len].copy_from_slice(b"\r\n");
+            let start = room.start;
+            self.output.splice(room, header[..len].iter().copied());
+            if let Some(parts) = &mut self.parts {
+                let moved = parts.len() - parts_since(parts, start).len();
+                parts[moved..].iter_mut().for_each(|part| part.at += len - DEFERRED_LEN);
+            }
         }
     }
 
@@ -275,7 +336,7 @@ impl<'a> Reply<'a> {
 
     /// Takes back everything written since `deferred`, and it.
     pub fn cancel(&mut self, deferred: Deferred) {
-        self.output.truncate(deferred.position);
+        self.truncate(deferred.position);
     }
 
     /// A length or a count: nearly always of one or two digits.
@@ -311,6 +372,20 @@ impl<'a> Reply<'a> {
             }
         }
         self.raw(b"\r\n");
+    }
+}
+
+/// Those of the parts that lie behind the output's first `start` bytes.
+pub fn parts_since(parts: &[Part], start: usize) -> &[Part] {
+    // A part has its header before it and a line end behind it, so none lies on a border of replies.
+    &parts[parts.partition_point(|part| part.at < start)..]
+}
+
+/// Drops those parts.
+pub fn truncate_parts(parts: &mut Vec<Part>, start: usize) {
+    if !parts.is_empty() {
+        let kept = parts.len() - parts_since(parts, start).len();
+        parts.truncate(kept);
     }
 }
 
@@ -399,6 +474,29 @@ mod tests {
             };
             assert_eq!(same(in_parts), format!("${len}\r\n{value}\r\n"));
         }
+    }
+
+    #[test]
+    fn large_values_stay_where_they_are() {
+        let value = Arc::new(vec![b'x'; 3]);
+        let (mut output, mut parts) = (b"+OK\r\n".to_vec(), Vec::new());
+        let mut reply = Reply::with_parts(&mut output, &mut parts, Protocol::Resp2);
+        let deferred = reply.defer();
+        for _ in 0..10 {
+            reply.reborrow().bulk_shared(&value);
+        }
+        reply.finish_array(deferred, 10);
+        assert_eq!(reply.len_since(5), 5 + 10 * 9);
+        let start = reply.output().len();
+        reply.bulk_shared(&value);
+        reply.truncate(start);
+        assert_eq!(output, [&b"+OK\r\n*10\r\n"[..], &b"$3\r\n\r\n".repeat(10)].concat());
+        assert_eq!(parts.len(), 10);
+        for (index, part) in parts.iter().enumerate() {
+            assert_eq!(part.at, 10 + 6 * index + 4);
+        }
+        assert_eq!(parts_since(&parts, 16).len(), 9);
+        assert_eq!(same(|reply| reply.bulk_shared(&value)), "$3\r\nxxx\r\n");
     }
 
     // The forms are those that DEBUG PROTOCOL of valkey-server 9.1.2 answers with.

@@ -10,7 +10,7 @@ use crate::command::Registered;
 use crate::command::transaction::{Transaction, WatchedKey};
 use crate::io::Token;
 use crate::stats::Counter;
-use crate::worker::Job;
+use crate::worker::{Connection, Job};
 
 /// A client's session. Owned by the connection, and so by one worker.
 pub struct Client {
@@ -24,6 +24,8 @@ pub struct Client {
     pub replies: Replies,
     /// Set by a command that ends the connection once its reply is out.
     pub close: bool,
+    /// With `close`: what the turn's commands answered is not sent either.
+    pub discard: bool,
     /// Work that a command left to be done in slices; nothing else is executed until it is done.
     pub job: Option<Box<dyn Job>>,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
@@ -66,9 +68,12 @@ pub struct ClientInfo {
     pub queued: AtomicI64,
     pub queued_bytes: AtomicUsize,
     pub watched: AtomicUsize,
+    pub watched_bytes: AtomicUsize,
     pub input_bytes: AtomicUsize,
     pub input_capacity: AtomicUsize,
     pub output_bytes: AtomicUsize,
+    /// What the sum of all clients' memory holds of it; see `client_eviction`.
+    pub counted_bytes: AtomicUsize,
     pub net_input_bytes: Counter,
     pub net_output_bytes: Counter,
     pub commands: Counter,
@@ -127,9 +132,11 @@ impl ClientInfo {
             queued: AtomicI64::new(-1),
             queued_bytes: AtomicUsize::new(0),
             watched: AtomicUsize::new(0),
+            watched_bytes: AtomicUsize::new(0),
             input_bytes: AtomicUsize::new(0),
             input_capacity: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
+            counted_bytes: AtomicUsize::new(0),
             net_input_bytes: Counter::default(),
             net_output_bytes: Counter::default(),
             commands: Counter::default(),
@@ -145,6 +152,27 @@ impl ClientInfo {
 
     pub fn has(&self, bits: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & bits != 0
+    }
+
+    /// Bytes of memory that the client takes: its connection, buffers, transaction and watched keys.
+    pub fn memory(&self) -> usize {
+        let names = self.names();
+        let named = names.name.len() + names.library.len() + names.library_version.len();
+        size_of::<Connection>()
+            + size_of::<Self>()
+            + self.peer.len()
+            + self.local.len()
+            + named
+            + self.queued_bytes.load(Ordering::Relaxed)
+            + self.watched_bytes.load(Ordering::Relaxed)
+            + self.input_capacity.load(Ordering::Relaxed)
+            + self.output_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Forgets how many keys are watched.
+    pub fn watches_nothing(&self) {
+        self.watched.store(0, Ordering::Relaxed);
+        self.watched_bytes.store(0, Ordering::Relaxed);
     }
 
     /// The name and the like; the lock is held for as long as the result lives.
@@ -169,6 +197,7 @@ impl Client {
             watched: Vec::new(),
             replies: Replies::On,
             close: false,
+            discard: false,
             job: None,
             no_touch: false,
             postponed: false,

@@ -18,8 +18,11 @@ pub struct LatencyMonitor {
 pub struct Series {
     /// At most one for each second, the oldest first.
     pub samples: VecDeque<Sample>,
-    /// Milliseconds of the longest since the last reset.
+    /// Milliseconds of the longest since the last reset, and of all together.
     pub max_ms: u64,
+    pub sum_ms: u64,
+    /// How many there were since then.
+    pub count: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +70,8 @@ impl LatencyMonitor {
 impl Series {
     fn add(&mut self, sample: Sample) {
         self.max_ms = self.max_ms.max(sample.latency_ms);
+        self.sum_ms += sample.latency_ms;
+        self.count += 1;
         match self.samples.back_mut() {
             Some(last) if last.time_s == sample.time_s => {
                 last.latency_ms = last.latency_ms.max(sample.latency_ms);
@@ -169,6 +174,7 @@ mod tests {
         let expected = [(1, 9), (2, 3)].map(|(time_s, latency_ms)| Sample { time_s, latency_ms });
         assert_eq!(kept.samples, expected);
         assert_eq!((kept.max_ms, kept.range_ms()), (9, (3, 9)));
+        assert_eq!((kept.sum_ms, kept.count), (24, 4));
         let many: Vec<_> = (0..500).map(|at| (at, 1)).collect();
         assert_eq!(series(&many).samples.len(), SAMPLES_MAX);
     }

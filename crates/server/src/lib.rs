@@ -2,6 +2,7 @@
 
 pub mod allocator;
 pub mod client;
+mod client_eviction;
 pub mod clock;
 pub mod command;
 pub mod commands;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use bobbin_store::{AccessPolicy, Gate, Keyspace};
 
 use crate::client::Clients;
+use crate::client_eviction::ClientMemory;
 use crate::clock::Clock;
 use crate::command::Registry;
 use crate::commands::Monitors;
@@ -32,6 +33,7 @@ pub struct Server {
     pub gate: Gate,
     pub clock: Clock,
     pub clients: Clients,
+    pub client_memory: ClientMemory,
     pub switches: Switches,
     pub pause: Pause,
     pub monitors: Monitors,
@@ -79,6 +81,8 @@ impl Switch {
     pub const NO_ACTIVE_EXPIRE: u32 = 1 << 3;
     /// DEBUG PAUSE-CRON 1: nothing is done by the clock.
     pub const CRON_PAUSED: u32 = 1 << 4;
+    /// The memory of all clients is counted.
+    pub const CLIENT_MEMORY: u32 = 1 << 5;
 }
 
 impl Switches {

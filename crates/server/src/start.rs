@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::client::{Client, ClientInfo, Clients};
+use crate::client_eviction::ClientMemory;
 use crate::clock::{Clock, system_ms};
 use crate::command::Registry;
 use crate::commands::Monitors;
@@ -37,6 +38,7 @@ impl Server {
             keyspace: Keyspace::new(random_seed()),
             gate: Gate::default(),
             clients: Clients::default(),
+            client_memory: ClientMemory::default(),
             switches: Switches::default(),
             pause: Pause::default(),
             monitors: Monitors::default(),
@@ -56,6 +58,7 @@ impl Server {
     /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the gate held).
     pub fn follow_config(&self) {
         self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
+        self.follow_client_memory();
     }
 
     /// Starts the workers and the listening sockets; from then on clients are served.

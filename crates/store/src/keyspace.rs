@@ -5,7 +5,6 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
 use crate::entry;
-use crate::expiry;
 use crate::gate::GateGuard;
 use crate::hash::{Hash, Hasher, SHARD_BITS};
 use crate::shard::Shard;
@@ -32,8 +31,8 @@ struct Cell {
     /// never followed, only prefetched.
     bucket_count: AtomicU32,
     buckets: AtomicPtr<Bucket>,
-    /// What `due_ms` of the keyspace has for this shard, in the index's units; written by who holds it.
-    due_unit: AtomicU32,
+    /// Whether `due_ms` of the keyspace has a time for this shard; written by who holds it.
+    is_due: AtomicU32,
     /// Keys in database 0, for counting them without the lock.
     len: AtomicU32,
     shard: UnsafeCell<Shard>,
@@ -52,7 +51,7 @@ impl Default for Cell {
             lock: RawLock::default(),
             bucket_count: AtomicU32::new(0),
             buckets: AtomicPtr::default(),
-            due_unit: AtomicU32::new(u32::MAX),
+            is_due: AtomicU32::new(0),
             len: AtomicU32::new(0),
             shard: UnsafeCell::default(),
         }
@@ -167,9 +166,10 @@ impl Keyspace {
         if cell.len.load(Ordering::Relaxed) != hint.len {
             cell.len.store(hint.len, Ordering::Relaxed);
         }
-        let due_unit = expiry::unit(hint.due_ms) as u32;
-        if cell.due_unit.load(Ordering::Relaxed) != due_unit {
-            cell.due_unit.store(due_unit, Ordering::Relaxed);
+        let is_due = u32::from(hint.due_ms != i64::MAX);
+        // A shard without expiring keys needs no look at another line.
+        if is_due != 0 || cell.is_due.load(Ordering::Relaxed) != 0 {
+            cell.is_due.store(is_due, Ordering::Relaxed);
             self.due_ms[index].store(hint.due_ms, Ordering::Relaxed);
         }
     }
@@ -333,15 +333,16 @@ mod tests {
 
     #[test]
     fn expiry_takes_out_what_is_due_and_nothing_else() {
+        const NOW_MS: i64 = 1_800_000_000_000;
         let keyspace = Keyspace::new(3);
         let hash = keyspace.hash(b"k");
-        set(&keyspace, 0, b"k", b"v", Expire::At(1000));
-        assert_eq!(keyspace.due_ms(hash.shard()), 1008);
-        set(&keyspace, 0, b"k", b"v", Expire::At(2000));
+        set(&keyspace, 0, b"k", b"v", Expire::At(NOW_MS + 1000));
+        assert_eq!(keyspace.due_ms(hash.shard()), NOW_MS + 1008);
+        set(&keyspace, 0, b"k", b"v", Expire::At(NOW_MS + 2000));
         let mut gone = Vec::new();
-        let mut expire = |now_ms| {
+        let mut expire = |after_ms| {
             let mut shard = keyspace.lock(hash.shard());
-            shard.database_mut(0).expire_due(now_ms, 10, keyspace.hasher(), &mut gone);
+            shard.database_mut(0).expire_due(NOW_MS + after_ms, 10, keyspace.hasher(), &mut gone);
             gone.len()
         };
         assert_eq!(expire(1500), 0);
@@ -349,6 +350,24 @@ mod tests {
         assert_eq!(expire(2016), 1);
         assert_eq!(get(&keyspace, 0, b"k"), None);
         assert_eq!(keyspace.due_ms(hash.shard()), i64::MAX);
+    }
+
+    #[test]
+    fn a_million_keys_of_one_millisecond_all_go() {
+        const NOW_MS: i64 = 1_800_000_000_000;
+        let keys = if cfg!(debug_assertions) { 50_000u32 } else { 1_000_000 };
+        let keyspace = Keyspace::new(5);
+        for i in 0..keys {
+            set(&keyspace, 0, &i.to_le_bytes(), b"v", Expire::At(NOW_MS + i64::from(i % 3)));
+        }
+        let mut gone = Vec::new();
+        for index in 0..SHARDS {
+            let mut shard = keyspace.lock(index);
+            shard.database_mut(0).expire_due(NOW_MS + 32, usize::MAX, keyspace.hasher(), &mut gone);
+            assert_eq!(shard.database(0).unwrap().len(), 0);
+            assert_eq!(shard.overhead(), 0);
+        }
+        assert_eq!(gone.len(), keys as usize);
     }
 
     #[test]

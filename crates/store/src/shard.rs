@@ -5,7 +5,7 @@
 
 use crate::access::AccessClock;
 use crate::entry::{EntryMut, EntryRef, NewValue, OwnedEntry};
-use crate::expiry::ExpiryIndex;
+use crate::expiry::{ExpiryIndex, POSITION_BITS_LOST};
 use crate::hash::{Hash, Hasher};
 use crate::table::{Place, Table};
 use crate::watch::WatchedKeys;
@@ -262,6 +262,7 @@ impl Database {
     /// Makes a string of the key, whatever it was. Returns the entry that made way, if one did; it
     /// is to be dropped when no lock is held.
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "a struct of them would be made for every SET")]
     pub fn set(
         &mut self,
         hash: Hash,
@@ -353,11 +354,11 @@ impl Database {
         let mut places = Vec::new();
         for looks in 0..limit {
             let Some(position) = self.expiry.pop_due(now_ms) else { return looks };
-            // Removing moves entries about, so each removal looks anew. Two keys at one position
-            // are rare: 1 in 2^32 pairs.
+            // Removing moves entries about, so each removal looks anew. Two keys near one position
+            // are rare: 1 in 2^26 pairs.
             loop {
                 places.clear();
-                self.table.places_at(position, hasher, &mut places);
+                self.table.places_near(position, POSITION_BITS_LOST, hasher, &mut places);
                 let due = places
                     .iter()
                     .find(|&&place| self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms));

@@ -336,26 +336,34 @@ impl Table {
         (start + 1 < count).then(|| first_position(start + 1, count))
     }
 
-    /// The places of the entries whose position is exactly this one.
-    pub fn places_at(&self, position: u32, hasher: &Hasher, out: &mut Vec<Place>) {
+    /// The places of the entries whose position is this one but for the low `bits_ignored` bits.
+    pub fn places_near(
+        &self,
+        position: u32,
+        bits_ignored: u32,
+        hasher: &Hasher,
+        out: &mut Vec<Place>,
+    ) {
         let buckets = self.buckets();
-        if buckets.is_empty() {
+        let count = buckets.len();
+        if count == 0 {
             return;
         }
-        let mut at = home(position, buckets.len());
-        for _ in 0..buckets.len() {
-            for (i, slot) in buckets[at].0.iter().enumerate() {
+        let wanted = position >> bits_ignored;
+        let first = home(wanted << bits_ignored, count);
+        let last = home(wanted << bits_ignored | ((1 << bits_ignored) - 1), count);
+        for ahead in 0..count {
+            let at = (first + ahead) % count;
+            for (i, slot) in buckets[at].0.iter().take_while(|slot| !slot.is_empty()).enumerate() {
                 // SAFETY: the table's entries are live while its shard is held.
-                if !slot.is_empty()
-                    && hasher.hash(unsafe { entry::key(slot.pointer()) }).position() == position
-                {
+                let hash = hasher.hash(unsafe { entry::key(slot.pointer()) });
+                if hash.position() >> bits_ignored == wanted {
                     out.push(Place { bucket: at as u32, slot: i as u32 });
                 }
             }
-            if !buckets[at].is_full() {
+            if first + ahead >= last && !buckets[at].is_full() {
                 return;
             }
-            at = next(at, buckets.len());
         }
     }
 
@@ -662,6 +670,28 @@ mod tests {
     }
 
     #[test]
+    fn places_near_a_position_are_all_that_share_its_high_bits() {
+        let hasher = Hasher::new(4);
+        let mut table = Table::new();
+        let keys: Vec<_> = (0..3000u32).map(u32::to_le_bytes).collect();
+        for key in &keys {
+            table.insert(hasher.hash(key), entry(key, b""), &hasher);
+        }
+        // Up to where the ranges are wider than a bucket.
+        for bits_ignored in [0, 6, 20, 24, 28] {
+            for key in &keys[..100] {
+                let position = hasher.hash(key).position();
+                let near = |other: &&[u8; 4]| {
+                    hasher.hash(*other).position() >> bits_ignored == position >> bits_ignored
+                };
+                let mut places = Vec::new();
+                table.places_near(position, bits_ignored, &hasher, &mut places);
+                assert_eq!(places.len(), keys.iter().filter(near).count(), "{bits_ignored} bits");
+            }
+        }
+    }
+
+    #[test]
     #[cfg_attr(miri, ignore = "even takes many picks")]
     fn picks_are_even() {
         let hasher = Hasher::new(5);
@@ -674,7 +704,7 @@ mod tests {
         let mut state = 1u64;
         let mut random = |bound: u32| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            ((state >> 33) * u64::from(bound) >> 31) as u32
+            (((state >> 33) * u64::from(bound)) >> 31) as u32
         };
         let mut counts = HashMap::new();
         for _ in 0..50_000 {

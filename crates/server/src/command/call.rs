@@ -1,6 +1,6 @@
 //! From a parsed request to its reply: the checks in Redis's order, the plan, the handler.
 
-use bobbin_resp::Reply;
+use bobbin_resp::{Part, Reply};
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{Hash, NewValue};
 
@@ -44,6 +44,8 @@ pub struct Context<'a> {
     pub server: &'static Server,
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
+    /// Values that replies refer to; see `bobbin_resp::Part`.
+    pub parts: &'a mut Vec<Part>,
 }
 
 impl<'a> Call<'a> {
@@ -118,6 +120,7 @@ pub fn execute(
         }
     };
     if client.replies != Replies::On && executed != Executed::Postponed {
+        bobbin_resp::truncate_parts(context.parts, start);
         suppress(client, output, start);
     }
     executed
@@ -135,7 +138,19 @@ fn admit(
     if !client.authenticated {
         check_authentication(context.server, request)?;
     }
-    let Some(command) = request.command else { return Err(unknown(args)) };
+    let Some(command) = request.command else {
+        if is_http(args[0]) {
+            log::warn!(
+                "Possible SECURITY ATTACK detected. A client sent a line of HTTP ({} {}); its connection is closed.",
+                client.info.peer,
+                String::from_utf8_lossy(args[0]),
+            );
+            client.close = true;
+            client.discard = true;
+            return Ok(Executed::Queued);
+        }
+        return Err(unknown(args));
+    };
     let command = if command.subcommands.is_empty() || args.len() < 2 {
         command
     } else {
@@ -211,7 +226,7 @@ fn run_held(
         args: request.args,
         data: context.data,
         stats: context.stats,
-        reply: Reply::new(output, client.protocol),
+        reply: Reply::with_parts(output, context.parts, client.protocol),
         client,
         first_hash: request.first_hash,
         hashes,
@@ -230,7 +245,7 @@ pub fn run(call: &mut Call<'_>) {
     let start = call.reply.output().len();
     let outcome = (call.command.row.handler)(call);
     if let Err(failure) = outcome {
-        call.reply.output().truncate(start);
+        call.reply.truncate(start);
         call.reply.error(failure.0.as_bytes());
         call.stats.commands[call.command.id].failed.add(1);
         call.stats.totals.error_replies.add(1);
@@ -428,6 +443,12 @@ fn check_in_transaction(server: &Server, client: &Client, command: &Registered) 
         return Err(Failure::format(text));
     }
     debug::check_allowed(server, client)
+}
+
+/// Whether a web page in somebody's browser was made to talk to us: the rest of what it sends would be taken
+/// for commands.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 /// Names the unknown command and the beginning of its arguments, as Redis does.

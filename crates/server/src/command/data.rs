@@ -56,6 +56,8 @@ pub struct Data {
     garbage: Vec<OwnedEntry>,
     /// Large arguments of the command at hand, copied before its shards were locked.
     prepared: Vec<(usize, Shared)>,
+    /// Large arguments that were received as what they may become: values.
+    offered: Vec<Shared>,
     /// Memory of plans that are done, for the next.
     pub(super) shard_set: ShardSet,
     guards: Vec<ShardGuard<'static>>,
@@ -93,6 +95,7 @@ impl Data {
             evictor: Evictor::default(),
             garbage: Vec::new(),
             prepared: Vec::new(),
+            offered: Vec::new(),
             shard_set: ShardSet::default(),
             guards: Vec::new(),
             recent: 0,
@@ -261,7 +264,17 @@ impl Data {
     #[cold]
     fn prepare_one(&mut self, at: usize, argument: &[u8]) {
         self.release();
-        self.prepared.push((at, Shared::new(argument.to_vec())));
+        let same = |offered: &&Shared| std::ptr::eq(offered.as_slice(), argument);
+        let offered = self.offered.iter().find(same).map(Shared::clone);
+        let shared = offered.unwrap_or_else(|| Shared::new(argument.to_vec()));
+        self.prepared.push((at, shared));
+    }
+
+    /// Arguments of the commands to come that need not be copied. They may be shared for as long as any
+    /// slice of them is in use.
+    pub fn offer<'a>(&mut self, arguments: impl Iterator<Item = &'a Shared>) {
+        self.offered.clear();
+        self.offered.extend(arguments.cloned());
     }
 
     /// The copy of the argument at `at`, if one was prepared.
@@ -371,6 +384,15 @@ impl Data {
     #[inline(always)]
     pub fn read_string(&mut self, key: Key<'_>) -> Result<Option<&[u8]>, Failure> {
         self.read(key).map(string).transpose()
+    }
+
+    /// The same, with the entry that holds it.
+    #[inline(always)]
+    pub fn read_string_entry(&mut self, key: Key<'_>) -> Result<Option<EntryRef<'_>>, Failure> {
+        match self.read(key) {
+            Some(entry) if entry.kind() != Kind::String => Err(Failure::WRONG_TYPE),
+            entry => Ok(entry),
+        }
     }
 
     // Changing.

@@ -30,11 +30,14 @@ pub enum KeyShape {
     Specified,
 }
 
+/// A command under the name that it is called by.
+type Named = (Box<[u8]>, &'static Registered);
+
 /// See the module.
 pub struct Registry {
     commands: Vec<&'static Registered>,
     /// Power of two; twice as large as there are names, at least.
-    slots: Vec<Option<(Box<[u8]>, &'static Registered)>>,
+    slots: Vec<Option<Named>>,
 }
 
 impl Registry {
@@ -173,8 +176,11 @@ impl Registered {
                 true
             }
             KeyShape::Specified => {
-                let specs = self.row.keys.iter().filter(|s| !s.usage.has(super::KeyUse::NOT_KEY));
-                specs.fold(true, |fits, spec| spec.positions(args, &mut f) && fits)
+                let mut fits = true;
+                for spec in self.row.keys.iter().filter(|s| !s.usage.has(super::KeyUse::NOT_KEY)) {
+                    fits &= spec.positions(args, &mut f);
+                }
+                fits
             }
         }
     }

@@ -75,7 +75,7 @@ enum Part {
     Word(String),
     Group {
         optional: bool,
-        alternatives: Vec<Vec<Part>>,
+        alternatives: Vec<Vec<Self>>,
         /// `...` came last: the group repeats what stands before it.
         repeats: bool,
     },
@@ -511,6 +511,14 @@ mod tests {
             "FIELDS numfields field [field ...]",
             "FIELDS fields:block(numfields:integer, field:string*)",
         );
+    }
+
+    #[test]
+    fn every_row_has_a_well_formed_syntax() {
+        let rows = crate::commands::FAMILIES.iter().copied().flatten();
+        for row in rows.flat_map(|row| std::iter::once(row).chain(row.subcommands)) {
+            assert!(parse(row.syntax).is_some(), "{}: {}", row.name, row.syntax);
+        }
     }
 
     #[test]

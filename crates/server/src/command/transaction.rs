@@ -121,9 +121,8 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     let Some(transaction) = call.client.transaction.take() else {
         return Err("ERR EXEC without MULTI".into());
     };
-    leave(call.client);
     if transaction.spoiled {
-        unwatch(call);
+        end(call);
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
     let mut shards = ShardSet::default();
@@ -136,15 +135,16 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     shards.hold(call.data);
     let untouched = unchanged(call);
     release_watched(call);
-    if !untouched {
+    if untouched {
+        call.reply.array(transaction.queue.len());
+        for queued in &transaction.queue {
+            run(call, queued);
+        }
+    } else {
         call.reply.null_array();
-        return Ok(());
-    }
-    call.reply.array(transaction.queue.len());
-    for queued in &transaction.queue {
-        run(call, queued);
     }
     call.data.release();
+    leave(call.client);
     Ok(())
 }
 
@@ -152,7 +152,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
 fn run(call: &mut Call<'_>, queued: &Queued) {
     let args = queued.args();
     let first_hash = args.get(1).map(|key| call.data.keyspace().hash(key)).unwrap_or_default();
-    let protocol = call.client.protocol;
+    let start = call.reply.output().len();
     let mut inner = Call {
         server: call.server,
         command: queued.command,
@@ -160,17 +160,17 @@ fn run(call: &mut Call<'_>, queued: &Queued) {
         client: call.client,
         data: call.data,
         stats: call.stats,
-        reply: bobbin_resp::Reply::new(call.reply.output(), protocol),
+        reply: call.reply.reborrow(),
         first_hash,
         hashes: &[],
         in_transaction: true,
     };
-    let (start, written) = (crate::clock::ticks(), inner.reply.output().len());
+    let started = crate::clock::ticks();
     call::run(&mut inner);
     let measured = Measured {
-        ticks: crate::clock::ticks() - start,
+        ticks: crate::clock::ticks() - started,
         request_bytes: queued.bytes.len(),
-        reply_bytes: inner.reply.output().len() - written,
+        reply_bytes: inner.reply.len_since(start),
     };
     let track = call.server.config.latency_tracking();
     call.stats.commands[queued.command.id].executed(measured.ticks, track);
@@ -196,6 +196,8 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
         call.data.exists(key);
         let stale = call.data.is_stale(database, key);
         let version = call.data.watch(key);
+        let bytes = size_of::<WatchedKey>() + key.bytes.len();
+        call.client.info.watched_bytes.fetch_add(bytes, Ordering::Relaxed);
         call.client.watched.push(WatchedKey { database, key: key.bytes.into(), version, stale });
     }
     call.client.info.watched.store(call.client.watched.len(), Ordering::Relaxed);
@@ -219,7 +221,7 @@ fn release_watched(call: &mut Call<'_>) {
         let key = call.data.key(&watched.key);
         call.data.unwatch(watched.database, key);
     }
-    call.client.info.watched.store(0, Ordering::Relaxed);
+    call.client.info.watches_nothing();
 }
 
 /// UNWATCH, and whatever else forgets the watched keys.
@@ -236,5 +238,5 @@ pub fn forget(client: &mut Client, data: &mut super::Data) {
         let key = data.key(&watched.key);
         data.visit(key.hash.shard(), |shard| shard.unwatch(watched.database, &watched.key));
     }
-    client.info.watched.store(0, Ordering::Relaxed);
+    client.info.watches_nothing();
 }

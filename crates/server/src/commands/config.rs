@@ -73,6 +73,10 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
             }
             Ok(())
         }
+        OptionId::maxmemory_clients => {
+            server.follow_config();
+            Ok(())
+        }
         OptionId::maxclients => raise_open_files(server, config),
         OptionId::maxmemory => {
             let maxmemory = config.maxmemory();

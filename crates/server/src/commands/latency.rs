@@ -14,11 +14,13 @@ fn latest(call: &mut Call<'_>) -> Outcome {
     call.reply.array(all.len());
     for (event, series) in &all {
         let last = series.samples.back();
-        call.reply.array(4);
+        call.reply.array(6);
         call.reply.bulk(event.as_bytes());
         call.reply.integer(last.map_or(0, |sample| sample.time_s));
         call.reply.integer(last.map_or(0, |sample| sample.latency_ms as i64));
         call.reply.integer(series.max_ms as i64);
+        call.reply.integer(series.sum_ms as i64);
+        call.reply.integer(series.count as i64);
     }
     Ok(())
 }
@@ -188,7 +190,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("latency", -2, super::con
                 "O(N) where N is the number of commands with latency information being retrieved.",
                 "Answers how the latencies of commands are spread.",
             )
-            .syntax("[COMMAND [COMMAND ...]]")
+            .syntax("[command [command ...]]")
             .tips(TIPS),
         Command::new("history", 3, history)
             .flags(ADMIN)

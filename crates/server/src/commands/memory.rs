@@ -87,7 +87,7 @@ fn collect(snapshot: &Snapshot<'_>) -> Vec<(String, Figure)> {
         keys += database.keys;
         tables_bytes += database.table_bytes + database.expiry_bytes;
     }
-    let per_key = if keys == 0 { 0 } else { memory.since_startup() / keys };
+    let per_key = memory.since_startup().checked_div(keys).unwrap_or(0);
     add("overhead.db.hashtable.lut", bytes(tables_bytes));
     add("overhead.db.hashtable.rehashing", bytes(0));
     add("overhead.total", bytes(memory.overhead));

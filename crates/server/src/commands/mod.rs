@@ -4,6 +4,7 @@ use crate::command::{Call, Command, Failure, Outcome};
 
 mod bitmap;
 mod client;
+mod cluster;
 mod command;
 mod config;
 mod connection;
@@ -23,12 +24,15 @@ mod slowlog;
 mod string;
 mod transaction;
 
+pub use client::describe::{class as client_class, line as describe_client};
+pub use client::kill_client;
 pub use monitor::Monitors;
 
 /// Every family's rows.
 pub const FAMILIES: &[&[Command]] = &[
     bitmap::COMMANDS,
     client::COMMANDS,
+    cluster::COMMANDS,
     command::COMMANDS,
     config::COMMANDS,
     connection::COMMANDS,

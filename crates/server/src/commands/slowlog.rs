@@ -49,8 +49,9 @@ fn commandlog_reset(call: &mut Call<'_>) -> Outcome {
 }
 
 fn class(call: &Call<'_>, index: usize) -> Result<Class, Failure> {
-    Class::find(call.args[index])
-        .ok_or("ERR type should be one of the following: slow, large-request, large-reply".into())
+    Class::find(call.args[index]).ok_or(Failure::new(
+        "ERR type should be one of the following: slow, large-request, large-reply",
+    ))
 }
 
 /// A number of entries; -1 is all.
@@ -166,7 +167,7 @@ pub(super) const COMMANDS: &[Command] = &[
                     "O(N) where N is the number of entries returned",
                     "Answers the newest slow or large commands.",
                 )
-                .syntax("count type")
+                .syntax("count <SLOW | LARGE-REQUEST | LARGE-REPLY>")
                 .tips(GET_TIPS),
             Command::new("help", 2, commandlog_help).flags(HELP).doc(
                 "server",
@@ -177,7 +178,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command::new("len", 3, commandlog_len)
                 .flags(ADMIN)
                 .doc("server", "8.1.0", "O(1)", "Counts the entries of one type.")
-                .syntax("type")
+                .syntax("<SLOW | LARGE-REQUEST | LARGE-REPLY>")
                 .tips(LEN_TIPS),
             Command::new("reset", 3, commandlog_reset)
                 .flags(ADMIN)
@@ -187,7 +188,7 @@ pub(super) const COMMANDS: &[Command] = &[
                     "O(N) where N is the number of entries in the commandlog",
                     "Empties the log of one type.",
                 )
-                .syntax("type")
+                .syntax("<SLOW | LARGE-REQUEST | LARGE-REPLY>")
                 .tips(RESET_TIPS),
         ]),
 ];

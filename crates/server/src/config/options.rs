@@ -53,7 +53,7 @@ options! {
         /// Who may run DEBUG: no, yes, or local (connections from this host).
         enable_debug_command = choice(ProtectedAction, No) => Full, flags IMMUTABLE;
         /// Who may run MODULE.
-        enable_module_command = choice(ProtectedAction, No) => NotYet(MODULES), flags IMMUTABLE;
+        enable_module_command = choice(ProtectedAction, No) => Dormant(MODULES), flags IMMUTABLE;
         /// Connections that may wait to be accepted. The kernel caps it at net.core.somaxconn.
         tcp_backlog = integer(0, INT_MAX, 511) => Full, flags IMMUTABLE;
         /// Path of a Unix socket to listen on; empty for none.
@@ -90,9 +90,8 @@ options! {
         /// Threads from which replies are sent without a copy.
         min_io_threads_avoid_copy_reply = integer(0, INT_MAX, 7) =>
             Neutral("large values are sent without a copy with any number of threads"), flags HIDDEN;
-        /// Size from which a string is sent without a copy.
-        min_string_size_avoid_copy_reply = integer(0, INT_MAX, 16384) =>
-            Neutral("the size from which copying costs more is built in"), flags HIDDEN;
+        /// Bytes from which a string is sent without a copy; 0 for never.
+        min_string_size_avoid_copy_reply = integer(0, INT_MAX, 16384) => Full, flags HIDDEN;
         /// Keys whose memory is fetched together.
         prefetch_batch_max_size = integer(0, 128, 16) => Neutral("a batch is what one turn of a thread received");
         /// Cores the server's threads may run on.

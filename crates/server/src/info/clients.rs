@@ -6,7 +6,6 @@ use super::{Lines, Section, Shown, gauge, label, zero};
 use crate::client::ClientFlag;
 use crate::pause::Paused;
 use crate::server::Server;
-use crate::worker::Connection;
 
 pub(super) const CLIENTS: Section = Section {
     name: "clients",
@@ -66,9 +65,7 @@ impl ClientFigures {
             let output = info.output_bytes.load(Ordering::Relaxed);
             figures.input_max_bytes = figures.input_max_bytes.max(input);
             figures.output_max_bytes = figures.output_max_bytes.max(output);
-            let queued = info.queued_bytes.load(Ordering::Relaxed);
-            let fixed = size_of::<Connection>() + size_of_val(&*info);
-            figures.memory_bytes += fixed + input + output + queued;
+            figures.memory_bytes += info.memory();
             *figures.by_worker.entry(info.worker.load(Ordering::Relaxed)).or_default() += 1;
         }
         figures

@@ -91,7 +91,7 @@ type Comparison = (f64, i64);
 
 impl MemoryFigures {
     pub(super) fn of(snapshot: &Snapshot<'_>) -> Self {
-        let (used, peak) = (crate::memory::used(), crate::memory::peak());
+        let (used, peak) = (snapshot.used_bytes, crate::memory::peak());
         let startup = snapshot.server.services.startup_bytes.load(Ordering::Relaxed).min(used);
         let clients = snapshot.clients().memory_bytes;
         Self {

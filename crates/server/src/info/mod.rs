@@ -42,10 +42,13 @@ pub enum Shown {
 
 pub enum Lines {
     Fields(&'static [Field]),
-    Written(fn(&Snapshot<'_>, &mut String)),
+    Written(Writer),
     /// Fields, then lines that depend on what there is.
-    Both(&'static [Field], fn(&Snapshot<'_>, &mut String)),
+    Both(&'static [Field], Writer),
 }
+
+/// Appends lines that depend on what there is.
+pub type Writer = fn(&Snapshot<'_>, &mut String);
 
 /// One line with a fixed name.
 pub struct Field {
@@ -120,10 +123,9 @@ pub fn write(snapshot: &Snapshot<'_>, names: &[&[u8]]) -> String {
 impl Section {
     fn write(&self, snapshot: &Snapshot<'_>, text: &mut String) {
         line(text, format_args!("# {}", self.title));
-        let (fields, written): (&[Field], Option<fn(&Snapshot<'_>, &mut String)>) = match self.lines
-        {
+        let (fields, written) = match self.lines {
             Lines::Fields(fields) => (fields, None),
-            Lines::Written(written) => (&[], Some(written)),
+            Lines::Written(written) => (&[][..], Some(written)),
             Lines::Both(fields, written) => (fields, Some(written)),
         };
         for field in fields {

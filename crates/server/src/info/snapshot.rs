@@ -13,6 +13,8 @@ use crate::stats::Totals;
 /// See the module.
 pub struct Snapshot<'a> {
     pub server: &'static Server,
+    /// Bytes in use before we took any ourselves.
+    pub used_bytes: usize,
     data: RefCell<&'a mut Data>,
     totals: OnceCell<Totals>,
     clients: OnceCell<ClientFigures>,
@@ -35,6 +37,7 @@ impl<'a> Snapshot<'a> {
     pub fn new(server: &'static Server, data: &'a mut Data) -> Self {
         Self {
             server,
+            used_bytes: crate::memory::used(),
             data: RefCell::new(data),
             totals: OnceCell::new(),
             clients: OnceCell::new(),

@@ -24,6 +24,6 @@ pub use any::{AnyDriver, DriverKind};
 pub use driver::{Bytes, Driver, Event, PARTS_MAX, Token};
 pub use epoll::Epoll;
 pub use listen::{ListenError, Listener};
-pub use receive::{Received, receive_into};
+pub use receive::{Received, receive_into, receive_split};
 pub use uring::Uring;
 pub use waker::Waker;

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// What one `receive_into` brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +14,49 @@ pub enum Received {
     /// The peer closed its side.
     End,
 }
+
+/// Receives once: of the `missing` bytes that `buffer` needs, as much as `len_max`, and when it has all of them,
+/// appends to `behind` a little of what else there is.
+pub fn receive_split(
+    socket: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+    missing: usize,
+    len_max: usize,
+    behind: &mut Vec<u8>,
+) -> Result<Received, Errno> {
+    let wanted = missing.min(len_max);
+    buffer.reserve(wanted);
+    let mut rest = [0u8; BEHIND_LEN];
+    let mut parts = [
+        libc::iovec { iov_base: buffer.spare_capacity_mut().as_mut_ptr().cast(), iov_len: wanted },
+        libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() },
+    ];
+    // SAFETY: all zeros are a valid header: no address, no control data, no parts.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = parts.as_mut_ptr();
+    header.msg_iovlen = if wanted == missing { 2 } else { 1 };
+    let received = loop {
+        // SAFETY: the header and its parts live through the call; each part is memory of ours, of its length.
+        let received =
+            unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_DONTWAIT) };
+        match usize::try_from(received) {
+            Ok(received) => break received,
+            Err(_) => match Errno::from_io_error(&std::io::Error::last_os_error()) {
+                Some(Errno::INTR) => {}
+                Some(Errno::AGAIN) => return Ok(Received::WouldBlock),
+                error => return Err(error.unwrap_or(Errno::IO)),
+            },
+        }
+    };
+    let filled = buffer.len() + received.min(wanted);
+    // SAFETY: the kernel fills the parts in order, so it wrote so many bytes from the old length on.
+    unsafe { buffer.set_len(filled) };
+    behind.extend_from_slice(&rest[..received.saturating_sub(wanted)]);
+    Ok(if received == 0 { Received::End } else { Received::Bytes(received) })
+}
+
+/// What may come along behind a large argument: the end of its command, mostly.
+const BEHIND_LEN: usize = 512;
 
 /// Receives once, appending to `buffer`, at most `len_max` bytes. Reserves nothing when the buffer has room for
 /// `len_max` already, so a bulk of known length is reserved once and filled by as few calls as the socket allows.

@@ -9,6 +9,7 @@ use std::ops::Range;
 use bobbin_resp::{Limits, Parser, ProtocolError, Step};
 use bobbin_store::{Hash, Keyspace};
 
+use super::large::Outside;
 use crate::command::registry::KeyShape;
 use crate::command::{Registered, Registry};
 
@@ -49,10 +50,10 @@ pub struct Found {
 }
 
 impl Batch {
-    /// Parses all complete commands of these bytes.
+    /// Parses all complete commands of these bytes. `outside`: arguments of the first that are not among them.
     ///
     /// # Safety
-    /// The bytes stay where they are, unchanged, until the next `clear`.
+    /// The bytes, also those outside, stay where they are, unchanged, until the next `clear`.
     pub unsafe fn parse(
         &mut self,
         input: &[u8],
@@ -60,6 +61,7 @@ impl Batch {
         limits: &Limits,
         registry: &Registry,
         keyspace: &Keyspace,
+        outside: &[Outside],
     ) -> Found {
         // SAFETY: by the caller the bytes outlive every use of `args`, which `clear` empties.
         let input: &'static [u8] =
@@ -70,6 +72,16 @@ impl Batch {
             let args = self.args.len();
             match parser.next(input, &mut found.consumed, limits, &mut self.args) {
                 Ok(Step::Complete) => self.push(args, found.consumed, registry, keyspace),
+                Ok(Step::CompleteOutside(numbers)) => {
+                    for (number, outside) in numbers.into_iter().zip(outside) {
+                        let bytes = outside.bytes.as_slice();
+                        // SAFETY: by the caller these too outlive every use of `args`.
+                        let bytes =
+                            unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
+                        self.args[args + number] = bytes;
+                    }
+                    self.push(args, found.consumed, registry, keyspace);
+                }
                 Ok(Step::Empty) => {}
                 Ok(Step::Inline(words)) => {
                     for word in &words {

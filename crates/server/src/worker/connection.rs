@@ -4,6 +4,8 @@ use std::os::fd::OwnedFd;
 
 use bobbin_resp::Parser;
 
+use super::large::LargeArguments;
+use super::output::{Output, Range};
 use crate::client::Client;
 use crate::io::Token;
 
@@ -15,6 +17,8 @@ pub struct Connection {
     pub parser: Parser,
     /// Bytes of commands that are incomplete or have to wait.
     pub input: Vec<u8>,
+    /// Arguments that are not in `input`.
+    pub large: LargeArguments,
     pub output: Output,
     pub reading: Reading,
     /// Where in the turn's arena its replies are.
@@ -25,13 +29,6 @@ pub struct Connection {
     pub closing: bool,
     /// On its way to another worker.
     pub moving: bool,
-}
-
-/// Start and end in the turn's arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    pub start: usize,
-    pub end: usize,
 }
 
 /// What the driver does for the connection.
@@ -45,72 +42,6 @@ pub enum Reading {
     Paused,
 }
 
-/// What could not be sent at once.
-#[derive(Default)]
-pub struct Output {
-    bytes: Vec<u8>,
-    sent: usize,
-    /// What the send that is under way sends.
-    pub sending: Sending,
-    /// Waiting for the driver to say that there is room.
-    pub blocked: bool,
-    /// Since when (Unix ms) it is over the soft limit; 0: it is not.
-    pub over_soft_since_ms: i64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Sending {
-    #[default]
-    Nothing,
-    /// This range of the turn's arena.
-    Arena(Range),
-    /// The pending bytes.
-    Pending,
-}
-
-impl Output {
-    pub fn push(&mut self, bytes: &[u8]) {
-        if self.sent > 0 && self.sent >= self.bytes.len() / 2 {
-            self.bytes.drain(..self.sent);
-            self.sent = 0;
-        }
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// The same, for many bytes: they are not copied if nothing is pending.
-    pub fn push_owned(&mut self, bytes: Vec<u8>) {
-        if self.bytes.is_empty() {
-            self.bytes = bytes;
-        } else {
-            self.push(&bytes);
-        }
-    }
-
-    /// What is left to send.
-    pub fn pending(&self) -> &[u8] {
-        &self.bytes[self.sent..]
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.sent == self.bytes.len()
-    }
-
-    /// So many of the pending bytes went out.
-    pub fn advance(&mut self, sent: usize) {
-        self.sent += sent;
-        debug_assert!(self.sent <= self.bytes.len());
-        if self.is_empty() {
-            self.bytes = Vec::new();
-            self.sent = 0;
-        }
-    }
-
-    /// Bytes of memory.
-    pub fn memory(&self) -> usize {
-        self.bytes.capacity()
-    }
-}
-
 impl Connection {
     pub fn new(socket: OwnedFd, token: Token, client: Client) -> Self {
         Self {
@@ -119,6 +50,7 @@ impl Connection {
             client,
             parser: Parser::default(),
             input: Vec::new(),
+            large: LargeArguments::default(),
             output: Output::default(),
             reading: Reading::Data,
             replies: None,

@@ -7,10 +7,11 @@ use bobbin_resp::{Limits, Parser, Reply};
 use bobbin_store::{AccessClock, SHARDS};
 
 use super::batch::Batch;
-use super::execution::execute_commands;
+use super::execution::Executor;
+use super::limits::ReplyLimit;
+use super::output::Arena;
 use crate::client::{Client, ClientInfo};
 use crate::clock::ticks;
-use crate::command::call::Context;
 use crate::command::{Data, transaction};
 use crate::config::Config;
 use crate::server::Server;
@@ -22,7 +23,7 @@ pub struct Embedded {
     data: Data,
     stats: WorkerStats,
     batch: Batch,
-    replies: Vec<u8>,
+    replies: Arena,
 }
 
 /// A client of an [`Embedded`].
@@ -41,7 +42,7 @@ impl Embedded {
         let data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
         let stats = WorkerStats::new(server.registry.all().len());
         let mut embedded =
-            Self { server, data, stats, batch: Batch::default(), replies: Vec::new() };
+            Self { server, data, stats, batch: Batch::default(), replies: Arena::default() };
         embedded.set_time(0);
         Ok(embedded)
     }
@@ -71,7 +72,7 @@ impl Embedded {
     /// Executes what the bytes complete; the replies. Nothing more is executed for a session that was told
     /// to end (`is_closed`) or that waits for the end of a pause.
     pub fn feed(&mut self, session: &mut Session, bytes: &[u8]) -> &[u8] {
-        self.replies.clear();
+        self.replies.clear(usize::MAX);
         self.data.enter();
         if session.input.is_empty() {
             let consumed = self.execute(session, bytes);
@@ -84,7 +85,7 @@ impl Embedded {
             session.input = input;
         }
         self.data.leave();
-        &self.replies
+        self.replies.join()
     }
 
     /// Takes out whatever has expired, as workers do by the clock.
@@ -116,19 +117,17 @@ impl Embedded {
             // SAFETY: the batch is cleared before these bytes go.
             let found = unsafe {
                 let parser = &mut session.parser;
-                self.batch.parse(rest, parser, &limits, &server.registry, &server.keyspace)
+                self.batch.parse(rest, parser, &limits, &server.registry, &server.keyspace, &[])
             };
-            let mut context = Context { server, data: &mut self.data, stats: &self.stats };
-            let replies = &mut self.replies;
-            let mut clock = ticks();
-            let done = execute_commands(
-                &mut context,
-                client,
-                &self.batch,
-                found.commands,
-                replies,
-                &mut clock,
-            );
+            let mut executor = Executor {
+                server,
+                data: &mut self.data,
+                stats: &self.stats,
+                arena: &mut self.replies,
+                clock: &mut ticks(),
+            };
+            let done = executor.run(client, &self.batch, found.commands, &ReplyLimit::NONE);
+            let replies = &mut self.replies.bytes;
             self.batch.clear();
             self.stats.totals.commands.add(done.executed);
             if !done.halted {

@@ -3,12 +3,29 @@
 use std::ops::Range;
 
 use super::batch::Batch;
+use super::limits::ReplyLimit;
+use super::output::Arena;
 use crate::client::Client;
 use crate::clock::ticks;
+use crate::command::Data;
 use crate::command::call::{Context, Executed, Request, execute};
+use crate::server::Server;
 use crate::slowlog::{self, Measured};
+use crate::stats::WorkerStats;
+
+/// What a worker executes commands with.
+pub(super) struct Executor<'a> {
+    pub server: &'static Server,
+    pub data: &'a mut Data,
+    pub stats: &'a WorkerStats,
+    /// Where replies are appended.
+    pub arena: &'a mut Arena,
+    /// The tick at which the command before was done.
+    pub clock: &'a mut u64,
+}
 
 /// What became of a connection's commands.
+#[derive(Default)]
 pub(super) struct Execution {
     /// Commands that ran.
     pub executed: u64,
@@ -20,56 +37,66 @@ pub(super) struct Execution {
     pub halted: bool,
     /// The first command that is left waits for the end of a pause.
     pub postponed: bool,
+    /// The replies were more than the client may have.
+    pub overflowed: bool,
 }
 
-/// Executes these commands of the batch, and appends their replies to `output`. `clock` is the tick at
-/// which the command before was done.
-#[inline(always)]
-pub(super) fn execute_commands(
-    context: &mut Context<'_>,
-    client: &mut Client,
-    batch: &Batch,
-    commands: Range<usize>,
-    output: &mut Vec<u8>,
-    clock: &mut u64,
-) -> Execution {
-    let server = context.server;
-    let track = server.config.latency_tracking();
-    let limits = server.services.command_log.limits();
-    let mut done = Execution { executed: 0, answered: 0, end: 0, halted: false, postponed: false };
-    for index in commands {
-        batch.approach(index, &server.keyspace, client.database);
-        let parsed = batch.command(index);
-        let request = Request {
-            command: parsed.command,
-            args: batch.args(parsed),
-            first_hash: parsed.first_hash,
-        };
-        let reply_start = output.len();
-        let outcome = execute(context, client, request, output);
-        let now = ticks();
-        if let Executed::Ran(command) = outcome {
-            done.executed += 1;
-            let measured = Measured {
-                ticks: now - *clock,
-                request_bytes: parsed.end - done.end,
-                reply_bytes: output.len() - reply_start,
+impl Executor<'_> {
+    /// Executes these commands of the batch.
+    #[inline(always)]
+    pub fn run(
+        &mut self,
+        client: &mut Client,
+        batch: &Batch,
+        commands: Range<usize>,
+        reply_limit: &ReplyLimit,
+    ) -> Execution {
+        let server = self.server;
+        let start = self.arena.bytes.len();
+        let track = server.config.latency_tracking();
+        let limits = server.services.command_log.limits();
+        let mut done = Execution::default();
+        for index in commands {
+            batch.approach(index, &server.keyspace, client.database);
+            let parsed = batch.command(index);
+            let request = Request {
+                command: parsed.command,
+                args: batch.args(parsed),
+                first_hash: parsed.first_hash,
             };
-            context.stats.commands[command.id].executed(measured.ticks, track);
-            if limits.exceeded_by(&measured) {
-                slowlog::note(server, client, command, request.args, &measured);
+            let reply_start = self.arena.bytes.len();
+            let mut context = Context {
+                server,
+                data: self.data,
+                stats: self.stats,
+                parts: &mut self.arena.parts,
+            };
+            let outcome = execute(&mut context, client, request, &mut self.arena.bytes);
+            let now = ticks();
+            if let Executed::Ran(command) = outcome {
+                done.executed += 1;
+                let measured = Measured {
+                    ticks: now - *self.clock,
+                    request_bytes: parsed.end - done.end,
+                    reply_bytes: self.arena.len_since(reply_start),
+                };
+                self.stats.commands[command.id].executed(measured.ticks, track);
+                if limits.exceeded_by(&measured) {
+                    slowlog::note(server, client, command, request.args, &measured);
+                }
+            }
+            *self.clock = now;
+            if outcome == Executed::Postponed {
+                done.postponed = true;
+            } else {
+                (done.answered, done.end) = (done.answered + 1, parsed.end);
+            }
+            done.overflowed = reply_limit.is_exceeded_by(self.arena, start);
+            if done.overflowed || client.close || client.job.is_some() || client.postponed {
+                done.halted = true;
+                break;
             }
         }
-        *clock = now;
-        if outcome == Executed::Postponed {
-            done.postponed = true;
-        } else {
-            (done.answered, done.end) = (done.answered + 1, parsed.end);
-        }
-        if client.close || client.job.is_some() || client.postponed {
-            done.halted = true;
-            break;
-        }
+        done
     }
-    done
 }

@@ -1,34 +1,77 @@
-//! Limits on what a client may hold: output nobody reads, and time without a word.
+//! Limits on what a client may hold: output that nobody reads, memory in all, and time without a word.
 
 use std::sync::atomic::Ordering;
 
 use super::Worker;
 use super::connection::Connection;
+use super::output::Arena;
 use crate::client::ClientFlag;
-use crate::config::{ClientClass, Config};
+use crate::commands::{client_class, describe_client};
+use crate::config::Config;
+use crate::server::{Server, WorkerHandle};
 
 /// How often idle clients and soft limits are looked at.
 const LOOK_MS: i64 = 1000;
+/// Replies of one turn count only beyond this: in Redis they fit a buffer that every client has.
+const UNCOUNTED: usize = 16 * 1024;
+
+/// How much a connection's commands may reply with before it is over its hard limit.
+pub(super) struct ReplyLimit(usize);
+
+impl ReplyLimit {
+    /// As much as memory holds.
+    pub const NONE: Self = Self(usize::MAX);
+
+    pub fn new(config: &Config, connection: &Connection, arena: &Arena) -> Self {
+        let limit = config.output_limit(client_class(&connection.client.info));
+        if limit.hard_bytes == 0 {
+            return Self(usize::MAX);
+        }
+        let hard = usize::try_from(limit.hard_bytes).unwrap_or(usize::MAX);
+        let replied = connection.replies.map_or(0, |range| arena.len_of(range));
+        Self(hard.saturating_add(UNCOUNTED).saturating_sub(connection.output.memory() + replied))
+    }
+
+    /// Whether the replies behind the arena's first `start` bytes are too much.
+    #[inline(always)]
+    pub fn is_exceeded_by(&self, arena: &Arena, start: usize) -> bool {
+        self.0 != usize::MAX && arena.len_since(start) >= self.0
+    }
+}
+
+/// Takes all replies of a connection back, which ends for their size.
+#[cold]
+pub(super) fn drop_replies(
+    server: &Server,
+    handle: &WorkerHandle,
+    connection: &mut Connection,
+    now_ms: i64,
+) {
+    connection.replies = None;
+    connection.output.clear();
+    connection.client.close = true;
+    note_overcoming(server, handle, connection, now_ms);
+}
+
+fn note_overcoming(server: &Server, handle: &WorkerHandle, connection: &Connection, now_ms: i64) {
+    let line = describe_client(server, &connection.client.info, now_ms, None);
+    let line = line.trim_end();
+    log::warn!("Client {line} closed for overcoming of output buffer limits.");
+    handle.stats.totals.client_output_buffer_limit_disconnections.add(1);
+}
 
 /// Whether a connection has more output waiting than its class may.
 fn is_over_output_limit(config: &Config, connection: &mut Connection, now_ms: i64) -> bool {
-    let class = if connection.client.info.has(ClientFlag::MONITOR) {
-        ClientClass::Replica
-    } else if connection.client.info.has(ClientFlag::PUBSUB) {
-        ClientClass::Pubsub
-    } else {
-        ClientClass::Normal
-    };
-    let limit = config.output_limit(class);
-    let bytes = connection.output.pending().len() as u64;
+    let limit = config.output_limit(client_class(&connection.client.info));
+    let bytes = connection.output.memory() as u64;
     if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
         return true;
     }
+    let since_ms = &mut connection.output.over_soft_since_ms;
     if limit.soft_bytes == 0 || bytes < limit.soft_bytes {
-        connection.output.over_soft_since_ms = 0;
+        *since_ms = 0;
         return false;
     }
-    let since_ms = &mut connection.output.over_soft_since_ms;
     if *since_ms == 0 {
         *since_ms = now_ms;
     }
@@ -36,18 +79,30 @@ fn is_over_output_limit(config: &Config, connection: &mut Connection, now_ms: i6
 }
 
 impl Worker {
-    /// Closes a client that let its output grow too far.
-    fn close_over_limit(&mut self, slot: u32) {
-        let Some(connection) = self.connections.at(slot) else { return };
+    /// Notes how much memory a connection's output takes, and closes it when that is too much; whether it is
+    /// still there.
+    pub(super) fn check_output(&mut self, slot: u32) -> bool {
+        let Some(connection) = self.connections.at(slot) else { return false };
         let info = &connection.client.info;
-        log::warn!(
-            "Client id={} addr={} omem={} closed for overcoming of output buffer limits.",
-            info.id,
-            info.peer,
-            connection.output.pending().len()
-        );
-        self.handle.stats.totals.client_output_buffer_limit_disconnections.add(1);
-        self.close(slot);
+        let bytes = connection.output.memory();
+        if bytes > 0 || info.output_bytes.load(Ordering::Relaxed) > 0 {
+            info.output_bytes.store(bytes, Ordering::Relaxed);
+            if is_over_output_limit(&self.server.config, connection, self.data.now_ms) {
+                note_overcoming(self.server, &self.handle, connection, self.data.now_ms);
+                self.close(slot);
+                return false;
+            }
+        }
+        self.server.count_client_memory(&connection.client.info);
+        true
+    }
+
+    /// Has clients closed when all of them take too much memory.
+    pub(super) fn limit_memory(&mut self) {
+        if self.server.is_over_client_memory(self.data.now_ms) {
+            let evicted = self.server.evict_clients(self.data.now_ms);
+            self.handle.stats.totals.evicted_clients.add(evicted);
+        }
     }
 
     /// Once a second: clients that were silent for `timeout`, and soft limits of those that send nothing.
@@ -58,8 +113,9 @@ impl Worker {
         }
         self.timer.clients_at_ms = now_ms + LOOK_MS;
         for slot in std::mem::take(&mut self.slow) {
-            self.check_output(slot);
-            if self.connections.at(slot).is_some_and(|c| !c.output.is_empty()) {
+            if self.check_output(slot)
+                && self.connections.at(slot).is_some_and(|c| !c.output.is_empty())
+            {
                 self.slow.push(slot);
             }
         }
@@ -76,14 +132,6 @@ impl Worker {
                 log::debug!("Closing idle client");
                 self.close(slot);
             }
-        }
-    }
-
-    /// Closes the connection if it is over its output limit.
-    pub(super) fn check_output(&mut self, slot: u32) {
-        let Some(connection) = self.connections.at(slot) else { return };
-        if is_over_output_limit(&self.server.config, connection, self.data.now_ms) {
-            self.close_over_limit(slot);
         }
     }
 }

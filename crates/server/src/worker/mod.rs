@@ -7,8 +7,10 @@ mod batch;
 mod connection;
 pub mod embedded;
 mod execution;
+mod large;
 mod limits;
 mod mailbox;
+mod output;
 mod schedule;
 mod slab;
 mod timer;
@@ -23,16 +25,18 @@ use bobbin_store::AccessClock;
 
 use self::batch::{Batch, Found};
 pub use self::connection::Connection;
-use self::connection::{Range, Reading, Sending};
-use self::execution::execute_commands;
+use self::connection::Reading;
+use self::execution::Executor;
+use self::large::Outside;
+use self::limits::ReplyLimit;
 pub use self::mailbox::{Mailbox, Post};
+use self::output::{Arena, Range, Sending};
 use self::slab::Slab;
 use self::timer::Timer;
 use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
-use crate::command::call::Context;
 use crate::command::{Data, transaction};
-use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into};
+use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::server::{Server, WorkerHandle};
 
 /// Work too long for one turn, left by a command. The client waits for it, the others do not.
@@ -51,10 +55,14 @@ pub trait Job: Send {
 /// An argument of which at least this much is missing is received straight into the connection's own
 /// buffer.
 const DIRECT_MIN: usize = 64 * 1024;
+/// Bytes that are received directly although no large argument is missing any.
+const STRAY_MAX: usize = 16 * 1024;
 /// Most bytes that one such receive takes: a turn stays short.
 const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
-/// The arena's memory is given back when a turn needed more than this.
+/// The arena's memory is given back when a turn needed more than this, ...
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
+/// ... and when there is nothing to do, down to this.
+const ARENA_IDLE_MAX: usize = 16 * 1024;
 /// How long the jobs of a turn may take together.
 const JOBS_US: u64 = 300;
 
@@ -68,7 +76,7 @@ pub struct Worker {
     batch: Batch,
     spans: Vec<Span>,
     /// The replies of the turn. Sends refer to it until the next wait has returned.
-    arena: Vec<u8>,
+    arena: Arena,
     /// Slots of connections with replies, or an end, to see to.
     touched: Vec<u32>,
     /// Slots of connections that had more output than their socket took.
@@ -94,6 +102,8 @@ struct Span {
     own: bool,
     start: *const u8,
     len: usize,
+    /// Arguments of the first command that are not among those bytes.
+    large: Vec<Outside>,
 }
 
 impl Worker {
@@ -114,7 +124,7 @@ impl Worker {
             data: Data::new(&server.keyspace, &server.gate, seed)?,
             batch: Batch::default(),
             spans: Vec::new(),
-            arena: Vec::new(),
+            arena: Arena::default(),
             touched: Vec::new(),
             slow: Vec::new(),
             jobs: Vec::new(),
@@ -167,8 +177,7 @@ impl Worker {
         self.look_at_clock();
         let mut events = std::mem::take(&mut self.events);
         self.take_sent(&events);
-        self.arena.clear();
-        self.arena.shrink_to(ARENA_KEPT_MAX);
+        self.arena.clear(if events.is_empty() { ARENA_IDLE_MAX } else { ARENA_KEPT_MAX });
         for event in events.drain(..) {
             self.take_event(event);
         }
@@ -180,6 +189,7 @@ impl Worker {
         self.timer_slices();
         self.data.release();
         self.flush();
+        self.limit_memory();
         self.collect();
         self.data.leave();
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
@@ -235,10 +245,10 @@ impl Worker {
         self.handle.stats.totals.writes_processed.add(1);
         match sending {
             Sending::Nothing => {}
-            Sending::Arena(range) => {
-                let rest = &self.arena[range.start + sent..range.end];
-                connection.output.push(rest);
+            Sending::Arena(range) if sent < self.arena.len_of(range) => {
+                connection.output.push_replies(&self.arena, range, sent);
             }
+            Sending::Arena(_) => {}
             Sending::Pending => connection.output.advance(sent),
         }
         if !connection.output.is_empty() {
@@ -247,6 +257,7 @@ impl Worker {
                 self.slow.push(token.slot());
             }
             self.driver.notify_writable(token, connection.socket.as_fd());
+            self.check_output(token.slot());
         } else if connection.closing {
             self.close(token.slot());
         }
@@ -283,12 +294,13 @@ impl Worker {
     fn received(&mut self, token: Token, bytes: &[u8]) {
         let Some(connection) = self.connections.find(token) else { return };
         arrived(self.server, &self.handle, connection, bytes.len());
-        if connection.touched && self.spans.iter().any(|span| span.slot == token.slot()) {
-            // The bytes of the span before may be in the buffer that is to grow.
-            self.execute();
-        }
+        self.execute_before_growth(token);
         let Some(connection) = self.connections.find(token) else { return };
-        if connection.input.is_empty() && !connection.is_busy() {
+        if connection.large.is_arriving() {
+            let taken = connection.large.feed(bytes);
+            connection.input.extend_from_slice(&bytes[taken..]);
+            self.received_own(token.slot());
+        } else if connection.input.is_empty() && !connection.is_busy() {
             self.parse(token.slot(), bytes.as_ptr(), bytes.len(), false);
         } else {
             connection.input.extend_from_slice(bytes);
@@ -296,18 +308,44 @@ impl Worker {
         }
     }
 
-    /// Receives a large argument into the connection's own buffer.
-    fn receive(&mut self, token: Token) {
+    /// Executes what was parsed of a connection before its buffer, where that may be, grows.
+    fn execute_before_growth(&mut self, token: Token) {
         let Some(connection) = self.connections.find(token) else { return };
-        let spare = connection.input.capacity() - connection.input.len();
-        let len_max = spare.clamp(DIRECT_MIN, DIRECT_RECEIVE_MAX);
-        match receive_into(connection.socket.as_fd(), &mut connection.input, len_max) {
+        if connection.touched && self.spans.iter().any(|span| span.slot == token.slot()) {
+            self.execute();
+        }
+    }
+
+    /// Receives a large argument into a buffer of its own.
+    fn receive(&mut self, token: Token) {
+        self.execute_before_growth(token);
+        let Some(connection) = self.connections.find(token) else { return };
+        let missing = connection.large.wanted();
+        let (socket, input) = (connection.socket.as_fd(), &mut connection.input);
+        let received = match connection.large.buffer() {
+            Some(buffer) => receive_split(socket, buffer, missing, DIRECT_RECEIVE_MAX, input),
+            // The argument was completed by what the driver had received.
+            None => receive_into(socket, input, STRAY_MAX),
+        };
+        match received {
             Ok(Received::Bytes(len)) => {
+                connection.large.finish();
                 arrived(self.server, &self.handle, connection, len);
-                self.parse_own(token.slot());
+                self.received_own(token.slot());
             }
             Ok(Received::WouldBlock) => {}
             Ok(Received::End) | Err(_) => self.close(token.slot()),
+        }
+    }
+
+    /// Bytes of a large argument were received.
+    fn received_own(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if connection.large.is_arriving() {
+            touch(&mut self.touched, connection);
+            self.note_input(slot);
+        } else {
+            self.parse_own(slot);
         }
     }
 
@@ -315,7 +353,8 @@ impl Worker {
 
     fn parse_own(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
-        if connection.is_busy() || connection.input.is_empty() {
+        let nothing = connection.input.is_empty() || connection.large.is_arriving();
+        if connection.is_busy() || nothing {
             return;
         }
         let (start, len) = (connection.input.as_ptr(), connection.input.len());
@@ -331,14 +370,18 @@ impl Worker {
             Limits::unauthenticated(bulk_len_max)
         };
         // SAFETY: the bytes are the driver's, which keeps them until the next wait, or the
-        // connection's own, which change only in `settle`, after the batch was cleared.
+        // connection's own, which change only in `settle`, after the batch was cleared. Large arguments
+        // are not changed while somebody shares them, and the span does until then.
         let found = unsafe {
             let input = std::slice::from_raw_parts(start, len);
             let (registry, keyspace) = (&self.server.registry, &self.server.keyspace);
-            self.batch.parse(input, &mut connection.parser, &limits, registry, keyspace)
+            let (parser, outside) = (&mut connection.parser, connection.large.complete());
+            self.batch.parse(input, parser, &limits, registry, keyspace, outside)
         };
         touch(&mut self.touched, connection);
-        self.spans.push(Span { slot, found, own, start, len });
+        let complete = !found.commands.is_empty();
+        let large = if complete { connection.large.take() } else { Vec::new() };
+        self.spans.push(Span { slot, found, own, start, len, large });
     }
 
     // Step: execute.
@@ -365,17 +408,24 @@ impl Worker {
         if connection.client.info.kill.load(Ordering::Relaxed) {
             return;
         }
-        let start = self.arena.len();
-        let mut context =
-            Context { server: self.server, data: &mut self.data, stats: &self.handle.stats };
-        let done = execute_commands(
-            &mut context,
-            &mut connection.client,
-            &self.batch,
-            span.found.commands.clone(),
-            &mut self.arena,
+        let start = self.arena.bytes.len();
+        let reply_limit = ReplyLimit::new(&self.server.config, connection, &self.arena);
+        if !span.large.is_empty() {
+            self.data.offer(span.large.iter().map(|outside| &outside.bytes));
+        }
+        let mut executor = Executor {
+            server: self.server,
+            data: &mut self.data,
+            stats: &self.handle.stats,
+            arena: &mut self.arena,
             clock,
-        );
+        };
+        let commands = span.found.commands.clone();
+        let done = executor.run(&mut connection.client, &self.batch, commands, &reply_limit);
+        if done.overflowed {
+            limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
+            self.arena.truncate(start);
+        }
         if done.postponed {
             self.postponed.push(span.slot);
         }
@@ -386,8 +436,11 @@ impl Worker {
             span.found.wanted = 0;
             span.found.error = None;
         }
+        if !span.large.is_empty() {
+            self.data.offer(std::iter::empty());
+        }
         if let Some(error) = span.found.error {
-            error.append_reply(&mut self.arena);
+            error.append_reply(&mut self.arena.bytes);
             connection.client.close = true;
         }
         connection.client.info.commands.add(done.answered);
@@ -396,7 +449,10 @@ impl Worker {
             self.jobs.push(span.slot);
         }
         connection.closing |= connection.client.close;
-        let end = self.arena.len();
+        if connection.client.discard {
+            self.arena.truncate(start);
+        }
+        let end = self.arena.bytes.len();
         if end > start {
             match &mut connection.replies {
                 None => connection.replies = Some(Range { start, end }),
@@ -404,7 +460,7 @@ impl Worker {
                 Some(range) => {
                     // Two ranges with others' replies between them: they meet in the pending bytes.
                     let range = std::mem::replace(range, Range { start, end });
-                    connection.output.push(&self.arena[range.start..range.end]);
+                    connection.output.push_replies(&self.arena, range, 0);
                 }
             }
         }
@@ -417,6 +473,9 @@ impl Worker {
         if connection.closing {
             connection.input = Vec::new();
             return;
+        }
+        if consumed == 0 && !span.large.is_empty() {
+            connection.put_back(&span.large);
         }
         if span.own {
             if consumed == connection.input.len() {
@@ -431,11 +490,12 @@ impl Worker {
             };
             connection.input.extend_from_slice(rest);
         }
-        let wanted = if connection.is_busy() { 0 } else { span.found.wanted };
-        let reading = if wanted >= DIRECT_MIN { Reading::Direct } else { Reading::Data };
-        if reading == Reading::Direct {
-            connection.input.reserve_exact(wanted);
+        let mut wanted = if connection.is_busy() { 0 } else { span.found.wanted };
+        if wanted > 0 && connection.parser.large().is_some() {
+            connection.begin_large();
+            wanted = connection.large.wanted();
         }
+        let reading = if wanted >= DIRECT_MIN { Reading::Direct } else { Reading::Data };
         if reading != connection.reading {
             let (token, socket) = (connection.token, connection.socket.as_fd());
             match reading {
@@ -444,16 +504,26 @@ impl Worker {
             }
             connection.reading = reading;
         }
-        let input = connection.input.len() + connection.parser.memory_len();
-        connection.client.info.input_bytes.store(connection.input.len(), Ordering::Relaxed);
-        connection.client.info.input_capacity.store(connection.input.capacity(), Ordering::Relaxed);
-        if input as u64 > self.server.config.client_query_buffer_limit() {
+        self.note_input(span.slot);
+    }
+
+    /// Notes how much memory a connection's input takes, and closes it when that is too much.
+    fn note_input(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let (input, large) = (&connection.input, &connection.large);
+        // Of a command with large arguments they alone are shown, as in Redis.
+        let shown = if large.memory() > 0 { large.len() } else { input.len() };
+        let held = input.len() + large.len() + connection.parser.memory_len();
+        let info = &connection.client.info;
+        info.input_bytes.store(shown, Ordering::Relaxed);
+        info.input_capacity.store(input.capacity() + large.memory(), Ordering::Relaxed);
+        if held as u64 > self.server.config.client_query_buffer_limit() {
             log::warn!(
                 "Closing client {} that reached max query buffer length",
                 connection.client.info.id
             );
             self.handle.stats.totals.client_query_buffer_limit_disconnections.add(1);
-            self.close(span.slot);
+            self.close(slot);
         }
     }
 
@@ -512,7 +582,7 @@ impl Worker {
                     return;
                 }
                 if let Some(range) = connection.replies.take() {
-                    connection.output.push(&self.arena[range.start..range.end]);
+                    connection.output.push_replies(&self.arena, range, 0);
                 }
                 connection.output.push(&bytes);
                 touch(&mut self.touched, connection);
@@ -557,6 +627,7 @@ impl Worker {
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
         self.server.forget_client(&connection.client.info);
+        self.server.uncount_client_memory(&connection.client.info);
         self.jobs.retain(|&job| job != slot);
     }
 
@@ -621,7 +692,7 @@ impl Worker {
             let mut bytes = Vec::new();
             job.reply(&mut Reply::new(&mut bytes, connection.client.protocol));
             if let Some(range) = connection.replies.take() {
-                connection.output.push(&self.arena[range.start..range.end]);
+                connection.output.push_replies(&self.arena, range, 0);
             }
             connection.output.push_owned(bytes);
             touch(&mut self.touched, connection);
@@ -638,42 +709,34 @@ impl Worker {
             let Some(connection) = self.connections.at(slot) else { continue };
             connection.touched = false;
             connection.client.info.last_ms.store(self.data.now_ms, Ordering::Relaxed);
-            let output = &mut connection.output;
-            let replies = connection.replies.take();
+            if !connection.output.is_empty()
+                && let Some(range) = connection.replies.take()
+            {
+                connection.output.push_replies(&self.arena, range, 0);
+            }
+            if !self.check_output(slot) {
+                continue;
+            }
+            let Some(connection) = self.connections.at(slot) else { continue };
+            let (output, replies) = (&mut connection.output, connection.replies.take());
+            let (token, socket) = (connection.token, connection.socket.as_fd());
             if output.is_empty() && output.sending == Sending::Nothing {
                 if let Some(range) = replies {
-                    let bytes = &self.arena[range.start..range.end];
                     output.sending = Sending::Arena(range);
                     // SAFETY: the arena is not changed before the next wait has returned.
-                    unsafe {
-                        let socket = connection.socket.as_fd();
-                        self.driver.send(connection.token, socket, bytes.as_ptr(), bytes.len());
-                    }
+                    unsafe { self.arena.send(range, &mut self.driver, token, socket) };
                 }
-            } else {
-                if let Some(range) = replies {
-                    output.push(&self.arena[range.start..range.end]);
-                }
-                if !output.blocked && output.sending == Sending::Nothing {
-                    output.sending = Sending::Pending;
-                    let bytes = output.pending();
-                    // SAFETY: pending bytes change only in `push` and `advance`, which are called
-                    // after the next wait has returned.
-                    unsafe {
-                        let socket = connection.socket.as_fd();
-                        self.driver.send(connection.token, socket, bytes.as_ptr(), bytes.len());
-                    }
-                }
+            } else if !output.blocked && output.sending == Sending::Nothing {
+                output.sending = Sending::Pending;
+                // SAFETY: `advance` and `clear` are called after the next wait has returned.
+                unsafe { output.send(&mut self.driver, token, socket) };
             }
-            connection.client.info.output_bytes.store(output.pending().len(), Ordering::Relaxed);
             if connection.closing {
                 if output.is_empty() && output.sending == Sending::Nothing {
                     self.close(slot);
                 } else {
                     self.ending = true;
                 }
-            } else if !output.is_empty() {
-                self.check_output(slot);
             }
         }
         self.touched = touched;

@@ -55,8 +55,8 @@ impl Model {
             return failure(out, &text);
         }
         match (name.as_str(), &mut client.queue) {
-            ("EXEC", _) => return self.commit(session, out),
-            ("DISCARD", None) => return failure(out, "ERR DISCARD without MULTI"),
+            ("EXEC", _) => self.commit(session, out),
+            ("DISCARD", None) => failure(out, "ERR DISCARD without MULTI"),
             ("DISCARD", Some(_)) => {
                 *client = Session { database: client.database, ..Session::default() };
                 ok(out);

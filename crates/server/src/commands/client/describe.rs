@@ -4,34 +4,24 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::{ClientFlag, ClientInfo};
-use crate::command::Call;
 use crate::config::ClientClass;
-use crate::worker::Connection;
+use crate::server::Server;
 
+/// `asking`: it is the one that asks, with so many bytes of arguments.
+///
 /// The fields in valkey-server's order. Figures of memory are what the connection holds: it has no reply
 /// buffer of its own (`rbs`, `rbp`), since replies lie in its worker's memory until they are sent.
-pub(super) fn line(call: &Call<'_>, info: &ClientInfo) -> String {
-    let now_ms = call.data.now_ms;
-    let me = info.id == call.client.info.id;
+pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usize>) -> String {
     let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1000;
-    let idle_s = if me { 0 } else { seconds_since(info.last_ms.load(Relaxed)) };
-    let argument_bytes: usize = if me { call.args.iter().map(|arg| arg.len()).sum() } else { 0 };
+    let idle_s = asking.map_or_else(|| seconds_since(info.last_ms.load(Relaxed)), |_| 0);
+    let argument_bytes = asking.unwrap_or(0);
     let queued_bytes = info.queued_bytes.load(Relaxed);
     let input_bytes = info.input_bytes.load(Relaxed);
     let input_capacity = info.input_capacity.load(Relaxed);
     let output_bytes = info.output_bytes.load(Relaxed);
+    let total_bytes = info.memory() + argument_bytes;
     let names = info.names().clone();
-    let names_bytes = names.name.len() + names.library.len() + names.library_version.len();
-    let total_bytes = size_of::<Connection>()
-        + size_of::<ClientInfo>()
-        + info.peer.len()
-        + info.local.len()
-        + names_bytes
-        + argument_bytes
-        + queued_bytes
-        + input_capacity
-        + output_bytes;
-    let command = call.server.registry.all().get(info.command.load(Relaxed));
+    let command = server.registry.all().get(info.command.load(Relaxed));
     let mut line = String::with_capacity(LINE_LEN);
     // Writing to a string does not fail.
     let _ = writeln!(

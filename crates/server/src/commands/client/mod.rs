@@ -9,7 +9,7 @@ use crate::command::{Call, Failure, Outcome};
 use crate::server::Server;
 use crate::worker::Post;
 
-mod describe;
+pub(super) mod describe;
 mod filter;
 pub(super) mod name;
 mod rows;
@@ -29,7 +29,7 @@ fn id(call: &mut Call<'_>) -> Outcome {
 }
 
 fn info(call: &mut Call<'_>) -> Outcome {
-    let line = describe::line(call, &call.client.info);
+    let line = line(call, &call.client.info);
     call.reply.verbatim("txt", line.as_bytes());
     Ok(())
 }
@@ -99,11 +99,17 @@ fn list(call: &mut Call<'_>) -> Outcome {
     for info in call.server.clients.all() {
         let gone = info.kill.load(Ordering::Relaxed);
         if !gone && filter.matches(call, &info) {
-            lines.push_str(&describe::line(call, &info));
+            lines.push_str(&line(call, &info));
         }
     }
     call.reply.verbatim("txt", lines.as_bytes());
     Ok(())
+}
+
+fn line(call: &Call<'_>, info: &ClientInfo) -> String {
+    let asks = info.id == call.client.info.id;
+    let asking = asks.then(|| call.args.iter().map(|arg| arg.len()).sum());
+    describe::line(call.server, info, call.data.now_ms, asking)
 }
 
 /// `CLIENT KILL addr`, or a filter: then the answer is how many there were.

@@ -30,7 +30,7 @@ pub(super) fn all(call: &mut Call<'_>) -> Outcome {
                     let mut digest = Digest::default();
                     digest.mix(entry.key());
                     digest.mix_value(entry);
-                    sum.xor(&digest.0);
+                    sum.xor(&sha1(&digest.0));
                     *used = true;
                 }
             }

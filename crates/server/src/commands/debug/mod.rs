@@ -71,7 +71,6 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub("help", 0, 0, debug_help),
     sub("htstats", 1, 2, keys::table_statistics),
     sub("htstats-key", 1, 2, keys::value_statistics),
-    sub("jmap", 0, ANY, ok),
     sub("loadaof", 0, 0, no_persistence),
     sub("log", 1, 1, log),
     sub("mallctl", 1, 2, mallctl),

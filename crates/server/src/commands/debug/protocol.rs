@@ -10,7 +10,7 @@ pub(super) fn reply(call: &mut Call<'_>) -> Outcome {
     match &call.args[2].to_ascii_lowercase()[..] {
         b"string" => reply.bulk(b"Hello World"),
         b"integer" => reply.integer(12345),
-        b"double" => reply.double(3.141),
+        b"double" => reply.double_text(b"3.141"),
         b"bignum" => reply.big_number(b"1234567999999999999999999999999999999"),
         b"null" => reply.null(),
         b"array" => {

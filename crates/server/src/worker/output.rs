@@ -1,0 +1,344 @@
+//! Replies on their way out: those of the turn, and those that a socket would not take yet.
+//!
+//! Large values are not copied into a reply but referred to. So both are sequences of pieces: bytes of our
+//! own, and values that entries may have in common with us.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use bobbin_resp::Part;
+
+use crate::io::{Driver, Token};
+
+/// Pending bytes are kept in blocks of this size, so that what was sent can be freed, and nothing that waits
+/// is copied again.
+const BLOCK: usize = 16 * 1024;
+/// The first block, as long as it is not clear that there will be more.
+const FIRST_BLOCK: usize = 1024;
+/// Most pieces that are offered to a socket at once.
+const PIECES_MAX: usize = 64;
+
+/// The replies of a turn, of all connections, one behind the other.
+#[derive(Default)]
+pub struct Arena {
+    pub bytes: Vec<u8>,
+    /// Values that belong between the bytes, in order.
+    pub parts: Vec<Part>,
+}
+
+/// Start and end of a connection's replies in the arena's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub start: usize,
+    pub end: usize,
+}
+
+/// What could not be sent at once.
+#[derive(Default)]
+pub struct Output {
+    pieces: VecDeque<Piece>,
+    /// How much of the first piece is sent.
+    sent: usize,
+    /// Bytes that are left to send.
+    len: usize,
+    /// Bytes of memory.
+    memory: usize,
+    /// What the send that is under way sends.
+    pub sending: Sending,
+    /// Waiting for the driver to say that there is room.
+    pub blocked: bool,
+    /// Since when (Unix ms) it is over the soft limit; 0: it is not.
+    pub over_soft_since_ms: i64,
+}
+
+enum Piece {
+    Bytes(Vec<u8>),
+    Shared(Arc<Vec<u8>>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sending {
+    #[default]
+    Nothing,
+    /// This range of the turn's arena.
+    Arena(Range),
+    /// The pending bytes.
+    Pending,
+}
+
+impl Arena {
+    /// Forgets all replies, and gives back memory beyond `kept_max` bytes.
+    pub fn clear(&mut self, kept_max: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(kept_max);
+        if self.parts.capacity() > 0 {
+            self.parts.clear();
+            self.parts.shrink_to(PIECES_MAX);
+        }
+    }
+
+    /// All replies in one piece.
+    pub fn join(&mut self) -> &[u8] {
+        let bytes = std::mem::take(&mut self.bytes);
+        let mut from = 0;
+        for part in self.parts.drain(..) {
+            self.bytes.extend_from_slice(&bytes[from..part.at]);
+            self.bytes.extend_from_slice(&part.bytes);
+            from = part.at;
+        }
+        if from == 0 {
+            self.bytes = bytes;
+        } else {
+            self.bytes.extend_from_slice(&bytes[from..]);
+        }
+        &self.bytes
+    }
+
+    /// Takes back what was written since the bytes were `len` long.
+    pub fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(len);
+        bobbin_resp::truncate_parts(&mut self.parts, len);
+    }
+
+    /// Bytes of the replies in a range.
+    pub fn len_of(&self, range: Range) -> usize {
+        range.end - range.start + self.parts_of(range).iter().map(|p| p.bytes.len()).sum::<usize>()
+    }
+
+    /// Bytes of the replies behind the first `start` bytes.
+    pub fn len_since(&self, start: usize) -> usize {
+        self.len_of(Range { start, end: self.bytes.len() })
+    }
+
+    fn parts_of(&self, range: Range) -> &[Part] {
+        if self.parts.is_empty() {
+            return &[];
+        }
+        let parts = bobbin_resp::parts_since(&self.parts, range.start);
+        &parts[..parts.partition_point(|part| part.at < range.end)]
+    }
+
+    /// Sends the replies of a range, or a beginning of them.
+    ///
+    /// # Safety
+    /// The arena is not changed before the driver's next wait has returned.
+    pub unsafe fn send(
+        &self,
+        range: Range,
+        driver: &mut impl Driver,
+        token: Token,
+        socket: BorrowedFd<'_>,
+    ) {
+        let parts = self.parts_of(range);
+        if parts.is_empty() {
+            let bytes = &self.bytes[range.start..range.end];
+            // SAFETY: the caller's promise.
+            unsafe { driver.send(token, socket, bytes.as_ptr(), bytes.len()) };
+            return;
+        }
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        let (mut count, mut start) = (0, range.start);
+        for part in &parts[..parts.len().min((PIECES_MAX - 1) / 2)] {
+            slices[count] = IoSlice::new(&self.bytes[start..part.at]);
+            slices[count + 1] = IoSlice::new(&part.bytes);
+            (count, start) = (count + 2, part.at);
+        }
+        if count == parts.len() * 2 {
+            slices[count] = IoSlice::new(&self.bytes[start..range.end]);
+            count += 1;
+        }
+        // SAFETY: the caller's promise; the parts are the arena's as well.
+        unsafe { driver.send_vectored(token, socket, &slices[..count]) };
+    }
+}
+
+impl Output {
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        self.len += bytes.len();
+        if let Some(Piece::Bytes(last)) = self.pieces.back_mut() {
+            let fitting = bytes.len().min(last.capacity() - last.len());
+            last.extend_from_slice(&bytes[..fitting]);
+            bytes = &bytes[fitting..];
+        }
+        if bytes.is_empty() {
+            return;
+        }
+        let room = if self.pieces.is_empty() { FIRST_BLOCK } else { BLOCK };
+        let mut block = Vec::with_capacity(bytes.len().max(room));
+        block.extend_from_slice(bytes);
+        self.push_piece(Piece::Bytes(block));
+    }
+
+    /// The same, for many bytes: they are not copied.
+    pub fn push_owned(&mut self, bytes: Vec<u8>) {
+        if bytes.len() < BLOCK {
+            self.push(&bytes);
+        } else {
+            self.len += bytes.len();
+            self.push_piece(Piece::Bytes(bytes));
+        }
+    }
+
+    /// The same, for replies that the arena will forget, but for the first `sent` bytes of them.
+    pub fn push_replies(&mut self, arena: &Arena, range: Range, mut sent: usize) {
+        let mut start = range.start;
+        for part in arena.parts_of(range) {
+            self.push_rest(&arena.bytes[start..part.at], &mut sent);
+            start = part.at;
+            if sent >= part.bytes.len() {
+                sent -= part.bytes.len();
+            } else {
+                debug_assert!(sent == 0 || self.pieces.is_empty(), "sent behind what waits");
+                self.sent = if self.pieces.is_empty() { sent } else { self.sent };
+                self.len += part.bytes.len() - std::mem::take(&mut sent);
+                self.push_piece(Piece::Shared(Arc::clone(&part.bytes)));
+            }
+        }
+        self.push_rest(&arena.bytes[start..range.end], &mut sent);
+    }
+
+    fn push_rest(&mut self, bytes: &[u8], sent: &mut usize) {
+        let skipped = bytes.len().min(*sent);
+        *sent -= skipped;
+        self.push(&bytes[skipped..]);
+    }
+
+    fn push_piece(&mut self, piece: Piece) {
+        self.memory += piece.memory();
+        self.pieces.push_back(piece);
+    }
+
+    /// Sends what is pending, or a beginning of it.
+    ///
+    /// # Safety
+    /// Nothing is advanced or cleared before the driver's next wait has returned.
+    pub unsafe fn send(&self, driver: &mut impl Driver, token: Token, socket: BorrowedFd<'_>) {
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            *slice = IoSlice::new(piece.bytes());
+            count += 1;
+        }
+        if let Some(first) = slices.first_mut() {
+            first.advance(self.sent);
+        }
+        // SAFETY: the caller's promise. A push appends to a block only within its capacity.
+        unsafe { driver.send_vectored(token, socket, &slices[..count]) };
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// So many of the pending bytes went out.
+    pub fn advance(&mut self, sent: usize) {
+        debug_assert!(sent <= self.len);
+        self.len -= sent;
+        self.sent += sent;
+        while let Some(first) = self.pieces.front()
+            && self.sent >= first.bytes().len()
+        {
+            self.sent -= first.bytes().len();
+            self.memory -= first.memory();
+            self.pieces.pop_front();
+        }
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    /// Drops what is pending.
+    pub fn clear(&mut self) {
+        self.pieces = VecDeque::new();
+        (self.sent, self.len, self.memory) = (0, 0, 0);
+    }
+
+    /// Bytes of memory that wait for the peer.
+    pub const fn memory(&self) -> usize {
+        self.memory
+    }
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    /// A shared value counts in full: it may be that nobody else has it any more.
+    fn memory(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::Bytes(bytes) => bytes.capacity(),
+                Self::Shared(bytes) => bytes.len(),
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An arena in which `|` stands for a shared value of the given text.
+    fn arena(text: &str, shared: &str) -> Arena {
+        let mut arena = Arena::default();
+        for byte in text.bytes() {
+            if byte == b'|' {
+                let bytes = Arc::new(shared.as_bytes().to_vec());
+                arena.parts.push(Part { at: arena.bytes.len(), bytes });
+            } else {
+                arena.bytes.push(byte);
+            }
+        }
+        arena
+    }
+
+    fn pending(output: &Output) -> String {
+        let bytes: Vec<u8> = output.pieces.iter().flat_map(Piece::bytes).copied().collect();
+        assert_eq!(bytes.len() - output.sent, output.len);
+        String::from_utf8(bytes[output.sent..].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn replies_keep_their_order_wherever_the_socket_stopped() {
+        let arena = arena("other$|!a|b$|c.|later", "XYZ");
+        let range = Range { start: 7, end: 13 };
+        let whole = "aXYZb$XYZc.";
+        assert_eq!(arena.len_of(Range { end: 12, ..range }), whole.len());
+        for sent in 0..=whole.len() {
+            let mut output = Output::default();
+            output.push_replies(&arena, Range { start: 7, end: 12 }, sent);
+            assert_eq!(pending(&output), whole[sent..], "{sent} sent");
+            output.push(b"more");
+            let all = whole[sent..].to_owned() + "more";
+            for step in 1..4 {
+                output.advance(step);
+                assert_eq!(pending(&output), all[step * (step + 1) / 2..].to_owned().as_str());
+                if all.len() < (step + 1) * (step + 2) / 2 {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_that_of_what_is_pending() {
+        let mut output = Output::default();
+        output.push(b"a");
+        assert!(output.memory() >= FIRST_BLOCK && output.memory() < 2 * FIRST_BLOCK);
+        for _ in 0..100 {
+            output.push(&[b'x'; 1000]);
+        }
+        let memory = output.memory();
+        assert!((100_001..100_001 + 2 * BLOCK).contains(&memory), "{memory}");
+        output.push_owned(vec![b'y'; 1 << 20]);
+        output.advance(100_001);
+        assert!(output.memory() < (1 << 20) + BLOCK);
+        output.advance(1 << 20);
+        assert!(output.is_empty() && output.memory() == 0 && output.pieces.capacity() == 0);
+    }
+}
