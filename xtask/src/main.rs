@@ -2,6 +2,7 @@
 
 mod clients;
 mod peers;
+mod proofs;
 mod shell;
 mod summary;
 mod tidy;
@@ -19,6 +20,9 @@ fn main() -> ExitCode {
         ["test", options @ ..] => test(options),
         ["tidy"] => tidy::check(),
         ["peers"] => install_all(),
+        ["shuttle"] => proofs::shuttle(),
+        ["instructions"] => proofs::instructions(),
+        ["miri"] => proofs::miri(),
         ["transcripts", "check", "--all", files @ ..] => {
             transcripts::check(files, true, usize::MAX)
         }
@@ -60,6 +64,8 @@ fn test(options: &[&str]) -> Outcome {
     summary.step("unit and model tests", || {
         cargo(&["test", "--workspace", "--quiet", "--no-fail-fast"])
     });
+    summary.step("interleavings of lock, gate and inbox", proofs::shuttle);
+    summary.step("instructions per command", proofs::instructions);
     summary.step("transcripts", || {
         transcripts::check(&[], with_peers, transcripts::DIFFERENCES_SHOWN)
     });
@@ -103,6 +109,9 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
   test [--without-peers]        everything; installs what it uses
   tidy                          the rules no compiler checks
+  shuttle                       lock, gate and inbox under many schedules
+  instructions                  count those of a command, and compare with the limits
+  miri                          the store under Miri; wants a nightly compiler
   peers                         install what the tests use, and say where it is
   transcripts check [--all] [FILE...]
                                 replay on the real servers and on Bobbin; with --all

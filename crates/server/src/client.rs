@@ -24,6 +24,8 @@ pub struct Client {
     pub replies: Replies,
     /// Set by a command that ends the connection once its reply is out.
     pub close: bool,
+    /// With `close`: what the turn's commands answered is not sent either.
+    pub discard: bool,
     /// Work that a command left to be done in slices; nothing else is executed until it is done.
     pub job: Option<Box<dyn Job>>,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
@@ -195,6 +197,7 @@ impl Client {
             watched: Vec::new(),
             replies: Replies::On,
             close: false,
+            discard: false,
             job: None,
             no_touch: false,
             postponed: false,

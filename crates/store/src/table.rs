@@ -585,7 +585,7 @@ mod tests {
                 3 => (key.clone(), any::<u8>()).prop_map(|(k, v)| Step::Set(k, v)),
                 2 => key.prop_map(Step::Remove),
             ],
-            0..3000,
+            0..if cfg!(miri) { 300 } else { 3000 },
         )
     }
 
@@ -692,6 +692,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "even takes many picks")]
     fn picks_are_even() {
         let hasher = Hasher::new(5);
         let mut table = Table::new();

@@ -138,7 +138,19 @@ fn admit(
     if !client.authenticated {
         check_authentication(context.server, request)?;
     }
-    let Some(command) = request.command else { return Err(unknown(args)) };
+    let Some(command) = request.command else {
+        if is_http(args[0]) {
+            log::warn!(
+                "Possible SECURITY ATTACK detected. A client sent a line of HTTP ({} {}); its connection is closed.",
+                client.info.peer,
+                String::from_utf8_lossy(args[0]),
+            );
+            client.close = true;
+            client.discard = true;
+            return Ok(Executed::Queued);
+        }
+        return Err(unknown(args));
+    };
     let command = if command.subcommands.is_empty() || args.len() < 2 {
         command
     } else {
@@ -431,6 +443,12 @@ fn check_in_transaction(server: &Server, client: &Client, command: &Registered) 
         return Err(Failure::format(text));
     }
     debug::check_allowed(server, client)
+}
+
+/// Whether a web page in somebody's browser was made to talk to us: the rest of what it sends would be taken
+/// for commands.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 /// Names the unknown command and the beginning of its arguments, as Redis does.

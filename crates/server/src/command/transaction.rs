@@ -121,9 +121,8 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     let Some(transaction) = call.client.transaction.take() else {
         return Err("ERR EXEC without MULTI".into());
     };
-    leave(call.client);
     if transaction.spoiled {
-        unwatch(call);
+        end(call);
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
     let mut shards = ShardSet::default();
@@ -136,15 +135,16 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     shards.hold(call.data);
     let untouched = unchanged(call);
     release_watched(call);
-    if !untouched {
+    if untouched {
+        call.reply.array(transaction.queue.len());
+        for queued in &transaction.queue {
+            run(call, queued);
+        }
+    } else {
         call.reply.null_array();
-        return Ok(());
-    }
-    call.reply.array(transaction.queue.len());
-    for queued in &transaction.queue {
-        run(call, queued);
     }
     call.data.release();
+    leave(call.client);
     Ok(())
 }
 

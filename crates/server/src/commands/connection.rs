@@ -4,6 +4,7 @@ use bobbin_resp::Protocol;
 
 use super::client::name::{checked_name, set_name};
 use super::monitor;
+use crate::client::Replies;
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome, transaction};
 use crate::server::{HELLO_SERVER, REDIS_VERSION, Server};
 
@@ -38,7 +39,10 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     client.info.names().name = Box::default();
     client.set_no_evict(false);
     client.set_no_touch(false);
-    client.replies = crate::client::Replies::On;
+    // Its own reply is still suppressed, as the one before would have been.
+    if client.replies != Replies::On {
+        client.replies = Replies::Skip;
+    }
     client.authenticated = call.server.config.requirepass().is_empty();
     call.reply.simple("RESET");
     Ok(())

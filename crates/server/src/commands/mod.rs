@@ -4,6 +4,7 @@ use crate::command::{Call, Command, Failure, Outcome};
 
 mod bitmap;
 mod client;
+mod cluster;
 mod command;
 mod config;
 mod connection;
@@ -31,6 +32,7 @@ pub use monitor::Monitors;
 pub const FAMILIES: &[&[Command]] = &[
     bitmap::COMMANDS,
     client::COMMANDS,
+    cluster::COMMANDS,
     command::COMMANDS,
     config::COMMANDS,
     connection::COMMANDS,

@@ -122,6 +122,25 @@ mod tests {
         );
     }
 
+    /// With BOBBIN_WRITE=1 in the environment the section is written instead.
+    #[test]
+    fn the_compatibility_table_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../COMPAT.md");
+        let (start, end) = ("<!-- generated: options -->\n", "<!-- end -->");
+        let written = std::fs::read_to_string(path).unwrap();
+        let (before, rest) = written.split_once(start).unwrap();
+        let (_, after) = rest.split_once(end).unwrap();
+        let wanted = format!("{before}{start}{}{end}{after}", compat_section());
+        if std::env::var_os("BOBBIN_WRITE").is_some() {
+            std::fs::write(path, wanted).unwrap();
+            return;
+        }
+        assert!(
+            written == wanted,
+            "COMPAT.md lags behind the table: BOBBIN_WRITE=1 cargo test -p bobbin-server config::document"
+        );
+    }
+
     #[test]
     fn every_line_of_the_sample_loads_as_the_default() {
         let lines = sample();

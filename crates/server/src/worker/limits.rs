@@ -19,6 +19,9 @@ const UNCOUNTED: usize = 16 * 1024;
 pub(super) struct ReplyLimit(usize);
 
 impl ReplyLimit {
+    /// As much as memory holds.
+    pub const NONE: Self = Self(usize::MAX);
+
     pub fn new(config: &Config, connection: &Connection, arena: &Arena) -> Self {
         let limit = config.output_limit(client_class(&connection.client.info));
         if limit.hard_bytes == 0 {

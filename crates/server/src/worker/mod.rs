@@ -5,6 +5,8 @@
 
 mod batch;
 mod connection;
+pub mod embedded;
+mod execution;
 mod large;
 mod limits;
 mod mailbox;
@@ -24,6 +26,7 @@ use bobbin_store::AccessClock;
 use self::batch::{Batch, Found};
 pub use self::connection::Connection;
 use self::connection::Reading;
+use self::execution::Executor;
 use self::large::Outside;
 use self::limits::ReplyLimit;
 pub use self::mailbox::{Mailbox, Post};
@@ -32,11 +35,9 @@ use self::slab::Slab;
 use self::timer::Timer;
 use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
-use crate::command::call::{Context, Executed, Request, execute};
 use crate::command::{Data, transaction};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::server::{Server, WorkerHandle};
-use crate::slowlog::{self, Measured};
 
 /// Work too long for one turn, left by a command. The client waits for it, the others do not.
 pub trait Job: Send {
@@ -404,68 +405,36 @@ impl Worker {
 
     fn execute_span(&mut self, span: &mut Span, clock: &mut u64) {
         let Some(connection) = self.connections.at(span.slot) else { return };
-        let start = self.arena.bytes.len();
-        let track = self.server.config.latency_tracking();
         if connection.client.info.kill.load(Ordering::Relaxed) {
             return;
         }
-        let limits = self.server.services.command_log.limits();
+        let start = self.arena.bytes.len();
         let reply_limit = ReplyLimit::new(&self.server.config, connection, &self.arena);
         if !span.large.is_empty() {
             self.data.offer(span.large.iter().map(|outside| &outside.bytes));
         }
-        let (mut executed, mut answered, mut request_start) = (0, 0, 0);
-        for index in span.found.commands.clone() {
-            let database = connection.client.database;
-            self.batch.approach(index, &self.server.keyspace, database);
-            let parsed = self.batch.command(index);
-            let request = Request {
-                command: parsed.command,
-                args: self.batch.args(parsed),
-                first_hash: parsed.first_hash,
-            };
-            let reply_start = self.arena.bytes.len();
-            let mut context = Context {
-                server: self.server,
-                data: &mut self.data,
-                stats: &self.handle.stats,
-                parts: &mut self.arena.parts,
-            };
-            let bytes = &mut self.arena.bytes;
-            let outcome = execute(&mut context, &mut connection.client, request, bytes);
-            let now = ticks();
-            if let Executed::Ran(command) = outcome {
-                executed += 1;
-                let measured = Measured {
-                    ticks: now - *clock,
-                    request_bytes: parsed.end - request_start,
-                    reply_bytes: self.arena.len_since(reply_start),
-                };
-                self.handle.stats.commands[command.id].executed(measured.ticks, track);
-                if limits.exceeded_by(&measured) {
-                    let client = &connection.client;
-                    slowlog::note(self.server, client, command, request.args, &measured);
-                }
-            }
-            *clock = now;
-            if outcome == Executed::Postponed {
-                self.postponed.push(span.slot);
-            } else {
-                (answered, request_start) = (answered + 1, parsed.end);
-            }
-            if reply_limit.is_exceeded_by(&self.arena, start) {
-                limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
-                self.arena.truncate(start);
-            }
-            let client = &connection.client;
-            if client.close || client.job.is_some() || client.postponed {
-                // What follows is parsed again when its time comes.
-                connection.parser = Parser::default();
-                span.found.consumed = request_start;
-                span.found.wanted = 0;
-                span.found.error = None;
-                break;
-            }
+        let mut executor = Executor {
+            server: self.server,
+            data: &mut self.data,
+            stats: &self.handle.stats,
+            arena: &mut self.arena,
+            clock,
+        };
+        let commands = span.found.commands.clone();
+        let done = executor.run(&mut connection.client, &self.batch, commands, &reply_limit);
+        if done.overflowed {
+            limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
+            self.arena.truncate(start);
+        }
+        if done.postponed {
+            self.postponed.push(span.slot);
+        }
+        if done.halted {
+            // What follows is parsed again when its time comes.
+            connection.parser = Parser::default();
+            span.found.consumed = done.end;
+            span.found.wanted = 0;
+            span.found.error = None;
         }
         if !span.large.is_empty() {
             self.data.offer(std::iter::empty());
@@ -474,12 +443,15 @@ impl Worker {
             error.append_reply(&mut self.arena.bytes);
             connection.client.close = true;
         }
-        connection.client.info.commands.add(answered);
-        self.handle.stats.totals.commands.add(executed);
+        connection.client.info.commands.add(done.answered);
+        self.handle.stats.totals.commands.add(done.executed);
         if connection.client.job.is_some() {
             self.jobs.push(span.slot);
         }
         connection.closing |= connection.client.close;
+        if connection.client.discard {
+            self.arena.truncate(start);
+        }
         let end = self.arena.bytes.len();
         if end > start {
             match &mut connection.replies {

@@ -79,6 +79,23 @@ impl Arena {
         }
     }
 
+    /// All replies in one piece.
+    pub fn join(&mut self) -> &[u8] {
+        let bytes = std::mem::take(&mut self.bytes);
+        let mut from = 0;
+        for part in self.parts.drain(..) {
+            self.bytes.extend_from_slice(&bytes[from..part.at]);
+            self.bytes.extend_from_slice(&part.bytes);
+            from = part.at;
+        }
+        if from == 0 {
+            self.bytes = bytes;
+        } else {
+            self.bytes.extend_from_slice(&bytes[from..]);
+        }
+        &self.bytes
+    }
+
     /// Takes back what was written since the bytes were `len` long.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);

@@ -64,7 +64,11 @@ pub(super) fn incrbyfloat(call: &mut Call<'_>) -> Outcome {
     let sum =
         old.plus(increment).ok_or(Failure::new("ERR increment would produce NaN or Infinity"))?;
     let text = sum.text();
-    call.data.set(key, NewValue::string(&text), Expire::Keep);
+    let value = match NewValue::string(&text) {
+        NewValue::Inline(text) => NewValue::InlineText(text),
+        long => long,
+    };
+    call.data.set(key, value, Expire::Keep);
     call.reply.bulk(&text);
     Ok(())
 }

@@ -1,0 +1,69 @@
+//! A fixed number of commands through a worker without sockets, for counting instructions:
+//! `instructions LOAD COMMANDS`. `cargo xtask instructions` runs it under callgrind.
+
+use bobbin_server::config::{Config, OptionId};
+use bobbin_server::worker::embedded::{Embedded, Session};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, load, commands] = arguments.as_slice() else { usage() };
+    let Ok(commands) = commands.parse::<usize>() else { usage() };
+    let config = Config::new();
+    for (option, value) in [(OptionId::io_driver, "epoll"), (OptionId::disable_thp, "no")] {
+        config.set_internally(option, value).expect("the option takes this value");
+    }
+    let mut embedded = Embedded::new(config, 1).expect("a server can be made");
+    let mut session = embedded.connect();
+    let pipelines = pipelines(load);
+    fill(&mut embedded, &mut session);
+    for pipeline in pipelines.iter().cycle().take(commands.div_ceil(PIPELINE)) {
+        let replies = embedded.feed(&mut session, pipeline);
+        assert!(!replies.is_empty() && replies[0] != b'-', "{}", replies.escape_ascii());
+    }
+}
+
+/// What is sent, again and again.
+fn pipelines(load: &str) -> Vec<Vec<u8>> {
+    let starts = (0..KEYS).step_by(PIPELINE);
+    starts.map(|start| (start..start + PIPELINE).flat_map(|k| command(load, k)).collect()).collect()
+}
+
+fn command(load: &str, number: usize) -> Vec<u8> {
+    let (key, other, value) = (key(number), key(number + 1), "v".repeat(VALUE_LEN));
+    match load {
+        "get" => encode(&["GET", &key]),
+        "set" => encode(&["SET", &key, &value]),
+        "incr" => encode(&["INCR", &format!("count:{number}")]),
+        "mget" => encode(&["MGET", &key, &other]),
+        "expire" => encode(&["EXPIRE", &key, "1000"]),
+        _ => usage(),
+    }
+}
+
+fn fill(embedded: &mut Embedded, session: &mut Session) {
+    embedded.set_time(1_000_000);
+    for number in 0..=KEYS {
+        embedded.feed(session, &command("set", number));
+        embedded.feed(session, &command("incr", number));
+    }
+}
+
+fn key(number: usize) -> String {
+    format!("key:{number:012}")
+}
+
+fn encode(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len());
+    words.iter().for_each(|word| bytes.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+    bytes.into_bytes()
+}
+
+fn usage() -> ! {
+    eprintln!("usage: instructions get|set|incr|mget|expire COMMANDS");
+    std::process::exit(2);
+}
+
+/// A multiple of `PIPELINE`.
+const KEYS: usize = 4096;
+const PIPELINE: usize = 16;
+const VALUE_LEN: usize = 32;

@@ -1,0 +1,201 @@
+//! A worker without sockets: bytes in, replies out, at a time that the caller sets. What lies between
+//! is the worker's own code; tests, fuzzing and the count of instructions use it.
+
+use std::sync::Arc;
+
+use bobbin_resp::{Limits, Parser, Reply};
+use bobbin_store::{AccessClock, SHARDS};
+
+use super::batch::Batch;
+use super::execution::Executor;
+use super::limits::ReplyLimit;
+use super::output::Arena;
+use crate::client::{Client, ClientInfo};
+use crate::clock::ticks;
+use crate::command::{Data, transaction};
+use crate::config::Config;
+use crate::server::Server;
+use crate::stats::WorkerStats;
+
+/// See the module. Its server is never freed: make few.
+pub struct Embedded {
+    server: &'static Server,
+    data: Data,
+    stats: WorkerStats,
+    batch: Batch,
+    replies: Arena,
+}
+
+/// A client of an [`Embedded`].
+pub struct Session {
+    client: Client,
+    parser: Parser,
+    /// Bytes of an incomplete command.
+    input: Vec<u8>,
+}
+
+impl Embedded {
+    /// `seed` decides what is random, such as what is evicted.
+    pub fn new(config: Config, seed: u64) -> Result<Self, String> {
+        let server = Server::new(config, &[])?;
+        server.follow_config();
+        let data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
+        let stats = WorkerStats::new(server.registry.all().len());
+        let mut embedded =
+            Self { server, data, stats, batch: Batch::default(), replies: Arena::default() };
+        embedded.set_time(0);
+        Ok(embedded)
+    }
+
+    /// Sets the clock (Unix ms). As for any server, it should not go back.
+    pub fn set_time(&mut self, now_ms: i64) {
+        self.data.now_ms = now_ms;
+        self.data.clock = AccessClock::new(self.server.access_policy(), now_ms);
+        self.server.end_pause_in_time(now_ms);
+        self.data.may_expire = self.server.paused(now_ms).is_none();
+    }
+
+    pub fn connect(&mut self) -> Session {
+        let (id, now_ms) = (self.server.clients.next_id(), self.data.now_ms);
+        let info = ClientInfo::new(id, -1, "embedded".into(), "embedded".into(), true, now_ms);
+        let client = Client::new(Arc::new(info), self.server.config.requirepass().is_empty());
+        Session { client, parser: Parser::default(), input: Vec::new() }
+    }
+
+    /// Ends a session as when its connection is closed.
+    pub fn disconnect(&mut self, mut session: Session) {
+        self.data.enter();
+        transaction::forget(&mut session.client, &mut self.data);
+        self.data.leave();
+    }
+
+    /// Executes what the bytes complete; the replies. Nothing more is executed for a session that was told
+    /// to end (`is_closed`) or that waits for the end of a pause.
+    pub fn feed(&mut self, session: &mut Session, bytes: &[u8]) -> &[u8] {
+        self.replies.clear(usize::MAX);
+        self.data.enter();
+        if session.input.is_empty() {
+            let consumed = self.execute(session, bytes);
+            session.input.extend_from_slice(&bytes[consumed..]);
+        } else {
+            let mut input = std::mem::take(&mut session.input);
+            input.extend_from_slice(bytes);
+            let consumed = self.execute(session, &input);
+            input.drain(..consumed);
+            session.input = input;
+        }
+        self.data.leave();
+        self.replies.join()
+    }
+
+    /// Takes out whatever has expired, as workers do by the clock.
+    pub fn expire(&mut self) {
+        self.data.enter();
+        for shard in 0..SHARDS {
+            while self.server.keyspace.due_ms(shard) <= self.data.now_ms && self.data.may_expire {
+                self.data.expire_shard(shard, usize::MAX);
+            }
+        }
+        self.data.leave();
+    }
+
+    /// Executes the commands of these bytes; how many bytes they were.
+    fn execute(&mut self, session: &mut Session, input: &[u8]) -> usize {
+        let (server, mut consumed) = (self.server, 0);
+        let bulk_len_max = server.config.proto_max_bulk_len() as usize;
+        loop {
+            let client = &mut session.client;
+            if client.close || client.postponed {
+                return consumed;
+            }
+            let limits = if client.authenticated {
+                Limits::new(bulk_len_max)
+            } else {
+                Limits::unauthenticated(bulk_len_max)
+            };
+            let rest = &input[consumed..];
+            // SAFETY: the batch is cleared before these bytes go.
+            let found = unsafe {
+                let parser = &mut session.parser;
+                let (registry, keyspace) = (&server.registry, &server.keyspace);
+                self.batch.parse(rest, parser, &limits, registry, keyspace, &[])
+            };
+            let mut executor = Executor {
+                server,
+                data: &mut self.data,
+                stats: &self.stats,
+                arena: &mut self.replies,
+                clock: &mut ticks(),
+            };
+            let done = executor.run(client, &self.batch, found.commands, &ReplyLimit::NONE);
+            let replies = &mut self.replies.bytes;
+            self.batch.clear();
+            self.stats.totals.commands.add(done.executed);
+            if !done.halted {
+                if let Some(error) = found.error {
+                    error.append_reply(replies);
+                    client.close = true;
+                }
+                return consumed + found.consumed;
+            }
+            session.parser = Parser::default();
+            consumed += done.end;
+            if let Some(mut job) = client.job.take() {
+                self.data.release();
+                self.data.database = client.database;
+                while !job.step(server, &mut self.data, &mut || true) {}
+                job.reply(&mut Reply::new(replies, client.protocol));
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Whether the connection would be closed by now.
+    pub fn is_closed(&self) -> bool {
+        self.client.close
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn embedded() -> Embedded {
+        Embedded::new(Config::new(), 1).unwrap()
+    }
+
+    #[test]
+    fn commands_may_come_in_pieces_and_time_is_what_it_is_said_to_be() {
+        let mut embedded = embedded();
+        let mut session = embedded.connect();
+        embedded.set_time(1000);
+        assert_eq!(embedded.feed(&mut session, b"SET k v PX 10\r\nGE"), b"+OK\r\n");
+        assert_eq!(embedded.feed(&mut session, b"T k\r\n"), b"$1\r\nv\r\n");
+        embedded.set_time(1009);
+        assert_eq!(embedded.feed(&mut session, b"PTTL k\r\nDBSIZE\r\n"), b":1\r\n:1\r\n");
+        embedded.set_time(1010 + 100);
+        embedded.expire();
+        assert_eq!(embedded.feed(&mut session, b"DBSIZE\r\nGET k\r\n"), b":0\r\n$-1\r\n");
+    }
+
+    #[test]
+    fn sessions_see_each_other_and_end() {
+        let mut embedded = embedded();
+        let (mut one, mut two) = (embedded.connect(), embedded.connect());
+        embedded.feed(&mut one, b"WATCH k\r\nMULTI\r\nGET k\r\n");
+        embedded.feed(&mut two, b"SET k v\r\n");
+        assert_eq!(embedded.feed(&mut one, b"EXEC\r\n"), b"*-1\r\n");
+        assert_eq!(
+            embedded.feed(&mut one, b"KEYS *\r\nQUIT\r\nPING\r\n"),
+            b"*1\r\n$1\r\nk\r\n+OK\r\n"
+        );
+        assert!(one.is_closed());
+        embedded.disconnect(one);
+        assert_eq!(
+            embedded.feed(&mut two, b"*1\r\n!\r\n"),
+            b"-ERR Protocol error: expected '$', got '!'\r\n"
+        );
+        assert!(two.is_closed());
+    }
+}

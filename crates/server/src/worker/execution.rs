@@ -1,0 +1,102 @@
+//! Running the parsed commands of one connection, one after the other, with their times measured.
+
+use std::ops::Range;
+
+use super::batch::Batch;
+use super::limits::ReplyLimit;
+use super::output::Arena;
+use crate::client::Client;
+use crate::clock::ticks;
+use crate::command::Data;
+use crate::command::call::{Context, Executed, Request, execute};
+use crate::server::Server;
+use crate::slowlog::{self, Measured};
+use crate::stats::WorkerStats;
+
+/// What a worker executes commands with.
+pub(super) struct Executor<'a> {
+    pub server: &'static Server,
+    pub data: &'a mut Data,
+    pub stats: &'a WorkerStats,
+    /// Where replies are appended.
+    pub arena: &'a mut Arena,
+    /// The tick at which the command before was done.
+    pub clock: &'a mut u64,
+}
+
+/// What became of a connection's commands.
+#[derive(Default)]
+pub(super) struct Execution {
+    /// Commands that ran.
+    pub executed: u64,
+    /// Commands that are over: they ran, were queued or refused.
+    pub answered: u64,
+    /// Where the first command that is not over begins in the connection's bytes; when `halted`.
+    pub end: usize,
+    /// Commands are left, to be parsed again when their time comes.
+    pub halted: bool,
+    /// The first command that is left waits for the end of a pause.
+    pub postponed: bool,
+    /// The replies were more than the client may have.
+    pub overflowed: bool,
+}
+
+impl Executor<'_> {
+    /// Executes these commands of the batch.
+    #[inline(always)]
+    pub fn run(
+        &mut self,
+        client: &mut Client,
+        batch: &Batch,
+        commands: Range<usize>,
+        reply_limit: &ReplyLimit,
+    ) -> Execution {
+        let server = self.server;
+        let start = self.arena.bytes.len();
+        let track = server.config.latency_tracking();
+        let limits = server.services.command_log.limits();
+        let mut done = Execution::default();
+        for index in commands {
+            batch.approach(index, &server.keyspace, client.database);
+            let parsed = batch.command(index);
+            let request = Request {
+                command: parsed.command,
+                args: batch.args(parsed),
+                first_hash: parsed.first_hash,
+            };
+            let reply_start = self.arena.bytes.len();
+            let mut context = Context {
+                server,
+                data: self.data,
+                stats: self.stats,
+                parts: &mut self.arena.parts,
+            };
+            let outcome = execute(&mut context, client, request, &mut self.arena.bytes);
+            let now = ticks();
+            if let Executed::Ran(command) = outcome {
+                done.executed += 1;
+                let measured = Measured {
+                    ticks: now - *self.clock,
+                    request_bytes: parsed.end - done.end + batch.outside_len(index),
+                    reply_bytes: self.arena.len_since(reply_start),
+                };
+                self.stats.commands[command.id].executed(measured.ticks, track);
+                if limits.exceeded_by(&measured) {
+                    slowlog::note(server, client, command, request.args, &measured);
+                }
+            }
+            *self.clock = now;
+            if outcome == Executed::Postponed {
+                done.postponed = true;
+            } else {
+                (done.answered, done.end) = (done.answered + 1, parsed.end);
+            }
+            done.overflowed = reply_limit.is_exceeded_by(self.arena, start);
+            if done.overflowed || client.close || client.job.is_some() || client.postponed {
+                done.halted = true;
+                break;
+            }
+        }
+        done
+    }
+}
