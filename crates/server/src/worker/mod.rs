@@ -495,7 +495,11 @@ impl Worker {
             connection.begin_large();
             wanted = connection.large.wanted();
         }
-        let reading = if wanted >= DIRECT_MIN { Reading::Direct } else { Reading::Data };
+        // Where one large argument came from there may be more, and changing the way has its price.
+        let large = !span.large.is_empty() || connection.large.memory() > 0;
+        let stay = large && connection.reading == Reading::Direct;
+        let direct = stay || wanted >= DIRECT_MIN;
+        let reading = if direct { Reading::Direct } else { Reading::Data };
         if reading != connection.reading {
             let (token, socket) = (connection.token, connection.socket.as_fd());
             match reading {
