@@ -66,6 +66,11 @@ fn test(options: &[&str]) -> Outcome {
     });
     summary.step("interleavings of lock, gate and inbox", proofs::shuttle);
     summary.step("instructions per command", proofs::instructions);
+    if proofs::miri_is_installed() {
+        summary.step("the store under Miri", proofs::miri);
+    } else {
+        summary.skip("the store under Miri", proofs::NO_MIRI);
+    }
     summary.step("transcripts", || {
         transcripts::check(&[], with_peers, transcripts::DIFFERENCES_SHOWN)
     });

@@ -17,9 +17,7 @@ pub(crate) fn shuttle() -> Outcome {
 /// The store's tests under Miri: undefined behaviour, data races, and what weak memory allows.
 pub(crate) fn miri() -> Outcome {
     if !miri_is_installed() {
-        return Err("Miri is missing; `rustup component add --toolchain nightly miri rust-src` \
-                    installs it"
-            .to_owned());
+        return Err(NO_MIRI.to_owned());
     }
     let mut command = cargo(&["+nightly", "miri", "test", "--quiet", "--package", "bobbin-store"]);
     shell::run(
@@ -100,6 +98,8 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+pub(crate) const NO_MIRI: &str = "Miri is missing; `rustup component add --toolchain nightly miri \
+                                  rust-src` installs it";
 const FLAGS: &str = "CARGO_ENCODED_RUSTFLAGS";
 const EXAMPLE: &str = "--example=instructions";
 const COMMANDS: u64 = 131_072;

@@ -9,6 +9,7 @@
 //!   and is put in again at the right time;
 //! - a key whose expiry moves forward gets one more item.
 //!
+//! An item is one word of 32 bits, so its time is relative to a base, which moves along.
 //! Items left behind are bounded by rebuilding once they outnumber the keys.
 
 use std::cmp::Reverse;
@@ -17,10 +18,13 @@ use std::collections::BinaryHeap;
 /// Milliseconds per unit of an item's time. Keys vanish logically at their own millisecond; this is
 /// how late the memory may come back.
 const UNIT_MS: i64 = 16;
-/// How many of an item's 64 bits are its time: until the year 2109.
-const UNIT_BITS: u32 = 38;
-/// The low bits of a position for which an item has no room. Keys that differ in no other share a hint.
-pub(crate) const POSITION_BITS_LOST: u32 = UNIT_BITS - 32;
+/// How many of an item's 32 bits are its time, counted from the index's base: four and a half hours.
+/// A key that lives longer is looked at and put in again that often.
+const TIME_BITS: u32 = 20;
+const TIME_MAX: u64 = (1 << TIME_BITS) - 1;
+/// The low bits of a position for which an item has no room. Keys that differ in no other share a hint:
+/// one bucket or so of a shard's table.
+pub(crate) const POSITION_BITS_LOST: u32 = TIME_BITS;
 /// Fewer items than this are never worth a rebuild.
 const REBUILD_MIN: usize = 64;
 
@@ -33,8 +37,10 @@ pub struct ExpiryIndex {
 
 #[derive(Default)]
 struct Items {
-    /// See `item`; the smallest first.
-    heap: BinaryHeap<Reverse<u64>>,
+    /// Time above the position's first bits; the smallest first.
+    heap: BinaryHeap<Reverse<u32>>,
+    /// The unit that times are counted from.
+    base: u64,
     /// Keys of the table that have an expiry.
     volatile: u32,
 }
@@ -79,7 +85,14 @@ impl ExpiryIndex {
         if items.next_due_ms()? > now_ms {
             return None;
         }
-        items.heap.pop().map(|Reverse(item)| (item as u32) << POSITION_BITS_LOST)
+        let Reverse(item) = items.heap.pop()?;
+        // What is due goes out first; for what is left there is then room again at the far end.
+        let now = unit(now_ms);
+        if now > items.base + TIME_MAX / 2 {
+            // The unit before, so that the others that are due stay so.
+            items.move_base(now - 1);
+        }
+        Some(item << POSITION_BITS_LOST)
     }
 
     /// Puts an item in for a key that was found alive when its item came due.
@@ -100,59 +113,98 @@ impl ExpiryIndex {
     /// Starts over with the (position, expiry) of every key that has one.
     pub fn rebuild(&mut self, keys: impl Iterator<Item = (u32, i64)>) {
         let Some(items) = &mut self.items else { return };
-        let mut fresh = Vec::with_capacity(items.volatile as usize);
-        fresh.extend(keys.map(|(position, ms)| Reverse(item(position, ms))));
-        items.volatile = fresh.len() as u32;
-        items.heap = BinaryHeap::from(fresh);
+        items.heap = BinaryHeap::with_capacity(items.volatile as usize);
+        items.volatile = 0;
+        for (position, expire_ms) in keys {
+            items.push(position, expire_ms);
+            items.volatile += 1;
+        }
     }
 
     /// Bytes of heap memory.
     pub fn memory(&self) -> usize {
         self.items
             .as_deref()
-            .map_or(0, |items| size_of::<Items>() + items.heap.capacity() * size_of::<u64>())
+            .map_or(0, |items| size_of::<Items>() + items.heap.capacity() * size_of::<u32>())
     }
 }
 
 impl Items {
     fn next_due_ms(&self) -> Option<i64> {
+        let Reverse(item) = self.heap.peek()?;
         // The unit must have passed whole: its keys expire anywhere within it.
-        self.heap.peek().map(|Reverse(item)| ((item >> (64 - UNIT_BITS)) as i64 + 1) * UNIT_MS)
+        let unit = self.base + u64::from(item >> (32 - TIME_BITS)) + 1;
+        Some(i64::try_from(unit).map_or(i64::MAX, |unit| unit.saturating_mul(UNIT_MS)))
     }
 
     fn push(&mut self, position: u32, expire_ms: i64) {
+        let unit = unit(expire_ms);
+        if self.heap.is_empty() {
+            self.base = unit.saturating_sub(TIME_MAX / 2);
+        } else if unit < self.base {
+            // With room for others that are earlier still.
+            self.move_base(unit.saturating_sub(TIME_MAX / 2));
+        }
         if self.heap.len() == self.heap.capacity() {
             // Doubling would leave half of it unused; these vectors are a cost per key.
-            self.heap.reserve_exact(self.heap.len() / 4 + 4);
+            let more = block_size((self.heap.len() + 1) * size_of::<u32>()) / size_of::<u32>();
+            self.heap.reserve_exact(more - self.heap.len());
         }
-        self.heap.push(Reverse(item(position, expire_ms)));
+        let time = (unit - self.base).min(TIME_MAX) as u32;
+        self.heap.push(Reverse(time << (32 - TIME_BITS) | position >> POSITION_BITS_LOST));
+    }
+
+    /// Counts times from another unit. What then lies out of range is put at its end, which may be early
+    /// but never late.
+    #[cold]
+    fn move_base(&mut self, base: u64) {
+        let mut items = std::mem::take(&mut self.heap).into_vec();
+        for Reverse(item) in &mut items {
+            let unit = self.base + u64::from(*item >> (32 - TIME_BITS));
+            let time = unit.saturating_sub(base).min(TIME_MAX) as u32;
+            *item = time << (32 - TIME_BITS) | *item & ((1 << (32 - TIME_BITS)) - 1);
+        }
+        self.heap = BinaryHeap::from(items);
+        self.base = base;
     }
 }
 
-/// The time's unit above the position.
-fn item(position: u32, expire_ms: i64) -> u64 {
-    unit(expire_ms) << (64 - UNIT_BITS) | u64::from(position >> POSITION_BITS_LOST)
+/// Times before 1970 are as good as 1970: an item only has to come early enough.
+fn unit(expire_ms: i64) -> u64 {
+    (expire_ms / UNIT_MS).max(0) as u64
 }
 
-/// Times before 1970 and after 2109 are as good as these: an item only has to come early enough.
-pub(crate) fn unit(expire_ms: i64) -> u64 {
-    (expire_ms / UNIT_MS).clamp(0, (1 << UNIT_BITS) - 1) as u64
+/// What an allocator with four classes for each power of two gives for this many bytes.
+const fn block_size(bytes: usize) -> usize {
+    if bytes <= 64 {
+        bytes.next_multiple_of(16)
+    } else {
+        bytes.next_multiple_of(bytes.next_power_of_two() / 8)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const NOW_MS: i64 = 1_800_000_000_000;
+    const HOUR_MS: i64 = 3_600_000;
+
+    /// The first position that an item of this one stands for.
+    fn first(position: u32) -> u32 {
+        position >> POSITION_BITS_LOST << POSITION_BITS_LOST
+    }
+
     #[test]
     fn items_come_due_in_order_and_not_before_their_unit_has_passed() {
         let mut index = ExpiryIndex::default();
-        index.set(7 << 6, None, 1000);
-        index.set(8 << 6, None, 500);
+        index.set(7 << 20, None, NOW_MS + 1000);
+        index.set(8 << 20, None, NOW_MS + 500);
         assert_eq!(index.volatile(), 2);
-        assert_eq!(index.pop_due(500), None);
-        assert_eq!(index.pop_due(512), Some(8 << 6));
-        assert_eq!(index.pop_due(999), None);
-        assert_eq!(index.pop_due(1008), Some(7 << 6));
+        assert_eq!(index.pop_due(NOW_MS + 500), None);
+        assert_eq!(index.pop_due(NOW_MS + 512), Some(8 << 20));
+        assert_eq!(index.pop_due(NOW_MS + 999), None);
+        assert_eq!(index.pop_due(NOW_MS + 1008), Some(7 << 20));
         assert_eq!(index.next_due_ms(), None);
     }
 
@@ -167,26 +219,45 @@ mod tests {
         assert_eq!(index.volatile(), 1);
     }
 
+    /// However far and in whatever order times come in, for each there is an item that is not later, and
+    /// looking at every item that comes due ends.
     #[test]
-    fn far_and_negative_times_are_kept_in_range() {
+    fn no_item_is_later_than_its_key() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let spans_ms = [10, 1000, HOUR_MS, 24 * HOUR_MS, 365 * 24 * HOUR_MS];
         let mut index = ExpiryIndex::default();
-        index.set(1 << 6, None, i64::MAX);
-        index.set(2 << 6, None, -5);
-        assert_eq!(index.pop_due(20), Some(2 << 6));
-        assert_eq!(index.pop_due(i64::MAX), Some(1 << 6));
-    }
-
-    #[test]
-    fn times_of_today_are_told_apart() {
-        const NOW_MS: i64 = 1_800_000_000_000;
-        let mut index = ExpiryIndex::default();
-        index.set(u32::MAX, None, NOW_MS + 1000);
-        index.set(77, None, NOW_MS + 500_000);
-        let due_ms = index.next_due_ms().unwrap();
-        assert!((NOW_MS + 1000..=NOW_MS + 1000 + UNIT_MS).contains(&due_ms), "{due_ms}");
-        assert_eq!(index.pop_due(NOW_MS), None);
-        assert_eq!(index.pop_due(due_ms), Some(u32::MAX - 63));
-        assert_eq!(index.pop_due(due_ms), None);
-        assert_eq!(index.pop_due(NOW_MS + 600_000), Some(64));
+        let mut keys = std::collections::HashMap::new();
+        for _ in 0..500 {
+            let position = first((random() as u32) << 12);
+            let span_ms = spans_ms[random() as usize % spans_ms.len()];
+            let expire_ms = NOW_MS + random() as i64 % span_ms;
+            index.set(position, keys.insert(position, expire_ms), expire_ms);
+        }
+        index.set(0, keys.insert(0, i64::MAX), i64::MAX);
+        index.set(1 << 20, keys.insert(1 << 20, -5), -5);
+        let mut now_ms = NOW_MS;
+        let mut looks = 0;
+        while keys.len() > 1 {
+            while let Some(position) = index.pop_due(now_ms) {
+                looks += 1;
+                match keys.get(&position) {
+                    Some(expire_ms) if *expire_ms <= now_ms => {
+                        keys.remove(&position);
+                        index.unset();
+                    }
+                    Some(expire_ms) => index.push(position, *expire_ms),
+                    None => {}
+                }
+            }
+            assert!(keys.values().all(|ms| *ms > now_ms - 3 * UNIT_MS), "at {now_ms}");
+            now_ms = index.next_due_ms().unwrap();
+        }
+        assert!(looks < 500_000, "{looks} looks");
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::Server;
 use bobbin_testkit::history::{Load, assert_linearizable, run_history};
 use bobbin_testkit::linearizability::{Command, Key, Operation, Record, check};
 use bobbin_testkit::random::seed;
+use bobbin_testkit::{Connection, Server};
 
 /// The runner and the checker themselves, on a server that executes one command at a time.
 #[test]
@@ -66,24 +66,44 @@ fn bobbin_is_linearizable_with_more_threads_than_cores() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn bobbin_is_linearizable_while_its_threads_change() {
+    beside("1", |control, round| {
+        let threads = 1 + round % (cores() + 2);
+        let reply = control.say(&format!("CONFIG SET io-threads {threads}"));
+        assert_eq!(reply.text(), "OK", "CONFIG SET io-threads {threads}");
+    });
+}
+
+/// What stops all workers for a moment: commands that have everything to themselves, pauses.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn bobbin_is_linearizable_while_its_workers_are_stopped() {
+    beside("4", |control, round| {
+        let commands = ["SWAPDB 5 6", "CLIENT PAUSE 2 WRITE", "FLUSHDB", "CLIENT UNPAUSE"];
+        let command = commands[round % commands.len()];
+        // The history's keys are in database 0.
+        assert_eq!(control.say("SELECT 9").text(), "OK");
+        assert_eq!(control.say(command).text(), "OK", "{command}");
+    });
+}
+
+/// Checks histories on both drivers while a client of another kind does something, again and again.
+fn beside(threads: &str, work: impl Fn(&mut Connection, usize) + Sync) {
     for driver in DRIVERS {
-        let server = Server::bobbin(&["--io-driver", driver, "--io-threads", "1"]);
-        let changes = std::thread::scope(|scope| {
+        let server = Server::bobbin(&["--io-driver", driver, "--io-threads", threads]);
+        let rounds = std::thread::scope(|scope| {
             let clients = scope.spawn(|| assert_linearizable(server.address(), &load()));
             let mut control = server.connect();
-            let mut changes = 0;
+            let mut rounds = 0;
             let deadline = Instant::now() + RUN_LIMIT;
             while !clients.is_finished() && Instant::now() < deadline {
-                let threads = 1 + changes % (cores() + 2);
-                let reply = control.say(&format!("CONFIG SET io-threads {threads}"));
-                assert_eq!(reply.text(), "OK", "CONFIG SET io-threads {threads}");
-                changes += 1;
+                work(&mut control, rounds);
+                rounds += 1;
                 std::thread::sleep(Duration::from_millis(2));
             }
             clients.join().expect("the clients' replies have an order");
-            changes
+            rounds
         });
-        assert!(changes > 1, "the threads were changed {changes} times only");
+        assert!(rounds > 1, "it was done {rounds} times only");
     }
 }
 
