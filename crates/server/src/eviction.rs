@@ -209,7 +209,7 @@ fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, rand
         VolatileRandom, VolatileTtl,
     };
     match policy {
-        AllkeysLru | VolatileLru => u64::from(clock.idle_seconds(entry.access())),
+        AllkeysLru | VolatileLru => u64::from(clock.idle(entry.access())),
         AllkeysLfu | VolatileLfu => 255 - u64::from(clock.frequency(entry.access())),
         VolatileTtl => u64::MAX - entry.expire_ms().unwrap_or(i64::MAX).max(0) as u64,
         AllkeysRandom | VolatileRandom | Noeviction => random,

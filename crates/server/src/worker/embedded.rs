@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bobbin_resp::{Limits, Parser, Reply};
-use bobbin_store::{AccessClock, SHARDS};
+use bobbin_store::SHARDS;
 
 use super::batch::Batch;
 use super::execution::Executor;
@@ -50,7 +50,7 @@ impl Embedded {
     /// Sets the clock (Unix ms). As for any server, it should not go back.
     pub fn set_time(&mut self, now_ms: i64) {
         self.data.now_ms = now_ms;
-        self.data.clock = AccessClock::new(self.server.access_policy(), now_ms);
+        self.data.clock = self.server.access_clock(now_ms);
         self.server.end_pause_in_time(now_ms);
         self.data.may_expire = self.server.paused(now_ms).is_none();
     }
