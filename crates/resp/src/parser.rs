@@ -485,7 +485,7 @@ pub const UNAUTHENTICATED_MULTIBULK_LEN_MAX: usize = 10;
 pub const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16 * 1024;
 
 /// From this length on an argument is a large one: `Parser::large`.
-pub const LARGE_LEN_MIN: usize = 32 * 1024;
+pub const LARGE_LEN_MIN: usize = 8 * 1024;
 
 /// From so many complete arguments on, a partial command's progress is kept.
 const RESUME_ARGUMENTS_MIN: usize = 16;

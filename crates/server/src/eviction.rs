@@ -106,7 +106,12 @@ impl Evictor {
         for _ in 0..TRIES_MAX {
             let (shard, bucket) = (data.random.below(SHARDS as u32), data.random.next_u32());
             seen += self.look(data, policy, shard as usize, |table| {
-                table.sample(bucket).take(wanted - seen).collect()
+                // From anywhere on: the last slots of a bucket must not be a hiding place.
+                let mut found: Vec<_> = table.sample(bucket).collect();
+                let first = bucket as usize % found.len().max(1);
+                found.rotate_left(first);
+                found.truncate(wanted - seen);
+                found
             });
             if seen >= wanted {
                 return true;
@@ -204,7 +209,7 @@ fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, rand
         VolatileRandom, VolatileTtl,
     };
     match policy {
-        AllkeysLru | VolatileLru => u64::from(clock.idle_seconds(entry.access())),
+        AllkeysLru | VolatileLru => u64::from(clock.idle(entry.access())),
         AllkeysLfu | VolatileLfu => 255 - u64::from(clock.frequency(entry.access())),
         VolatileTtl => u64::MAX - entry.expire_ms().unwrap_or(i64::MAX).max(0) as u64,
         AllkeysRandom | VolatileRandom | Noeviction => random,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
-use bobbin_store::{AccessPolicy, Gate, Keyspace};
+use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
 
 use crate::client::Clients;
 use crate::client_eviction::ClientMemory;
@@ -61,6 +61,13 @@ impl Server {
         } else {
             AccessPolicy::Lru
         }
+    }
+
+    /// The time of accesses. Fractions of a second matter to eviction alone.
+    #[inline]
+    pub fn access_clock(&self, now_ms: i64) -> AccessClock {
+        let clock = AccessClock::new(self.access_policy(), now_ms);
+        if self.switches.load() & Switch::MAXMEMORY == 0 { clock.coarse() } else { clock }
     }
 }
 

@@ -1,13 +1,20 @@
-//! When and how often an entry was used: the 24 bits that eviction looks at.
+//! When and how often an entry was used: the 28 bits that eviction looks at.
 //!
-//! Under LRU they are the second of the last access, modulo 2^24. Under LFU they are the minute of
-//! the last decrement (16 bits) and a logarithmic counter (8 bits), as Redis keeps them. Either way
-//! they are written only when their coarse value changes, so that most reads write nothing.
+//! Under LRU they are the time of the last access in sixteenths of a second, modulo 2^28: like
+//! Redis's 24 bits of seconds they go round in 194 days. Seconds alone would tell nothing where a
+//! cache is filled anew every second. Who does not evict has no use for the fractions and leaves
+//! them out (`coarse`). Under LFU they are the minute of the last decrement (16 bits) and a
+//! logarithmic counter (8 bits), as Redis keeps them. Either way they are written only when their
+//! value changes, so that most reads write nothing.
 
 /// A new key's counter under LFU, so that it is not evicted before it had a chance.
 pub const LFU_START: u32 = 5;
-/// The 24 bits that an entry has for it.
-pub const ACCESS_MASK: u32 = 0x00ff_ffff;
+/// The 28 bits that an entry has for it.
+pub const ACCESS_MASK: u32 = 0x0fff_ffff;
+/// Units of the time of an access, as a power of two of a second.
+const FRACTION_BITS: u32 = 4;
+/// An access that seems to lie so far ahead was made by a thread whose clock was read later than ours.
+const AHEAD_MAX: u32 = 60 << FRACTION_BITS;
 
 /// What the access bits mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,25 +24,33 @@ pub enum AccessPolicy {
 }
 
 /// The time of accesses, taken once per turn.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessClock {
     pub policy: AccessPolicy,
-    /// Seconds, for LRU; the low 24 bits count.
-    pub seconds: u32,
+    /// Sixteenths of a second, for LRU; the low 28 bits count.
+    units: u32,
+    /// For LFU.
+    minutes: u16,
 }
 
 impl AccessClock {
     /// A clock that reads `now_ms` (Unix time).
     pub const fn new(policy: AccessPolicy, now_ms: i64) -> Self {
-        Self { policy, seconds: (now_ms / 1000) as u32 }
+        let units = ((now_ms << FRACTION_BITS) / 1000) as u32;
+        Self { policy, units, minutes: (now_ms / 60_000) as u16 }
+    }
+
+    /// The same clock, reading whole seconds only.
+    pub const fn coarse(self) -> Self {
+        Self { units: self.units >> FRACTION_BITS << FRACTION_BITS, ..self }
     }
 
     const fn lru(&self) -> u32 {
-        self.seconds & ACCESS_MASK
+        self.units & ACCESS_MASK
     }
 
     const fn minutes(&self) -> u32 {
-        (self.seconds / 60) & 0xffff
+        self.minutes as u32
     }
 
     /// The bits of a key that is new.
@@ -71,14 +86,28 @@ impl AccessClock {
         counter.saturating_sub(elapsed / decay_minutes)
     }
 
+    /// Sixteenths of a second since the last access (LRU).
+    pub const fn idle(&self, access: u32) -> u32 {
+        let idle = self.units.wrapping_sub(access) & ACCESS_MASK;
+        if idle > ACCESS_MASK - AHEAD_MAX { 0 } else { idle }
+    }
+
     /// Seconds since the last access (LRU).
     pub const fn idle_seconds(&self, access: u32) -> u32 {
-        self.lru().wrapping_sub(access) & ACCESS_MASK
+        self.idle(access) >> FRACTION_BITS
     }
 
     /// The bits of an entry that was last used `idle_seconds` ago (LRU).
     pub const fn idle_since(&self, idle_seconds: u32) -> u32 {
-        self.seconds.wrapping_sub(idle_seconds) & ACCESS_MASK
+        self.units.wrapping_sub(idle_seconds << FRACTION_BITS) & ACCESS_MASK
+    }
+
+    /// The bits as Redis would have them, of which there are 24.
+    pub const fn shown(&self, access: u32) -> u32 {
+        match self.policy {
+            AccessPolicy::Lru => access >> FRACTION_BITS,
+            AccessPolicy::Lfu { .. } => access,
+        }
     }
 
     /// The bits of an entry with this frequency (LFU).
@@ -103,16 +132,29 @@ mod tests {
 
     #[test]
     fn idle_time_survives_the_wrap_of_the_clock() {
-        let clock = AccessClock { policy: AccessPolicy::Lru, seconds: 0x0100_0005 };
-        assert_eq!(clock.idle_seconds(0x00ff_fffb), 10);
+        let at = |ms| AccessClock::new(AccessPolicy::Lru, ms);
+        let clock = at(0x0100_0005 * 1000);
+        assert_eq!(clock.idle_seconds(at(0x00ff_fffb * 1000).fresh()), 10);
         assert_eq!(clock.idle_seconds(clock.idle_since(77)), 77);
+        assert_eq!(clock.shown(clock.fresh()), 5);
+    }
+
+    #[test]
+    fn idle_time_is_finer_than_a_second_and_never_negative() {
+        let at = |ms| AccessClock::new(AccessPolicy::Lru, ms);
+        let clock = at(1_700_000_000_400);
+        assert_eq!(clock.idle(at(1_700_000_000_000).fresh()), 6);
+        assert_eq!(clock.idle_seconds(at(1_699_999_998_500).fresh()), 1);
+        assert_eq!(clock.idle(at(1_700_000_003_000).fresh()), 0, "another thread's clock");
+        assert_eq!(clock.coarse().idle(clock.fresh()), 0);
+        assert_eq!(clock.coarse(), at(1_700_000_000_000));
     }
 
     #[test]
     fn frequency_decays_by_the_minute_and_saturates() {
         let policy = AccessPolicy::Lfu { log_factor: 10, decay_minutes: 1 };
-        let then = AccessClock { policy, seconds: 600 };
-        let later = AccessClock { policy, seconds: 600 + 180 };
+        let then = AccessClock::new(policy, 600_000);
+        let later = AccessClock::new(policy, 600_000 + 180_000);
         let access = then.with_frequency(9);
         assert_eq!(then.frequency(access), 9);
         assert_eq!(later.frequency(access), 6);

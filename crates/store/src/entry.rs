@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! offset 0  kind and encoding  u8
-//!        1  flags              u8
+//!        1  flags              4 bits, and above them the lowest 4 of the access bits
 //!        2  key length         u8    (with LONG_KEY: unused)
-//!        3  access bits        3 x u8
+//!        3  access bits        3 x u8, the other 24
 //!        6  value length       u16   (inline strings)
 //!        8  expiry             i64   (with EXPIRES; Unix milliseconds)
 //!           key length         u32   (with LONG_KEY)
@@ -44,6 +44,8 @@ const SPARE_MAX: usize = 1024 * 1024;
 const HEADER: usize = 8;
 const EXPIRES: u8 = 1 << 0;
 const LONG_KEY: u8 = 1 << 1;
+/// The bits of their byte that are flags.
+const FLAGS: u8 = 0x0f;
 
 /// The type of a value, with Redis's numbers for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -301,13 +303,14 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// The 24 access bits.
+    /// The 28 access bits.
     #[inline(always)]
     pub fn access(self) -> u32 {
-        // SAFETY: bytes 3 to 5 of the header.
+        // SAFETY: byte 1 and bytes 3 to 5 of the header.
         unsafe {
+            let low = self.pointer.add(1).read() >> 4;
             let bytes = self.pointer.add(3).cast::<[u8; 3]>().read();
-            u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0])
+            u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]) << 4 | u32::from(low)
         }
     }
 
@@ -648,9 +651,14 @@ unsafe fn form(pointer: NonNull<u8>) -> Form {
 /// The caller holds the entry exclusively.
 #[inline(always)]
 unsafe fn write_access(pointer: NonNull<u8>, access: u32) {
-    let bytes = (access & ACCESS_MASK).to_le_bytes();
-    // SAFETY: by the caller; bytes 3 to 5 of the header.
-    unsafe { pointer.add(3).cast::<[u8; 3]>().write([bytes[0], bytes[1], bytes[2]]) };
+    let access = access & ACCESS_MASK;
+    let bytes = (access >> 4).to_le_bytes();
+    // SAFETY: by the caller; byte 1 and bytes 3 to 5 of the header.
+    unsafe {
+        let first = pointer.add(1);
+        first.write(first.read() & FLAGS | (access as u8) << 4);
+        pointer.add(3).cast::<[u8; 3]>().write([bytes[0], bytes[1], bytes[2]]);
+    }
 }
 
 /// The block for an entry of `size` bytes. Never smaller than the header and a pointer that was
@@ -684,11 +692,11 @@ mod tests {
                     NewValue::InlineText(b"text"),
                     NewValue::Shared(Arc::new(vec![9; 5000])),
                 ] {
-                    let entry = OwnedEntry::new(&key, value.clone(), expire_ms, 0x00ab_cdef);
+                    let entry = OwnedEntry::new(&key, value.clone(), expire_ms, 0x0abc_def1);
                     let look = entry.as_ref();
                     assert_eq!(look.key(), key);
                     assert_eq!(look.expire_ms(), expire_ms);
-                    assert_eq!(look.access(), 0x00ab_cdef);
+                    assert_eq!(look.access(), 0x0abc_def1);
                     match value {
                         NewValue::Inline(b) | NewValue::InlineRaw(b) | NewValue::InlineText(b) => {
                             assert_eq!(bytes(&entry), b);

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
     use crate::{AccessClock, AccessPolicy, NewValue, shard::Expire};
 
-    const CLOCK: AccessClock = AccessClock { policy: AccessPolicy::Lru, seconds: 1 };
+    const CLOCK: AccessClock = AccessClock::new(AccessPolicy::Lru, 1000);
 
     fn set(keyspace: &Keyspace, database: u32, key: &[u8], value: &[u8], expire: Expire) {
         let hash = keyspace.hash(key);

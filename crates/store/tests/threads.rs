@@ -144,7 +144,7 @@ fn an_inbox_wakes_its_owner() {
 /// Threads set, read and prefetch keys of one keyspace, while one now and then has all of it.
 #[test]
 fn a_keyspace_is_shared_by_lock_and_by_gate() {
-    const CLOCK: AccessClock = AccessClock { policy: AccessPolicy::Lru, seconds: 1 };
+    const CLOCK: AccessClock = AccessClock::new(AccessPolicy::Lru, 1000);
     let (keyspace, gate) = (Keyspace::new(7), Gate::new(THREADS as usize));
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

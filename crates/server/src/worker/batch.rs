@@ -25,6 +25,8 @@ pub struct Batch {
     commands: Vec<Parsed>,
     /// Inline commands that had to be unquoted.
     unquoted: Vec<Vec<Vec<u8>>>,
+    /// Commands with arguments outside of their connection's bytes, and how many bytes those are.
+    outside: Vec<(usize, usize)>,
     last: Option<(&'static [u8], &'static Registered)>,
 }
 
@@ -73,6 +75,8 @@ impl Batch {
             match parser.next(input, &mut found.consumed, limits, &mut self.args) {
                 Ok(Step::Complete) => self.push(args, found.consumed, registry, keyspace),
                 Ok(Step::CompleteOutside(numbers)) => {
+                    let len = outside.iter().map(|outside| outside.bytes.len()).sum();
+                    self.outside.push((self.commands.len(), len));
                     for (number, outside) in numbers.into_iter().zip(outside) {
                         let bytes = outside.bytes.as_slice();
                         // SAFETY: by the caller these too outlive every use of `args`.
@@ -143,6 +147,13 @@ impl Batch {
         &self.args[parsed.args.start as usize..parsed.args.end as usize]
     }
 
+    /// Bytes of a command's arguments that lie outside of its connection's bytes.
+    #[inline(always)]
+    pub fn outside_len(&self, index: usize) -> usize {
+        let found = self.outside.iter().find(|(command, _)| *command == index);
+        found.map_or(0, |(_, len)| *len)
+    }
+
     /// To be called before each command is executed: prefetches for a window of them at a time.
     /// `database` is a guess for all of them.
     #[inline(always)]
@@ -169,6 +180,7 @@ impl Batch {
         self.args.clear();
         self.commands.clear();
         self.unquoted.clear();
+        self.outside.clear();
         self.last = None;
     }
 }

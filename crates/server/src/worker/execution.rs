@@ -77,7 +77,7 @@ impl Executor<'_> {
                 done.executed += 1;
                 let measured = Measured {
                     ticks: now - *self.clock,
-                    request_bytes: parsed.end - done.end,
+                    request_bytes: parsed.end - done.end + batch.outside_len(index),
                     reply_bytes: self.arena.len_since(reply_start),
                 };
                 self.stats.commands[command.id].executed(measured.ticks, track);

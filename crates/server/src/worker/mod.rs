@@ -21,7 +21,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bobbin_resp::{Limits, Parser, Reply};
-use bobbin_store::AccessClock;
 
 use self::batch::{Batch, Found};
 pub use self::connection::Connection;
@@ -220,7 +219,7 @@ impl Worker {
         self.data.now_ms = now_ms;
         self.server.end_pause_in_time(now_ms);
         self.data.may_expire = self.server.paused(now_ms).is_none();
-        self.data.clock = AccessClock::new(self.server.access_policy(), now_ms);
+        self.data.clock = self.server.access_clock(now_ms);
     }
 
     // Step: what became of the sends of the last turn.
@@ -495,7 +494,11 @@ impl Worker {
             connection.begin_large();
             wanted = connection.large.wanted();
         }
-        let reading = if wanted >= DIRECT_MIN { Reading::Direct } else { Reading::Data };
+        // Where one large argument came from there may be more, and changing the way has its price.
+        let large = !span.large.is_empty() || connection.large.memory() > 0;
+        let stay = large && connection.reading == Reading::Direct;
+        let direct = stay || wanted >= DIRECT_MIN;
+        let reading = if direct { Reading::Direct } else { Reading::Data };
         if reading != connection.reading {
             let (token, socket) = (connection.token, connection.socket.as_fd());
             match reading {

@@ -20,7 +20,7 @@ pub(super) fn object(call: &mut Call<'_>) -> Outcome {
         bobbin_dump::append_string(entry.bytes(), true, &mut serialised);
         text.push_str(&format!(" serializedlength:{}", serialised.len()));
     }
-    let (lru, idle_s) = (entry.access(), clock.idle_seconds(entry.access()));
+    let (lru, idle_s) = (clock.shown(entry.access()), clock.idle_seconds(entry.access()));
     text.push_str(&format!(" lru:{lru} lru_seconds_idle:{idle_s}"));
     call.reply.simple(text);
     Ok(())
