@@ -147,7 +147,7 @@ impl Shard {
         databases.map(Database::overhead).sum::<usize>() + size_of_val(others)
     }
 
-    /// The keys that clients watch; `None` when there are none.
+    /// The keys that clients watch or wait for; `None` when there are none.
     #[inline(always)]
     pub fn watched_mut(&mut self) -> Option<&mut WatchedKeys> {
         self.watched.as_deref_mut()
@@ -160,8 +160,22 @@ impl Shard {
 
     /// Takes a watcher of a key away.
     pub fn unwatch(&mut self, database: u32, key: &[u8]) {
+        self.leave(|watched| watched.unwatch(database, key));
+    }
+
+    /// Adds a blocked client that waits for a key.
+    pub fn wait(&mut self, database: u32, key: &[u8]) {
+        self.watched.get_or_insert_default().wait(database, key);
+    }
+
+    /// Takes a blocked client of a key away.
+    pub fn unwait(&mut self, database: u32, key: &[u8]) {
+        self.leave(|watched| watched.unwait(database, key));
+    }
+
+    fn leave(&mut self, leave: impl FnOnce(&mut WatchedKeys)) {
         if let Some(watched) = &mut self.watched {
-            watched.unwatch(database, key);
+            leave(watched);
             if watched.is_empty() {
                 // The clock may start over: no version is remembered by anybody.
                 self.watched = None;

@@ -6,6 +6,7 @@ use bobbin_store::{Hash, NewValue};
 
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
+use crate::blocking;
 use crate::client::{Client, ClientFlag, Replies};
 use crate::commands::{debug, monitor};
 use crate::eviction::{self, Room};
@@ -253,6 +254,9 @@ pub fn run(call: &mut Call<'_>) {
     }
     if call.server.switches.load() & Switch::MONITORED != 0 {
         monitor::feed(call);
+    }
+    if !call.data.ready.is_empty() && !call.in_transaction {
+        blocking::serve_ready(call.server, call.data);
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::call::{self, Call, ShardSet};
 use super::{Flags, Outcome, Registered};
+use crate::blocking;
 use crate::client::{Client, ClientFlag, ClientInfo};
 use crate::slowlog::{self, Measured};
 
@@ -142,6 +143,9 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
         }
     } else {
         call.reply.null_array();
+    }
+    if !call.data.ready.is_empty() {
+        blocking::serve_ready(call.server, call.data);
     }
     call.data.release();
     leave(call.client);
