@@ -306,10 +306,14 @@ impl Data {
     #[cold]
     fn prepare_one(&mut self, at: usize, argument: &[u8]) {
         self.release();
-        let same = |offered: &&Shared| std::ptr::eq(offered.as_slice(), argument);
-        let offered = self.offered.iter().find(same).map(Shared::clone);
-        let shared = offered.unwrap_or_else(|| Shared::new(argument.to_vec()));
+        let shared = self.offered(argument).unwrap_or_else(|| Shared::new(argument.to_vec()));
         self.prepared.push((at, shared));
+    }
+
+    /// The argument, if it is one that need not be copied.
+    pub(super) fn offered(&self, argument: &[u8]) -> Option<Shared> {
+        let same = |offered: &&Shared| std::ptr::eq(offered.as_slice(), argument);
+        self.offered.iter().find(same).map(Shared::clone)
     }
 
     /// Arguments of the commands to come that need not be copied. They may be shared for as long as any
