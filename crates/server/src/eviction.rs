@@ -190,6 +190,7 @@ impl Candidate {
         if may_go {
             data.remove(key);
         }
+        data.visit(self.hash.shard(), bobbin_store::Shard::trim);
         data.release();
         data.database = database;
         may_go

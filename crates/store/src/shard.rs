@@ -31,20 +31,23 @@ pub struct Database {
 pub struct Shard {
     /// Database 0, which most never leave.
     first: Database,
-    /// The others, as far as they were ever used.
+    /// The others, as far as they are used.
     #[expect(clippy::box_collection, reason = "one word in the shard's cache line")]
-    others: Option<Box<Vec<Database>>>,
+    others: Option<Box<Vec<Option<Box<Database>>>>>,
     watched: Option<Box<WatchedKeys>>,
 }
 
 impl Shard {
-    /// The database, for reading; `None` when it was never used.
+    /// The database, for reading; `None` when it is not used.
     #[inline(always)]
     pub fn database(&self, index: u32) -> Option<&Database> {
-        if index == 0 { Some(&self.first) } else { self.others.as_ref()?.get(index as usize - 1) }
+        if index == 0 {
+            return Some(&self.first);
+        }
+        self.others.as_ref()?.get(index as usize - 1)?.as_deref()
     }
 
-    /// The database, made when it was never used.
+    /// The database, made when it is not used.
     #[inline(always)]
     pub fn database_mut(&mut self, index: u32) -> &mut Database {
         if index == 0 {
@@ -52,12 +55,25 @@ impl Shard {
         }
         let others = self.others.get_or_insert_default();
         if others.len() < index as usize {
-            others.resize_with(index as usize, Database::default);
+            others.resize_with(index as usize, || None);
         }
-        &mut others[index as usize - 1]
+        others[index as usize - 1].get_or_insert_default()
     }
 
-    /// How many databases were ever used.
+    /// Gives back what databases without keys take.
+    pub fn trim(&mut self) {
+        let Some(others) = &mut self.others else { return };
+        for other in others.iter_mut() {
+            other.take_if(|database| database.is_empty());
+        }
+        let used = others.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        others.truncate(used);
+        if others.is_empty() {
+            self.others = None;
+        }
+    }
+
+    /// One more than the highest number of a database that is used.
     pub fn databases(&self) -> u32 {
         1 + self.others.as_ref().map_or(0, |others| others.len()) as u32
     }
@@ -134,17 +150,20 @@ impl Shard {
 
     /// Takes the contents of a database away, to be dropped when no lock is held.
     pub fn take(&mut self, index: u32) -> Database {
-        match self.database(index) {
+        let taken = match self.database(index) {
             Some(_) => std::mem::take(self.database_mut(index)),
             None => Database::default(),
-        }
+        };
+        self.trim();
+        taken
     }
 
     /// Bytes of memory for everything but the entries.
     pub fn overhead(&self) -> usize {
         let others = self.others.as_deref().map_or(&[][..], |others| others);
-        let databases = std::iter::once(&self.first).chain(others);
-        databases.map(Database::overhead).sum::<usize>() + size_of_val(others)
+        let used = others.iter().flatten().map(|database| &**database);
+        let overhead = |database: &Database| size_of::<Database>() + database.overhead();
+        self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
     }
 
     /// The keys that clients watch; `None` when there are none.
