@@ -128,6 +128,7 @@ impl Evictor {
             if self.look(data, policy, shard, |table| table.iter().collect()) > 0 {
                 return true;
             }
+            data.visit(shard, bobbin_store::Shard::trim);
         }
         false
     }
