@@ -342,8 +342,8 @@ impl Data {
     /// Where the key lies, if it is alive. A dead one is taken out.
     #[inline(always)]
     fn live(&mut self, key: Key<'_>) -> Option<Place> {
-        let now_ms = self.now_ms;
-        let database = self.database_of(key.hash);
+        let (now_ms, database) = (self.now_ms, self.database);
+        let database = self.shard(key.hash.shard()).database(database)?;
         let place = database.find(key.hash, key.bytes)?;
         match database.entry(place).expire_ms() {
             Some(expire_ms) if expire_ms <= now_ms => {
@@ -627,7 +627,8 @@ impl Data {
         let shard = self.shard(index);
         for database in 0..shard.databases() {
             let first = gone.len();
-            shard.database_mut(database).expire_due(now_ms, looks, hasher, &mut gone);
+            let Some(used) = shard.used_mut(database) else { continue };
+            used.expire_due(now_ms, looks, hasher, &mut gone);
             if let Some(watched) = shard.watched_mut() {
                 for key in gone[first..].iter().map(|entry| entry.as_ref().key()) {
                     if watched.changed(database, key) {
@@ -635,6 +636,9 @@ impl Data {
                     }
                 }
             }
+        }
+        if !gone.is_empty() {
+            shard.trim();
         }
         self.counters.expired += gone.len() as u64;
         self.garbage = gone;
@@ -653,7 +657,7 @@ impl Data {
         let mut ready = std::mem::take(&mut self.ready);
         self.visit(index, |shard| {
             for key in keys {
-                let from = shard.database_mut(database);
+                let Some(from) = shard.used_mut(database) else { break };
                 let Some(place) = from.find(hasher.hash(key), key) else { continue };
                 if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
                     gone.push(from.remove(place, hasher));
