@@ -525,14 +525,16 @@ impl Worker {
         self.note_input(span.slot);
     }
 
-    /// Notes how much memory a connection's input takes, and closes it when that is too much.
+    /// Notes how much memory a connection's input takes, and closes it when that and what waits for
+    /// EXEC are too much.
     fn note_input(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         let (input, large) = (&connection.input, &connection.large);
         // Of a command with large arguments they alone are shown, as in Redis.
         let shown = if large.memory() > 0 { large.len() } else { input.len() };
-        let held = input.len() + large.len() + connection.parser.memory_len();
         let info = &connection.client.info;
+        let queued = info.queued_bytes.load(Ordering::Relaxed);
+        let held = input.len() + large.len() + connection.parser.memory_len() + queued;
         info.input_bytes.store(shown, Ordering::Relaxed);
         info.input_capacity.store(input.capacity() + large.memory(), Ordering::Relaxed);
         if held as u64 > self.server.config.client_query_buffer_limit() {
