@@ -12,6 +12,8 @@ use crate::slowlog::{self, Measured};
 #[derive(Default)]
 pub struct Transaction {
     queue: Vec<Queued>,
+    /// Of all arguments, with `ARGUMENT_BYTES` for each.
+    argument_bytes: usize,
     /// A command was refused: EXEC will be too.
     spoiled: bool,
     /// Those of all queued commands.
@@ -40,6 +42,11 @@ impl Transaction {
         self.flags.has(flags)
     }
 
+    /// Bytes of the arguments, as `client-query-buffer-limit` counts them.
+    pub const fn argument_bytes(&self) -> usize {
+        self.argument_bytes
+    }
+
     /// Queues a command.
     pub fn queue(&mut self, command: &'static Registered, args: &[&[u8]], info: &ClientInfo) {
         let mut bytes = Vec::with_capacity(args.iter().map(|arg| arg.len()).sum());
@@ -51,6 +58,7 @@ impl Transaction {
         let args: Box<[_]> = ranges.collect();
         let size = bytes.len() + size_of::<Queued>() + size_of_val(&*args);
         self.flags = self.flags.with(command.row.flags);
+        self.argument_bytes += bytes.len() + args.len() * ARGUMENT_BYTES;
         self.queue.push(Queued { command, bytes: bytes.into(), args });
         info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
         info.queued_bytes.fetch_add(size, Ordering::Relaxed);
@@ -240,3 +248,6 @@ pub fn forget(client: &mut Client, data: &mut super::Data) {
     }
     client.info.watches_nothing();
 }
+
+/// What Redis counts for an argument beside its bytes: a pointer.
+const ARGUMENT_BYTES: usize = 8;

@@ -70,6 +70,9 @@ fn wait(call: &mut Call<'_>) -> Outcome {
     match bobbin_resp::parse_i64(call.args[2]) {
         None => return Err("ERR timeout is not an integer or out of range".into()),
         Some(timeout) if timeout < 0 => return Err("ERR timeout is negative".into()),
+        Some(timeout) if timeout.checked_add(call.data.now_ms).is_none() => {
+            return Err("ERR timeout is out of range".into());
+        }
         Some(_) => {}
     }
     call.reply.integer(0);
