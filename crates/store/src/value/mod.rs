@@ -140,10 +140,20 @@ pub unsafe trait Collection: Clone + Send {
 /// Bytes of a collection in its entry.
 pub(crate) const SLOT: usize = 16;
 
+mod block;
+mod directory;
+pub mod integer;
+pub mod listpack;
+pub mod sorted_set;
 pub mod stream;
+mod tree;
 
+pub use listpack::{Item, Listpack};
+
+use sorted_set::SortedSet;
 use stream::Stream;
 
 collections! {
+    SortedSet => SortedSet,
     Stream => Stream,
 }
