@@ -18,9 +18,10 @@
 //! A string that is an integer's text is kept as the integer. [`Listpack`] keeps every entry in its
 //! shortest form, so equal values have equal bytes.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+
+use super::block;
 
 mod format;
 mod item;
@@ -75,14 +76,7 @@ impl Listpack {
 
     /// Copies bytes that are a listpack in its shortest form.
     fn from_trusted(bytes: &[u8]) -> Self {
-        let layout = layout(bytes.len());
-        // SAFETY: a listpack is never empty, nor is the layout's size zero.
-        let Some(block) = NonNull::new(unsafe { alloc(layout) }) else {
-            handle_alloc_error(layout);
-        };
-        // SAFETY: the new block is at least as long as the bytes.
-        unsafe { block.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
-        Self { block }
+        Self { block: block::allocate(bytes) }
     }
 
     pub fn push_back<'a>(&mut self, value: impl Into<Item<'a>>) {
@@ -207,7 +201,7 @@ impl Listpack {
 
     /// Bytes of memory that it takes.
     pub fn memory(&self) -> usize {
-        layout(self.byte_len()).size()
+        block::size(self.byte_len())
     }
 
     /// Whether values of so many bytes altogether, in so many entries, may still be added.
@@ -377,16 +371,8 @@ impl Listpack {
     /// Changes the block from what `old_len` bytes take to what `len` bytes take.
     #[inline]
     fn resize_block(&mut self, old_len: usize, len: usize) {
-        let (old, new) = (layout(old_len), layout(len));
-        if old == new {
-            return;
-        }
-        // SAFETY: the block was made with the layout of its old length; the new size is not zero.
-        let Some(block) = NonNull::new(unsafe { realloc(self.block.as_ptr(), old, new.size()) })
-        else {
-            handle_alloc_error(new);
-        };
-        self.block = block;
+        // SAFETY: the block was made for its old length, and no listpack is empty.
+        self.block = unsafe { block::resize(self.block, old_len, len) };
     }
 }
 
@@ -404,8 +390,8 @@ impl Clone for Listpack {
 
 impl Drop for Listpack {
     fn drop(&mut self) {
-        // SAFETY: the block was made with the layout of its length, and nobody else has it.
-        unsafe { dealloc(self.block.as_ptr(), layout(self.byte_len())) };
+        // SAFETY: the block was made for its length, and nobody else has it.
+        unsafe { block::free(self.block, self.byte_len()) };
     }
 }
 
@@ -461,14 +447,4 @@ impl DoubleEndedIterator for Iter<'_> {
         self.back -= back_entry_len(self.bytes, self.back);
         Some(decode(self.bytes, self.back).0)
     }
-}
-
-/// The block for so many bytes: as large as the allocator would make it anyway, four sizes to each
-/// power of two, so that most changes need no other block.
-#[inline(always)]
-fn layout(len: usize) -> Layout {
-    let step = ((len - 1).max(32).ilog2() - 2).min(16);
-    // Cannot fail: lengths are at most LEN_MAX.
-    Layout::from_size_align(len.next_multiple_of(1 << step), 8)
-        .expect("a listpack's size is in range")
 }
