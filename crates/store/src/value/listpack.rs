@@ -18,11 +18,21 @@
 //! A string that is an integer's text is kept as the integer. [`Listpack`] keeps every entry in its
 //! shortest form, so equal values have equal bytes.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use super::integer;
+use super::block;
+
+pub(super) mod format;
+mod item;
+#[cfg(test)]
+mod tests;
+
+use format::{
+    COUNT_UNKNOWN, EMPTY, Encoded, Form, HEADER, LEN_MAX, OVERHEAD_MAX, back_entry_len, back_len,
+    check, decode, entry_len,
+};
+pub use item::Item;
 
 /// An owned listpack. The pointer is all there is: the block's size follows from its header.
 pub struct Listpack {
@@ -33,14 +43,6 @@ pub struct Listpack {
 unsafe impl Send for Listpack {}
 // SAFETY: as above; shared references only read.
 unsafe impl Sync for Listpack {}
-
-/// One entry. `Item::from` makes one of a string; whether a string is kept as an integer is the
-/// listpack's business, so `Bytes(b"1")` may be pushed and comes back as `Integer(1)`.
-#[derive(Clone, Copy, Debug)]
-pub enum Item<'a> {
-    Integer(i64),
-    Bytes(&'a [u8]),
-}
 
 /// Where an entry begins, in bytes from the start. Good until the listpack changes at or before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -74,14 +76,7 @@ impl Listpack {
 
     /// Copies bytes that are a listpack in its shortest form.
     fn from_trusted(bytes: &[u8]) -> Self {
-        let layout = layout(bytes.len());
-        // SAFETY: a listpack is never empty, nor is the layout's size zero.
-        let Some(block) = NonNull::new(unsafe { alloc(layout) }) else {
-            handle_alloc_error(layout);
-        };
-        // SAFETY: the new block is at least as long as the bytes.
-        unsafe { block.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
-        Self { block }
+        Self { block: block::allocate(bytes) }
     }
 
     pub fn push_back<'a>(&mut self, value: impl Into<Item<'a>>) {
@@ -206,7 +201,7 @@ impl Listpack {
 
     /// Bytes of memory that it takes.
     pub fn memory(&self) -> usize {
-        layout(self.byte_len()).size()
+        block::size(self.byte_len())
     }
 
     /// Whether values of so many bytes altogether, in so many entries, may still be added.
@@ -383,16 +378,8 @@ impl Listpack {
     /// Changes the block from what `old_len` bytes take to what `len` bytes take.
     #[inline]
     fn resize_block(&mut self, old_len: usize, len: usize) {
-        let (old, new) = (layout(old_len), layout(len));
-        if old == new {
-            return;
-        }
-        // SAFETY: the block was made with the layout of its old length; the new size is not zero.
-        let Some(block) = NonNull::new(unsafe { realloc(self.block.as_ptr(), old, new.size()) })
-        else {
-            handle_alloc_error(new);
-        };
-        self.block = block;
+        // SAFETY: the block was made for its old length, and no listpack is empty.
+        self.block = unsafe { block::resize(self.block, old_len, len) };
     }
 }
 
@@ -410,8 +397,16 @@ impl Clone for Listpack {
 
 impl Drop for Listpack {
     fn drop(&mut self) {
-        // SAFETY: the block was made with the layout of its length, and nobody else has it.
-        unsafe { dealloc(self.block.as_ptr(), layout(self.byte_len())) };
+        // SAFETY: the block was made for its length, and nobody else has it.
+        unsafe { block::free(self.block, self.byte_len()) };
+    }
+}
+
+impl<'a> FromIterator<Item<'a>> for Listpack {
+    fn from_iter<I: IntoIterator<Item = Item<'a>>>(items: I) -> Self {
+        let mut pack = Self::new();
+        items.into_iter().for_each(|item| pack.push_back(item));
+        pack
     }
 }
 
@@ -437,97 +432,6 @@ impl<'a> IntoIterator for &'a Listpack {
         self.iter()
     }
 }
-
-impl<'a> Item<'a> {
-    /// Bytes of its text.
-    pub fn len(self) -> usize {
-        match self {
-            Item::Integer(value) => integer::text_len(value),
-            Item::Bytes(bytes) => bytes.len(),
-        }
-    }
-
-    pub fn is_empty(self) -> bool {
-        self.len() == 0
-    }
-
-    /// The integer, if it is one.
-    pub fn as_integer(self) -> Option<i64> {
-        match self {
-            Item::Integer(value) => Some(value),
-            Item::Bytes(bytes) => integer::parse(bytes),
-        }
-    }
-
-    /// Its text, formatted into `room` if need be.
-    pub fn text<'b>(self, room: &'b mut integer::Text) -> &'b [u8]
-    where
-        'a: 'b,
-    {
-        match self {
-            Item::Integer(value) => {
-                *room = integer::Text::new(value);
-                room.as_bytes()
-            }
-            Item::Bytes(bytes) => bytes,
-        }
-    }
-
-    pub fn to_vec(self) -> Vec<u8> {
-        match self {
-            Item::Integer(value) => integer::Text::new(value).as_bytes().to_vec(),
-            Item::Bytes(bytes) => bytes.to_vec(),
-        }
-    }
-}
-
-impl<'a> From<&'a [u8]> for Item<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        Item::Bytes(bytes)
-    }
-}
-
-impl<'a, const N: usize> From<&'a [u8; N]> for Item<'a> {
-    fn from(bytes: &'a [u8; N]) -> Self {
-        Item::Bytes(bytes)
-    }
-}
-
-impl<'a> From<&'a Vec<u8>> for Item<'a> {
-    fn from(bytes: &'a Vec<u8>) -> Self {
-        Item::Bytes(bytes)
-    }
-}
-
-impl From<i64> for Item<'_> {
-    fn from(value: i64) -> Self {
-        Item::Integer(value)
-    }
-}
-
-impl PartialEq for Item<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Item::Bytes(one), Item::Bytes(other)) => one == other,
-            _ => self.as_integer().is_some() && self.as_integer() == other.as_integer(),
-        }
-    }
-}
-
-impl Eq for Item<'_> {}
-
-impl PartialEq<[u8]> for Item<'_> {
-    fn eq(&self, other: &[u8]) -> bool {
-        *self == Item::Bytes(other)
-    }
-}
-
-impl PartialEq<&[u8]> for Item<'_> {
-    fn eq(&self, other: &&[u8]) -> bool {
-        *self == **other
-    }
-}
-
 impl Iter<'_> {
     /// Where the next entry from the front begins.
     pub fn position(&self) -> Option<Position> {
@@ -557,539 +461,5 @@ impl DoubleEndedIterator for Iter<'_> {
         }
         self.back -= back_entry_len(self.bytes, self.back);
         Some(decode(self.bytes, self.back).0)
-    }
-}
-
-/// An entry's bytes before its back length: a head, and a string that follows it.
-struct Encoded<'a> {
-    head: [u8; 9],
-    head_len: usize,
-    tail: &'a [u8],
-}
-
-impl<'a> Encoded<'a> {
-    #[inline]
-    fn new(item: Item<'a>) -> Self {
-        match item {
-            Item::Integer(value) => Self::integer(value),
-            Item::Bytes(bytes) => match integer::parse(bytes) {
-                Some(value) => Self::integer(value),
-                None => Self::string(bytes),
-            },
-        }
-    }
-
-    fn integer(value: i64) -> Self {
-        let mut head = [0; 9];
-        let le = value.to_le_bytes();
-        let head_len = match value {
-            0..=127 => {
-                head[0] = value as u8;
-                1
-            }
-            -4096..=4095 => {
-                head[0] = INTEGER_13 | ((value >> 8) as u8 & 0x1f);
-                head[1] = value as u8;
-                2
-            }
-            _ => {
-                let (tag, len) = if i16::try_from(value).is_ok() {
-                    (INTEGER_16, 2)
-                } else if (-1 << 23..1 << 23).contains(&value) {
-                    (INTEGER_24, 3)
-                } else if i32::try_from(value).is_ok() {
-                    (INTEGER_32, 4)
-                } else {
-                    (INTEGER_64, 8)
-                };
-                head[0] = tag;
-                head[1..=len].copy_from_slice(&le[..len]);
-                1 + len
-            }
-        };
-        Self { head, head_len, tail: &[] }
-    }
-
-    #[inline]
-    fn string(bytes: &'a [u8]) -> Self {
-        let mut head = [0; 9];
-        let head_len = match bytes.len() {
-            len @ 0..64 => {
-                head[0] = STRING_6 | len as u8;
-                1
-            }
-            len @ 64..4096 => {
-                head[0] = STRING_12 | (len >> 8) as u8;
-                head[1] = len as u8;
-                2
-            }
-            len => {
-                // Longer ones would not fit anyway: `splice` refuses them.
-                let len = u32::try_from(len).unwrap_or(u32::MAX);
-                head[0] = STRING_32;
-                head[1..5].copy_from_slice(&len.to_le_bytes());
-                5
-            }
-        };
-        Self { head, head_len, tail: bytes }
-    }
-
-    #[inline]
-    fn len(&self) -> usize {
-        self.head_len + self.tail.len()
-    }
-
-    #[inline]
-    fn len_with_back(&self) -> usize {
-        self.len() + back_len(self.len())
-    }
-
-    /// Writes the entry to the front of `room`; returns its length.
-    #[inline]
-    fn write(&self, room: &mut [MaybeUninit<u8>]) -> usize {
-        let len = self.len();
-        room[..self.head_len].write_copy_of_slice(&self.head[..self.head_len]);
-        room[self.head_len..len].write_copy_of_slice(self.tail);
-        let back_len = back_len(len);
-        // Seven bits a byte, the highest first; all but the first are marked.
-        for (index, byte) in room[len..len + back_len].iter_mut().enumerate() {
-            let group = (len >> (7 * (back_len - 1 - index))) as u8 & 0x7f;
-            byte.write(if index == 0 { group } else { group | 0x80 });
-        }
-        len + back_len
-    }
-}
-
-/// Whether a listpack from elsewhere can be taken as it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Shortest,
-    Longer,
-}
-
-/// Checks a listpack thoroughly; `None` when it is none.
-fn check(bytes: &[u8]) -> Option<Form> {
-    let header = bytes.first_chunk::<HEADER>()?;
-    let total = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
-    let count = u16::from_le_bytes([header[4], header[5]]);
-    if total as usize != bytes.len() || bytes.len() < EMPTY.len() || bytes.len() > LEN_MAX {
-        return None;
-    }
-    let (&end, entries) = bytes[HEADER..].split_last()?;
-    if end != END {
-        return None;
-    }
-    let (mut form, mut found, mut at) = (Form::Shortest, 0, 0);
-    while at < entries.len() {
-        let rest = &entries[at..];
-        let (head_len, payload_len) = checked_shape(rest)?;
-        let len = head_len.checked_add(payload_len)?;
-        let whole = rest.get(..len.checked_add(back_len(len))?)?;
-        let encoded = Encoded::new(decode(whole, 0).0);
-        // Only the canonical back length can be walked backwards.
-        if back_entry_len(whole, whole.len()) != whole.len() {
-            return None;
-        }
-        if encoded.len() != len {
-            form = Form::Longer;
-        }
-        found += 1;
-        at += whole.len();
-    }
-    if count == COUNT_UNKNOWN {
-        // Redis writes the count again as soon as it fits.
-        return Some(if found < usize::from(COUNT_UNKNOWN) { Form::Longer } else { form });
-    }
-    (usize::from(count) == found).then_some(form)
-}
-
-/// Length of the head and of the string or integer behind it; `None` when the head is cut off or is
-/// none. The payload may still be cut off.
-fn checked_shape(bytes: &[u8]) -> Option<(usize, usize)> {
-    Some(match *bytes.first()? {
-        0x00..=0x7f => (1, 0),
-        head @ 0x80..=0xbf => (1, usize::from(head & 0x3f)),
-        0xc0..=0xdf => (2, 0),
-        head @ 0xe0..=0xef => (2, usize::from(head & 0x0f) << 8 | usize::from(*bytes.get(1)?)),
-        STRING_32 => {
-            let len = bytes.get(1..5)?;
-            (5, u32::from_le_bytes(len.try_into().ok()?) as usize)
-        }
-        INTEGER_16 => (3, 0),
-        INTEGER_24 => (4, 0),
-        INTEGER_32 => (5, 0),
-        INTEGER_64 => (9, 0),
-        _ => return None,
-    })
-}
-
-/// The entry that begins at `at`, and its length without the back length.
-#[inline(always)]
-fn decode(bytes: &[u8], at: usize) -> (Item<'_>, usize) {
-    let head = bytes[at];
-    let string =
-        |start: usize, len: usize| (Item::Bytes(&bytes[at + start..at + start + len]), start + len);
-    match head {
-        0x00..=0x7f => (Item::Integer(i64::from(head)), 1),
-        0x80..=0xbf => string(1, usize::from(head & 0x3f)),
-        0xc0..=0xdf => {
-            let raw = u16::from(head & 0x1f) << 8 | u16::from(bytes[at + 1]);
-            (Item::Integer(i64::from((raw << 3) as i16 >> 3)), 2)
-        }
-        0xe0..=0xef => string(2, usize::from(head & 0x0f) << 8 | usize::from(bytes[at + 1])),
-        STRING_32 => string(5, wide(bytes, at + 1, 4) as usize),
-        INTEGER_16 => (Item::Integer(signed(bytes, at + 1, 2)), 3),
-        INTEGER_24 => (Item::Integer(signed(bytes, at + 1, 3)), 4),
-        INTEGER_32 => (Item::Integer(signed(bytes, at + 1, 4)), 5),
-        _ => (Item::Integer(signed(bytes, at + 1, 8)), 9),
-    }
-}
-
-/// Length of the entry that begins at `at`, the back length included.
-#[inline(always)]
-fn entry_len(bytes: &[u8], at: usize) -> usize {
-    let head = bytes[at];
-    // The two that nearly all entries are.
-    if head < 0x80 {
-        return 2;
-    }
-    if head < 0xc0 {
-        return usize::from(head & 0x3f) + 2;
-    }
-    let len = match head {
-        0xc0..=0xdf => 2,
-        0xe0..=0xef => 2 + (usize::from(head & 0x0f) << 8 | usize::from(bytes[at + 1])),
-        STRING_32 => 5 + wide(bytes, at + 1, 4) as usize,
-        INTEGER_16 => 3,
-        INTEGER_24 => 4,
-        INTEGER_32 => 5,
-        _ => 9,
-    };
-    len + back_len(len)
-}
-
-/// Length of the entry that ends before `end`, the back length included.
-#[inline(always)]
-fn back_entry_len(bytes: &[u8], end: usize) -> usize {
-    let (mut len, mut shift, mut at) = (0, 0, end);
-    // At most five bytes have been written.
-    while shift < 35 && at > 0 {
-        at -= 1;
-        len |= usize::from(bytes[at] & 0x7f) << shift;
-        if bytes[at] & 0x80 == 0 {
-            break;
-        }
-        shift += 7;
-    }
-    len + back_len(len)
-}
-
-/// How many bytes tell a length backwards. The limits are Redis's, one less than they might be.
-#[inline(always)]
-const fn back_len(len: usize) -> usize {
-    match len {
-        0..=127 => 1,
-        128..16_383 => 2,
-        16_383..2_097_151 => 3,
-        2_097_151..268_435_455 => 4,
-        _ => 5,
-    }
-}
-
-#[inline(always)]
-fn wide(bytes: &[u8], at: usize, len: usize) -> u64 {
-    let mut le = [0; 8];
-    le[..len].copy_from_slice(&bytes[at..at + len]);
-    u64::from_le_bytes(le)
-}
-
-#[inline(always)]
-fn signed(bytes: &[u8], at: usize, len: usize) -> i64 {
-    let unused = 64 - 8 * len as u32;
-    (wide(bytes, at, len) << unused) as i64 >> unused
-}
-
-/// The block for so many bytes: as large as the allocator would make it anyway, four sizes to each
-/// power of two, so that most changes need no other block.
-#[inline(always)]
-fn layout(len: usize) -> Layout {
-    let step = ((len - 1).max(32).ilog2() - 2).min(16);
-    // Cannot fail: lengths are at most LEN_MAX.
-    Layout::from_size_align(len.next_multiple_of(1 << step), 8)
-        .expect("a listpack's size is in range")
-}
-
-const HEADER: usize = 6;
-const END: u8 = 0xff;
-const EMPTY: [u8; HEADER + 1] = [HEADER as u8 + 1, 0, 0, 0, 0, 0, END];
-/// The entry count that says nothing.
-const COUNT_UNKNOWN: u16 = u16::MAX;
-/// No listpack becomes longer; the limit is Redis's.
-const LEN_MAX: usize = 1 << 30;
-/// What an entry takes at most beside its string.
-const OVERHEAD_MAX: usize = 10;
-
-const STRING_6: u8 = 0x80;
-const INTEGER_13: u8 = 0xc0;
-const STRING_12: u8 = 0xe0;
-const STRING_32: u8 = 0xf0;
-const INTEGER_16: u8 = 0xf1;
-const INTEGER_24: u8 = 0xf2;
-const INTEGER_32: u8 = 0xf3;
-const INTEGER_64: u8 = 0xf4;
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn contents(pack: &Listpack) -> Vec<Vec<u8>> {
-        pack.iter().map(Item::to_vec).collect()
-    }
-
-    /// Everything that must hold of any listpack, whose entries are these.
-    fn verify(pack: &Listpack, expected: &[Vec<u8>]) {
-        assert_eq!(contents(pack), expected);
-        let mut backwards: Vec<_> = pack.iter().rev().map(Item::to_vec).collect();
-        backwards.reverse();
-        assert_eq!(backwards, expected);
-        assert_eq!(pack.len(), expected.len());
-        assert_eq!(pack.is_empty(), expected.is_empty());
-        assert!(check(pack.as_bytes()) == Some(Form::Shortest));
-        assert!(Listpack::from_bytes(pack.as_bytes()).is_some_and(|copy| copy == *pack));
-        for (index, value) in expected.iter().enumerate() {
-            assert_eq!(pack.get(index), Some(Item::from(value)));
-        }
-        assert_eq!(pack.get(expected.len()), None);
-    }
-
-    // Bytes as valkey-server 9.1.2 dumps them for RPUSH of these values.
-    #[test]
-    fn bytes_are_those_of_redis() {
-        let mut pack = Listpack::new();
-        for value in [&b"a"[..], b"1", b"-1", b"4095", b"-4096", b"4096", b"8388607", b"-8388609"] {
-            pack.push_back(value);
-        }
-        let expected = [
-            &b"\x24\0\0\0\x08\0\x81a\x02\x01\x01\xdf\xff\x02\xcf\xff\x02\xd0\0\x02"[..],
-            b"\xf1\0\x10\x03\xf2\xff\xff\x7f\x04\xf3\xff\xff\x7f\xff\x05\xff",
-        ]
-        .concat();
-        assert_eq!(pack.as_bytes(), expected);
-    }
-
-    #[test]
-    fn lengths_at_every_border_read_back() {
-        let lens = [0, 1, 63, 64, 125, 126, 127, 128, 4095, 4096, 16_378, 16_379, 16_380, 70_000];
-        let expected: Vec<Vec<u8>> = lens.iter().map(|&len| vec![b'x'; len]).collect();
-        let mut pack = Listpack::new();
-        pack.append_many(expected.iter());
-        verify(&pack, &expected);
-        let mut expected = Vec::new();
-        let mut pack = Listpack::new();
-        for power in 0..64 {
-            for value in [
-                (1i64 << power).wrapping_sub(1),
-                1 << power,
-                -(1i64 << (power % 63)),
-                -(1i64 << (power % 63)) - 1,
-            ] {
-                pack.push_back(value);
-                expected.push(value.to_string().into_bytes());
-            }
-        }
-        verify(&pack, &expected);
-    }
-
-    #[test]
-    fn foreign_bytes_are_checked_and_shortened() {
-        let mut pack = Listpack::new();
-        pack.append_many([&b"abc"[..], b"12345", &[b'x'; 200], b"-7"].into_iter());
-        let bytes = pack.as_bytes().to_vec();
-        for cut in 0..bytes.len() {
-            assert!(Listpack::from_bytes(&bytes[..cut]).is_none());
-        }
-        // The text "12" as a string, and a small integer in 16 bits.
-        let long = b"\x0f\0\0\0\x02\0\x8212\x03\xf1\x05\0\x03\xff";
-        let pack = Listpack::from_bytes(long).unwrap();
-        verify(&pack, &[b"12".to_vec(), b"5".to_vec()]);
-        assert!(pack.byte_len() < long.len());
-        // A count that says nothing is counted.
-        let mut uncounted = bytes.clone();
-        uncounted[4..6].copy_from_slice(&[0xff; 2]);
-        assert_eq!(Listpack::from_bytes(&uncounted).unwrap().as_bytes(), bytes);
-    }
-
-    #[test]
-    fn more_entries_than_the_header_can_count() {
-        let many = 65_540;
-        let mut pack = Listpack::new();
-        pack.append_many((0..many).map(|index: i64| Item::Integer(index % 100)));
-        assert_eq!(pack.len(), 65_540);
-        pack.push_back(b"end");
-        assert_eq!(pack.len(), 65_541);
-        assert_eq!(pack.get(65_540), Some(Item::Bytes(b"end")));
-        assert_eq!(pack.get(65_541), None);
-        pack.remove_range(0, 65_540);
-        assert_eq!(pack.len(), 1);
-        assert_eq!(Listpack::from_bytes(pack.as_bytes()).unwrap().header_count(), 1);
-    }
-
-    #[test]
-    fn items_equal_their_texts() {
-        assert_eq!(Item::Integer(12), b"12"[..]);
-        assert_ne!(Item::Integer(12), b"012"[..]);
-        assert_ne!(Item::Integer(0), b"x"[..]);
-        assert_eq!(Item::Bytes(b"x"), b"x"[..]);
-        assert_ne!(Item::Bytes(b"x"), Item::Bytes(b"y"));
-    }
-
-    #[derive(Clone, Debug)]
-    enum Change {
-        PushBack(Vec<u8>),
-        PushFront(Vec<u8>),
-        Append(Vec<Vec<u8>>),
-        Before(usize, Vec<u8>),
-        After(usize, Vec<u8>),
-        Replace(usize, Vec<u8>),
-        Remove(usize),
-        RemoveRange(usize, usize),
-        Split(usize),
-    }
-
-    fn value() -> impl Strategy<Value = Vec<u8>> {
-        prop_oneof![
-            any::<i64>().prop_map(|value| value.to_string().into_bytes()),
-            (-5000i64..5000).prop_map(|value| value.to_string().into_bytes()),
-            prop::collection::vec(any::<u8>(), 0..80),
-            (100usize..20_000).prop_map(|len| vec![b'y'; len]),
-            "[0-9a-]{1,3}".prop_map(String::into_bytes),
-        ]
-    }
-
-    fn change() -> impl Strategy<Value = Change> {
-        let index = any::<usize>;
-        prop_oneof![
-            value().prop_map(Change::PushBack),
-            value().prop_map(Change::PushFront),
-            prop::collection::vec(value(), 0..5).prop_map(Change::Append),
-            (index(), value()).prop_map(|(at, value)| Change::Before(at, value)),
-            (index(), value()).prop_map(|(at, value)| Change::After(at, value)),
-            (index(), value()).prop_map(|(at, value)| Change::Replace(at, value)),
-            index().prop_map(Change::Remove),
-            (index(), 0usize..4).prop_map(|(at, count)| Change::RemoveRange(at, count)),
-            index().prop_map(Change::Split),
-        ]
-    }
-
-    fn apply(pack: &mut Listpack, model: &mut Vec<Vec<u8>>, change: Change) {
-        let place = |at: usize, model: &[Vec<u8>]| at % model.len().max(1);
-        match change {
-            Change::PushBack(value) => {
-                pack.push_back(&value);
-                model.push(value);
-            }
-            Change::PushFront(value) => {
-                pack.push_front(&value);
-                model.insert(0, value);
-            }
-            Change::Append(values) => {
-                pack.append_many(values.iter());
-                model.extend(values);
-            }
-            Change::Before(at, value) => {
-                let at = place(at, model);
-                if let Some(position) = pack.position(at) {
-                    let new = pack.insert_before(position, &value);
-                    assert_eq!(pack.item(new), Item::from(&value));
-                    model.insert(at, value);
-                }
-            }
-            Change::After(at, value) => {
-                let at = place(at, model);
-                if let Some(position) = pack.position(at) {
-                    let new = pack.insert_after(position, &value);
-                    assert_eq!(pack.item(new), Item::from(&value));
-                    assert_eq!(pack.previous(new), Some(position));
-                    model.insert(at + 1, value);
-                }
-            }
-            Change::Replace(at, value) => {
-                let at = place(at, model);
-                if let Some(position) = pack.position(at) {
-                    pack.replace(position, &value);
-                    model[at] = value;
-                }
-            }
-            Change::Remove(at) => {
-                let at = place(at, model);
-                if let Some(position) = pack.position(at) {
-                    let next = pack.remove(position);
-                    model.remove(at);
-                    assert_eq!(next.map(|next| pack.item(next).to_vec()), model.get(at).cloned());
-                }
-            }
-            Change::RemoveRange(at, count) => {
-                let at = place(at, model);
-                pack.remove_range(at, count);
-                let end = (at + count).min(model.len());
-                model.drain(at.min(end)..end);
-            }
-            Change::Split(at) => {
-                let at = place(at, model);
-                if let Some(position) = pack.position(at) {
-                    let tail = pack.split_off(position);
-                    assert_eq!(contents(pack), model[..at]);
-                    assert_eq!(contents(&tail), model[at..]);
-                    pack.append(&tail);
-                }
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: if cfg!(miri) { 4 } else { 256 },
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        })]
-
-        #[test]
-        fn behaves_like_a_vector(changes in prop::collection::vec(change(), 1..40), step in 1usize..4) {
-            let mut pack = Listpack::new();
-            let mut model = Vec::new();
-            for change in changes {
-                let before = pack.clone();
-                let contents_before = model.clone();
-                apply(&mut pack, &mut model, change);
-                assert_eq!(contents(&before), contents_before);
-                verify(&pack, &model);
-            }
-            for value in &model {
-                let found = pack.find(value, step);
-                let index = model.iter().step_by(step).position(|other| other == value);
-                prop_assert_eq!(found, index.and_then(|index| pack.position(index * step)));
-            }
-            prop_assert_eq!(pack.find(b"not there", 1), None);
-        }
-
-        #[test]
-        fn damaged_bytes_never_harm(
-            values in prop::collection::vec(value(), 0..6),
-            damage in prop::collection::vec((any::<usize>(), any::<u8>()), 1..4),
-        ) {
-            let mut pack = Listpack::new();
-            pack.append_many(values.iter());
-            let mut bytes = pack.as_bytes().to_vec();
-            for (at, byte) in damage {
-                let at = at % bytes.len();
-                bytes[at] = byte;
-            }
-            if let Some(pack) = Listpack::from_bytes(&bytes) {
-                let model = contents(&pack);
-                verify(&pack, &model);
-            }
-        }
     }
 }

@@ -143,17 +143,23 @@ pub(crate) const SLOT: usize = 16;
 mod block;
 mod directory;
 pub mod integer;
+pub mod intset;
+pub mod list;
 pub mod listpack;
+mod shared_block;
 pub mod sorted_set;
 pub mod stream;
 mod tree;
 
+pub use intset::Intset;
 pub use listpack::{Item, Listpack};
 
+use list::List;
 use sorted_set::SortedSet;
 use stream::Stream;
 
 collections! {
+    List => List,
     SortedSet => SortedSet,
     Stream => Stream,
 }

@@ -6,20 +6,20 @@
 //! are split use one more of the position's highest bits than the others). So positions, from 0 up, are an
 //! order in which one can walk over all members while the table grows and shrinks.
 
-use crate::value::block::{Block, Slack};
 use crate::value::directory::Directory;
+use crate::value::shared_block::{SharedBlock, Slack};
 
 /// A multiset of (position, leaf) pairs.
 #[derive(Clone)]
 pub(super) struct Index {
-    pages: Directory<Block>,
+    pages: Directory<SharedBlock>,
     len: usize,
 }
 
 impl Index {
     pub(super) fn new() -> Self {
         let mut pages = Directory::new();
-        pages.push(Block::with_capacity(0));
+        pages.push(SharedBlock::with_capacity(0));
         Self { pages, len: 0 }
     }
 
@@ -115,7 +115,7 @@ impl Index {
         let (mut count, mut sum) = (0, 0);
         for page in self.pages.sample(SAMPLE) {
             count += 1;
-            sum += page.memory() + size_of::<Block>();
+            sum += page.memory() + size_of::<SharedBlock>();
         }
         sum * self.pages.len() / count.max(1)
     }
@@ -155,7 +155,7 @@ impl Index {
         // Those of the upper half have the bit, so they come last.
         let half = slots(sibling)
             .partition_point(|slot| (u64::from_le_bytes(*slot) >> (64 - bits)) & 1 == 0);
-        let upper = Block::from_bytes(&sibling[half * SLOT..]);
+        let upper = SharedBlock::from_bytes(&sibling[half * SLOT..]);
         sibling.truncate(half * SLOT);
         sibling.shrink();
         self.pages.push(upper);
@@ -190,13 +190,13 @@ const fn slot(position: u32, leaf: u32) -> u64 {
 }
 
 #[inline(always)]
-fn slots(page: &Block) -> &[[u8; SLOT]] {
+fn slots(page: &SharedBlock) -> &[[u8; SLOT]] {
     page.as_chunks().0
 }
 
 /// How many slots of a page have lower positions. Positions are evenly spread, so the place can be guessed.
 #[inline]
-fn lower_bound(page: &Block, position: u32, prefix: u32) -> usize {
+fn lower_bound(page: &SharedBlock, position: u32, prefix: u32) -> usize {
     let slots = slots(page);
     let at = |index: usize| (u64::from_le_bytes(slots[index]) >> 32) as u32;
     // The position within the page, as a fraction of 2^32.

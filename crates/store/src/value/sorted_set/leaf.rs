@@ -8,11 +8,11 @@
 
 use std::cmp::Ordering;
 
-use crate::value::block::Block;
+use crate::value::shared_block::SharedBlock;
 
 /// See the module. The order is by score, then by the member's bytes.
 #[derive(Clone)]
-pub(super) struct Leaf(Block);
+pub(super) struct Leaf(SharedBlock);
 
 /// One element.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Element<'a> {
 
 impl Leaf {
     pub(super) fn new() -> Self {
-        Self(Block::from_bytes(&[0; HEADER]))
+        Self(SharedBlock::from_bytes(&[0; HEADER]))
     }
 
     /// A leaf of one element.
@@ -40,7 +40,7 @@ impl Leaf {
         }
         let shape = Shape { count, wide: members_len > usize::from(u16::MAX) };
         let members = shape.members();
-        let mut block = Block::with_capacity(members + members_len);
+        let mut block = SharedBlock::with_capacity(members + members_len);
         let bytes = block.extend(members + members_len);
         bytes[..HEADER].copy_from_slice(&shape.header());
         let mut end = 0;
