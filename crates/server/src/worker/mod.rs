@@ -65,8 +65,8 @@ const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
 /// ... and when there is nothing to do, down to this.
 const ARENA_IDLE_MAX: usize = 16 * 1024;
-/// How long the jobs of a turn may take together.
-const JOBS_US: u64 = 300;
+/// How long the jobs of a turn may take together: so much later the others are served.
+const JOBS_US: u64 = 100;
 
 /// See the module.
 pub struct Worker {
