@@ -18,6 +18,7 @@ pub mod lazyfree;
 pub mod logging;
 pub mod lolwut;
 pub mod memory;
+pub mod notify;
 pub mod pause;
 pub mod random;
 pub mod rates;

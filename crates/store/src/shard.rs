@@ -311,15 +311,14 @@ impl Database {
         Some(self.replace(hash, place, entry, hasher))
     }
 
-    /// Gives a key an expiry (Unix ms), another one, or none. Returns the entry that made way, if
-    /// its block had no room for the time.
+    /// Gives a key an expiry (Unix ms), another one, or none.
     pub fn set_expire(
         &mut self,
         hash: Hash,
         place: Place,
         expire_ms: Option<i64>,
         hasher: &Hasher,
-    ) -> Option<OwnedEntry> {
+    ) {
         let old_ms = self.entry(place).expire_ms();
         if let (Some(_), Some(new_ms)) = (old_ms, expire_ms) {
             self.expiry.set(hash.position(), old_ms, new_ms);
@@ -327,14 +326,14 @@ impl Database {
             if self.expiry.wants_rebuild() {
                 self.rebuild_expiry(hasher);
             }
-            return None;
+        } else if old_ms != expire_ms {
+            // Room for the time is made, or given back, by another block.
+            // SAFETY: the old entry's value is not looked at any more, and the block is freed as such.
+            unsafe {
+                let entry = self.entry_mut(place).successor(expire_ms);
+                self.replace(hash, place, entry, hasher).free_block();
+            }
         }
-        if old_ms == expire_ms {
-            return None;
-        }
-        let old = self.entry(place);
-        let entry = OwnedEntry::new(old.key(), old.to_new_value(), expire_ms, old.access());
-        Some(self.replace(hash, place, entry, hasher))
     }
 
     /// From when on `expire_due` has something to do (Unix ms).

@@ -7,14 +7,16 @@
 use bobbin_store::entry::{INLINE_MAX, Shared};
 use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::Place;
+use bobbin_store::value::{AnyCollection, Collection};
 use bobbin_store::{
     AccessClock, AccessPolicy, EntryMut, EntryRef, Gate, GateGuard, Hash, Keyspace, Kind, Member,
-    NewValue, OwnedEntry, SHARDS, Shard, ShardGuard,
+    NewValue, OwnedEntry, SHARDS, Shard, ShardGuard, ValueRef,
 };
 
 use super::call::ShardSet;
 use super::{Failure, Values};
 use crate::eviction::Evictor;
+use crate::notify::{Classes, Event};
 use crate::random::Random;
 
 /// A key of the command at hand, hashed once.
@@ -49,6 +51,10 @@ pub struct Data {
     pub touch: bool,
     /// Whether dead keys may be taken out; while clients are paused they are only passed over.
     pub may_expire: bool,
+    /// Which events somebody listens to.
+    pub event_classes: Classes,
+    /// What happened to keys and is not published yet.
+    pub events: Vec<Event>,
     pub random: Random,
     pub counters: Counters,
     pub evictor: Evictor,
@@ -90,6 +96,8 @@ impl Data {
             clock: AccessClock::new(AccessPolicy::Lru, 0),
             touch: true,
             may_expire: true,
+            event_classes: Classes::NONE,
+            events: Vec::new(),
             random: Random::new(seed),
             counters: Counters::default(),
             evictor: Evictor::default(),
@@ -395,7 +403,79 @@ impl Data {
         }
     }
 
+    /// The collection at the key for reading, as `read`; an error if it holds something else.
+    #[inline(always)]
+    pub fn read_as<T: Collection + 'static>(
+        &mut self,
+        key: Key<'_>,
+    ) -> Result<Option<&T>, Failure> {
+        match self.read(key) {
+            Some(entry) => entry.collection().map(Some).ok_or(Failure::WRONG_TYPE),
+            None => Ok(None),
+        }
+    }
+
     // Changing.
+
+    /// The collection at the key for changing in place, as `write`; an error if it holds something else.
+    #[inline(always)]
+    pub fn write_as<T: Collection + 'static>(
+        &mut self,
+        key: Key<'_>,
+    ) -> Result<Option<&mut T>, Failure> {
+        match self.write(key) {
+            Some(entry) => entry.collection_mut().map(Some).ok_or(Failure::WRONG_TYPE),
+            None => Ok(None),
+        }
+    }
+
+    /// The same, with `T::default()` put there if there is nothing. It must not stay empty: a key with an empty
+    /// collection does not exist.
+    #[inline(always)]
+    pub fn write_or_create<T: Collection + Default + 'static>(
+        &mut self,
+        key: Key<'_>,
+    ) -> Result<&mut T, Failure> {
+        let place = match self.live(key) {
+            Some(place) => place,
+            None => self.create(key, T::default().into_any()),
+        };
+        self.used(key, place).collection_mut().ok_or(Failure::WRONG_TYPE)
+    }
+
+    fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> Place {
+        let (access, hasher) = (self.clock.fresh(), self.keyspace.hasher());
+        let entry = OwnedEntry::new(key.bytes, NewValue::Collection(collection), None, access);
+        self.database_of(key.hash).insert(key.hash, entry, hasher)
+    }
+
+    /// Makes a collection of the key, whatever it was and without an expiry; an empty one deletes it. Whether
+    /// the key is there afterwards.
+    pub fn set_collection(&mut self, key: Key<'_>, collection: impl Collection) -> bool {
+        let collection = collection.into_any();
+        if collection.as_ref().is_empty() {
+            self.remove(key);
+            return false;
+        }
+        self.set(key, NewValue::Collection(collection), Expire::Clear);
+        true
+    }
+
+    /// Deletes the key if its collection has become empty; whether it did. The change itself is what `changed`
+    /// counts, not this.
+    #[inline]
+    pub fn remove_if_empty(&mut self, key: Key<'_>) -> bool {
+        let Some(place) = self.live(key) else { return false };
+        let hasher = self.keyspace.hasher();
+        let database = self.database_of(key.hash);
+        let ValueRef::Collection(collection) = database.entry(place).value() else { return false };
+        if !collection.is_empty() {
+            return false;
+        }
+        let entry = database.remove(place, hasher);
+        self.discard(entry);
+        true
+    }
 
     /// Makes a string of the key, whatever it was.
     #[inline]
@@ -453,10 +533,7 @@ impl Data {
     pub fn set_expire(&mut self, key: Key<'_>, expire_ms: Option<i64>) {
         let Some(place) = self.live(key) else { return };
         let hasher = self.keyspace.hasher();
-        let database = self.database_of(key.hash);
-        if let Some(old) = database.set_expire(key.hash, place, expire_ms, hasher) {
-            self.discard(old);
-        }
+        self.database_of(key.hash).set_expire(key.hash, place, expire_ms, hasher);
         self.changed(key);
     }
 
@@ -465,6 +542,19 @@ impl Data {
     pub fn changed(&mut self, key: Key<'_>) {
         self.counters.dirty += 1;
         self.touch_watched(key);
+    }
+
+    /// To be called for what happened to a key, after it did.
+    #[inline(always)]
+    pub fn event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
+        if self.event_classes.has(class) {
+            self.note_event(class, name, key);
+        }
+    }
+
+    #[cold]
+    fn note_event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
+        self.events.push(Event { class, name, database: self.database, key: key.bytes.into() });
     }
 
     #[inline(always)]

@@ -23,6 +23,8 @@ pub use keys::{KeySpec, KeyUse};
 pub use registry::{Registered, Registry};
 pub use walk::Walk;
 
+pub use crate::notify::Classes;
+
 /// What a handler returns: it has appended its reply, or the caller appends the error.
 pub type Outcome = Result<(), Failure>;
 /// Executes a command. The shards of its keys are held.
