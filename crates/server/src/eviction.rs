@@ -128,6 +128,7 @@ impl Evictor {
             if self.look(data, policy, shard, |table| table.iter().collect()) > 0 {
                 return true;
             }
+            data.visit(shard, bobbin_store::Shard::trim);
         }
         false
     }
@@ -190,6 +191,7 @@ impl Candidate {
         if may_go {
             data.remove(key);
         }
+        data.visit(self.hash.shard(), bobbin_store::Shard::trim);
         data.release();
         data.database = database;
         may_go

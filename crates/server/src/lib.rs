@@ -1,6 +1,7 @@
 //! The server: the process around the keyspace.
 
 pub mod allocator;
+pub mod blocking;
 pub mod client;
 mod client_eviction;
 pub mod clock;

@@ -31,20 +31,32 @@ pub struct Database {
 pub struct Shard {
     /// Database 0, which most never leave.
     first: Database,
-    /// The others, as far as they were ever used.
+    /// The others, as far as they are used.
     #[expect(clippy::box_collection, reason = "one word in the shard's cache line")]
-    others: Option<Box<Vec<Database>>>,
+    others: Option<Box<Vec<Option<Box<Database>>>>>,
     watched: Option<Box<WatchedKeys>>,
 }
 
 impl Shard {
-    /// The database, for reading; `None` when it was never used.
+    /// The database, for reading; `None` when it is not used.
     #[inline(always)]
     pub fn database(&self, index: u32) -> Option<&Database> {
-        if index == 0 { Some(&self.first) } else { self.others.as_ref()?.get(index as usize - 1) }
+        if index == 0 {
+            return Some(&self.first);
+        }
+        self.others.as_ref()?.get(index as usize - 1)?.as_deref()
     }
 
-    /// The database, made when it was never used.
+    /// The database, for taking something out of it; `None` when it is not used.
+    #[inline(always)]
+    pub fn used_mut(&mut self, index: u32) -> Option<&mut Database> {
+        if index == 0 {
+            return Some(&mut self.first);
+        }
+        self.others.as_mut()?.get_mut(index as usize - 1)?.as_deref_mut()
+    }
+
+    /// The database, made when it is not used.
     #[inline(always)]
     pub fn database_mut(&mut self, index: u32) -> &mut Database {
         if index == 0 {
@@ -52,12 +64,25 @@ impl Shard {
         }
         let others = self.others.get_or_insert_default();
         if others.len() < index as usize {
-            others.resize_with(index as usize, Database::default);
+            others.resize_with(index as usize, || None);
         }
-        &mut others[index as usize - 1]
+        others[index as usize - 1].get_or_insert_default()
     }
 
-    /// How many databases were ever used.
+    /// Gives back what databases without keys take.
+    pub fn trim(&mut self) {
+        let Some(others) = &mut self.others else { return };
+        for other in others.iter_mut() {
+            other.take_if(|database| database.is_empty());
+        }
+        let used = others.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        others.truncate(used);
+        if others.is_empty() {
+            self.others = None;
+        }
+    }
+
+    /// One more than the highest number of a database that is used.
     pub fn databases(&self) -> u32 {
         1 + self.others.as_ref().map_or(0, |others| others.len()) as u32
     }
@@ -92,7 +117,7 @@ impl Shard {
                 });
             }
             for (index, key) in dead {
-                let database = self.database_mut(index);
+                let Some(database) = self.used_mut(index) else { continue };
                 if let Some(place) = database.find(hasher.hash(&key), &key) {
                     out.push(database.remove(place, hasher));
                 }
@@ -120,12 +145,13 @@ impl Shard {
 
     /// Exchanges the contents of two databases.
     pub fn swap(&mut self, a: u32, b: u32) {
-        if a == b || a.max(b) >= self.databases() && self.both_empty(a, b) {
+        if a == b || self.both_empty(a, b) {
             return;
         }
         let taken = std::mem::take(self.database_mut(a));
         let taken = std::mem::replace(self.database_mut(b), taken);
         *self.database_mut(a) = taken;
+        self.trim();
     }
 
     fn both_empty(&self, a: u32, b: u32) -> bool {
@@ -134,20 +160,20 @@ impl Shard {
 
     /// Takes the contents of a database away, to be dropped when no lock is held.
     pub fn take(&mut self, index: u32) -> Database {
-        match self.database(index) {
-            Some(_) => std::mem::take(self.database_mut(index)),
-            None => Database::default(),
-        }
+        let taken = self.used_mut(index).map(std::mem::take).unwrap_or_default();
+        self.trim();
+        taken
     }
 
     /// Bytes of memory for everything but the entries.
     pub fn overhead(&self) -> usize {
         let others = self.others.as_deref().map_or(&[][..], |others| others);
-        let databases = std::iter::once(&self.first).chain(others);
-        databases.map(Database::overhead).sum::<usize>() + size_of_val(others)
+        let used = others.iter().flatten().map(|database| &**database);
+        let overhead = |database: &Database| size_of::<Database>() + database.overhead();
+        self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
     }
 
-    /// The keys that clients watch; `None` when there are none.
+    /// The keys that clients watch or wait for; `None` when there are none.
     #[inline(always)]
     pub fn watched_mut(&mut self) -> Option<&mut WatchedKeys> {
         self.watched.as_deref_mut()
@@ -160,8 +186,22 @@ impl Shard {
 
     /// Takes a watcher of a key away.
     pub fn unwatch(&mut self, database: u32, key: &[u8]) {
+        self.leave(|watched| watched.unwatch(database, key));
+    }
+
+    /// Adds a blocked client that waits for a key.
+    pub fn wait(&mut self, database: u32, key: &[u8]) {
+        self.watched.get_or_insert_default().wait(database, key);
+    }
+
+    /// Takes a blocked client of a key away.
+    pub fn unwait(&mut self, database: u32, key: &[u8]) {
+        self.leave(|watched| watched.unwait(database, key));
+    }
+
+    fn leave(&mut self, leave: impl FnOnce(&mut WatchedKeys)) {
         if let Some(watched) = &mut self.watched {
-            watched.unwatch(database, key);
+            leave(watched);
             if watched.is_empty() {
                 // The clock may start over: no version is remembered by anybody.
                 self.watched = None;
@@ -379,5 +419,66 @@ impl Database {
             .iter()
             .filter_map(|entry| Some((hasher.hash(entry.key()).position(), entry.expire_ms()?)));
         self.expiry.rebuild(keys);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AccessPolicy;
+
+    const NOW_MS: i64 = 1_700_000_000_000;
+
+    fn set(shard: &mut Shard, database: u32, key: &[u8], hasher: &Hasher) {
+        let clock = AccessClock::new(AccessPolicy::Lru, NOW_MS);
+        let (hash, value) = (hasher.hash(key), NewValue::Inline(b"v"));
+        let database = shard.database_mut(database);
+        let found = database.find(hash, key);
+        database.set(hash, key, found, value, Expire::Clear, &clock, hasher);
+    }
+
+    fn remove(shard: &mut Shard, database: u32, key: &[u8], hasher: &Hasher) {
+        let database = shard.used_mut(database).expect("it has keys");
+        let place = database.find(hasher.hash(key), key).expect("it was set");
+        drop(database.remove(place, hasher));
+    }
+
+    #[test]
+    fn a_database_is_made_by_its_first_key_and_given_back_by_trim() {
+        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
+        assert!(shard.used_mut(0).is_some(), "database 0 is always there");
+        assert!(shard.used_mut(7).is_none());
+        assert!(shard.database(7).is_none());
+        assert_eq!((shard.databases(), shard.overhead()), (1, 0));
+        set(&mut shard, 7, b"a", &hasher);
+        set(&mut shard, 3, b"b", &hasher);
+        assert_eq!(shard.databases(), 8);
+        assert!(shard.database(5).is_none(), "what lies between is not made");
+        assert_eq!(shard.used_mut(7).map(|database| database.len()), Some(1));
+        remove(&mut shard, 7, b"a", &hasher);
+        assert_eq!(shard.databases(), 8, "a removal alone keeps it for the next key");
+        shard.trim();
+        assert_eq!(shard.databases(), 4);
+        remove(&mut shard, 3, b"b", &hasher);
+        shard.trim();
+        assert_eq!((shard.databases(), shard.overhead()), (1, 0));
+    }
+
+    #[test]
+    fn swapping_and_flushing_leave_no_empty_database_behind() {
+        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
+        shard.swap(0, 9);
+        shard.swap(4, 9);
+        assert_eq!(shard.databases(), 1);
+        set(&mut shard, 9, b"a", &hasher);
+        shard.swap(9, 2);
+        assert_eq!(shard.databases(), 3);
+        shard.swap(2, 0);
+        assert_eq!(shard.databases(), 1);
+        assert_eq!(shard.first.len(), 1);
+        assert_eq!(shard.flush(6, &hasher).len(), 0);
+        set(&mut shard, 6, b"a", &hasher);
+        assert_eq!(shard.flush(6, &hasher).len(), 1);
+        assert_eq!((shard.databases(), shard.overhead()), (1, shard.first.overhead()));
     }
 }

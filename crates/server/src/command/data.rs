@@ -4,6 +4,8 @@
 //! every access finds its shard among them. That a key has expired is settled here too, so that no
 //! handler ever sees a dead key.
 
+use std::collections::VecDeque;
+
 use bobbin_store::entry::{INLINE_MAX, Shared};
 use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::Place;
@@ -55,6 +57,8 @@ pub struct Data {
     pub event_classes: Classes,
     /// What happened to keys and is not published yet.
     pub events: Vec<Event>,
+    /// Keys (and their databases) that changed while blocked clients wait for them.
+    pub ready: VecDeque<(u32, Box<[u8]>)>,
     pub random: Random,
     pub counters: Counters,
     pub evictor: Evictor,
@@ -98,6 +102,7 @@ impl Data {
             may_expire: true,
             event_classes: Classes::NONE,
             events: Vec::new(),
+            ready: VecDeque::new(),
             random: Random::new(seed),
             counters: Counters::default(),
             evictor: Evictor::default(),
@@ -141,6 +146,35 @@ impl Data {
         guards.extend(shards.map(|shard| self.keyspace.lock(shard)));
         self.recent = 0;
         self.held = Held::Many(guards);
+    }
+
+    #[inline]
+    pub fn holds(&self, shard: usize) -> bool {
+        match &self.held {
+            Held::None => false,
+            Held::One(guard) => guard.index() == shard,
+            Held::Many(guards) => guards.binary_search_by_key(&shard, ShardGuard::index).is_ok(),
+            Held::All(_) => true,
+        }
+    }
+
+    /// Holds one shard more, if it is free.
+    pub fn try_hold_also(&mut self, shard: usize) -> bool {
+        if self.holds(shard) {
+            return true;
+        }
+        let Some(guard) = self.keyspace.try_lock(shard) else { return false };
+        let mut guards = match std::mem::replace(&mut self.held, Held::None) {
+            Held::None => Vec::new(),
+            Held::All(_) => unreachable!("who holds the gate holds every shard"),
+            Held::One(other) => vec![other],
+            Held::Many(guards) => guards,
+        };
+        let at = guards.partition_point(|other| other.index() < shard);
+        guards.insert(at, guard);
+        self.recent = 0;
+        self.held = Held::Many(guards);
+        true
     }
 
     /// Prefetches the entries of keys whose shards are held.
@@ -272,10 +306,14 @@ impl Data {
     #[cold]
     fn prepare_one(&mut self, at: usize, argument: &[u8]) {
         self.release();
-        let same = |offered: &&Shared| std::ptr::eq(offered.as_slice(), argument);
-        let offered = self.offered.iter().find(same).map(Shared::clone);
-        let shared = offered.unwrap_or_else(|| Shared::new(argument.to_vec()));
+        let shared = self.offered(argument).unwrap_or_else(|| Shared::new(argument.to_vec()));
         self.prepared.push((at, shared));
+    }
+
+    /// The argument, if it is one that need not be copied.
+    pub(super) fn offered(&self, argument: &[u8]) -> Option<Shared> {
+        let same = |offered: &&Shared| std::ptr::eq(offered.as_slice(), argument);
+        self.offered.iter().find(same).map(Shared::clone)
     }
 
     /// Arguments of the commands to come that need not be copied. They may be shared for as long as any
@@ -304,8 +342,8 @@ impl Data {
     /// Where the key lies, if it is alive. A dead one is taken out.
     #[inline(always)]
     fn live(&mut self, key: Key<'_>) -> Option<Place> {
-        let now_ms = self.now_ms;
-        let database = self.database_of(key.hash);
+        let (now_ms, database) = (self.now_ms, self.database);
+        let database = self.shard(key.hash.shard()).database(database)?;
         let place = database.find(key.hash, key.bytes)?;
         match database.entry(place).expire_ms() {
             Some(expire_ms) if expire_ms <= now_ms => {
@@ -560,8 +598,10 @@ impl Data {
     #[inline(always)]
     fn touch_watched(&mut self, key: Key<'_>) {
         let database = self.database;
-        if let Some(watched) = self.shard(key.hash.shard()).watched_mut() {
-            watched.changed(database, key.bytes);
+        if let Some(watched) = self.shard(key.hash.shard()).watched_mut()
+            && watched.changed(database, key.bytes)
+        {
+            self.ready.push_back((database, key.bytes.into()));
         }
     }
 
@@ -583,16 +623,26 @@ impl Data {
         self.hold_one(index);
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
+        let mut ready = std::mem::take(&mut self.ready);
         let shard = self.shard(index);
         for database in 0..shard.databases() {
             let first = gone.len();
-            shard.database_mut(database).expire_due(now_ms, looks, hasher, &mut gone);
+            let Some(used) = shard.used_mut(database) else { continue };
+            used.expire_due(now_ms, looks, hasher, &mut gone);
             if let Some(watched) = shard.watched_mut() {
-                gone[first..].iter().for_each(|e| watched.changed(database, e.as_ref().key()));
+                for key in gone[first..].iter().map(|entry| entry.as_ref().key()) {
+                    if watched.changed(database, key) {
+                        ready.push_back((database, key.into()));
+                    }
+                }
             }
+        }
+        if !gone.is_empty() {
+            shard.trim();
         }
         self.counters.expired += gone.len() as u64;
         self.garbage = gone;
+        self.ready = ready;
         self.release();
     }
 
@@ -604,26 +654,36 @@ impl Data {
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let before = gone.len();
+        let mut ready = std::mem::take(&mut self.ready);
         self.visit(index, |shard| {
             for key in keys {
-                let from = shard.database_mut(database);
+                let Some(from) = shard.used_mut(database) else { break };
                 let Some(place) = from.find(hasher.hash(key), key) else { continue };
                 if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
                     gone.push(from.remove(place, hasher));
-                    if let Some(watched) = shard.watched_mut() {
-                        watched.changed(database, key);
+                    if let Some(watched) = shard.watched_mut()
+                        && watched.changed(database, key)
+                    {
+                        ready.push_back((database, key.clone()));
                     }
                 }
             }
         });
         self.counters.expired += (gone.len() - before) as u64;
         self.garbage = gone;
+        self.ready = ready;
     }
 
     /// A shard's part of a database, taken out with all its keys.
     pub fn flush(&mut self, index: usize, database: u32) -> Database {
         let hasher = self.keyspace.hasher();
-        let flushed = self.visit(index, |shard| shard.flush(database, hasher));
+        let mut ready = std::mem::take(&mut self.ready);
+        let flushed = self.visit(index, |shard| {
+            let flushed = shard.flush(database, hasher);
+            note_waited(shard, database, &mut ready);
+            flushed
+        });
+        self.ready = ready;
         self.counters.dirty += flushed.len() as u64;
         flushed
     }
@@ -633,7 +693,13 @@ impl Data {
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let before = gone.len();
-        self.visit(index, |shard| shard.swap_watched(a, b, now_ms, hasher, &mut gone));
+        let mut ready = std::mem::take(&mut self.ready);
+        self.visit(index, |shard| {
+            shard.swap_watched(a, b, now_ms, hasher, &mut gone);
+            note_waited(shard, a, &mut ready);
+            note_waited(shard, b, &mut ready);
+        });
+        self.ready = ready;
         self.counters.expired += (gone.len() - before) as u64;
         self.garbage = gone;
     }
@@ -670,6 +736,13 @@ impl Data {
         let Some(database) = self.shard(key.hash.shard()).database(database) else { return false };
         let Some(place) = database.find(key.hash, key.bytes) else { return false };
         database.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
+    }
+}
+
+/// Notes all keys of a database that blocked clients wait for: they may have become others.
+fn note_waited(shard: &mut Shard, database: u32, ready: &mut VecDeque<(u32, Box<[u8]>)>) {
+    if let Some(watched) = shard.watched_mut() {
+        ready.extend(watched.waited(database).map(|key| (database, key.into())));
     }
 }
 

@@ -11,6 +11,7 @@ pub mod flags;
 pub mod help;
 pub mod keys;
 pub mod registry;
+pub mod slices;
 pub mod syntax;
 pub mod transaction;
 pub mod walk;

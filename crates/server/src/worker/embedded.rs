@@ -179,6 +179,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_missing_or_gone_takes_no_memory_in_other_databases() {
+        let mut embedded = embedded();
+        let mut session = embedded.connect();
+        embedded.set_time(1000);
+        embedded.feed(&mut session, b"SELECT 9\r\n");
+        let shards_used = |embedded: &mut Embedded| {
+            embedded.data.enter();
+            let used = |shard| embedded.data.visit(shard, |shard| shard.databases() > 1);
+            let count = (0..SHARDS).map(used).filter(|&used| used).count();
+            embedded.data.leave();
+            count
+        };
+        for i in 0..200 {
+            let asked = format!("GET {i}\r\nDEL {i}\r\nEXPIRE {i} 7\r\nEXISTS {i}\r\n");
+            embedded.feed(&mut session, asked.as_bytes());
+        }
+        assert_eq!(shards_used(&mut embedded), 0);
+        for i in 0..200 {
+            embedded.feed(&mut session, format!("SET {i} v PX 10\r\n").as_bytes());
+        }
+        assert!(shards_used(&mut embedded) > 100);
+        embedded.set_time(2000);
+        embedded.expire();
+        assert_eq!(shards_used(&mut embedded), 0);
+    }
+
+    #[test]
     fn sessions_see_each_other_and_end() {
         let mut embedded = embedded();
         let (mut one, mut two) = (embedded.connect(), embedded.connect());

@@ -91,6 +91,8 @@ impl Connection {
         let arrived = (self.input.len() - large.start).min(large.len);
         let mut bytes = Vec::with_capacity(large.len);
         bytes.extend(self.input.drain(large.start..large.start + arrived));
+        // What is left is the command's beginning, and mostly all that there will be.
+        self.input.shrink_to_fit();
         let arriving = Arriving { position: large.start, bytes, len: large.len };
         self.large.arriving = Some(arriving);
         self.large.finish();

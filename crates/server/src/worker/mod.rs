@@ -4,6 +4,7 @@
 //! flag of the gate set; see `bobbin_store::gate`.
 
 mod batch;
+mod blocked;
 mod connection;
 pub mod embedded;
 mod execution;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use bobbin_resp::{Limits, Parser, Reply};
 
 use self::batch::{Batch, Found};
+use self::blocked::Deadlines;
 pub use self::connection::Connection;
 use self::connection::Reading;
 use self::execution::Executor;
@@ -32,6 +34,7 @@ pub use self::mailbox::{Mailbox, Post};
 use self::output::{Arena, Range, Sending};
 use self::slab::Slab;
 use self::timer::Timer;
+use crate::blocking;
 use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
@@ -62,8 +65,8 @@ const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
 /// ... and when there is nothing to do, down to this.
 const ARENA_IDLE_MAX: usize = 16 * 1024;
-/// How long the jobs of a turn may take together.
-const JOBS_US: u64 = 300;
+/// How long the jobs of a turn may take together: so much later the others are served.
+const JOBS_US: u64 = 100;
 
 /// See the module.
 pub struct Worker {
@@ -84,6 +87,8 @@ pub struct Worker {
     jobs: Vec<u32>,
     /// Slots of connections that a pause put off.
     postponed: Vec<u32>,
+    /// Of blocked clients.
+    deadlines: Deadlines,
     events: Vec<Event>,
     timer: Timer,
     /// A connection ends once its last bytes are out, so do not sleep before they are.
@@ -128,6 +133,7 @@ impl Worker {
             slow: Vec::new(),
             jobs: Vec::new(),
             postponed: Vec::new(),
+            deadlines: Deadlines::default(),
             events: Vec::new(),
             timer: Timer::default(),
             ending: false,
@@ -183,9 +189,13 @@ impl Worker {
         self.events = events;
         self.execute();
         self.take_posts();
+        self.look_at_deadlines();
         self.resume_postponed();
         self.work_on_jobs();
         self.timer_slices();
+        if !self.data.ready.is_empty() {
+            blocking::serve_ready(self.server, &mut self.data);
+        }
         self.data.release();
         self.flush();
         self.limit_memory();
@@ -201,6 +211,7 @@ impl Worker {
         let idle = self.handle.mailbox.sleep();
         let busy = !idle || self.ending || !self.jobs.is_empty();
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
+        timeout = timeout.min(self.deadlines.until_next(self.data.now_ms));
         if !self.postponed.is_empty() {
             let left_ms = self.server.paused(self.data.now_ms).map_or(0, |pause| pause.left_ms);
             timeout = timeout.min(Duration::from_millis(left_ms as u64));
@@ -428,6 +439,7 @@ impl Worker {
         if done.postponed {
             self.postponed.push(span.slot);
         }
+        let blocked = connection.client.blocked.is_some();
         if done.halted {
             // What follows is parsed again when its time comes.
             connection.parser = Parser::default();
@@ -462,6 +474,9 @@ impl Worker {
                     connection.output.push_replies(&self.arena, range, 0);
                 }
             }
+        }
+        if blocked {
+            self.blocked(span.slot);
         }
     }
 
@@ -538,6 +553,7 @@ impl Worker {
                 Post::Adopt(connection) => self.adopt(connection),
                 Post::Kill(info) => self.kill(&info),
                 Post::Push { to, bytes } => self.push(to, bytes),
+                Post::Unblock(info) => self.unblock(&info),
                 Post::Resume => {}
                 Post::Rebalance => self.rebalance(),
                 Post::Retire => self.retire(),
@@ -571,6 +587,7 @@ impl Worker {
         }
         touch(&mut self.touched, connection);
         connection.client.postpone(false);
+        self.adopted_blocked(slot);
         self.parse_own(slot);
         self.execute();
     }
@@ -629,6 +646,9 @@ impl Worker {
         let Some(mut connection) = self.connections.remove(slot) else { return };
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
+        if let Some(waiter) = connection.client.blocked.take() {
+            waiter.unlink(self.server, &mut self.data);
+        }
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
         self.jobs.retain(|&job| job != slot);

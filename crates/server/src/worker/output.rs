@@ -15,7 +15,7 @@ use crate::io::{Driver, Token};
 /// Pending bytes are kept in blocks of this size, so that what was sent can be freed, and nothing that waits
 /// is copied again.
 const BLOCK: usize = 16 * 1024;
-/// The first block, as long as it is not clear that there will be more.
+/// The first block, also behind a value, as long as it is not clear that there will be more.
 const FIRST_BLOCK: usize = 1024;
 /// Most pieces that are offered to a socket at once.
 const PIECES_MAX: usize = 64;
@@ -165,7 +165,9 @@ impl Output {
         if bytes.is_empty() {
             return;
         }
-        let room = if self.pieces.is_empty() { FIRST_BLOCK } else { BLOCK };
+        // Behind a value there are often only the few bytes that end its reply.
+        let more = matches!(self.pieces.back(), Some(Piece::Bytes(_)));
+        let room = if more { BLOCK } else { FIRST_BLOCK };
         let mut block = Vec::with_capacity(bytes.len().max(room));
         block.extend_from_slice(bytes);
         self.push_piece(Piece::Bytes(block));
