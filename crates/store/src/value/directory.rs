@@ -1,11 +1,11 @@
 //! A vector in chunks that clones share until one of them changes.
 
-use std::sync::Arc;
+use super::cow::Cow;
 
 /// Elements by number; they come and go at the end.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Directory<T> {
-    chunks: Vec<Arc<Vec<T>>>,
+    chunks: Vec<Cow<Vec<T>>>,
     len: usize,
 }
 
@@ -18,20 +18,20 @@ impl<T: Clone> Directory<T> {
     /// When there is none of this number.
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, index: usize) -> &mut T {
-        &mut Arc::make_mut(&mut self.chunks[index / CHUNK_LEN])[index % CHUNK_LEN]
+        &mut self.chunks[index / CHUNK_LEN].make_mut()[index % CHUNK_LEN]
     }
 
     pub(crate) fn push(&mut self, element: T) {
         if self.len.is_multiple_of(CHUNK_LEN) {
-            self.chunks.push(Arc::new(Vec::new()));
+            self.chunks.push(Cow::new(Vec::new()));
         }
         let last = self.chunks.last_mut().expect("there is a chunk with room");
-        Arc::make_mut(last).push(element);
+        last.make_mut().push(element);
         self.len += 1;
     }
 
     pub(crate) fn pop(&mut self) -> Option<T> {
-        let last = Arc::make_mut(self.chunks.last_mut()?);
+        let last = self.chunks.last_mut()?.make_mut();
         let element = last.pop()?;
         if last.is_empty() {
             self.chunks.pop();

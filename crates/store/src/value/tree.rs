@@ -5,12 +5,12 @@
 //! splits, merges and removes leaves itself; the tree keeps the counts along the path, and splits its own
 //! nodes. Clones share all nodes until one of them changes.
 
-use std::sync::Arc;
+use super::cow::Cow;
 
 /// `L` is a leaf, `S` what lies between two leaves: a lower bound of all that the right one may hold.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Tree<L, S> {
-    root: Arc<Inner<L, S>>,
+    root: Cow<Inner<L, S>>,
     depth: u8,
     leaves: usize,
     len: usize,
@@ -23,12 +23,12 @@ pub(crate) struct Path {
     depth: u8,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Inner<L, S> {
     children: Vec<Child<L, S>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Child<L, S> {
     /// Elements in all leaves below.
     count: usize,
@@ -37,9 +37,9 @@ struct Child<L, S> {
     node: Node<L, S>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Node<L, S> {
-    Inner(Arc<Inner<L, S>>),
+    Inner(Cow<Inner<L, S>>),
     Leaf(L),
 }
 
@@ -54,7 +54,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
     /// A tree of one leaf with `count` elements.
     pub(crate) fn new(leaf: L, count: usize) -> Self {
         let child = Child { count, separator: S::default(), node: Node::Leaf(leaf) };
-        Self { root: Arc::new(Inner { children: vec![child] }), depth: 1, leaves: 1, len: count }
+        Self { root: Cow::new(Inner { children: vec![child] }), depth: 1, leaves: 1, len: count }
     }
 
     /// The leaf at the end of a path, for changing, after its count changes by `change`.
@@ -62,14 +62,14 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         self.len = self.len.checked_add_signed(change).expect("counts are right");
         let mut node = &mut self.root;
         for &index in path.inner() {
-            let child = &mut Arc::make_mut(node).children[usize::from(index)];
+            let child = &mut node.make_mut().children[usize::from(index)];
             child.count = child.count.wrapping_add_signed(change);
             let Node::Inner(inner) = &mut child.node else {
                 unreachable!("leaves are at the bottom")
             };
             node = inner;
         }
-        let child = &mut Arc::make_mut(node).children[path.last_index()];
+        let child = &mut node.make_mut().children[path.last_index()];
         child.count = child.count.wrapping_add_signed(change);
         let Node::Leaf(leaf) = &mut child.node else { unreachable!("no leaf where the path ends") };
         leaf
@@ -93,20 +93,20 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         let left = Child {
             count: self.root.count(),
             separator: S::default(),
-            node: Node::Inner(Arc::clone(&self.root)),
+            node: Node::Inner(self.root.clone()),
         };
-        self.root = Arc::new(Inner { children: vec![left, right] });
+        self.root = Cow::new(Inner { children: vec![left, right] });
         self.depth += 1;
     }
 
     /// Returns what has to be put behind the node, if it was split.
     fn insert_below(
-        node: &mut Arc<Inner<L, S>>,
+        node: &mut Cow<Inner<L, S>>,
         path: &[u8],
         side: Side,
         child: Child<L, S>,
     ) -> Option<Child<L, S>> {
-        let inner = Arc::make_mut(node);
+        let inner = node.make_mut();
         let index = usize::from(path[0]);
         if path.len() == 1 {
             return inner.insert(index + usize::from(side == Side::After), child);
@@ -126,7 +126,8 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         self.leaves -= 1;
         while self.depth > 1 && self.root.children.len() == 1 {
             let Node::Inner(only) = &self.root.children[0].node else { unreachable!("depth > 1") };
-            self.root = Arc::clone(only);
+            let only = only.clone();
+            self.root = only;
             self.depth -= 1;
         }
         if self.root.children.is_empty() {
@@ -135,8 +136,8 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         leaf
     }
 
-    fn remove_below(node: &mut Arc<Inner<L, S>>, path: &[u8]) -> (L, usize) {
-        let inner = Arc::make_mut(node);
+    fn remove_below(node: &mut Cow<Inner<L, S>>, path: &[u8]) -> (L, usize) {
+        let inner = node.make_mut();
         let index = usize::from(path[0]);
         if path.len() == 1 {
             let Child { count, node: Node::Leaf(leaf), .. } = inner.children.remove(index) else {
@@ -346,7 +347,7 @@ impl<L: Clone, S: Clone + Default> Inner<L, S> {
         }
         let separator = std::mem::take(&mut right[0].separator);
         let right = Self { children: right };
-        Some(Child { count: right.count(), separator, node: Node::Inner(Arc::new(right)) })
+        Some(Child { count: right.count(), separator, node: Node::Inner(Cow::new(right)) })
     }
 
     /// Merges a child node that has become small with the one before or after it, if one of them then is
@@ -376,8 +377,9 @@ impl<L: Clone, S: Clone + Default> Inner<L, S> {
         let (Node::Inner(to), Node::Inner(from)) = (&mut child.node, right.node) else { return };
         child.count += right.count;
         let start = to.children.len();
-        let to = Arc::make_mut(to);
-        to.children.extend(Arc::unwrap_or_clone(from).children);
+        let to = to.make_mut();
+        let mut from = from;
+        to.children.append(&mut from.make_mut().children);
         to.children[start].separator = right.separator;
     }
 

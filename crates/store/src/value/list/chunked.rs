@@ -8,7 +8,7 @@ use crate::value::listpack::Item;
 use crate::value::tree::{Path, Side, Tree};
 
 /// See the module. There is always at least one chunk; only the only one may be empty.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Chunked {
     tree: Tree<Chunk, ()>,
 }

@@ -41,20 +41,26 @@ impl Large {
         Self { tree: Tree::new(0, 0), leaves, free: Vec::new(), index: Index::new() }
     }
 
-    /// Adds a member or changes its score; returns its old score.
-    pub(super) fn insert(&mut self, member: &[u8], score: f64, hasher: &Hasher) -> Option<f64> {
+    /// Gives a member the score that `decide` makes of its old one, or leaves it alone; returns the old score.
+    pub(super) fn update(
+        &mut self,
+        member: &[u8],
+        hasher: &Hasher,
+        decide: impl FnOnce(Option<f64>) -> Option<f64>,
+    ) -> Option<f64> {
         let hash = hasher.hash(member);
-        let element = Element { score, member, tag: tag(hash) };
         let Some((number, index)) = self.find(member, hash) else {
+            let element = Element { score: decide(None)?, member, tag: tag(hash) };
             let number = self.attach(element, hasher);
             self.index.insert(hash.position(), number);
             return None;
         };
         let leaf = self.leaves.get(number as usize);
         let old_score = leaf.score(index);
-        if old_score == score {
+        let Some(score) = decide(Some(old_score)).filter(|&score| score != old_score) else {
             return Some(old_score);
-        }
+        };
+        let element = Element { score, member, tag: tag(hash) };
         if keeps_place(leaf, index, element) {
             self.leaves.get_mut(number as usize).set_score(index, score);
             return Some(old_score);

@@ -9,10 +9,10 @@ mod tests;
 
 use std::cmp::Ordering;
 use std::ops::Range;
-use std::sync::Arc;
 
 use large::{Cursor, Large};
 
+use super::cow::Cow;
 use super::integer;
 use super::listpack::{self, Item, Listpack};
 use crate::entry::Encoding;
@@ -24,7 +24,7 @@ use crate::hash::Hasher;
 #[derive(Clone)]
 pub enum SortedSet {
     Packed(Listpack),
-    Large(Arc<Large>),
+    Large(Cow<Large>),
 }
 
 /// Until when a sorted set is packed.
@@ -59,25 +59,41 @@ impl SortedSet {
         limits: SortedSetLimits,
         hasher: &Hasher,
     ) -> Option<f64> {
-        debug_assert!(!score.is_nan());
+        self.update(member, limits, hasher, |_| Some(score))
+    }
+
+    /// Gives a member the score that `decide` makes of its old one, or leaves it alone; returns the old score.
+    /// The new score is not NaN.
+    #[inline]
+    pub fn update(
+        &mut self,
+        member: &[u8],
+        limits: SortedSetLimits,
+        hasher: &Hasher,
+        decide: impl FnOnce(Option<f64>) -> Option<f64>,
+    ) -> Option<f64> {
         match self {
-            Self::Large(large) => Arc::make_mut(large).insert(member, score, hasher),
+            Self::Large(large) => large.make_mut().update(member, hasher, decide),
             Self::Packed(pack) => {
                 if let Some((position, old_score)) = packed::find(pack, member) {
-                    if old_score != score {
+                    if let Some(score) = decide(Some(old_score))
+                        && score != old_score
+                    {
                         packed::remove(pack, position);
                         packed::insert(pack, member, score);
                     }
                     return Some(old_score);
                 }
+                let score = decide(None)?;
                 if pack.len() / 2 < limits.packed_entries_max
                     && member.len() <= limits.packed_value_max
                     && pack.has_room(2, member.len())
                 {
                     packed::insert(pack, member, score);
-                    return None;
+                } else {
+                    self.enlarge(hasher).update(member, hasher, |_| Some(score));
                 }
-                self.enlarge(hasher).insert(member, score, hasher)
+                None
             }
         }
     }
@@ -85,7 +101,7 @@ impl SortedSet {
     /// Returns the member's score, if it was there.
     pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> Option<f64> {
         match self {
-            Self::Large(large) => Arc::make_mut(large).remove(member, hasher),
+            Self::Large(large) => large.make_mut().remove(member, hasher),
             Self::Packed(pack) => {
                 let (position, score) = packed::find(pack, member)?;
                 packed::remove(pack, position);
@@ -98,7 +114,7 @@ impl SortedSet {
     pub fn remove_range(&mut self, ranks: Range<usize>, hasher: &Hasher) {
         let ranks = self.clamp(ranks);
         match self {
-            Self::Large(large) => Arc::make_mut(large).remove_range(ranks, hasher),
+            Self::Large(large) => large.make_mut().remove_range(ranks, hasher),
             Self::Packed(pack) => pack.remove_range(ranks.start * 2, ranks.len() * 2),
         }
     }
@@ -290,11 +306,11 @@ impl SortedSet {
         let mut large = Large::new();
         let mut room = integer::Text::new(0);
         for (member, score) in self.iter() {
-            large.insert(member.text(&mut room), score, hasher);
+            large.update(member.text(&mut room), hasher, |_| Some(score));
         }
-        *self = Self::Large(Arc::new(large));
+        *self = Self::Large(Cow::new(large));
         let Self::Large(large) = self else { unreachable!("it was just made") };
-        Arc::make_mut(large)
+        large.make_mut()
     }
 }
 
