@@ -10,11 +10,13 @@ mod config;
 mod connection;
 pub(crate) mod debug;
 mod dump;
+mod elements;
 mod expire;
 mod flush;
 mod generic;
 mod info;
 mod latency;
+mod list;
 mod memory;
 pub(crate) mod monitor;
 mod object;
@@ -43,6 +45,7 @@ pub const FAMILIES: &[&[Command]] = &[
     generic::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
+    list::COMMANDS,
     memory::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,
