@@ -10,9 +10,11 @@ mod config;
 mod connection;
 pub(crate) mod debug;
 mod dump;
+mod elements;
 mod expire;
 mod flush;
 mod generic;
+mod hash;
 mod info;
 mod latency;
 mod memory;
@@ -41,6 +43,7 @@ pub const FAMILIES: &[&[Command]] = &[
     expire::COMMANDS,
     flush::COMMANDS,
     generic::COMMANDS,
+    hash::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     memory::COMMANDS,
