@@ -143,7 +143,7 @@ pub(super) fn distinct_below(len: usize, count: usize, random: &mut Random) -> V
 /// A random number below `bound`, which is not 0.
 #[inline]
 pub(super) fn below(random: &mut Random, bound: usize) -> usize {
-    (u128::from(random.next_u64()) * bound as u128 >> 64) as usize
+    ((u128::from(random.next_u64()) * bound as u128) >> 64) as usize
 }
 
 /// The error of a command whose arguments do not come in the number that it needs.

@@ -22,6 +22,7 @@ pub(crate) mod monitor;
 mod object;
 mod scan;
 mod server;
+mod set;
 mod slowlog;
 mod string;
 mod transaction;
@@ -51,6 +52,7 @@ pub const FAMILIES: &[&[Command]] = &[
     object::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
+    set::COMMANDS,
     slowlog::COMMANDS,
     string::COMMANDS,
     transaction::COMMANDS,
