@@ -107,9 +107,10 @@ fn in_slices(call: &mut Call<'_>, set: Set, repeats: bool, wanted: usize, mut ra
             if repeats { Vec::new() } else { distinct_below(set.len(), wanted, &mut random) }
         });
         let end = total.min(at + SLICE);
-        for at in at..end {
-            let index = if repeats { below(&mut random, set.len()) } else { chosen[at] };
-            reply_member(reply, &set, index);
+        if repeats {
+            (at..end).for_each(|_| reply_member(reply, &set, below(&mut random, set.len())));
+        } else {
+            chosen[at..end].iter().for_each(|&index| reply_member(reply, &set, index));
         }
         at = end;
         at < total
