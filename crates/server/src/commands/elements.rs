@@ -1,183 +1,89 @@
-//! What the families of collections share: replies of elements, HSCAN's and its sisters' options,
-//! random choice.
+//! What the families of collections have in common: ranges of indices, counts and replies.
 
-use std::collections::HashSet;
+use std::ops::Range;
 
-use bobbin_resp::Reply;
+use bobbin_resp::{Reply, parse_i64};
 use bobbin_store::value::Item;
 
-use crate::command::slices::{SLICE, reply_in_slices};
 use crate::command::{Call, Failure};
-use crate::glob;
-use crate::random::Random;
 
-/// Answers an element as a bulk string.
+/// Appends an element as a bulk string.
 #[inline]
-pub(super) fn reply_item(reply: &mut Reply<'_>, item: Item<'_>) {
+pub(super) fn bulk(reply: &mut Reply<'_>, item: Item<'_>) {
     match item {
         Item::Integer(value) => reply.bulk_i64(value),
         Item::Bytes(bytes) => reply.bulk(bytes),
     }
 }
 
-/// The options of HSCAN, SSCAN and ZSCAN.
-pub(super) struct ScanOptions {
-    pattern: Option<Box<[u8]>>,
-    /// Elements to look at.
-    pub(super) count: usize,
-    /// NOVALUES of HSCAN or NOSCORES of ZSCAN.
-    pub(super) names_only: bool,
+/// The elements between two indices, of which negative ones count from the end; both are included.
+pub(super) fn range(start: i64, stop: i64, len: usize) -> Range<usize> {
+    let len = len as i64;
+    let from_end = |index: i64| if index < 0 { index.saturating_add(len) } else { index };
+    let (start, stop) = (from_end(start).max(0), from_end(stop).min(len - 1));
+    if start > stop { 0..0 } else { start as usize..stop as usize + 1 }
 }
 
-/// Which command a word is the privilege of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scanned {
-    Hash,
-    Set,
-    SortedSet,
+/// An argument as a number that must not be negative.
+pub(super) fn count(call: &Call<'_>, index: usize) -> Result<usize, Failure> {
+    let count = parse_i64(call.args[index]).and_then(|count| usize::try_from(count).ok());
+    count.ok_or(NOT_POSITIVE)
 }
 
-impl ScanOptions {
-    /// Reads the words behind the cursor.
-    pub(super) fn parse(call: &Call<'_>, scanned: Scanned) -> Result<Self, Failure> {
-        let mut options = Self { pattern: None, count: COUNT_DEFAULT, names_only: false };
-        let mut at = 3;
-        while at < call.args.len() {
-            let value = call.args.get(at + 1).copied();
-            match value {
-                Some(_) if call.word_is(at, "count") => {
-                    let count = call.integer(at + 1)?;
-                    let count = usize::try_from(count).ok().filter(|&count| count > 0);
-                    options.count = count.ok_or(Failure::SYNTAX)?;
-                }
-                Some(pattern) if call.word_is(at, "match") => {
-                    options.pattern = (pattern != b"*").then(|| pattern.into());
-                }
-                _ if call.word_is(at, "novalues") => {
-                    if scanned != Scanned::Hash {
-                        return Err("ERR NOVALUES option can only be used in HSCAN".into());
-                    }
-                    options.names_only = true;
-                    at += 1;
-                    continue;
-                }
-                _ if call.word_is(at, "noscores") => {
-                    if scanned != Scanned::SortedSet {
-                        return Err("ERR NOSCORES option can only be used in ZSCAN".into());
-                    }
-                    options.names_only = true;
-                    at += 1;
-                    continue;
-                }
-                _ => return Err(Failure::SYNTAX),
-            }
-            at += 2;
+/// An argument as a number from one on.
+pub(super) fn from_one(
+    call: &Call<'_>,
+    index: usize,
+    error: &'static str,
+) -> Result<usize, Failure> {
+    let number = parse_i64(call.args[index]).and_then(|number| usize::try_from(number).ok());
+    number.filter(|&number| number > 0).ok_or(Failure::new(error))
+}
+
+/// What follows the keys of `[timeout] numkeys key [key ...] WHERE [COUNT count]`.
+pub(super) struct Popping {
+    /// The arguments that are keys.
+    pub keys: Range<usize>,
+    pub count: usize,
+}
+
+/// Reads the arguments from numkeys on; what WHERE says is read by `read_end`.
+pub(super) fn popping<T>(
+    call: &Call<'_>,
+    numkeys_at: usize,
+    read_end: impl FnOnce(&[u8]) -> Result<T, Failure>,
+) -> Result<(Popping, T), Failure> {
+    let numkeys = from_one(call, numkeys_at, "ERR numkeys should be greater than 0")?;
+    let first = numkeys_at + 1;
+    let end_at = numkeys.checked_add(first).filter(|&at| at < call.args.len());
+    let end_at = end_at.ok_or(Failure::SYNTAX)?;
+    let end = read_end(call.args[end_at])?;
+    let mut count = None;
+    let mut at = end_at + 1;
+    while at < call.args.len() {
+        if count.is_some() || !call.word_is(at, "count") || at + 1 >= call.args.len() {
+            return Err(Failure::SYNTAX);
         }
-        Ok(options)
+        count = Some(from_one(call, at + 1, "ERR count should be greater than 0")?);
+        at += 2;
     }
-
-    pub(super) fn matches(&self, element: Item<'_>) -> bool {
-        let Some(pattern) = &self.pattern else { return true };
-        let mut room = bobbin_store::value::integer::Text::new(0);
-        glob::matches_text(pattern, element.text(&mut room))
-    }
+    Ok((Popping { keys: first..end_at, count: count.unwrap_or(1) }, end))
 }
 
-/// Answers a scan: the cursor, and so many elements, whose bytes are given.
-pub(super) fn reply_scan(reply: &mut Reply<'_>, cursor: u64, count: usize, elements: &[u8]) {
-    let mut digits = itoa::Buffer::new();
-    reply.array(2);
-    reply.bulk(digits.format(cursor).as_bytes());
-    reply.array(count);
-    reply.raw(elements);
-}
-
-/// A scan of many elements of a pinned value. `step` shows elements from a cursor on, about as many as
-/// it is told; it returns the next cursor, and how many replies it has appended.
-pub(super) fn scan_in_slices(
-    call: &mut Call<'_>,
-    options: ScanOptions,
-    mut cursor: u64,
-    step: impl Fn(u64, usize, &ScanOptions, &mut Reply<'_>) -> (u64, usize) + Send + 'static,
-) {
-    let protocol = call.client.protocol;
-    let (mut elements, mut count, mut left) = (Vec::new(), 0, options.count);
-    reply_in_slices(call, move |reply| {
-        let slice = left.min(SLICE);
-        let (next, shown) = step(cursor, slice, &options, &mut Reply::new(&mut elements, protocol));
-        (cursor, count, left) = (next, count + shown, left - slice);
-        let done = cursor == 0 || left == 0;
-        if done {
-            reply_scan(reply, cursor, count, &elements);
-        }
-        !done
-    });
-}
-
-/// `count` different numbers below `len`, equally random; all of them in order when there are no more.
-pub(super) fn distinct_below(len: usize, count: usize, random: &mut Random) -> Vec<usize> {
-    if count >= len {
-        return (0..len).collect();
-    }
-    if count > len / SPARSE {
-        // Each number in turn is taken with the chance that it needs.
-        let mut chosen = Vec::with_capacity(count);
-        for number in 0..len {
-            if below(random, len - number) < count - chosen.len() {
-                chosen.push(number);
-            }
-        }
-        return chosen;
-    }
-    let mut seen = HashSet::with_capacity(count);
-    let mut chosen = Vec::with_capacity(count);
-    while chosen.len() < count {
-        let number = below(random, len);
-        if seen.insert(number) {
-            chosen.push(number);
-        }
-    }
-    chosen
-}
-
-/// A random number below `bound`, which is not 0.
-#[inline]
-pub(super) fn below(random: &mut Random, bound: usize) -> usize {
-    ((u128::from(random.next_u64()) * bound as u128) >> 64) as usize
-}
-
-/// The error of a command whose arguments do not come in the number that it needs.
-#[cold]
-pub(super) fn wrong_arity(call: &Call<'_>) -> Failure {
-    let name = &call.command.full_name;
-    Failure::format(format!("ERR wrong number of arguments for '{name}' command"))
-}
-
-/// Elements that are looked at unless told otherwise.
-const COUNT_DEFAULT: usize = 10;
-/// Of more than one in so many a choice is made by going through all.
-const SPARSE: usize = 3;
+const NOT_POSITIVE: Failure = Failure::new("ERR value is out of range, must be positive");
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::range;
 
     #[test]
-    fn choices_are_distinct_and_even() {
-        let mut random = Random::new(99);
-        for (len, count) in [(10, 0), (10, 2), (10, 7), (10, 10), (10, 20), (100, 3)] {
-            let mut times = vec![0u32; len];
-            for _ in 0..4000 {
-                let chosen = distinct_below(len, count, &mut random);
-                assert_eq!(chosen.len(), count.min(len));
-                assert_eq!(chosen.iter().collect::<HashSet<_>>().len(), chosen.len());
-                chosen.iter().for_each(|&number| times[number] += 1);
-            }
-            let expected = 4000.0 * count.min(len) as f64 / len as f64;
-            for times in times {
-                let off = (f64::from(times) - expected).abs();
-                assert!(off <= 6.0 * expected.sqrt(), "{times} instead of {expected}");
-            }
-        }
+    fn ranges_are_clamped() {
+        assert_eq!(range(0, -1, 3), 0..3);
+        assert_eq!(range(-100, 100, 3), 0..3);
+        assert_eq!(range(1, 1, 3), 1..2);
+        assert_eq!(range(-1, -2, 3), 0..0);
+        assert_eq!(range(5, 7, 3), 0..0);
+        assert_eq!(range(0, -1, 0), 0..0);
+        assert_eq!(range(i64::MIN, i64::MAX, 2), 0..2);
     }
 }

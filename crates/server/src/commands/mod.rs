@@ -3,6 +3,7 @@
 use crate::command::{Call, Command, Failure, Outcome};
 
 mod bitmap;
+mod choice;
 mod client;
 mod cluster;
 mod command;
@@ -10,6 +11,7 @@ mod config;
 mod connection;
 pub(crate) mod debug;
 mod dump;
+mod element_scan;
 mod elements;
 mod expire;
 mod flush;
@@ -17,6 +19,7 @@ mod generic;
 mod hash;
 mod info;
 mod latency;
+mod list;
 mod memory;
 pub(crate) mod monitor;
 mod object;
@@ -47,6 +50,7 @@ pub const FAMILIES: &[&[Command]] = &[
     hash::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
+    list::COMMANDS,
     memory::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// Like `Arc`, without weak references: asking whether it is shared costs one load, where
 /// `Arc::make_mut` costs a locked instruction on each level of a tree.
-pub(super) struct Cow<T> {
+pub struct Cow<T> {
     block: NonNull<Block<T>>,
 }
 

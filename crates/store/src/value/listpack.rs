@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 
 use super::block;
 
-mod format;
+pub(super) mod format;
 mod item;
 #[cfg(test)]
 mod tests;
@@ -214,6 +214,13 @@ impl Listpack {
         Iter { bytes, front: HEADER, back: bytes.len() - 1 }
     }
 
+    /// The entries with these indices; the range may reach past the end.
+    pub fn slice(&self, range: std::ops::Range<usize>) -> Iter<'_> {
+        let end = self.byte_len() - 1;
+        let at = |index| self.position(index).map_or(end, |position| position.0 as usize);
+        Iter { front: at(range.start), back: at(range.end), ..self.iter() }
+    }
+
     /// The entries from a position on.
     pub fn iter_from(&self, position: Position) -> Iter<'_> {
         Iter { front: position.0 as usize, ..self.iter() }
@@ -392,6 +399,14 @@ impl Drop for Listpack {
     fn drop(&mut self) {
         // SAFETY: the block was made for its length, and nobody else has it.
         unsafe { block::free(self.block, self.byte_len()) };
+    }
+}
+
+impl<'a> FromIterator<Item<'a>> for Listpack {
+    fn from_iter<I: IntoIterator<Item = Item<'a>>>(items: I) -> Self {
+        let mut pack = Self::new();
+        items.into_iter().for_each(|item| pack.push_back(item));
+        pack
     }
 }
 

@@ -9,7 +9,7 @@ mod write;
 use bobbin_store::value::HashLimits;
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Flags, Handler, Key};
+use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Handler, Key};
 use crate::server::Server;
 
 /// When a hash stops being packed.
@@ -31,6 +31,13 @@ fn note_expired(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
     if fields > 0 {
         call.data.event(Classes::HASH, "hexpired", key);
     }
+}
+
+/// The error of a command whose arguments do not come in the number that it needs.
+#[cold]
+fn wrong_arity(call: &Call<'_>) -> Failure {
+    let name = &call.command.full_name;
+    Failure::format(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
 const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);

@@ -4,7 +4,8 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::Hash;
 use bobbin_store::value::hash::Field;
 
-use super::super::elements::{below, distinct_below, reply_item};
+use super::super::choice::{COUNT_RANGE, below, distinct_below};
+use super::super::elements::bulk;
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Failure, Outcome};
 use crate::random::Random;
@@ -19,9 +20,12 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
     if args.len() > 4 || args.len() == 4 && !with_values {
         return Err(Failure::SYNTAX);
     }
+    if count == Some(i64::MIN) {
+        return Err(COUNT_RANGE);
+    }
     // The reply would have more elements than can be counted.
-    let most = if with_values { i64::MAX / 2 } else { i64::MAX };
-    if count.is_some_and(|count| !(-most..=most).contains(&count)) {
+    let most = i64::MAX / 2;
+    if with_values && count.is_some_and(|count| !(-most..=most).contains(&count)) {
         return Err("ERR value is out of range".into());
     }
     let (key, now_ms) = (call.key(1), call.data.now_ms);
@@ -35,7 +39,7 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
     };
     let Some(count) = count else {
         match random_live(hash, now_ms, &mut random) {
-            Some(field) => reply_item(&mut call.reply, field.name),
+            Some(field) => bulk(&mut call.reply, field.name),
             None => call.reply.null(),
         }
         return Ok(());
@@ -102,9 +106,9 @@ impl Shape {
         if self.nested {
             reply.array(2);
         }
-        reply_item(reply, field.name);
+        bulk(reply, field.name);
         if self.with_values {
-            reply_item(reply, field.value.item());
+            bulk(reply, field.value.item());
         }
     }
 }

@@ -4,7 +4,8 @@ use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::Hash;
 use bobbin_store::value::hash::{Field, Value, Walk};
 
-use super::super::elements::{ScanOptions, Scanned, reply_item};
+use super::super::element_scan::{ScanOptions, Scanned, reply_scan, scan_in_slices};
+use super::super::elements::bulk;
 use super::super::scan::parse_cursor;
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Outcome};
@@ -123,7 +124,7 @@ fn all_in_slices(call: &mut Call<'_>, hash: Hash, part: Part, kind: Aggregate) {
 #[inline]
 fn reply_part(reply: &mut Reply<'_>, field: Field<'_>, part: Part) {
     if part != Part::Values {
-        reply_item(reply, field.name);
+        bulk(reply, field.name);
     }
     if part != Part::Names {
         reply_value(reply, field.value);
@@ -134,7 +135,7 @@ fn reply_part(reply: &mut Reply<'_>, field: Field<'_>, part: Part) {
 #[inline]
 pub(super) fn reply_value(reply: &mut Reply<'_>, value: Value<'_>) {
     match value {
-        Value::Item(item) => reply_item(reply, item),
+        Value::Item(item) => bulk(reply, item),
         Value::Outside(outside) => reply.bulk_shared(&outside.to_shared()),
     }
 }
@@ -144,9 +145,7 @@ pub(super) fn hscan(call: &mut Call<'_>) -> Outcome {
     let (key, now_ms) = (call.key(1), call.data.now_ms);
     let hasher = call.data.keyspace().hasher();
     if call.data.read_as::<Hash>(key)?.is_none() {
-        call.reply.array(2);
-        call.reply.bulk(b"0");
-        call.reply.empty_array();
+        reply_scan(&mut call.reply, 0, 0, &[]);
         return Ok(());
     }
     let options = ScanOptions::parse(call, Scanned::Hash)?;
@@ -155,27 +154,22 @@ pub(super) fn hscan(call: &mut Call<'_>) -> Outcome {
         if !options.matches(field.name) {
             return 0;
         }
-        reply_item(reply, field.name);
+        bulk(reply, field.name);
         if options.names_only {
             return 1;
         }
-        reply_item(reply, field.value.item());
+        bulk(reply, field.value.item());
         2
     };
     if options.count > SLICED_MIN && hash.len() > SLICED_MIN && !call.in_transaction {
         let pinned = hash.clone();
-        super::super::elements::scan_in_slices(
-            call,
-            options,
-            cursor,
-            move |cursor, count, options, reply| {
-                let mut shown = 0;
-                let next = pinned.scan(cursor, count, now_ms, hasher, |field| {
-                    shown += show(reply, field, options);
-                });
-                (next, shown)
-            },
-        );
+        scan_in_slices(call, options, cursor, move |cursor, count, options, reply| {
+            let mut shown = 0;
+            let next = pinned.scan(cursor, count, now_ms, hasher, |field| {
+                shown += show(reply, field, options);
+            });
+            (next, shown)
+        });
         return Ok(());
     }
     let mut found = Vec::new();
@@ -184,6 +178,6 @@ pub(super) fn hscan(call: &mut Call<'_>) -> Outcome {
     let next = hash.scan(cursor, options.count, now_ms, hasher, |field| {
         shown += show(&mut elements, field, &options);
     });
-    super::super::elements::reply_scan(&mut call.reply, next, shown, &found);
+    reply_scan(&mut call.reply, next, shown, &found);
     Ok(())
 }

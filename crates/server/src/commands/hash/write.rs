@@ -6,9 +6,8 @@ use bobbin_store::value::hash::Expiry;
 use bobbin_store::value::pages::Given;
 use bobbin_store::value::{Hash, integer};
 
-use super::super::elements::wrong_arity;
 use super::super::string::Extended;
-use super::{changed, limits, note_expired};
+use super::{changed, limits, note_expired, wrong_arity};
 use crate::command::{Call, Classes, Failure, Outcome};
 
 pub(super) fn hset(call: &mut Call<'_>) -> Outcome {
@@ -97,6 +96,9 @@ pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     let increment = Extended::parse(call.args[3]).ok_or(Failure::NOT_A_FLOAT)?;
+    if Extended::ZERO.plus(increment).is_none() {
+        return Err("ERR value is NaN or Infinity".into());
+    }
     let (key, now_ms) = (call.key(1), call.data.now_ms);
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let name = call.args[2];

@@ -8,7 +8,7 @@ use bobbin_store::Hasher;
 use bobbin_store::value::set::Walk;
 use bobbin_store::value::{Item, Set, SetLimits};
 
-use super::super::elements::reply_item;
+use super::super::elements::bulk;
 use super::limits;
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Classes, Failure, Outcome};
@@ -44,7 +44,7 @@ fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
         reply_in_slices(call, move |reply| {
             let deferred = header.take().unwrap_or_else(|| reply.defer());
             let more = combined.step(&mut |member| {
-                reply_item(reply, member);
+                bulk(reply, member);
                 count += 1;
                 true
             });
@@ -60,7 +60,7 @@ fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
     let deferred = call.reply.defer();
     let mut count = 0;
     combined.finish(|member| {
-        reply_item(&mut call.reply, member);
+        bulk(&mut call.reply, member);
         count += 1;
         true
     });

@@ -4,7 +4,8 @@ use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::set::Walk;
 use bobbin_store::value::{Item, Set};
 
-use super::super::elements::{ScanOptions, Scanned, reply_item, reply_scan, scan_in_slices};
+use super::super::element_scan::{ScanOptions, Scanned, reply_scan, scan_in_slices};
+use super::super::elements::bulk;
 use super::super::scan::parse_cursor;
 use super::{changed, ended, limits};
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
@@ -119,14 +120,14 @@ pub(super) fn smembers(call: &mut Call<'_>) -> Outcome {
                 reply.aggregate(Aggregate::Set, pinned.len());
             }
             let from = walk.unwrap_or_default();
-            let next: Option<Walk> = pinned.walk(from, SLICE, |member| reply_item(reply, member));
+            let next: Option<Walk> = pinned.walk(from, SLICE, |member| bulk(reply, member));
             walk = Some(next.unwrap_or_default());
             next.is_some()
         });
         return Ok(());
     }
     call.reply.set(set.len());
-    set.iter().for_each(|member| reply_item(&mut call.reply, member));
+    set.iter().for_each(|member| bulk(&mut call.reply, member));
     Ok(())
 }
 
@@ -143,7 +144,7 @@ pub(super) fn sscan(call: &mut Call<'_>) -> Outcome {
     let show = |reply: &mut Reply<'_>, member: Item<'_>, options: &ScanOptions| {
         let matches = options.matches(member);
         if matches {
-            reply_item(reply, member);
+            bulk(reply, member);
         }
         usize::from(matches)
     };

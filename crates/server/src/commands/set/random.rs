@@ -2,7 +2,8 @@
 
 use bobbin_store::value::Set;
 
-use super::super::elements::{below, distinct_below, reply_item};
+use super::super::choice::{COUNT_RANGE, below, distinct_below};
+use super::super::elements::bulk;
 use super::{changed, ended};
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Classes, Failure, Outcome};
@@ -35,12 +36,12 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         call.reply.set(popped);
     }
     if count.is_some() && popped == set.len() {
-        set.iter().for_each(|member| reply_item(&mut call.reply, member));
+        set.iter().for_each(|member| bulk(&mut call.reply, member));
         *set = Set::default();
     } else {
         for _ in 0..popped {
             let Some(spot) = set.nth(below(&mut random, set.len())) else { break };
-            reply_item(&mut call.reply, set.member(spot));
+            bulk(&mut call.reply, set.member(spot));
             set.remove_at(spot, hasher);
         }
     }
@@ -57,7 +58,7 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
         _ => return Err(Failure::SYNTAX),
     };
     if count == Some(i64::MIN) {
-        return Err("ERR value is out of range".into());
+        return Err(COUNT_RANGE);
     }
     let key = call.key(1);
     let mut random = Random::new(call.data.random.next_u64());
@@ -70,7 +71,7 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
     };
     let Some(count) = count else {
         match set.nth(below(&mut random, set.len())) {
-            Some(spot) => reply_item(&mut call.reply, set.member(spot)),
+            Some(spot) => bulk(&mut call.reply, set.member(spot)),
             None => call.reply.null(),
         }
         return Ok(());
@@ -91,7 +92,7 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
     let chosen = distinct_below(set.len(), wanted, &mut random);
     call.reply.array(chosen.len());
     if chosen.len() == set.len() {
-        set.iter().for_each(|member| reply_item(&mut call.reply, member));
+        set.iter().for_each(|member| bulk(&mut call.reply, member));
     } else {
         chosen.into_iter().for_each(|index| reply_member(&mut call.reply, set, index));
     }
@@ -119,7 +120,7 @@ fn in_slices(call: &mut Call<'_>, set: Set, repeats: bool, wanted: usize, mut ra
 
 fn reply_member(reply: &mut bobbin_resp::Reply<'_>, set: &Set, index: usize) {
     if let Some(spot) = set.nth(index) {
-        reply_item(reply, set.member(spot));
+        bulk(reply, set.member(spot));
     }
 }
 

@@ -6,15 +6,15 @@ use super::super::integer;
 use super::Item;
 
 /// An entry's bytes before its back length: a head, and a string that follows it.
-pub(super) struct Encoded<'a> {
-    pub(super) head: [u8; 9],
-    pub(super) head_len: usize,
-    pub(super) tail: &'a [u8],
+pub(in crate::value) struct Encoded<'a> {
+    pub(in crate::value) head: [u8; 9],
+    pub(in crate::value) head_len: usize,
+    pub(in crate::value) tail: &'a [u8],
 }
 
 impl<'a> Encoded<'a> {
     #[inline]
-    pub(super) fn new(item: Item<'a>) -> Self {
+    pub(in crate::value) fn new(item: Item<'a>) -> Self {
         match item {
             Item::Integer(value) => Self::integer(value),
             Item::Bytes(bytes) => match integer::parse(bytes) {
@@ -80,13 +80,23 @@ impl<'a> Encoded<'a> {
     }
 
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::value) fn len(&self) -> usize {
         self.head_len + self.tail.len()
     }
 
     #[inline]
-    pub(super) fn len_with_back(&self) -> usize {
+    pub(in crate::value) fn len_with_back(&self) -> usize {
         self.len() + back_len(self.len())
+    }
+
+    /// Writes the entry over `room`, which is as long as the entry.
+    #[inline]
+    pub(in crate::value) fn write_over(&self, room: &mut [u8]) {
+        let len = self.len();
+        room[..self.head_len].copy_from_slice(&self.head[..self.head_len]);
+        room[self.head_len..len].copy_from_slice(self.tail);
+        let (bytes, count) = back_bytes(len);
+        room[len..].copy_from_slice(&bytes[..count]);
     }
 
     /// Writes the entry to the front of `room`; returns its length.
@@ -95,14 +105,23 @@ impl<'a> Encoded<'a> {
         let len = self.len();
         room[..self.head_len].write_copy_of_slice(&self.head[..self.head_len]);
         room[self.head_len..len].write_copy_of_slice(self.tail);
-        let back_len = back_len(len);
-        // Seven bits a byte, the highest first; all but the first are marked.
-        for (index, byte) in room[len..len + back_len].iter_mut().enumerate() {
-            let group = (len >> (7 * (back_len - 1 - index))) as u8 & 0x7f;
-            byte.write(if index == 0 { group } else { group | 0x80 });
-        }
-        len + back_len
+        let (bytes, count) = back_bytes(len);
+        room[len..len + count].write_copy_of_slice(&bytes[..count]);
+        len + count
     }
+}
+
+/// The bytes that tell a length backwards, and how many they are.
+#[inline]
+fn back_bytes(len: usize) -> ([u8; 5], usize) {
+    let mut bytes = [0; 5];
+    let count = back_len(len);
+    // Seven bits a byte, the highest first; all but the first are marked.
+    for (index, byte) in bytes[..count].iter_mut().enumerate() {
+        let group = (len >> (7 * (count - 1 - index))) as u8 & 0x7f;
+        *byte = if index == 0 { group } else { group | 0x80 };
+    }
+    (bytes, count)
 }
 
 /// Whether a listpack from elsewhere can be taken as it is.
@@ -170,7 +189,7 @@ pub(super) fn checked_shape(bytes: &[u8]) -> Option<(usize, usize)> {
 
 /// The entry that begins at `at`, and its length without the back length.
 #[inline(always)]
-pub(super) fn decode(bytes: &[u8], at: usize) -> (Item<'_>, usize) {
+pub(in crate::value) fn decode(bytes: &[u8], at: usize) -> (Item<'_>, usize) {
     let head = bytes[at];
     let string =
         |start: usize, len: usize| (Item::Bytes(&bytes[at + start..at + start + len]), start + len);
@@ -192,7 +211,7 @@ pub(super) fn decode(bytes: &[u8], at: usize) -> (Item<'_>, usize) {
 
 /// Length of the entry that begins at `at`, the back length included.
 #[inline(always)]
-pub(super) fn entry_len(bytes: &[u8], at: usize) -> usize {
+pub(in crate::value) fn entry_len(bytes: &[u8], at: usize) -> usize {
     let head = bytes[at];
     // The two that nearly all entries are.
     if head < 0x80 {
@@ -215,7 +234,7 @@ pub(super) fn entry_len(bytes: &[u8], at: usize) -> usize {
 
 /// Length of the entry that ends before `end`, the back length included.
 #[inline(always)]
-pub(super) fn back_entry_len(bytes: &[u8], end: usize) -> usize {
+pub(in crate::value) fn back_entry_len(bytes: &[u8], end: usize) -> usize {
     let (mut len, mut shift, mut at) = (0, 0, end);
     // At most five bytes have been written.
     while shift < 35 && at > 0 {
