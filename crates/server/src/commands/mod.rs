@@ -23,6 +23,7 @@ mod object;
 mod scan;
 mod server;
 mod slowlog;
+mod sorted_set;
 mod string;
 mod transaction;
 
@@ -52,6 +53,7 @@ pub const FAMILIES: &[&[Command]] = &[
     scan::COMMANDS,
     server::COMMANDS,
     slowlog::COMMANDS,
+    sorted_set::COMMANDS,
     string::COMMANDS,
     transaction::COMMANDS,
 ];
