@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod collection;
 mod crc64;
 mod input;
 mod kind;
@@ -14,11 +15,13 @@ mod lzf;
 mod payload;
 mod string;
 
+pub use collection::{SerializedCollection, Target};
 pub use crc64::crc64;
 pub use kind::ValueKind;
 pub use lzf::{LZF_INPUT_LEN_MAX, lzf_compress, lzf_decompress};
 pub use payload::{
     Options, Payload, PayloadError, RDB_VERSION, STRING_LEN_MAX, VersionCheck,
-    append_string_payload, dump_string, parse_payload, parse_payload_with,
+    append_collection_payload, append_string_payload, dump_string, parse_payload,
+    parse_payload_with,
 };
 pub use string::append_string;

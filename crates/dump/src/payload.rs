@@ -3,6 +3,9 @@
 
 use std::{borrow::Cow, error, fmt};
 
+use bobbin_store::value::CollectionRef;
+
+use crate::collection::{SerializedCollection, append_collection};
 use crate::{ValueKind, append_string, crc64, input::Input, string::read_string};
 
 /// The DUMP payload of a string, compressed where that pays.
@@ -17,6 +20,17 @@ pub fn append_string_payload(value: &[u8], compress: bool, output: &mut Vec<u8>)
     let start = output.len();
     output.push(ValueKind::String as u8);
     append_string(value, compress, output);
+    append_footer(start, output);
+}
+
+/// Appends the DUMP payload of a collection, with `rdbcompression` as `compress`.
+pub fn append_collection_payload(
+    collection: CollectionRef<'_>,
+    compress: bool,
+    output: &mut Vec<u8>,
+) {
+    let start = output.len();
+    append_collection(collection, compress, output);
     append_footer(start, output);
 }
 
@@ -43,16 +57,17 @@ pub fn parse_payload_with<'a>(
             .ok_or(PayloadError::BadFormat),
         // There are no modules that could read it.
         ValueKind::Module => Err(PayloadError::BadFormat),
-        kind => Err(PayloadError::Unsupported(kind)),
+        kind => Ok(Payload::Collection(SerializedCollection { kind, bytes: input.0 })),
     }
 }
 
 /// A value from a payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Payload<'a> {
     /// Borrowed from the payload where it lies there as it is.
     String(Cow<'a, [u8]>),
+    /// To be read by its `read`.
+    Collection(SerializedCollection<'a>),
 }
 
 /// What is let through.
@@ -323,16 +338,15 @@ mod tests {
 
     // DUMP of `RPUSH l 1 a` and of `HSET h f v`.
     #[test]
-    fn other_types_are_named() {
+    fn collections_are_named() {
         let list = from_hex("1201020c0c00000002000101816102ff50001fb3063d29cd79b7");
-        assert_eq!(parse_payload(&list), Err(PayloadError::Unsupported(ValueKind::ListQuicklist2)));
+        let kind = |payload: &[u8]| match parse_payload(payload) {
+            Ok(Payload::Collection(serialized)) => serialized.kind,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(kind(&list), ValueKind::ListQuicklist2);
         let hash = from_hex("100d0d0000000200816602817602ff5000efdbf4d5bd066f69");
-        let error = parse_payload(&hash).unwrap_err();
-        assert_eq!(error, PayloadError::Unsupported(ValueKind::HashListpack));
-        assert_eq!(
-            error.to_string(),
-            "DUMP payload holds a value of type hash (listpack), which is not supported"
-        );
+        assert_eq!(kind(&hash), ValueKind::HashListpack);
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bobbin_resp::Protocol;
 
+use crate::blocking::Waiter;
 use crate::command::Registered;
 use crate::command::transaction::{Transaction, WatchedKey};
 use crate::io::Token;
@@ -36,6 +37,8 @@ pub struct Client {
     pub no_touch: bool,
     /// A pause put its next command off; nothing is executed until that is over.
     pub postponed: bool,
+    /// What it waits for; nothing is executed until that has ended.
+    pub blocked: Option<Arc<Waiter>>,
 }
 
 /// CLIENT REPLY.
@@ -82,6 +85,8 @@ pub struct ClientInfo {
     pub net_output_bytes: Counter,
     pub commands: Counter,
     pub names: Mutex<Names>,
+    /// What it is blocked by, for who would unblock it.
+    pub waiter: Mutex<Option<Arc<Waiter>>>,
 }
 
 /// What a client calls itself.
@@ -145,6 +150,7 @@ impl ClientInfo {
             net_output_bytes: Counter::default(),
             commands: Counter::default(),
             names: Mutex::default(),
+            waiter: Mutex::default(),
         }
     }
 
@@ -207,6 +213,7 @@ impl Client {
             job_is_quiet: false,
             no_touch: false,
             postponed: false,
+            blocked: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The server: the process around the keyspace.
 
 pub mod allocator;
+pub mod blocking;
 pub mod client;
 mod client_eviction;
 pub mod clock;
@@ -18,6 +19,7 @@ pub mod lazyfree;
 pub mod logging;
 pub mod lolwut;
 pub mod memory;
+pub mod notify;
 pub mod pause;
 pub mod random;
 pub mod rates;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
 
+use crate::blocking::Waiters;
 use crate::client::Clients;
 use crate::client_eviction::ClientMemory;
 use crate::clock::Clock;
@@ -37,6 +38,7 @@ pub struct Server {
     pub switches: Switches,
     pub pause: Pause,
     pub monitors: Monitors,
+    pub waiters: Waiters,
     pub errors: ErrorStats,
     pub workers: Workers,
     /// 40 hexadecimal digits, anew at each start.

@@ -13,6 +13,7 @@ use rustix::net::SendFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::blocking::Waiters;
 use crate::client::{Client, ClientInfo, Clients};
 use crate::client_eviction::ClientMemory;
 use crate::clock::{Clock, system_ms};
@@ -42,6 +43,7 @@ impl Server {
             switches: Switches::default(),
             pause: Pause::default(),
             monitors: Monitors::default(),
+            waiters: Waiters::default(),
             errors: ErrorStats::default(),
             workers,
             run_id: run_id(),

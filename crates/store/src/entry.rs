@@ -9,7 +9,7 @@
 //!        8  expiry             i64   (with EXPIRES; Unix milliseconds)
 //!           key length         u32   (with LONG_KEY)
 //!           key
-//!           value              the string, or an aligned pointer to it
+//!           value              the string, an aligned pointer to it, or an aligned collection
 //! ```
 //! Integers are kept as their digits: SET and GET, which are most of what happens, then have nothing
 //! to convert, and a short number is shorter than 8 bytes.
@@ -24,6 +24,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::access::ACCESS_MASK;
+use crate::value::{AnyCollection, Collection, CollectionRef, SLOT};
 
 /// Longest string that lies inside its entry. Longer ones are shared, so that a reply can refer to
 /// them after the shard is unlocked.
@@ -41,7 +42,12 @@ const FRESH_ZEROS_MIN: usize = 64 * 1024;
 /// A growing string gets as much spare room as it is long, up to this or an eighth of its length.
 const SPARE_MAX: usize = 1024 * 1024;
 
+/// Values of at most so many blocks of memory are freed at once.
+const LIGHT_EFFORT: usize = 64;
+
 const HEADER: usize = 8;
+/// In the first byte the kind lies above the form.
+const KIND_SHIFT: u32 = 4;
 const EXPIRES: u8 = 1 << 0;
 const LONG_KEY: u8 = 1 << 1;
 /// The bits of their byte that are flags.
@@ -88,6 +94,12 @@ pub enum Encoding {
     Int,
     Embstr,
     Raw,
+    Listpack,
+    Intset,
+    Quicklist,
+    Hashtable,
+    Skiplist,
+    Stream,
 }
 
 impl Encoding {
@@ -97,6 +109,12 @@ impl Encoding {
             Self::Int => "int",
             Self::Embstr => "embstr",
             Self::Raw => "raw",
+            Self::Listpack => "listpack",
+            Self::Intset => "intset",
+            Self::Quicklist => "quicklist",
+            Self::Hashtable => "hashtable",
+            Self::Skiplist => "skiplist",
+            Self::Stream => "stream",
         }
     }
 }
@@ -116,6 +134,15 @@ enum Form {
     InlineText = 2,
     /// Eight bytes: a `Shared`.
     Shared = 3,
+    /// `SLOT` bytes: the collection of the kind in the high half of the byte.
+    Collection = 4,
+}
+
+impl Form {
+    #[inline(always)]
+    const fn is_inline(self) -> bool {
+        matches!(self, Self::Inline | Self::InlineRaw | Self::InlineText)
+    }
 }
 
 /// A value on its way into an entry.
@@ -128,6 +155,7 @@ pub enum NewValue<'a> {
     /// The same, but OBJECT ENCODING never says `int`: INCRBYFLOAT made it.
     InlineText(&'a [u8]),
     Shared(Shared),
+    Collection(AnyCollection),
 }
 
 /// A value inside an entry.
@@ -135,6 +163,7 @@ pub enum NewValue<'a> {
 pub enum ValueRef<'a> {
     Bytes(&'a [u8]),
     Shared(&'a Shared),
+    Collection(CollectionRef<'a>),
 }
 
 /// A shared look at an entry, while its shard is held.
@@ -155,7 +184,7 @@ pub struct OwnedEntry {
     pointer: NonNull<u8>,
 }
 
-// SAFETY: an entry owns all that it points to, and that (Vec<u8> behind Arc) is Send.
+// SAFETY: an entry owns all that it points to, and that (Vec<u8> behind Arc, collections) is Send.
 unsafe impl Send for OwnedEntry {}
 
 impl<'a> NewValue<'a> {
@@ -176,6 +205,18 @@ impl<'a> NewValue<'a> {
             NewValue::InlineRaw(_) => Form::InlineRaw,
             NewValue::InlineText(_) => Form::InlineText,
             NewValue::Shared(_) => Form::Shared,
+            NewValue::Collection(_) => Form::Collection,
+        }
+    }
+
+    /// Form and kind, as the first byte has them.
+    #[inline(always)]
+    const fn first_byte(&self) -> u8 {
+        match self {
+            NewValue::Collection(collection) => {
+                Form::Collection as u8 | (collection.kind() as u8) << KIND_SHIFT
+            }
+            _ => self.form() as u8,
         }
     }
 
@@ -187,6 +228,7 @@ impl<'a> NewValue<'a> {
                 bytes.len()
             }
             NewValue::Shared(_) => 8,
+            NewValue::Collection(_) => SLOT,
         }
     }
 }
@@ -217,7 +259,7 @@ impl OwnedEntry {
         // SAFETY: the block is `size` bytes or more: the header, then what was summed up above, in
         // that order.
         unsafe {
-            pointer.write(value.form() as u8);
+            pointer.write(value.first_byte());
             pointer.add(1).write(flags);
             pointer.add(2).write(key.len() as u8);
             write_access(pointer, access);
@@ -258,6 +300,26 @@ impl OwnedEntry {
         // SAFETY: we own the entry.
         unsafe { write_access(self.pointer, access) };
     }
+
+    /// The same value under another key, with another expiry. Nothing large is copied.
+    pub fn renamed(self, key: &[u8], expire_ms: Option<i64>, access: u32) -> Self {
+        // SAFETY: this entry is freed without its value, which the new one has now.
+        unsafe {
+            let renamed = Self::new(key, moved_value(self.pointer), expire_ms, access);
+            self.free_block();
+            renamed
+        }
+    }
+
+    /// Frees the entry, but not what its value points to.
+    ///
+    /// # Safety
+    /// The value was moved.
+    pub(crate) unsafe fn free_block(self) {
+        let pointer = self.into_pointer();
+        // SAFETY: we own the block; the layout is the one it was made with.
+        unsafe { dealloc(pointer.as_ptr(), layout(block_size(pointer))) };
+    }
 }
 
 impl Drop for OwnedEntry {
@@ -266,8 +328,13 @@ impl Drop for OwnedEntry {
         // SAFETY: we own the block and what it points to; the layout is the one it was made with,
         // as `block_size` is kept equal by every change in place.
         unsafe {
-            if form(self.pointer) == Form::Shared {
-                drop(value_pointer(self.pointer).cast::<Shared>().read());
+            match form(self.pointer) {
+                Form::Inline | Form::InlineRaw | Form::InlineText => {}
+                Form::Shared => drop(value_pointer(self.pointer).cast::<Shared>().read()),
+                Form::Collection => {
+                    let at = value_pointer(self.pointer);
+                    drop(AnyCollection::read(kind(self.pointer), at));
+                }
             }
             dealloc(self.pointer.as_ptr(), layout(block_size(self.pointer)));
         }
@@ -290,7 +357,17 @@ impl<'a> EntryRef<'a> {
 
     #[inline(always)]
     pub fn kind(self) -> Kind {
-        Kind::String
+        // SAFETY: the entry lives for 'a.
+        unsafe { kind(self.pointer) }
+    }
+
+    /// The collection, if it is one of this type.
+    #[inline(always)]
+    pub fn collection<T: Collection>(self) -> Option<&'a T> {
+        // SAFETY: an entry of the type's kind holds that type, and lives for 'a.
+        unsafe {
+            (kind(self.pointer) == T::KIND).then(|| value_pointer(self.pointer).cast().as_ref())
+        }
     }
 
     /// When the key expires, in Unix milliseconds.
@@ -325,16 +402,20 @@ impl<'a> EntryRef<'a> {
                 ),
                 // `value_pointer` keeps it aligned.
                 Form::Shared => ValueRef::Shared(at.cast::<Shared>().as_ref()),
+                Form::Collection => {
+                    ValueRef::Collection(CollectionRef::new(kind(self.pointer), at))
+                }
             }
         }
     }
 
-    /// The string.
+    /// The string; empty when it is a collection.
     #[inline(always)]
     pub fn bytes(self) -> &'a [u8] {
         match self.value() {
             ValueRef::Bytes(bytes) => bytes,
             ValueRef::Shared(shared) => shared,
+            ValueRef::Collection(_) => &[],
         }
     }
 
@@ -348,14 +429,18 @@ impl<'a> EntryRef<'a> {
             ValueRef::Bytes(bytes) if self.is_text() => NewValue::InlineText(bytes),
             ValueRef::Bytes(bytes) => NewValue::Inline(bytes),
             ValueRef::Shared(shared) => NewValue::Shared(Arc::clone(shared)),
+            ValueRef::Collection(collection) => NewValue::Collection(collection.cloned()),
         }
     }
 
     /// Whether freeing it is quick.
     #[inline(always)]
     pub fn is_light(self) -> bool {
-        // SAFETY: the entry lives for 'a.
-        unsafe { form(self.pointer) != Form::Shared }
+        match self.value() {
+            ValueRef::Bytes(_) => true,
+            ValueRef::Shared(_) => false,
+            ValueRef::Collection(collection) => collection.free_effort() <= LIGHT_EFFORT,
+        }
     }
 
     /// Whether the string was changed in place since it was set.
@@ -373,7 +458,11 @@ impl<'a> EntryRef<'a> {
     /// What OBJECT ENCODING answers, by the rules of valkey-server 9.1.2: `embstr` depends on the
     /// length of the key and on whether it has an expiry.
     pub fn encoding(self) -> Encoding {
-        let ValueRef::Bytes(bytes) = self.value() else { return Encoding::Raw };
+        let bytes = match self.value() {
+            ValueRef::Bytes(bytes) => bytes,
+            ValueRef::Shared(_) => return Encoding::Raw,
+            ValueRef::Collection(collection) => return collection.encoding(),
+        };
         if self.is_raw() {
             return Encoding::Raw;
         }
@@ -396,6 +485,7 @@ impl<'a> EntryRef<'a> {
         let block = unsafe { layout(block_size(self.pointer)).size() };
         match self.value() {
             ValueRef::Shared(bytes) => block + size_of::<Vec<u8>>() + 16 + bytes.capacity(),
+            ValueRef::Collection(collection) => block + collection.memory(),
             ValueRef::Bytes(_) => block,
         }
     }
@@ -433,7 +523,7 @@ impl<'a> EntryMut<'a> {
         // SAFETY: we hold the entry exclusively; the new value ends within the block, since blocks
         // of the same rounded size are the same size.
         unsafe {
-            if form(self.pointer) == Form::Shared || value.form() == Form::Shared {
+            if !form(self.pointer).is_inline() || !value.form().is_inline() {
                 return Err(value);
             }
             let at = value_pointer(self.pointer);
@@ -475,6 +565,27 @@ impl<'a> EntryMut<'a> {
             self.pointer.write(Form::InlineRaw as u8);
             Some(NonNull::slice_from_raw_parts(at, old_len.max(len)).as_mut())
         }
+    }
+
+    /// The collection for changing in place, if it is one of this type.
+    #[inline(always)]
+    pub fn collection_mut<T: Collection>(self) -> Option<&'a mut T> {
+        // SAFETY: an entry of the type's kind holds that type; we hold it exclusively for 'a.
+        unsafe {
+            (kind(self.pointer) == T::KIND).then(|| value_pointer(self.pointer).cast().as_mut())
+        }
+    }
+
+    /// The same key and value in a block with another expiry. This one is then good for nothing but
+    /// `OwnedEntry::free_block`.
+    ///
+    /// # Safety
+    /// Nobody reads the value of this entry any more.
+    pub(crate) unsafe fn successor(self, expire_ms: Option<i64>) -> OwnedEntry {
+        let old = self.into_ref();
+        // SAFETY: by the caller.
+        let value = unsafe { moved_value(old.pointer) };
+        OwnedEntry::new(old.key(), value, expire_ms, old.access())
     }
 
     /// Changes the expiry of an entry that has one; `false` when it has none, and room for it must
@@ -578,7 +689,25 @@ unsafe fn value_pointer(pointer: NonNull<u8>) -> NonNull<u8> {
     unsafe {
         let (offset, len) = key_place(pointer);
         let end = offset + len;
-        pointer.add(if form(pointer) == Form::Shared { end.next_multiple_of(8) } else { end })
+        pointer.add(if form(pointer).is_inline() { end } else { end.next_multiple_of(8) })
+    }
+}
+
+/// The value, to be put into another entry: what it points to is moved, not copied.
+///
+/// # Safety
+/// The pointer is a live entry whose value nobody reads or drops afterwards, and whose block outlives the result.
+unsafe fn moved_value<'a>(pointer: NonNull<u8>) -> NewValue<'a> {
+    // SAFETY: by the caller.
+    unsafe {
+        let at = value_pointer(pointer);
+        match form(pointer) {
+            Form::Inline | Form::InlineRaw | Form::InlineText => {
+                EntryRef::<'a>::new(pointer).to_new_value()
+            }
+            Form::Shared => NewValue::Shared(at.cast::<Shared>().read()),
+            Form::Collection => NewValue::Collection(AnyCollection::read(kind(pointer), at)),
+        }
     }
 }
 
@@ -589,7 +718,7 @@ unsafe fn value_pointer(pointer: NonNull<u8>) -> NonNull<u8> {
 unsafe fn write_value(pointer: NonNull<u8>, at: NonNull<u8>, value: NewValue<'_>) {
     // SAFETY: by the caller; an aligned pointer fits since the block is a multiple of 8 long.
     unsafe {
-        pointer.write(value.form() as u8);
+        pointer.write(value.first_byte());
         match value {
             NewValue::Inline(bytes) | NewValue::InlineRaw(bytes) | NewValue::InlineText(bytes) => {
                 assert!(bytes.len() <= INLINE_MAX, "inline value of {} bytes", bytes.len());
@@ -597,6 +726,7 @@ unsafe fn write_value(pointer: NonNull<u8>, at: NonNull<u8>, value: NewValue<'_>
                 at.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
             }
             NewValue::Shared(shared) => value_pointer(pointer).cast::<Shared>().write(shared),
+            NewValue::Collection(collection) => collection.write(value_pointer(pointer)),
         }
     }
 }
@@ -611,6 +741,7 @@ unsafe fn block_size(pointer: NonNull<u8>) -> usize {
         let value = match form(pointer) {
             Form::Inline | Form::InlineRaw | Form::InlineText => value_len(pointer),
             Form::Shared => 8,
+            Form::Collection => SLOT,
         };
         offset + len + value
     }
@@ -642,8 +773,26 @@ unsafe fn form(pointer: NonNull<u8>) -> Form {
             0 => Form::Inline,
             1 => Form::InlineRaw,
             2 => Form::InlineText,
-            _ => Form::Shared,
+            3 => Form::Shared,
+            _ => Form::Collection,
         }
+    }
+}
+
+/// The kind; a string's bits are 0.
+///
+/// # Safety
+/// The pointer is a live entry whose form is written.
+#[inline(always)]
+unsafe fn kind(pointer: NonNull<u8>) -> Kind {
+    // SAFETY: by the caller; the bits were written from a Kind.
+    match unsafe { pointer.read() } >> KIND_SHIFT {
+        0 => Kind::String,
+        1 => Kind::List,
+        2 => Kind::Set,
+        3 => Kind::SortedSet,
+        4 => Kind::Hash,
+        _ => Kind::Stream,
     }
 }
 
@@ -677,6 +826,7 @@ mod tests {
         match entry.as_ref().value() {
             ValueRef::Bytes(bytes) => bytes.to_vec(),
             ValueRef::Shared(shared) => shared.to_vec(),
+            ValueRef::Collection(_) => unreachable!(),
         }
     }
 
@@ -702,6 +852,7 @@ mod tests {
                             assert_eq!(bytes(&entry), b);
                         }
                         NewValue::Shared(b) => assert_eq!(bytes(&entry), *b),
+                        NewValue::Collection(_) => unreachable!(),
                     }
                 }
             }

@@ -14,6 +14,7 @@ pub mod keyspace;
 pub mod shard;
 pub mod sync;
 pub mod table;
+pub mod value;
 pub mod watch;
 
 pub use access::{AccessClock, AccessPolicy};

@@ -173,7 +173,7 @@ impl Shard {
         self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
     }
 
-    /// The keys that clients watch; `None` when there are none.
+    /// The keys that clients watch or wait for; `None` when there are none.
     #[inline(always)]
     pub fn watched_mut(&mut self) -> Option<&mut WatchedKeys> {
         self.watched.as_deref_mut()
@@ -186,8 +186,22 @@ impl Shard {
 
     /// Takes a watcher of a key away.
     pub fn unwatch(&mut self, database: u32, key: &[u8]) {
+        self.leave(|watched| watched.unwatch(database, key));
+    }
+
+    /// Adds a blocked client that waits for a key.
+    pub fn wait(&mut self, database: u32, key: &[u8]) {
+        self.watched.get_or_insert_default().wait(database, key);
+    }
+
+    /// Takes a blocked client of a key away.
+    pub fn unwait(&mut self, database: u32, key: &[u8]) {
+        self.leave(|watched| watched.unwait(database, key));
+    }
+
+    fn leave(&mut self, leave: impl FnOnce(&mut WatchedKeys)) {
         if let Some(watched) = &mut self.watched {
-            watched.unwatch(database, key);
+            leave(watched);
             if watched.is_empty() {
                 // The clock may start over: no version is remembered by anybody.
                 self.watched = None;
@@ -337,15 +351,14 @@ impl Database {
         Some(self.replace(hash, place, entry, hasher))
     }
 
-    /// Gives a key an expiry (Unix ms), another one, or none. Returns the entry that made way, if
-    /// its block had no room for the time.
+    /// Gives a key an expiry (Unix ms), another one, or none.
     pub fn set_expire(
         &mut self,
         hash: Hash,
         place: Place,
         expire_ms: Option<i64>,
         hasher: &Hasher,
-    ) -> Option<OwnedEntry> {
+    ) {
         let old_ms = self.entry(place).expire_ms();
         if let (Some(_), Some(new_ms)) = (old_ms, expire_ms) {
             self.expiry.set(hash.position(), old_ms, new_ms);
@@ -353,14 +366,14 @@ impl Database {
             if self.expiry.wants_rebuild() {
                 self.rebuild_expiry(hasher);
             }
-            return None;
+        } else if old_ms != expire_ms {
+            // Room for the time is made, or given back, by another block.
+            // SAFETY: the old entry's value is not looked at any more, and the block is freed as such.
+            unsafe {
+                let entry = self.entry_mut(place).successor(expire_ms);
+                self.replace(hash, place, entry, hasher).free_block();
+            }
         }
-        if old_ms == expire_ms {
-            return None;
-        }
-        let old = self.entry(place);
-        let entry = OwnedEntry::new(old.key(), old.to_new_value(), expire_ms, old.access());
-        Some(self.replace(hash, place, entry, hasher))
     }
 
     /// From when on `expire_due` has something to do (Unix ms).

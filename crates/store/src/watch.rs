@@ -1,70 +1,111 @@
-//! The keys of a shard that some client watches, each with a version that grows when it changes.
+//! The keys of a shard that clients have an eye on: those that they watch, each with a version that grows
+//! when it changes, and those that blocked clients wait for.
 //!
-//! Only watched keys cost anything: a shard without them has no table at all.
+//! Only such keys cost anything: a shard without them has no table at all.
 
 use std::collections::HashMap;
-
-/// A watched key's name: database and key.
-type Name = (u32, Box<[u8]>);
 
 /// See the module.
 #[derive(Default)]
 pub struct WatchedKeys {
-    keys: HashMap<Name, Watched>,
+    /// By database, as few as there are.
+    databases: Vec<(u32, Keys)>,
     /// Grows with each change of any watched key, so that a key watched anew after everybody left
     /// does not repeat a version.
     clock: u64,
 }
 
+type Keys = HashMap<Box<[u8]>, Watched>;
+
+#[derive(Default)]
 struct Watched {
     watchers: u32,
+    /// Blocked clients.
+    waiters: u32,
     version: u64,
 }
 
 impl WatchedKeys {
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.databases.is_empty()
     }
 
     /// Adds a watcher and returns the version that it starts from.
     pub fn watch(&mut self, database: u32, key: &[u8]) -> u64 {
-        let clock = self.clock;
-        let fresh = || Watched { watchers: 0, version: clock };
-        let watched = self.keys.entry((database, key.into())).or_insert_with(fresh);
+        let watched = self.enter(database, key);
         watched.watchers += 1;
         watched.version
     }
 
     /// Takes a watcher away.
     pub fn unwatch(&mut self, database: u32, key: &[u8]) {
-        let name = (database, key.into());
-        if let Some(watched) = self.keys.get_mut(&name) {
-            watched.watchers -= 1;
-            if watched.watchers == 0 {
-                self.keys.remove(&name);
-            }
-        }
+        self.leave(database, key, |watched| watched.watchers -= 1);
     }
 
-    /// The key's version now; none when nobody watches it.
+    /// Adds a blocked client.
+    pub fn wait(&mut self, database: u32, key: &[u8]) {
+        self.enter(database, key).waiters += 1;
+    }
+
+    /// Takes a blocked client away.
+    pub fn unwait(&mut self, database: u32, key: &[u8]) {
+        self.leave(database, key, |watched| watched.waiters -= 1);
+    }
+
+    /// The key's version now; none when nobody has an eye on it.
     pub fn version(&self, database: u32, key: &[u8]) -> Option<u64> {
-        self.keys.get(&(database, key.into())).map(|watched| watched.version)
+        let (_, keys) = self.databases.iter().find(|(of, _)| *of == database)?;
+        keys.get(key).map(|watched| watched.version)
     }
 
-    /// The key changed.
-    pub fn changed(&mut self, database: u32, key: &[u8]) {
-        if let Some(watched) = self.keys.get_mut(&(database, key.into())) {
-            self.clock += 1;
-            watched.version = self.clock;
-        }
+    /// The key changed; whether a blocked client waits for it.
+    pub fn changed(&mut self, database: u32, key: &[u8]) -> bool {
+        let keys = self.databases.iter_mut().find(|(of, _)| *of == database);
+        let Some(watched) = keys.and_then(|(_, keys)| keys.get_mut(key)) else { return false };
+        self.clock += 1;
+        watched.version = self.clock;
+        watched.waiters > 0
     }
 
     /// Every watched key of a database for which `f` says so changed.
     pub fn changed_where(&mut self, database: u32, mut f: impl FnMut(&[u8]) -> bool) {
-        for ((of, key), watched) in &mut self.keys {
-            if *of == database && f(key) {
+        let Some((_, keys)) = self.databases.iter_mut().find(|(of, _)| *of == database) else {
+            return;
+        };
+        for (key, watched) in keys {
+            if f(key) {
                 self.clock += 1;
                 watched.version = self.clock;
+            }
+        }
+    }
+
+    /// The keys of a database for which blocked clients wait.
+    pub fn waited(&self, database: u32) -> impl Iterator<Item = &[u8]> {
+        let of = self.databases.iter().filter(move |(of, _)| *of == database);
+        let keys = of.flat_map(|(_, keys)| keys);
+        keys.filter(|(_, watched)| watched.waiters > 0).map(|(key, _)| &**key)
+    }
+
+    fn enter(&mut self, database: u32, key: &[u8]) -> &mut Watched {
+        let at = self.databases.iter().position(|(of, _)| *of == database).unwrap_or_else(|| {
+            self.databases.push((database, Keys::new()));
+            self.databases.len() - 1
+        });
+        let version = self.clock;
+        let fresh = || Watched { version, ..Watched::default() };
+        self.databases[at].1.entry(key.into()).or_insert_with(fresh)
+    }
+
+    fn leave(&mut self, database: u32, key: &[u8], leave: impl FnOnce(&mut Watched)) {
+        let Some(at) = self.databases.iter().position(|(of, _)| *of == database) else { return };
+        let keys = &mut self.databases[at].1;
+        let Some(watched) = keys.get_mut(key) else { return };
+        leave(watched);
+        if watched.watchers == 0 && watched.waiters == 0 {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.databases.swap_remove(at);
             }
         }
     }

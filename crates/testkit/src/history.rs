@@ -48,6 +48,7 @@ pub fn assert_linearizable(address: SocketAddr, load: &Load) -> usize {
             violation.keys, violation.explained, violation.around
         );
     }
+    eprintln!("{} operations have an order", history.len());
     history.len()
 }
 

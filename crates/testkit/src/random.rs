@@ -27,13 +27,16 @@ impl Random {
     }
 }
 
-/// `$BOBBIN_SEED`, else the clock; a test that uses it must print it when it fails.
+/// `$BOBBIN_SEED`, else the clock. It is written to stderr, which a test shows when it fails: any
+/// failure can be run again with the same seed.
 pub fn seed() -> u64 {
-    match std::env::var("BOBBIN_SEED") {
+    let seed = match std::env::var("BOBBIN_SEED") {
         Ok(text) => text.parse().expect("BOBBIN_SEED is a number"),
         Err(_) => {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             now.map_or(1, |elapsed| elapsed.as_nanos() as u64)
         }
-    }
+    };
+    eprintln!("BOBBIN_SEED={seed}");
+    seed
 }

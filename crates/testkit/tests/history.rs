@@ -56,9 +56,9 @@ fn a_stale_read_in_a_real_history_is_found() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn bobbin_is_linearizable_with_more_threads_than_cores() {
-    let threads = cores() + 2;
+    let threads = (cores() + 2).to_string();
     for driver in DRIVERS {
-        let server = Server::bobbin(&["--io-driver", driver, "--io-threads", &threads.to_string()]);
+        let server = start(driver, &threads);
         assert_linearizable(server.address(), &load());
     }
 }
@@ -89,7 +89,7 @@ fn bobbin_is_linearizable_while_its_workers_are_stopped() {
 /// Checks histories on both drivers while a client of another kind does something, again and again.
 fn beside(threads: &str, work: impl Fn(&mut Connection, usize) + Sync) {
     for driver in DRIVERS {
-        let server = Server::bobbin(&["--io-driver", driver, "--io-threads", threads]);
+        let server = start(driver, threads);
         let rounds = std::thread::scope(|scope| {
             let clients = scope.spawn(|| assert_linearizable(server.address(), &load()));
             let mut control = server.connect();
@@ -105,6 +105,15 @@ fn beside(threads: &str, work: impl Fn(&mut Connection, usize) + Sync) {
         });
         assert!(rounds > 1, "it was done {rounds} times only");
     }
+}
+
+/// Says in the test's output which driver the server really waits with.
+fn start(driver: &str, threads: &str) -> Server {
+    let server = Server::bobbin(&["--io-driver", driver, "--io-threads", threads]);
+    let server_info = server.connect().say("INFO server").text();
+    let runs = server_info.lines().find_map(|line| line.strip_prefix("io_driver:"));
+    eprintln!("io-driver {driver}: {}, io-threads {threads}", runs.unwrap_or("unknown"));
+    server
 }
 
 /// Few keys and many clients: what goes wrong between threads goes wrong here.

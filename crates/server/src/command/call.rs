@@ -6,6 +6,7 @@ use bobbin_store::{Hash, NewValue};
 
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
+use crate::blocking;
 use crate::client::{Client, ClientFlag, Replies};
 use crate::commands::{debug, monitor};
 use crate::eviction::{self, Room};
@@ -73,8 +74,11 @@ impl<'a> Call<'a> {
         }
         match self.data.take_prepared(index) {
             Some(shared) => NewValue::Shared(shared),
-            // EXEC's commands are not prepared.
-            None => NewValue::string(bytes),
+            // EXEC's commands are not prepared, but it offers what it has.
+            None => match self.data.offered(bytes) {
+                Some(shared) => NewValue::Shared(shared),
+                None => NewValue::string(bytes),
+            },
         }
     }
 
@@ -169,7 +173,7 @@ fn admit(
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
     {
-        transaction.queue(command, args, &client.info);
+        transaction.queue(request, command, &client.info);
         Reply::new(output, client.protocol).queued();
         return Ok(Executed::Queued);
     }
@@ -254,6 +258,9 @@ pub fn run(call: &mut Call<'_>) {
     if call.server.switches.load() & Switch::MONITORED != 0 {
         monitor::feed(call);
     }
+    if !call.data.ready.is_empty() && !call.in_transaction {
+        blocking::serve_ready(call.server, call.data);
+    }
 }
 
 /// The checks that few servers need, behind one load. `false`: the client has to wait.
@@ -332,7 +339,7 @@ pub struct ShardSet {
 const SHARDS_MAX: usize = 128;
 
 impl ShardSet {
-    fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.shards.clear();
         self.hashes.clear();
         self.everything = false;
@@ -340,9 +347,19 @@ impl ShardSet {
 
     /// Adds the shards of a command's keys. Arguments that do not fit the key specification add
     /// what they have: the handler answers with the error before it looks at a key.
-    pub fn add(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
+    pub fn add(
+        &mut self,
+        data: &Data,
+        command: &'static Registered,
+        args: &[&[u8]],
+        first_hash: Hash,
+    ) {
         if command.has(Flags::GATE) || command.has(Flags::WALKS) {
             self.everything = true;
+        }
+        if command.shape == KeyShape::First {
+            self.shards.push(first_hash.shard() as u16);
+            return;
         }
         command.key_positions(args, |at| self.add_key(data.key(args[at])));
     }

@@ -4,17 +4,21 @@
 //! every access finds its shard among them. That a key has expired is settled here too, so that no
 //! handler ever sees a dead key.
 
+use std::collections::VecDeque;
+
 use bobbin_store::entry::{INLINE_MAX, Shared};
 use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::Place;
+use bobbin_store::value::{AnyCollection, Collection};
 use bobbin_store::{
     AccessClock, AccessPolicy, EntryMut, EntryRef, Gate, GateGuard, Hash, Keyspace, Kind, Member,
-    NewValue, OwnedEntry, SHARDS, Shard, ShardGuard,
+    NewValue, OwnedEntry, SHARDS, Shard, ShardGuard, ValueRef,
 };
 
 use super::call::ShardSet;
 use super::{Failure, Values};
 use crate::eviction::Evictor;
+use crate::notify::{Classes, Event};
 use crate::random::Random;
 
 /// A key of the command at hand, hashed once.
@@ -49,6 +53,12 @@ pub struct Data {
     pub touch: bool,
     /// Whether dead keys may be taken out; while clients are paused they are only passed over.
     pub may_expire: bool,
+    /// Which events somebody listens to.
+    pub event_classes: Classes,
+    /// What happened to keys and is not published yet.
+    pub events: Vec<Event>,
+    /// Keys (and their databases) that changed while blocked clients wait for them.
+    pub ready: VecDeque<(u32, Box<[u8]>)>,
     pub random: Random,
     pub counters: Counters,
     pub evictor: Evictor,
@@ -90,6 +100,9 @@ impl Data {
             clock: AccessClock::new(AccessPolicy::Lru, 0),
             touch: true,
             may_expire: true,
+            event_classes: Classes::NONE,
+            events: Vec::new(),
+            ready: VecDeque::new(),
             random: Random::new(seed),
             counters: Counters::default(),
             evictor: Evictor::default(),
@@ -133,6 +146,35 @@ impl Data {
         guards.extend(shards.map(|shard| self.keyspace.lock(shard)));
         self.recent = 0;
         self.held = Held::Many(guards);
+    }
+
+    #[inline]
+    pub fn holds(&self, shard: usize) -> bool {
+        match &self.held {
+            Held::None => false,
+            Held::One(guard) => guard.index() == shard,
+            Held::Many(guards) => guards.binary_search_by_key(&shard, ShardGuard::index).is_ok(),
+            Held::All(_) => true,
+        }
+    }
+
+    /// Holds one shard more, if it is free.
+    pub fn try_hold_also(&mut self, shard: usize) -> bool {
+        if self.holds(shard) {
+            return true;
+        }
+        let Some(guard) = self.keyspace.try_lock(shard) else { return false };
+        let mut guards = match std::mem::replace(&mut self.held, Held::None) {
+            Held::None => Vec::new(),
+            Held::All(_) => unreachable!("who holds the gate holds every shard"),
+            Held::One(other) => vec![other],
+            Held::Many(guards) => guards,
+        };
+        let at = guards.partition_point(|other| other.index() < shard);
+        guards.insert(at, guard);
+        self.recent = 0;
+        self.held = Held::Many(guards);
+        true
     }
 
     /// Prefetches the entries of keys whose shards are held.
@@ -264,10 +306,14 @@ impl Data {
     #[cold]
     fn prepare_one(&mut self, at: usize, argument: &[u8]) {
         self.release();
-        let same = |offered: &&Shared| std::ptr::eq(offered.as_slice(), argument);
-        let offered = self.offered.iter().find(same).map(Shared::clone);
-        let shared = offered.unwrap_or_else(|| Shared::new(argument.to_vec()));
+        let shared = self.offered(argument).unwrap_or_else(|| Shared::new(argument.to_vec()));
         self.prepared.push((at, shared));
+    }
+
+    /// The argument, if it is one that need not be copied.
+    pub(super) fn offered(&self, argument: &[u8]) -> Option<Shared> {
+        let same = |offered: &&Shared| std::ptr::eq(offered.as_slice(), argument);
+        self.offered.iter().find(same).map(Shared::clone)
     }
 
     /// Arguments of the commands to come that need not be copied. They may be shared for as long as any
@@ -395,12 +441,88 @@ impl Data {
         }
     }
 
+    /// The collection at the key for reading, as `read`; an error if it holds something else.
+    #[inline(always)]
+    pub fn read_as<T: Collection + 'static>(
+        &mut self,
+        key: Key<'_>,
+    ) -> Result<Option<&T>, Failure> {
+        match self.read(key) {
+            Some(entry) => entry.collection().map(Some).ok_or(Failure::WRONG_TYPE),
+            None => Ok(None),
+        }
+    }
+
     // Changing.
+
+    /// The collection at the key for changing in place, as `write`; an error if it holds something else.
+    #[inline(always)]
+    pub fn write_as<T: Collection + 'static>(
+        &mut self,
+        key: Key<'_>,
+    ) -> Result<Option<&mut T>, Failure> {
+        match self.write(key) {
+            Some(entry) => entry.collection_mut().map(Some).ok_or(Failure::WRONG_TYPE),
+            None => Ok(None),
+        }
+    }
+
+    /// The same, with `T::default()` put there if there is nothing. It must not stay empty: a key with an empty
+    /// collection does not exist.
+    #[inline(always)]
+    pub fn write_or_create<T: Collection + Default + 'static>(
+        &mut self,
+        key: Key<'_>,
+    ) -> Result<&mut T, Failure> {
+        let place = match self.live(key) {
+            Some(place) => place,
+            None => self.create(key, T::default().into_any()),
+        };
+        self.used(key, place).collection_mut().ok_or(Failure::WRONG_TYPE)
+    }
+
+    fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> Place {
+        let (access, hasher) = (self.clock.fresh(), self.keyspace.hasher());
+        let entry = OwnedEntry::new(key.bytes, NewValue::Collection(collection), None, access);
+        self.database_of(key.hash).insert(key.hash, entry, hasher)
+    }
+
+    /// Makes a collection of the key, whatever it was and without an expiry; an empty one deletes it. Whether
+    /// the key is there afterwards.
+    pub fn set_collection(&mut self, key: Key<'_>, collection: impl Collection) -> bool {
+        let collection = collection.into_any();
+        if collection.as_ref().is_empty() {
+            self.remove(key);
+            return false;
+        }
+        self.set(key, NewValue::Collection(collection), Expire::Clear);
+        true
+    }
+
+    /// Deletes the key if its collection has become empty; whether it did. The change itself is what `changed`
+    /// counts, not this.
+    #[inline]
+    pub fn remove_if_empty(&mut self, key: Key<'_>) -> bool {
+        let Some(place) = self.live(key) else { return false };
+        let hasher = self.keyspace.hasher();
+        let database = self.database_of(key.hash);
+        let ValueRef::Collection(collection) = database.entry(place).value() else { return false };
+        if !collection.is_empty() {
+            return false;
+        }
+        let entry = database.remove(place, hasher);
+        self.discard(entry);
+        true
+    }
 
     /// Makes a string of the key, whatever it was.
     #[inline]
     pub fn set(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
         let found = self.live(key);
+        if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.clock.policy) {
+            // Writing a key anew is one more use of it.
+            self.used(key, place);
+        }
         let (clock, hasher) = (self.clock, self.keyspace.hasher());
         let database = self.database_of(key.hash);
         let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);
@@ -453,10 +575,7 @@ impl Data {
     pub fn set_expire(&mut self, key: Key<'_>, expire_ms: Option<i64>) {
         let Some(place) = self.live(key) else { return };
         let hasher = self.keyspace.hasher();
-        let database = self.database_of(key.hash);
-        if let Some(old) = database.set_expire(key.hash, place, expire_ms, hasher) {
-            self.discard(old);
-        }
+        self.database_of(key.hash).set_expire(key.hash, place, expire_ms, hasher);
         self.changed(key);
     }
 
@@ -467,11 +586,26 @@ impl Data {
         self.touch_watched(key);
     }
 
+    /// To be called for what happened to a key, after it did.
+    #[inline(always)]
+    pub fn event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
+        if self.event_classes.has(class) {
+            self.note_event(class, name, key);
+        }
+    }
+
+    #[cold]
+    fn note_event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
+        self.events.push(Event { class, name, database: self.database, key: key.bytes.into() });
+    }
+
     #[inline(always)]
     fn touch_watched(&mut self, key: Key<'_>) {
         let database = self.database;
-        if let Some(watched) = self.shard(key.hash.shard()).watched_mut() {
-            watched.changed(database, key.bytes);
+        if let Some(watched) = self.shard(key.hash.shard()).watched_mut()
+            && watched.changed(database, key.bytes)
+        {
+            self.ready.push_back((database, key.bytes.into()));
         }
     }
 
@@ -493,13 +627,18 @@ impl Data {
         self.hold_one(index);
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
+        let mut ready = std::mem::take(&mut self.ready);
         let shard = self.shard(index);
         for database in 0..shard.databases() {
             let first = gone.len();
             let Some(used) = shard.used_mut(database) else { continue };
             used.expire_due(now_ms, looks, hasher, &mut gone);
             if let Some(watched) = shard.watched_mut() {
-                gone[first..].iter().for_each(|e| watched.changed(database, e.as_ref().key()));
+                for key in gone[first..].iter().map(|entry| entry.as_ref().key()) {
+                    if watched.changed(database, key) {
+                        ready.push_back((database, key.into()));
+                    }
+                }
             }
         }
         if !gone.is_empty() {
@@ -507,6 +646,7 @@ impl Data {
         }
         self.counters.expired += gone.len() as u64;
         self.garbage = gone;
+        self.ready = ready;
         self.release();
     }
 
@@ -518,26 +658,36 @@ impl Data {
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let before = gone.len();
+        let mut ready = std::mem::take(&mut self.ready);
         self.visit(index, |shard| {
             for key in keys {
                 let Some(from) = shard.used_mut(database) else { break };
                 let Some(place) = from.find(hasher.hash(key), key) else { continue };
                 if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
                     gone.push(from.remove(place, hasher));
-                    if let Some(watched) = shard.watched_mut() {
-                        watched.changed(database, key);
+                    if let Some(watched) = shard.watched_mut()
+                        && watched.changed(database, key)
+                    {
+                        ready.push_back((database, key.clone()));
                     }
                 }
             }
         });
         self.counters.expired += (gone.len() - before) as u64;
         self.garbage = gone;
+        self.ready = ready;
     }
 
     /// A shard's part of a database, taken out with all its keys.
     pub fn flush(&mut self, index: usize, database: u32) -> Database {
         let hasher = self.keyspace.hasher();
-        let flushed = self.visit(index, |shard| shard.flush(database, hasher));
+        let mut ready = std::mem::take(&mut self.ready);
+        let flushed = self.visit(index, |shard| {
+            let flushed = shard.flush(database, hasher);
+            note_waited(shard, database, &mut ready);
+            flushed
+        });
+        self.ready = ready;
         self.counters.dirty += flushed.len() as u64;
         flushed
     }
@@ -547,7 +697,13 @@ impl Data {
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let before = gone.len();
-        self.visit(index, |shard| shard.swap_watched(a, b, now_ms, hasher, &mut gone));
+        let mut ready = std::mem::take(&mut self.ready);
+        self.visit(index, |shard| {
+            shard.swap_watched(a, b, now_ms, hasher, &mut gone);
+            note_waited(shard, a, &mut ready);
+            note_waited(shard, b, &mut ready);
+        });
+        self.ready = ready;
         self.counters.expired += (gone.len() - before) as u64;
         self.garbage = gone;
     }
@@ -584,6 +740,13 @@ impl Data {
         let Some(database) = self.shard(key.hash.shard()).database(database) else { return false };
         let Some(place) = database.find(key.hash, key.bytes) else { return false };
         database.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
+    }
+}
+
+/// Notes all keys of a database that blocked clients wait for: they may have become others.
+fn note_waited(shard: &mut Shard, database: u32, ready: &mut VecDeque<(u32, Box<[u8]>)>) {
+    if let Some(watched) = shard.watched_mut() {
+        ready.extend(watched.waited(database).map(|key| (database, key.into())));
     }
 }
 

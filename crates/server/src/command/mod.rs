@@ -11,6 +11,7 @@ pub mod flags;
 pub mod help;
 pub mod keys;
 pub mod registry;
+pub mod slices;
 pub mod syntax;
 pub mod transaction;
 pub mod walk;
@@ -22,6 +23,8 @@ pub use flags::{Categories, Flags};
 pub use keys::{KeySpec, KeyUse};
 pub use registry::{Registered, Registry};
 pub use walk::Walk;
+
+pub use crate::notify::Classes;
 
 /// What a handler returns: it has appended its reply, or the caller appends the error.
 pub type Outcome = Result<(), Failure>;

@@ -3,28 +3,41 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::call::{self, Call, ShardSet};
+use bobbin_store::Hash;
+use bobbin_store::entry::{INLINE_MAX, Shared};
+
+use super::call::{self, Call, Request};
+use super::registry::KeyShape;
 use super::{Flags, Outcome, Registered};
+use crate::blocking;
 use crate::client::{Client, ClientFlag, ClientInfo};
 use crate::slowlog::{self, Measured};
 
-/// A transaction that is being queued, or keys watched for one to come.
+/// A transaction that is being queued.
 #[derive(Default)]
 pub struct Transaction {
     queue: Vec<Queued>,
-    /// Of all arguments, with `ARGUMENT_BYTES` for each.
-    argument_bytes: usize,
+    /// The arguments of all queued commands, one behind the other; but those that may become values of their
+    /// own are in `large`.
+    bytes: Vec<u8>,
+    /// Where each argument ends in `bytes`.
+    ends: Vec<usize>,
+    /// Large arguments, by number.
+    large: Vec<(usize, Shared)>,
+    /// Bytes of those.
+    large_bytes: usize,
     /// A command was refused: EXEC will be too.
     spoiled: bool,
     /// Those of all queued commands.
     flags: Flags,
 }
 
-/// A command with its own copy of its arguments.
+/// A command and which of the transaction's arguments are its.
 struct Queued {
     command: &'static Registered,
-    bytes: Box<[u8]>,
-    args: Box<[Range<u32>]>,
+    args: Range<usize>,
+    /// Of the first key; meaningful only when that is argument 1.
+    first_hash: Hash,
 }
 
 /// A key that a client watches.
@@ -36,6 +49,9 @@ pub struct WatchedKey {
     pub stale: bool,
 }
 
+/// Commands whose keys are prefetched together.
+const WINDOW: usize = 32;
+
 impl Transaction {
     /// Whether a queued command has one of these flags.
     pub fn has(&self, flags: Flags) -> bool {
@@ -44,33 +60,49 @@ impl Transaction {
 
     /// Bytes of the arguments, as `client-query-buffer-limit` counts them.
     pub const fn argument_bytes(&self) -> usize {
-        self.argument_bytes
+        self.bytes.len() + self.large_bytes + self.ends.len() * ARGUMENT_BYTES
     }
 
     /// Queues a command.
-    pub fn queue(&mut self, command: &'static Registered, args: &[&[u8]], info: &ClientInfo) {
-        let mut bytes = Vec::with_capacity(args.iter().map(|arg| arg.len()).sum());
-        let ranges = args.iter().map(|arg| {
-            let start = bytes.len() as u32;
-            bytes.extend_from_slice(arg);
-            start..bytes.len() as u32
-        });
-        let args: Box<[_]> = ranges.collect();
-        let size = bytes.len() + size_of::<Queued>() + size_of_val(&*args);
+    pub fn queue(
+        &mut self,
+        request: &Request<'_>,
+        command: &'static Registered,
+        info: &ClientInfo,
+    ) {
+        let first = self.ends.len();
+        for arg in request.args {
+            if arg.len() > INLINE_MAX {
+                self.large.push((self.ends.len(), Shared::new(arg.to_vec())));
+                self.large_bytes += arg.len();
+            } else {
+                self.bytes.extend_from_slice(arg);
+            }
+            self.ends.push(self.bytes.len());
+        }
         self.flags = self.flags.with(command.row.flags);
-        self.argument_bytes += bytes.len() + args.len() * ARGUMENT_BYTES;
-        self.queue.push(Queued { command, bytes: bytes.into(), args });
+        let (args, first_hash) = (first..self.ends.len(), request.first_hash);
+        self.queue.push(Queued { command, args, first_hash });
         info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
-        info.queued_bytes.fetch_add(size, Ordering::Relaxed);
+        info.queued_bytes.store(self.memory(), Ordering::Relaxed);
     }
-}
 
-impl Queued {
+    fn memory(&self) -> usize {
+        self.bytes.capacity()
+            + self.ends.capacity() * size_of::<usize>()
+            + self.queue.capacity() * size_of::<Queued>()
+            + self.large_bytes
+    }
+
+    /// The arguments of all queued commands.
     fn args(&self) -> Vec<&[u8]> {
-        self.args
-            .iter()
-            .map(|range| &self.bytes[range.start as usize..range.end as usize])
-            .collect()
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let mut args: Vec<&[u8]> =
+            starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end]).collect();
+        for (at, bytes) in &self.large {
+            args[*at] = bytes;
+        }
+        args
     }
 }
 
@@ -133,43 +165,54 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
         end(call);
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
-    let mut shards = ShardSet::default();
+    let mut shards = std::mem::take(&mut call.data.shard_set);
+    shards.clear();
     for watched in &call.client.watched {
         shards.add_key(call.data.key(&watched.key));
     }
+    let args = transaction.args();
     for queued in &transaction.queue {
-        shards.add(call.data, queued.command, &queued.args());
+        shards.add(call.data, queued.command, &args[queued.args.clone()], queued.first_hash);
     }
     shards.hold(call.data);
+    call.data.shard_set = shards;
+    call.data.offer(transaction.large.iter().map(|(_, bytes)| bytes));
     let untouched = unchanged(call);
     release_watched(call);
     if untouched {
         call.reply.array(transaction.queue.len());
-        for queued in &transaction.queue {
-            run(call, queued);
+        for window in transaction.queue.chunks(WINDOW) {
+            let database = call.client.database;
+            let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
+            call.data.prefetch(database, keyed.map(|queued| queued.first_hash));
+            for queued in window {
+                run(call, queued, &args[queued.args.clone()]);
+            }
         }
     } else {
         call.reply.null_array();
     }
+    if !call.data.ready.is_empty() {
+        blocking::serve_ready(call.server, call.data);
+    }
+    call.data.offer(std::iter::empty());
     call.data.release();
     leave(call.client);
     Ok(())
 }
 
 /// Runs one queued command, under the locks of all.
-fn run(call: &mut Call<'_>, queued: &Queued) {
-    let args = queued.args();
-    let first_hash = args.get(1).map(|key| call.data.keyspace().hash(key)).unwrap_or_default();
+fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]]) {
     let start = call.reply.output().len();
     let mut inner = Call {
         server: call.server,
         command: queued.command,
-        args: &args,
+        args,
         client: call.client,
         data: call.data,
         stats: call.stats,
         reply: call.reply.reborrow(),
-        first_hash,
+        first_hash: queued.first_hash,
         hashes: &[],
         in_transaction: true,
     };
@@ -177,14 +220,14 @@ fn run(call: &mut Call<'_>, queued: &Queued) {
     call::run(&mut inner);
     let measured = Measured {
         ticks: crate::clock::ticks() - started,
-        request_bytes: queued.bytes.len(),
+        request_bytes: args.iter().map(|arg| arg.len()).sum(),
         reply_bytes: inner.reply.len_since(start),
     };
     let track = call.server.config.latency_tracking();
     call.stats.commands[queued.command.id].executed(measured.ticks, track);
     call.stats.totals.commands.add(1);
     if call.server.services.command_log.limits().exceeded_by(&measured) {
-        slowlog::note(call.server, call.client, queued.command, &args, &measured);
+        slowlog::note(call.server, call.client, queued.command, args, &measured);
     }
 }
 

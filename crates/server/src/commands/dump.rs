@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use bobbin_dump::{Options, Payload, VersionCheck, append_string_payload, parse_payload_with};
+use bobbin_dump::{
+    Options, Payload, Target, VersionCheck, append_collection_payload, append_string_payload,
+    parse_payload_with,
+};
 use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 
 use crate::command::keys::{KeySpec, KeyUse};
@@ -25,6 +28,13 @@ fn dump(call: &mut Call<'_>) -> Outcome {
                 call.data.release();
             }
             append_string_payload(&shared, compress, &mut payload);
+        }
+        ValueRef::Collection(collection) => {
+            let collection = collection.cloned();
+            if !call.in_transaction {
+                call.data.release();
+            }
+            append_collection_payload(collection.as_ref(), compress, &mut payload);
         }
     }
     call.reply.bulk(&payload);
@@ -49,9 +59,19 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     let trusted = call.server.services.skip_checksums.load(std::sync::atomic::Ordering::Relaxed);
     let options_of_payload = Options { version_check, trusted, ..Options::default() };
     let parsed = parse_payload_with(call.args[3], &options_of_payload);
-    let value = match &parsed {
-        Ok(Payload::String(bytes)) => NewValue::string(bytes),
-        Ok(_) => return Err("ERR Bad data format".into()),
+    let bytes;
+    let value = match parsed {
+        Ok(Payload::String(string)) => {
+            bytes = string;
+            NewValue::string(&bytes)
+        }
+        Ok(Payload::Collection(serialized)) => {
+            let target = Target { hasher: call.data.keyspace().hasher() };
+            match serialized.read(&options_of_payload, target) {
+                Ok(collection) => NewValue::Collection(collection),
+                Err(error) => return Err(Failure::format(format!("ERR {error}"))),
+            }
+        }
         Err(error) => return Err(Failure::format(format!("ERR {error}"))),
     };
     let now_ms = call.data.now_ms;

@@ -77,10 +77,9 @@ fn rename_key(call: &mut Call<'_>, overwrite: bool) -> Result<bool, Failure> {
         return Ok(false);
     }
     let Some(old) = call.data.take(from) else { return Err(Failure::NO_SUCH_KEY) };
-    let look = old.as_ref();
+    let expire_ms = old.as_ref().expire_ms();
     let access = call.data.clock.fresh();
-    let entry = OwnedEntry::new(to.bytes, look.to_new_value(), look.expire_ms(), access);
-    call.data.install(to, entry);
+    call.data.install(to, old.renamed(to.bytes, expire_ms, access));
     // Two keys changed, but Redis counts one change.
     call.data.counters.dirty -= 1;
     Ok(true)

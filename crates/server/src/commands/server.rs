@@ -1,7 +1,11 @@
 //! Commands about the process: TIME, ROLE, SHUTDOWN and the like.
 
+use bobbin_resp::Reply;
+use bobbin_store::Kind;
+
+use crate::blocking::{self, Wait};
 use crate::clock::system_us;
-use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::command::{Call, Categories, Command, Data, Failure, Flags, Key, Outcome};
 use crate::lolwut;
 use crate::server::VERSION;
 use crate::shutdown::Shutdown;
@@ -63,20 +67,38 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
     Err("ERR replication is not supported by this version of Bobbin".into())
 }
 
-/// There are no replicas, and so nobody to wait for: a count above zero is never reached, and what a
-/// wait would answer in the end is answered at once.
+/// There are no replicas: a count above zero is never reached, and the client waits in vain.
 fn wait(call: &mut Call<'_>) -> Outcome {
-    call.integer(1)?;
-    match bobbin_resp::parse_i64(call.args[2]) {
-        None => return Err("ERR timeout is not an integer or out of range".into()),
-        Some(timeout) if timeout < 0 => return Err("ERR timeout is negative".into()),
-        Some(timeout) if timeout.checked_add(call.data.now_ms).is_none() => {
-            return Err("ERR timeout is out of range".into());
-        }
-        Some(_) => {}
+    let replicas = call.integer(1)?;
+    let deadline_ms = blocking::deadline_of_ms(call, 2)?;
+    if replicas <= 0 || call.in_transaction {
+        call.reply.integer(0);
+    } else {
+        blocking::block(call, WaitForReplicas, &[], deadline_ms);
     }
-    call.reply.integer(0);
     Ok(())
+}
+
+struct WaitForReplicas;
+
+impl Wait for WaitForReplicas {
+    /// No key serves it.
+    fn serve(
+        &self,
+        _: &mut Data,
+        _: &[(usize, Key<'_>)],
+        _: &mut Reply<'_>,
+    ) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::String
+    }
+
+    fn timed_out(&self, reply: &mut Reply<'_>) {
+        reply.integer(0);
+    }
 }
 
 fn shutdown(call: &mut Call<'_>) -> Outcome {

@@ -21,10 +21,10 @@ pub(super) const CLIENTS: Section = Section {
         zero("tracking_clients"),
         gauge("pubsub_clients", |s| s.clients().pubsub.into()),
         gauge("watching_clients", |s| s.clients().watching.into()),
-        zero("clients_in_timeout_table"),
+        gauge("clients_in_timeout_table", |s| (s.server.waiters.timed() as u64).into()),
         gauge("total_watched_keys", |s| s.clients().watched_keys.into()),
-        zero("total_blocking_keys"),
-        zero("total_blocking_keys_on_nokey"),
+        gauge("total_blocking_keys", |s| (s.server.waiters.keys().0 as u64).into()),
+        gauge("total_blocking_keys_on_nokey", |s| (s.server.waiters.keys().1 as u64).into()),
         label("paused_reason", |s| pause(s.server).map_or("none", |_| "client_pause").into()),
         label("paused_actions", |s| {
             pause(s.server).map_or("none", |pause| if pause.all { "all" } else { "write" }).into()

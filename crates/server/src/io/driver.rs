@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Names a connection to the driver. The worker chooses it: a slot (small and dense, drivers index a table by it) and
 /// a generation that changes whenever the slot is used again, so that a late completion cannot meet a newcomer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(u64);
 
 impl Token {

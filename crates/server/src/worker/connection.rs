@@ -60,9 +60,11 @@ impl Connection {
         }
     }
 
-    /// Whether commands have to wait: one is at work in slices, another worker will see to them, or the
+    /// Whether commands have to wait: one is at work in slices or blocks, another worker will see to them, or the
     /// end has come.
     pub fn is_busy(&self) -> bool {
-        self.client.job.is_some() || self.client.postponed || self.closing || self.moving
+        let client = &self.client;
+        let waits = client.job.is_some() || client.postponed || client.blocked.is_some();
+        waits || self.closing || self.moving
     }
 }

@@ -76,6 +76,13 @@ impl Executor<'_> {
             let now = ticks();
             if let Executed::Ran(command) = outcome {
                 done.executed += 1;
+                if client.blocked.is_some() {
+                    // It counts when it is over.
+                    (done.answered, done.end) = (done.answered + 1, parsed.end);
+                    done.halted = true;
+                    *self.clock = now;
+                    break;
+                }
                 let measured = Measured {
                     ticks: now - *self.clock,
                     request_bytes: parsed.end - done.end + batch.outside_len(index),

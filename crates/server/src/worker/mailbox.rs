@@ -19,6 +19,8 @@ pub enum Post {
     Kill(Arc<ClientInfo>),
     /// Bytes for a client that it did not ask for at this moment, such as what it monitors.
     Push { to: Arc<ClientInfo>, bytes: Arc<[u8]> },
+    /// The wait of this blocked client has ended.
+    Unblock(Arc<ClientInfo>),
     /// A pause has ended: look again at whom it put off.
     Resume,
     /// The number of workers changed: give connections away that are more than a fair share.

@@ -4,6 +4,7 @@
 //! flag of the gate set; see `bobbin_store::gate`.
 
 mod batch;
+mod blocked;
 mod connection;
 pub mod embedded;
 mod execution;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use bobbin_resp::{Limits, Parser};
 
 use self::batch::{Batch, Found};
+use self::blocked::Deadlines;
 pub use self::connection::Connection;
 use self::connection::Reading;
 use self::execution::Executor;
@@ -34,6 +36,7 @@ pub use self::mailbox::{Mailbox, Post};
 use self::output::{Arena, Range, Sending};
 use self::slab::Slab;
 use self::timer::Timer;
+use crate::blocking;
 use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
@@ -51,8 +54,8 @@ const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
 /// ... and when there is nothing to do, down to this.
 const ARENA_IDLE_MAX: usize = 16 * 1024;
-/// How long the jobs of a turn may take together.
-const JOBS_US: u64 = 300;
+/// How long the jobs of a turn may take together: so much later the others are served.
+const JOBS_US: u64 = 100;
 
 /// See the module.
 pub struct Worker {
@@ -75,6 +78,8 @@ pub struct Worker {
     jobs: Vec<u32>,
     /// Slots of connections that a pause put off.
     postponed: Vec<u32>,
+    /// Of blocked clients.
+    deadlines: Deadlines,
     events: Vec<Event>,
     timer: Timer,
     /// A connection ends once its last bytes are out, so do not sleep before they are.
@@ -120,6 +125,7 @@ impl Worker {
             arriving: Vec::new(),
             jobs: Vec::new(),
             postponed: Vec::new(),
+            deadlines: Deadlines::default(),
             events: Vec::new(),
             timer: Timer::default(),
             ending: false,
@@ -175,9 +181,13 @@ impl Worker {
         self.events = events;
         self.execute();
         self.take_posts();
+        self.look_at_deadlines();
         self.resume_postponed();
         self.work_on_jobs();
         self.timer_slices();
+        if !self.data.ready.is_empty() {
+            blocking::serve_ready(self.server, &mut self.data);
+        }
         self.data.release();
         self.flush();
         self.limit_memory();
@@ -193,6 +203,7 @@ impl Worker {
         let idle = self.handle.mailbox.sleep();
         let busy = !idle || self.ending || !self.jobs.is_empty();
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
+        timeout = timeout.min(self.deadlines.until_next(self.data.now_ms));
         if !self.postponed.is_empty() {
             let left_ms = self.server.paused(self.data.now_ms).map_or(0, |pause| pause.left_ms);
             timeout = timeout.min(Duration::from_millis(left_ms as u64));
@@ -424,6 +435,7 @@ impl Worker {
         if done.postponed {
             self.postponed.push(span.slot);
         }
+        let blocked = connection.client.blocked.is_some();
         if done.halted {
             // What follows is parsed again when its time comes.
             connection.parser = Parser::default();
@@ -458,6 +470,9 @@ impl Worker {
                     connection.output.push_replies(&self.arena, range, 0);
                 }
             }
+        }
+        if blocked {
+            self.blocked(span.slot);
         }
     }
 
@@ -517,6 +532,7 @@ impl Worker {
                 Post::Adopt(connection) => self.adopt(connection),
                 Post::Kill(info) => self.kill(&info),
                 Post::Push { to, bytes } => self.push(to, bytes),
+                Post::Unblock(info) => self.unblock(&info),
                 Post::Resume => {}
                 Post::Rebalance => self.rebalance(),
                 Post::Retire => self.retire(),
@@ -548,8 +564,12 @@ impl Worker {
         if connection.client.job.is_some() {
             self.jobs.push(slot);
         }
+        if connection.large.is_arriving() {
+            self.arriving.push(slot);
+        }
         touch(&mut self.touched, connection);
         connection.client.postpone(false);
+        self.adopted_blocked(slot);
         self.parse_own(slot);
         self.execute();
     }
@@ -608,6 +628,9 @@ impl Worker {
         let Some(mut connection) = self.connections.remove(slot) else { return };
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
+        if let Some(waiter) = connection.client.blocked.take() {
+            waiter.unlink(self.server, &mut self.data);
+        }
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
         self.jobs.retain(|&job| job != slot);

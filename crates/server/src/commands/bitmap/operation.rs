@@ -100,7 +100,7 @@ impl Sources {
                         sources.parts.push(Part::Long(Arc::clone(shared)));
                         continue;
                     }
-                    ValueRef::Bytes(bytes) => sources.short.extend_from_slice(bytes),
+                    _ => sources.short.extend_from_slice(entry.bytes()),
                 }
             }
             sources.parts.push(Part::Short { start, end: sources.short.len() });

@@ -102,7 +102,7 @@ fn own(call: &mut Call<'_>, index: usize) -> Result<Shared, Failure> {
     }
     Ok(match entry.value() {
         ValueRef::Shared(shared) => Arc::clone(shared),
-        ValueRef::Bytes(bytes) => Arc::new(bytes.to_vec()),
+        _ => Arc::new(entry.bytes().to_vec()),
     })
 }
 

@@ -1,0 +1,122 @@
+//! A worker's blocked clients: their deadlines, and what is done when one has ended.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use super::{Worker, touch};
+use crate::blocking::Ended;
+use crate::client::{ClientInfo, Replies};
+use crate::io::Token;
+
+/// When to look at which connection again (Unix ms). One that is no longer blocked, or blocked anew, is passed
+/// over.
+#[derive(Default)]
+pub struct Deadlines(BinaryHeap<Reverse<(i64, Token)>>);
+
+impl Deadlines {
+    /// How long the worker may sleep.
+    pub fn until_next(&self, now_ms: i64) -> Duration {
+        let left_ms = self.0.peek().map_or(i64::MAX, |Reverse((at_ms, _))| at_ms - now_ms);
+        Duration::from_millis(left_ms.max(0) as u64)
+    }
+
+    /// Takes a connection out whose time has come.
+    fn pop_due(&mut self, now_ms: i64) -> Option<Token> {
+        let Reverse((at_ms, token)) = *self.0.peek()?;
+        if at_ms > now_ms {
+            return None;
+        }
+        self.0.pop();
+        Some(token)
+    }
+}
+
+impl Worker {
+    /// A connection's client was blocked by the commands that just ran, or came here so.
+    pub(super) fn blocked(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let Some(waiter) = &connection.client.blocked else { return };
+        if let Some(deadline_ms) = waiter.deadline_ms {
+            self.deadlines.0.push(Reverse((deadline_ms, connection.token)));
+        }
+    }
+
+    /// The same for a client that came from another worker: it may have been served on its way.
+    pub(super) fn adopted_blocked(&mut self, slot: u32) {
+        self.blocked(slot);
+        // Pairs with the fence of `Waiter::tell`.
+        fence(Ordering::SeqCst);
+        self.end_block(slot);
+    }
+
+    /// Somebody ended the wait of a client.
+    pub(super) fn unblock(&mut self, info: &std::sync::Arc<ClientInfo>) {
+        fence(Ordering::SeqCst);
+        let token = *crate::server::lock(&info.token);
+        let worker = info.worker.load(Ordering::Relaxed);
+        match self.connections.find(token) {
+            Some(connection) if connection.client.info.id == info.id => {
+                self.end_block(token.slot());
+            }
+            // It has moved to another worker; one on its way is looked at when it arrives.
+            _ if worker != self.handle.id => {
+                let post = super::Post::Unblock(std::sync::Arc::clone(info));
+                self.server.workers.post(worker, post);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the waits whose time is over.
+    pub(super) fn look_at_deadlines(&mut self) {
+        while let Some(token) = self.deadlines.pop_due(self.data.now_ms) {
+            let Some(connection) = self.connections.find(token) else { continue };
+            let Some(waiter) = &connection.client.blocked else { continue };
+            waiter.expire(self.data.now_ms);
+            if self.end_block(token.slot()) {
+                continue;
+            }
+            // Blocked again, until later, or being served at this moment.
+            let Some(connection) = self.connections.at(token.slot()) else { continue };
+            let deadline_ms = connection.client.blocked.as_ref().and_then(|w| w.deadline_ms);
+            if let Some(at_ms) = deadline_ms.filter(|&at_ms| at_ms <= self.data.now_ms) {
+                self.deadlines.0.push(Reverse((at_ms + 1, token)));
+            }
+        }
+    }
+
+    /// Answers a client whose wait has ended, and goes on with what it sent meanwhile. Whether it had ended.
+    fn end_block(&mut self, slot: u32) -> bool {
+        let Some(connection) = self.connections.at(slot) else { return false };
+        let Some(waiter) = connection.client.blocked.clone() else { return false };
+        let mut reply = Vec::new();
+        let Ended::Answered(failed) = waiter.ended(&mut reply) else { return false };
+        connection.client.blocked = None;
+        let stats = &self.handle.stats.commands[waiter.command.id];
+        stats.executed(0, self.server.config.latency_tracking());
+        if failed {
+            stats.failed.add(1);
+            self.handle.stats.totals.error_replies.add(1);
+            let code = reply[1..].split(|&byte| byte == b' ').next().unwrap_or_default();
+            self.server.errors.count(&String::from_utf8_lossy(code));
+        }
+        match connection.client.replies {
+            Replies::On => {
+                if let Some(range) = connection.replies.take() {
+                    connection.output.push_replies(&self.arena, range, 0);
+                }
+                connection.output.push_owned(reply);
+            }
+            Replies::Skip => connection.client.replies = Replies::On,
+            Replies::Off | Replies::SkipNext => {}
+        }
+        touch(&mut self.touched, connection);
+        self.data.release();
+        waiter.unlink(self.server, &mut self.data);
+        self.parse_own(slot);
+        self.execute();
+        true
+    }
+}

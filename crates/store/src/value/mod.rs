@@ -1,0 +1,149 @@
+//! Values with elements: lists, sets, sorted sets, hashes, streams.
+//!
+//! Each is a Rust value of at most 16 bytes that lies in its key's entry and points to the rest. A small one is
+//! one block in Redis's own packed form; a large one is made of chunks that clones share until one changes.
+
+use std::ptr::NonNull;
+
+use crate::entry::{Encoding, Kind};
+
+/// Says which collections there are, and makes of them the enums through which an entry holds one.
+macro_rules! collections {
+    ($($kind:ident => $type:ty,)*) => {
+        /// A collection on its way into an entry, or out of it.
+        #[derive(Clone, Debug)]
+        pub enum AnyCollection {
+            $($kind($type),)*
+        }
+
+        /// A look at the collection in an entry.
+        #[derive(Clone, Copy, Debug)]
+        pub enum CollectionRef<'a> {
+            $($kind(&'a $type),)*
+        }
+
+        impl AnyCollection {
+            pub const fn kind(&self) -> Kind {
+                match *self {
+                    $(Self::$kind(_) => Kind::$kind,)*
+                }
+            }
+
+            /// A look at it.
+            pub const fn as_ref(&self) -> CollectionRef<'_> {
+                match *self {
+                    $(Self::$kind(ref collection) => CollectionRef::$kind(collection),)*
+                }
+            }
+
+            /// # Safety
+            /// `at` is free memory of `SLOT` bytes, aligned to 8.
+            pub(crate) unsafe fn write(self, at: NonNull<u8>) {
+                match self {
+                    // SAFETY: by the caller; the assertion below says that it fits.
+                    $(Self::$kind(collection) => unsafe { at.cast::<$type>().write(collection) },)*
+                }
+            }
+
+            /// Takes a collection out of its place.
+            ///
+            /// # Safety
+            /// `at` holds a collection of this kind, which nobody uses afterwards.
+            pub(crate) unsafe fn read(kind: Kind, at: NonNull<u8>) -> Self {
+                match kind {
+                    // SAFETY: by the caller.
+                    $(Kind::$kind => Self::$kind(unsafe { at.cast::<$type>().read() }),)*
+                    _ => unreachable!("no collection of kind {kind:?}"),
+                }
+            }
+        }
+
+        impl<'a> CollectionRef<'a> {
+            /// # Safety
+            /// `at` holds a collection of this kind, which lives and does not change for 'a.
+            pub(crate) unsafe fn new(kind: Kind, at: NonNull<u8>) -> Self {
+                match kind {
+                    // SAFETY: by the caller.
+                    $(Kind::$kind => Self::$kind(unsafe { at.cast::<$type>().as_ref() }),)*
+                    _ => unreachable!("no collection of kind {kind:?}"),
+                }
+            }
+
+            /// The same elements for another entry: a large collection's chunks are shared until they change.
+            pub fn cloned(self) -> AnyCollection {
+                match self {
+                    $(Self::$kind(collection) => AnyCollection::$kind(collection.clone()),)*
+                }
+            }
+
+            /// How many elements it has.
+            pub fn len(self) -> usize {
+                match self {
+                    $(Self::$kind(collection) => collection.len(),)*
+                }
+            }
+
+            pub fn is_empty(self) -> bool {
+                self.len() == 0
+            }
+
+            pub fn encoding(self) -> Encoding {
+                match self {
+                    $(Self::$kind(collection) => collection.encoding(),)*
+                }
+            }
+
+            /// Bytes of memory beyond the entry; of a large collection an estimate.
+            pub fn memory(self) -> usize {
+                match self {
+                    $(Self::$kind(collection) => collection.memory(),)*
+                }
+            }
+
+            /// How many blocks of memory there are to free.
+            pub fn free_effort(self) -> usize {
+                match self {
+                    $(Self::$kind(collection) => collection.free_effort(),)*
+                }
+            }
+        }
+
+        $(
+            // SAFETY: the type has this kind and no other type has it; it fits the slot.
+            unsafe impl Collection for $type {
+                const KIND: Kind = Kind::$kind;
+
+                fn into_any(self) -> AnyCollection {
+                    AnyCollection::$kind(self)
+                }
+            }
+
+            const _: () = {
+                assert!(size_of::<$type>() <= SLOT && align_of::<$type>() <= 8);
+                const fn is_send<T: Send>() {}
+                is_send::<$type>();
+            };
+        )*
+    };
+}
+
+/// A type of collection.
+///
+/// # Safety
+/// `KIND` is this type's alone, and an entry of that kind holds this type.
+pub unsafe trait Collection: Clone + Send {
+    const KIND: Kind;
+
+    fn into_any(self) -> AnyCollection;
+}
+
+/// Bytes of a collection in its entry.
+pub(crate) const SLOT: usize = 16;
+
+pub mod stream;
+
+use stream::Stream;
+
+collections! {
+    Stream => Stream,
+}
