@@ -446,6 +446,40 @@ fn who_stops_sending_is_still_answered() {
     });
 }
 
+/// What valkey-server 9.1.2 lets pass and what not, to the byte.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_query_buffer_over_its_limit_ends_its_client() {
+    on_both(&["--client-query-buffer-limit", "1mb"], |name, server| {
+        let is_ok = |reply: std::io::Result<bobbin_testkit::Reply>| {
+            reply.is_ok_and(|reply| reply.text() == "OK")
+        };
+        let limit = MIB as usize;
+        // The argument and the line end behind it.
+        for (len, passes) in [(limit - 2, true), (limit - 1, false), (limit + 200_000, false)] {
+            let value = vec![b'x'; len];
+            let reply = server.connect().call(&[b"SET".as_slice(), b"k", &value]);
+            assert_eq!(is_ok(reply), passes, "{name}: {len} bytes");
+        }
+        // Arguments that are complete do not count,
+        let half = vec![b'x'; limit * 3 / 5];
+        let reply = server.connect().call(&[b"MSET".as_slice(), b"a", &half, b"b", &half]);
+        assert!(is_ok(reply), "{name}");
+        let many: Vec<&[u8]> =
+            std::iter::once(&b"MSET"[..]).chain((0..200_000).map(|_| &b"same word"[..])).collect();
+        assert!(is_ok(server.connect().call(&many)), "{name}");
+        // but commands do that wait for EXEC.
+        let mut connection = server.connect();
+        assert_eq!(connection.say("MULTI").text(), "OK", "{name}");
+        for _ in 0..2 {
+            let reply = connection.call(&[b"SET".as_slice(), b"k", &half]).expect("is queued");
+            assert_eq!(reply.text(), "QUEUED", "{name}");
+        }
+        assert!(connection.call(&["EXEC"]).is_err(), "{name}: more than the limit was queued");
+        assert_serves(name, server);
+    });
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_value_of_many_megabytes_comes_back() {
