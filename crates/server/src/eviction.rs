@@ -244,7 +244,7 @@ fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, rand
         AllkeysLfu | VolatileLfu => {
             // Among those that are used equally often the one goes that was used least lately.
             let rarely = 255 - u64::from(clock.frequency(entry.access()));
-            (rarely + 1 << LFU_TIME_BITS) - 1 - clock.last_used(entry.access())
+            ((rarely + 1) << LFU_TIME_BITS) - 1 - clock.last_used(entry.access())
         }
         VolatileTtl => u64::MAX - entry.expire_ms().unwrap_or(i64::MAX).max(0) as u64,
         AllkeysRandom | VolatileRandom | Noeviction => random,

@@ -201,7 +201,7 @@ mod tests {
         let then = at(1_700_000_010_000);
         assert_eq!(clock.last_used(clock.fresh()) - clock.last_used(then.fresh()), 32);
         assert_eq!(clock.last_used(then.fresh()), then.last_used(then.fresh()));
-        assert_eq!(clock.shown(clock.with_frequency(9)), (1_700_000_040 / 60 & 0x3fff) << 8 | 9);
+        assert_eq!(clock.shown(clock.with_frequency(9)), ((1_700_000_040 / 60) & 0x3fff) << 8 | 9);
     }
 
     #[test]
