@@ -3,6 +3,7 @@
 use crate::command::{Call, Command, Failure, Outcome};
 
 mod bitmap;
+mod choice;
 mod client;
 mod cluster;
 mod command;
@@ -10,17 +11,23 @@ mod config;
 mod connection;
 pub(crate) mod debug;
 mod dump;
+mod element_scan;
+mod elements;
 mod expire;
 mod flush;
 mod generic;
+mod hash;
 mod info;
 mod latency;
+mod list;
 mod memory;
 pub(crate) mod monitor;
 mod object;
 mod scan;
 mod server;
+mod set;
 mod slowlog;
+mod sorted_set;
 mod string;
 mod transaction;
 
@@ -41,14 +48,18 @@ pub const FAMILIES: &[&[Command]] = &[
     expire::COMMANDS,
     flush::COMMANDS,
     generic::COMMANDS,
+    hash::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
+    list::COMMANDS,
     memory::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
+    set::COMMANDS,
     slowlog::COMMANDS,
+    sorted_set::COMMANDS,
     string::COMMANDS,
     transaction::COMMANDS,
 ];
