@@ -27,6 +27,7 @@ mod scan;
 mod server;
 mod set;
 mod slowlog;
+mod sorted_set;
 mod string;
 mod transaction;
 
@@ -58,6 +59,7 @@ pub const FAMILIES: &[&[Command]] = &[
     server::COMMANDS,
     set::COMMANDS,
     slowlog::COMMANDS,
+    sorted_set::COMMANDS,
     string::COMMANDS,
     transaction::COMMANDS,
 ];
