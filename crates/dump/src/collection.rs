@@ -1,9 +1,11 @@
 //! The serialised forms of collections: a byte that says which, and the value.
 
 use bobbin_store::Hasher;
-use bobbin_store::value::{AnyCollection, CollectionRef};
+use bobbin_store::value::{AnyCollection, CollectionRef, HashLimits, SetLimits};
 
+use crate::hash::{append_hash, read_hash};
 use crate::input::Input;
+use crate::set::{append_set, read_set};
 use crate::{Options, PayloadError, ValueKind};
 
 /// A collection as it lies in a payload or a file, not looked at yet.
@@ -18,6 +20,8 @@ pub struct SerializedCollection<'a> {
 pub struct Target<'a> {
     /// The keyspace's.
     pub hasher: &'a Hasher,
+    pub hash_limits: HashLimits,
+    pub set_limits: SetLimits,
 }
 
 impl SerializedCollection<'_> {
@@ -28,12 +32,28 @@ impl SerializedCollection<'_> {
         target: Target<'_>,
     ) -> Result<AnyCollection, PayloadError> {
         let input = Input(self.bytes);
-        let _ = (input, options, target);
-        Err(PayloadError::Unsupported(self.kind))
+        let collection = match self.kind {
+            ValueKind::Set | ValueKind::SetIntset | ValueKind::SetListpack => {
+                read_set(self.kind, input, options, target).map(AnyCollection::Set)
+            }
+            ValueKind::Hash
+            | ValueKind::HashListpack
+            | ValueKind::HashZiplist
+            | ValueKind::HashZipmap
+            | ValueKind::HashExpiring => {
+                read_hash(self.kind, input, options, target).map(AnyCollection::Hash)
+            }
+            _ => return Err(PayloadError::Unsupported(self.kind)),
+        };
+        collection.ok_or(PayloadError::BadFormat)
     }
 }
 
 /// Appends a collection: the byte of its form, and that.
 pub fn append_collection(collection: CollectionRef<'_>, compress: bool, output: &mut Vec<u8>) {
-    let _ = (collection, compress, output);
+    match collection {
+        CollectionRef::Set(set) => append_set(set, compress, output),
+        CollectionRef::Hash(hash) => append_hash(hash, compress, output),
+        _ => {}
+    }
 }

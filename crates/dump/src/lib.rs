@@ -8,12 +8,15 @@
 
 mod collection;
 mod crc64;
+mod hash;
 mod input;
 mod kind;
 mod length;
 mod lzf;
 mod payload;
+mod set;
 mod string;
+mod ziplist;
 
 pub use collection::{SerializedCollection, Target};
 pub use crc64::crc64;

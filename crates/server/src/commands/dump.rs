@@ -66,7 +66,11 @@ fn restore(call: &mut Call<'_>) -> Outcome {
             NewValue::string(&bytes)
         }
         Ok(Payload::Collection(serialized)) => {
-            let target = Target { hasher: call.data.keyspace().hasher() };
+            let target = Target {
+                hasher: call.data.keyspace().hasher(),
+                hash_limits: super::hash::limits(call.server),
+                set_limits: super::set::limits(call.server),
+            };
             match serialized.read(&options_of_payload, target) {
                 Ok(collection) => NewValue::Collection(collection),
                 Err(error) => return Err(Failure::format(format!("ERR {error}"))),
