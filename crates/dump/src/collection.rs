@@ -1,10 +1,10 @@
 //! The serialised forms of collections: a byte that says which, and the value.
 
 use bobbin_store::Hasher;
-use bobbin_store::value::{AnyCollection, CollectionRef};
+use bobbin_store::value::{AnyCollection, CollectionRef, ListLimits, SortedSetLimits};
 
 use crate::input::Input;
-use crate::{Options, PayloadError, ValueKind};
+use crate::{Options, PayloadError, ValueKind, list, sorted_set};
 
 /// A collection as it lies in a payload or a file, not looked at yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct SerializedCollection<'a> {
 pub struct Target<'a> {
     /// The keyspace's.
     pub hasher: &'a Hasher,
+    pub list: ListLimits,
+    pub sorted_set: SortedSetLimits,
 }
 
 impl SerializedCollection<'_> {
@@ -27,13 +29,29 @@ impl SerializedCollection<'_> {
         options: &Options,
         target: Target<'_>,
     ) -> Result<AnyCollection, PayloadError> {
-        let input = Input(self.bytes);
-        let _ = (input, options, target);
-        Err(PayloadError::Unsupported(self.kind))
+        let mut input = Input(self.bytes);
+        let read = match self.kind {
+            ValueKind::List
+            | ValueKind::ListZiplist
+            | ValueKind::ListQuicklist
+            | ValueKind::ListQuicklist2 => list::read(self.kind, &mut input, options, target.list),
+            ValueKind::SortedSet
+            | ValueKind::SortedSet2
+            | ValueKind::SortedSetZiplist
+            | ValueKind::SortedSetListpack => {
+                sorted_set::read(self.kind, &mut input, options, target)
+            }
+            kind => return Err(PayloadError::Unsupported(kind)),
+        };
+        read.ok_or(PayloadError::BadFormat)
     }
 }
 
 /// Appends a collection: the byte of its form, and that.
 pub fn append_collection(collection: CollectionRef<'_>, compress: bool, output: &mut Vec<u8>) {
-    let _ = (collection, compress, output);
+    match collection {
+        CollectionRef::List(list) => list::append(list, compress, output),
+        CollectionRef::SortedSet(set) => sorted_set::append(set, compress, output),
+        _ => {}
+    }
 }

@@ -11,9 +11,12 @@ mod crc64;
 mod input;
 mod kind;
 mod length;
+mod list;
 mod lzf;
 mod payload;
+mod sorted_set;
 mod string;
+mod ziplist;
 
 pub use collection::{SerializedCollection, Target};
 pub use crc64::crc64;
