@@ -12,11 +12,14 @@ mod hash;
 mod input;
 mod kind;
 mod length;
+mod list;
 mod lzf;
 mod payload;
 mod set;
+mod sorted_set;
 mod string;
 mod ziplist;
+mod zipmap;
 
 pub use collection::{SerializedCollection, Target};
 pub use crc64::crc64;
