@@ -37,7 +37,7 @@ pub(super) fn from_one(
     error: &'static str,
 ) -> Result<usize, Failure> {
     let number = parse_i64(call.args[index]).and_then(|number| usize::try_from(number).ok());
-    number.filter(|&number| number > 0).ok_or(Failure::new(error))
+    number.filter(|&number| number > 0).ok_or_else(|| Failure::new(error))
 }
 
 /// What follows the keys of `[timeout] numkeys key [key ...] WHERE [COUNT count]`.

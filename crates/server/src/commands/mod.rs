@@ -3,6 +3,7 @@
 use crate::command::{Call, Command, Failure, Outcome};
 
 mod bitmap;
+mod choice;
 mod client;
 mod cluster;
 mod command;
@@ -10,10 +11,12 @@ mod config;
 mod connection;
 pub(crate) mod debug;
 mod dump;
+mod element_scan;
 mod elements;
 mod expire;
 mod flush;
 mod generic;
+mod hash;
 mod info;
 mod latency;
 mod list;
@@ -22,7 +25,9 @@ pub(crate) mod monitor;
 mod object;
 mod scan;
 mod server;
+mod set;
 mod slowlog;
+mod sorted_set;
 mod string;
 mod transaction;
 
@@ -43,6 +48,7 @@ pub const FAMILIES: &[&[Command]] = &[
     expire::COMMANDS,
     flush::COMMANDS,
     generic::COMMANDS,
+    hash::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     list::COMMANDS,
@@ -51,7 +57,9 @@ pub const FAMILIES: &[&[Command]] = &[
     object::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
+    set::COMMANDS,
     slowlog::COMMANDS,
+    sorted_set::COMMANDS,
     string::COMMANDS,
     transaction::COMMANDS,
 ];

@@ -181,6 +181,27 @@ mod tests {
     }
 
     #[test]
+    fn a_command_that_goes_on_in_slices_is_counted_and_silenced_like_any_other() {
+        let mut embedded = embedded();
+        let mut session = embedded.connect();
+        embedded.feed(&mut session, b"CONFIG SET slowlog-log-slower-than 0\r\n");
+        for i in 0..2000 {
+            embedded.feed(&mut session, format!("SET {i} v\r\n").as_bytes());
+        }
+        let asked = b"CLIENT REPLY SKIP\r\nKEYS *\r\nPING\r\n";
+        assert_eq!(embedded.feed(&mut session, asked), b"+PONG\r\n");
+        let asked = b"CLIENT REPLY OFF\r\nKEYS *\r\nCLIENT REPLY ON\r\nKEYS 7\r\n";
+        assert_eq!(embedded.feed(&mut session, asked), b"+OK\r\n*1\r\n$1\r\n7\r\n");
+        let keys = embedded.server.registry.find(b"keys").unwrap();
+        let stats = &embedded.stats.commands[keys.id];
+        assert_eq!(stats.calls.get(), 3);
+        assert!(stats.ticks.get() > 0);
+        let log = embedded.feed(&mut session, b"SLOWLOG GET 1\r\n");
+        let log = String::from_utf8_lossy(log);
+        assert!(log.contains("KEYS\r\n$1\r\n7\r\n"), "{log}");
+    }
+
+    #[test]
     fn what_is_missing_or_gone_takes_no_memory_in_other_databases() {
         let mut embedded = embedded();
         let mut session = embedded.connect();

@@ -564,6 +564,9 @@ impl Worker {
         if connection.client.job.is_some() {
             self.jobs.push(slot);
         }
+        if connection.large.is_arriving() {
+            self.arriving.push(slot);
+        }
         touch(&mut self.touched, connection);
         connection.client.postpone(false);
         self.adopted_blocked(slot);

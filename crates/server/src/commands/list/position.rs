@@ -79,7 +79,7 @@ impl<'a> Search<'a> {
 
 fn non_negative(call: &Call<'_>, index: usize, error: &'static str) -> Result<usize, Failure> {
     let number = bobbin_resp::parse_i64(call.args[index]);
-    number.and_then(|number| usize::try_from(number).ok()).ok_or(Failure::new(error))
+    number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| Failure::new(error))
 }
 
 const RANK_ZERO: Failure = Failure::new(
