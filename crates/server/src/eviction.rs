@@ -8,7 +8,7 @@
 use bobbin_store::{AccessClock, EntryRef, Hash, SHARDS};
 
 use crate::clock::ticks;
-use crate::command::Data;
+use crate::command::{Classes, Data};
 use crate::config::{Config, MaxmemoryPolicy};
 use crate::lazyfree;
 use crate::server::Server;
@@ -190,6 +190,7 @@ impl Candidate {
             data.peek(key).is_some_and(|entry| !is_volatile(policy) || entry.expire_ms().is_some());
         if may_go {
             data.remove(key);
+            data.event(Classes::EVICTED, "evicted", key);
         }
         data.visit(self.hash.shard(), bobbin_store::Shard::trim);
         data.release();

@@ -18,6 +18,7 @@ mod latency;
 mod memory;
 pub(crate) mod monitor;
 mod object;
+mod pubsub;
 mod scan;
 mod server;
 mod slowlog;
@@ -46,6 +47,7 @@ pub const FAMILIES: &[&[Command]] = &[
     memory::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,
+    pubsub::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
     slowlog::COMMANDS,
