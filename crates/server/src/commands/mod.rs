@@ -23,6 +23,7 @@ mod list;
 mod memory;
 pub(crate) mod monitor;
 mod object;
+mod pubsub;
 mod scan;
 mod server;
 mod set;
@@ -55,6 +56,7 @@ pub const FAMILIES: &[&[Command]] = &[
     memory::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,
+    pubsub::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
     set::COMMANDS,
