@@ -13,6 +13,7 @@ mod dump;
 mod expire;
 mod flush;
 mod generic;
+mod hyperloglog;
 mod info;
 mod latency;
 mod memory;
@@ -41,6 +42,7 @@ pub const FAMILIES: &[&[Command]] = &[
     expire::COMMANDS,
     flush::COMMANDS,
     generic::COMMANDS,
+    hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     memory::COMMANDS,
