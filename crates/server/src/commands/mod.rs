@@ -10,18 +10,21 @@ mod config;
 mod connection;
 pub(crate) mod debug;
 mod dump;
+mod elements;
 mod expire;
 mod flush;
 mod generic;
 mod hyperloglog;
 mod info;
 mod latency;
+mod list;
 mod memory;
 pub(crate) mod monitor;
 mod object;
 mod scan;
 mod server;
 mod slowlog;
+mod sorted_set;
 mod string;
 mod transaction;
 
@@ -45,12 +48,14 @@ pub const FAMILIES: &[&[Command]] = &[
     hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
+    list::COMMANDS,
     memory::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
     slowlog::COMMANDS,
+    sorted_set::COMMANDS,
     string::COMMANDS,
     transaction::COMMANDS,
 ];
