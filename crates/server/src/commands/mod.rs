@@ -3,6 +3,7 @@
 use crate::command::{Call, Command, Failure, Outcome};
 
 mod bitmap;
+mod choice;
 mod client;
 mod cluster;
 mod command;
@@ -10,10 +11,12 @@ mod config;
 mod connection;
 pub(crate) mod debug;
 mod dump;
+mod element_scan;
 mod elements;
 mod expire;
 mod flush;
 mod generic;
+mod hash;
 mod hyperloglog;
 mod info;
 mod latency;
@@ -23,6 +26,7 @@ pub(crate) mod monitor;
 mod object;
 mod scan;
 mod server;
+mod set;
 mod slowlog;
 mod sorted_set;
 mod string;
@@ -45,6 +49,7 @@ pub const FAMILIES: &[&[Command]] = &[
     expire::COMMANDS,
     flush::COMMANDS,
     generic::COMMANDS,
+    hash::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
@@ -54,6 +59,7 @@ pub const FAMILIES: &[&[Command]] = &[
     object::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
+    set::COMMANDS,
     slowlog::COMMANDS,
     sorted_set::COMMANDS,
     string::COMMANDS,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bobbin_resp::{Limits, Parser, Reply};
+use bobbin_resp::{Limits, Parser};
 use bobbin_store::{AccessClock, SHARDS};
 
 use super::batch::Batch;
@@ -143,7 +143,9 @@ impl Embedded {
                 self.data.release();
                 self.data.database = client.database;
                 while !job.step(server, &mut self.data, &mut || true) {}
-                job.reply(&mut Reply::new(replies, client.protocol));
+                if let Some(account) = client.account.take() {
+                    account.close(&mut *job, server, &self.stats, client, replies);
+                }
             }
         }
     }

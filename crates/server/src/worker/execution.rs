@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::batch::Batch;
+use super::job::Account;
 use super::limits::ReplyLimit;
 use super::output::Arena;
 use crate::client::Client;
@@ -87,9 +88,15 @@ impl Executor<'_> {
                     request_bytes: parsed.end - done.end + batch.outside_len(index),
                     reply_bytes: self.arena.len_since(reply_start),
                 };
-                self.stats.commands[command.id].executed(measured.ticks, track);
-                if limits.exceeded_by(&measured) {
-                    slowlog::note(server, client, command, request.args, &measured);
+                if client.job.is_some() {
+                    let account = Account::new(command, request.args, measured);
+                    let quiet = std::mem::take(&mut client.job_is_quiet);
+                    client.account = Some(Box::new(account.quiet(quiet)));
+                } else {
+                    self.stats.commands[command.id].executed(measured.ticks, track);
+                    if limits.exceeded_by(&measured) {
+                        slowlog::note(server, client, command, request.args, &measured);
+                    }
                 }
             }
             *self.clock = now;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::integer;
 use super::listpack::{self, Item, Listpack, Position};
+pub use super::pages::Walk;
 use super::pages::{self, Given, NEVER, Outside, Place, Record, Table, Text};
 use crate::entry::{Encoding, Shared};
 use crate::hash::Hasher;
@@ -128,7 +129,7 @@ impl Hash {
         table.set(Given::Bytes(name), Some(value), kept, hasher) || was_dead
     }
 
-    /// Returns whether a live field was there. An expired one is removed all the same.
+    /// Returns whether a live field was there. An expired one stays, as in Redis.
     pub fn remove(&mut self, name: &[u8], now_ms: i64, hasher: &Hasher) -> bool {
         match self {
             Self::Packed(pack) => match pack.find(name, 2) {
@@ -141,7 +142,9 @@ impl Hash {
             Self::Table(table) => {
                 let Some(place) = table.find(name, hasher) else { return false };
                 let live = is_live(table.record(place).expire_ms, now_ms);
-                table.remove_at(place, hasher);
+                if live {
+                    table.remove_at(place, hasher);
+                }
                 live
             }
         }
@@ -249,6 +252,23 @@ impl Hash {
                 }
             }),
         }
+    }
+
+    /// Shows up to `limit` fields from a place on, expired ones as well; returns where to go on, or
+    /// `None` at the end. For a walk in steps over a hash that does not change.
+    pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Field<'_>)) -> Option<Walk> {
+        match self {
+            Self::Packed(_) => {
+                self.iter().for_each(f);
+                None
+            }
+            Self::Table(table) => table.walk(from, limit, |record| f(table_field(record))),
+        }
+    }
+
+    /// Whether a field may have expired by then.
+    pub fn may_have_expired(&self, now_ms: i64) -> bool {
+        self.earliest_ms().is_some_and(|at| at <= now_ms)
     }
 
     /// How many fields there are, with those that have expired.
@@ -497,8 +517,11 @@ mod tests {
                         model.insert(name, (value, expire_ms));
                     }
                     Change::Remove(name) => {
-                        let old = model.remove(&name).filter(|(_, at)| is_live(*at, now_ms));
-                        prop_assert_eq!(hash.remove(&name, now_ms, &hasher), old.is_some());
+                        let live = model.get(&name).is_some_and(|(_, at)| is_live(*at, now_ms));
+                        prop_assert_eq!(hash.remove(&name, now_ms, &hasher), live);
+                        if live {
+                            model.remove(&name);
+                        }
                     }
                     Change::Expire(name, expire_ms) => {
                         hash.set_expiry(&name, expire_ms, &hasher);

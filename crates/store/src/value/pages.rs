@@ -57,6 +57,14 @@ pub struct Place {
     record: u16,
 }
 
+/// How far a walk has come.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Walk {
+    node: usize,
+    page: usize,
+    record: usize,
+}
+
 /// The records, in the order of hashes by pages.
 #[derive(Clone)]
 pub struct Iter<'a> {
@@ -240,6 +248,17 @@ impl Table {
             }
         }
         if position < POSITIONS { position } else { 0 }
+    }
+
+    /// Shows up to `limit` records from a place on; returns where to go on, or `None` at the end. For
+    /// a walk in steps over a table that does not change.
+    pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Record<'_>)) -> Option<Walk> {
+        let Walk { node, page, record } = from;
+        let mut records = Iter { root: &self.root, node, page, record, left: limit };
+        for _ in 0..limit {
+            f(records.next()?);
+        }
+        Some(Walk { node: records.node, page: records.page, record: records.record })
     }
 
     pub fn iter(&self) -> Iter<'_> {

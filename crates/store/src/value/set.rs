@@ -3,6 +3,7 @@
 use super::integer;
 use super::intset::Intset;
 use super::listpack::{self, Item, Listpack};
+pub use super::pages::Walk;
 use super::pages::{self, Given, Place, Record, Table, Text};
 use crate::entry::Encoding;
 use crate::hash::Hasher;
@@ -203,6 +204,18 @@ impl Set {
             _ => {
                 self.iter().for_each(f);
                 0
+            }
+        }
+    }
+
+    /// Shows up to `limit` members from a place on; returns where to go on, or `None` at the end. For
+    /// a walk in steps over a set that does not change.
+    pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Item<'_>)) -> Option<Walk> {
+        match self {
+            Self::Table(table) => table.walk(from, limit, |record| f(item(record.key))),
+            _ => {
+                self.iter().for_each(f);
+                None
             }
         }
     }

@@ -5,7 +5,8 @@
 //! two steps: what is in order is mixed (the digest of the digest with the part), what is not is added
 //! by exclusive or.
 
-use bobbin_store::{EntryRef, SHARDS};
+use bobbin_store::value::{CollectionRef, integer};
+use bobbin_store::{EntryRef, SHARDS, ValueRef};
 use sha1::{Digest as _, Sha1};
 
 use crate::command::{Call, Outcome};
@@ -65,12 +66,36 @@ impl Digest {
         self.0 = sha1(&self.0);
     }
 
-    /// Adds a value and whether it expires. Strings are all the values there are.
+    /// Adds a value and whether it expires.
     fn mix_value(&mut self, entry: EntryRef<'_>) {
         self.mix(&(entry.kind() as u32).to_be_bytes());
-        self.mix(entry.bytes());
+        match entry.value() {
+            ValueRef::Collection(collection) => self.mix_collection(collection),
+            _ => self.mix(entry.bytes()),
+        }
         if entry.expire_ms().is_some() {
             self.xor(&sha1(b"!!expire!!"));
+        }
+    }
+
+    fn mix_collection(&mut self, collection: CollectionRef<'_>) {
+        let mut room = integer::Text::new(0);
+        match collection {
+            CollectionRef::Set(set) => {
+                set.iter().for_each(|member| self.xor(&sha1(member.text(&mut room))));
+            }
+            CollectionRef::Hash(hash) => {
+                for field in hash.iter() {
+                    let mut digest = Self::default();
+                    digest.mix(field.name.text(&mut room));
+                    digest.mix(field.value.item().text(&mut room));
+                    if field.expire_ms.is_some() {
+                        digest.xor(&sha1(b"!!hexpire!!"));
+                    }
+                    self.xor(&sha1(&digest.0));
+                }
+            }
+            _ => {}
         }
     }
 

@@ -86,7 +86,7 @@ fn memory_stays_near_the_bytes() {
         table.insert_new(Given::Bytes(format!("{number:016}").as_bytes()), None, &hasher);
     }
     let each = table.memory() as f64 / many as f64;
-    assert!(each < 27.0, "{each} bytes for 16");
+    assert!(cfg!(miri) || each < 27.0, "{each} bytes for 16");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_walk_sees_what_stays_while_the_table_changes() {
                 }
             }
         }
-        assert!(turns > 3);
+        assert!(cfg!(miri) || turns > 3);
         assert!(
             (0..many).filter(|&number| stays(number)).all(|number| seen.contains_key(&key(number)))
         );
