@@ -17,6 +17,7 @@ mod expire;
 mod flush;
 mod generic;
 mod hash;
+mod hyperloglog;
 mod info;
 mod latency;
 mod list;
@@ -50,6 +51,7 @@ pub const FAMILIES: &[&[Command]] = &[
     flush::COMMANDS,
     generic::COMMANDS,
     hash::COMMANDS,
+    hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     list::COMMANDS,
