@@ -19,6 +19,8 @@ const BLOCK: usize = 16 * 1024;
 const FIRST_BLOCK: usize = 1024;
 /// Most pieces that are offered to a socket at once.
 const PIECES_MAX: usize = 64;
+/// Most bytes that are: the kernel copies them while all other clients wait.
+const SEND_MAX: usize = 512 * 1024;
 
 /// The replies of a turn, of all connections, one behind the other.
 #[derive(Default)]
@@ -133,24 +135,22 @@ impl Arena {
     ) {
         let parts = self.parts_of(range);
         if parts.is_empty() {
-            let bytes = &self.bytes[range.start..range.end];
+            let bytes = &self.bytes[range.start..range.end.min(range.start + SEND_MAX)];
             // SAFETY: the caller's promise.
             unsafe { driver.send(token, socket, bytes.as_ptr(), bytes.len()) };
             return;
         }
-        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
-        let (mut count, mut start) = (0, range.start);
-        for part in &parts[..parts.len().min((PIECES_MAX - 1) / 2)] {
-            slices[count] = IoSlice::new(&self.bytes[start..part.at]);
-            slices[count + 1] = IoSlice::new(&part.bytes);
-            (count, start) = (count + 2, part.at);
-        }
-        if count == parts.len() * 2 {
-            slices[count] = IoSlice::new(&self.bytes[start..range.end]);
-            count += 1;
+        let (mut offer, mut start) = (Offer::new(), range.start);
+        let fits = parts.iter().all(|part| {
+            let before = &self.bytes[start..part.at];
+            start = part.at;
+            offer.add(before) && offer.add(&part.bytes)
+        });
+        if fits {
+            offer.add(&self.bytes[start..range.end]);
         }
         // SAFETY: the caller's promise; the parts are the arena's as well.
-        unsafe { driver.send_vectored(token, socket, &slices[..count]) };
+        unsafe { driver.send_vectored(token, socket, offer.slices()) };
     }
 }
 
@@ -217,17 +217,14 @@ impl Output {
     /// # Safety
     /// Nothing is advanced or cleared before the driver's next wait has returned.
     pub unsafe fn send(&self, driver: &mut impl Driver, token: Token, socket: BorrowedFd<'_>) {
-        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
-        let mut count = 0;
-        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-            *slice = IoSlice::new(piece.bytes());
-            count += 1;
-        }
-        if let Some(first) = slices.first_mut() {
-            first.advance(self.sent);
+        let (mut offer, mut skipped) = (Offer::new(), self.sent);
+        for piece in &self.pieces {
+            if !offer.add(&piece.bytes()[std::mem::take(&mut skipped)..]) {
+                break;
+            }
         }
         // SAFETY: the caller's promise. A push appends to a block only within its capacity.
-        unsafe { driver.send_vectored(token, socket, &slices[..count]) };
+        unsafe { driver.send_vectored(token, socket, offer.slices()) };
     }
 
     pub fn is_empty(&self) -> bool {
@@ -281,6 +278,33 @@ impl Piece {
     }
 }
 
+/// What one send offers to a socket.
+struct Offer<'a> {
+    slices: [IoSlice<'a>; PIECES_MAX],
+    count: usize,
+    /// Bytes that there is room for.
+    left: usize,
+}
+
+impl<'a> Offer<'a> {
+    fn new() -> Self {
+        Self { slices: [IoSlice::new(&[]); PIECES_MAX], count: 0, left: SEND_MAX }
+    }
+
+    /// Adds bytes, or as many as there is room for; whether there is room for more.
+    fn add(&mut self, bytes: &'a [u8]) -> bool {
+        let bytes = &bytes[..bytes.len().min(self.left)];
+        self.slices[self.count] = IoSlice::new(bytes);
+        self.count += 1;
+        self.left -= bytes.len();
+        self.left > 0 && self.count < PIECES_MAX
+    }
+
+    fn slices(&self) -> &[IoSlice<'a>] {
+        &self.slices[..self.count]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,6 +349,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_send_is_bounded() {
+        let (some, much) = (vec![7; SEND_MAX / 2], vec![7; SEND_MAX]);
+        let mut offer = Offer::new();
+        assert!(offer.add(&some) && !offer.add(&much));
+        assert_eq!(offer.slices().iter().map(|slice| slice.len()).sum::<usize>(), SEND_MAX);
+        let mut offer = Offer::new();
+        assert!((1..PIECES_MAX).all(|_| offer.add(b"x")) && !offer.add(b"x"));
     }
 
     #[test]
