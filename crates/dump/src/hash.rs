@@ -138,7 +138,9 @@ mod tests {
     use super::*;
     use crate::{Payload, VersionCheck, parse_payload_with};
 
-    fn restore(payload: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>, Option<i64>)>> {
+    type Fields = Vec<(Vec<u8>, Vec<u8>, Option<i64>)>;
+
+    fn restore(payload: &[u8]) -> Option<Fields> {
         let hasher = Hasher::new(1);
         let target = Target {
             hasher: &hasher,
@@ -163,7 +165,7 @@ mod tests {
 
     fn fields(
         expected: &[(&str, &str, Option<i64>)],
-    ) -> Option<Vec<(Vec<u8>, Vec<u8>, Option<i64>)>> {
+    ) -> Option<Fields> {
         let owned = |&(name, value, at): &(&str, &str, _)| (name.into(), value.into(), at);
         Some(expected.iter().map(owned).collect())
     }
