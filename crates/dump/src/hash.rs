@@ -163,9 +163,7 @@ mod tests {
         Some(fields)
     }
 
-    fn fields(
-        expected: &[(&str, &str, Option<i64>)],
-    ) -> Option<Fields> {
+    fn fields(expected: &[(&str, &str, Option<i64>)]) -> Option<Fields> {
         let owned = |&(name, value, at): &(&str, &str, _)| (name.into(), value.into(), at);
         Some(expected.iter().map(owned).collect())
     }
