@@ -54,7 +54,9 @@ impl SerializedCollection<'_> {
             | ValueKind::HashListpack
             | ValueKind::HashZiplist
             | ValueKind::HashZipmap
-            | ValueKind::HashExpiring => {
+            | ValueKind::HashExpiring
+            | ValueKind::HashMetadata
+            | ValueKind::HashListpackExpiring => {
                 read_hash(self.kind, input, options, target).map(AnyCollection::Hash)
             }
             kind => return Err(PayloadError::Unsupported(kind)),

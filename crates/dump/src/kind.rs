@@ -25,6 +25,10 @@ pub enum ValueKind {
     SetListpack = 20,
     Stream3 = 21,
     HashExpiring = 22,
+    /// Redis's own, since 7.4; the numbers mean nothing to Valkey.
+    HashMetadata = 24,
+    /// As above.
+    HashListpackExpiring = 25,
 }
 
 impl ValueKind {
@@ -51,12 +55,14 @@ impl ValueKind {
             Self::HashListpack => "hash (listpack)",
             Self::SortedSetListpack => "zset (listpack)",
             Self::SetListpack => "set (listpack)",
-            Self::HashExpiring => "hash (with field expiry)",
+            Self::HashExpiring | Self::HashMetadata | Self::HashListpackExpiring => {
+                "hash (with field expiry)"
+            }
         }
     }
 }
 
-const ALL: [ValueKind; 21] = [
+const ALL: [ValueKind; 23] = [
     ValueKind::String,
     ValueKind::List,
     ValueKind::Set,
@@ -78,6 +84,8 @@ const ALL: [ValueKind; 21] = [
     ValueKind::SetListpack,
     ValueKind::Stream3,
     ValueKind::HashExpiring,
+    ValueKind::HashMetadata,
+    ValueKind::HashListpackExpiring,
 ];
 
 #[cfg(test)]
@@ -87,7 +95,7 @@ mod tests {
     #[test]
     fn bytes_and_kinds() {
         let known = (0..=255).filter(|&byte| ValueKind::from_byte(byte).is_some());
-        assert!(known.eq((0..=22).filter(|byte| ![6, 8].contains(byte))));
+        assert!(known.eq((0..=25).filter(|byte| ![6, 8, 23].contains(byte))));
         assert!(ALL.iter().all(|&kind| ValueKind::from_byte(kind as u8) == Some(kind)));
     }
 }

@@ -48,7 +48,9 @@ pub fn parse_payload_with<'a>(
     let (body, version) = verified_body(payload, options)?;
     let mut input = Input(body);
     let kind = input.byte().and_then(ValueKind::from_byte).ok_or(PayloadError::BadFormat)?;
-    if (RDB_VERSION_SHARED_MAX + 1..RDB_VERSION).contains(&version) && kind as u8 >= KIND_FORKED {
+    let is_redis = (RDB_VERSION_SHARED_MAX + 1..RDB_VERSION).contains(&version);
+    let is_redis_kind = matches!(kind, ValueKind::HashMetadata | ValueKind::HashListpackExpiring);
+    if kind as u8 >= KIND_FORKED && is_redis != is_redis_kind {
         return Err(PayloadError::BadFormat);
     }
     match kind {

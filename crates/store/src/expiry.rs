@@ -43,6 +43,10 @@ struct Items {
     base: u64,
     /// Keys of the table that have an expiry.
     volatile: u32,
+    /// Hashes with fields that expire, as of the last rebuild.
+    hashes: u32,
+    /// Whether there may be such hashes.
+    has_fields: bool,
 }
 
 impl ExpiryIndex {
@@ -67,9 +71,16 @@ impl ExpiryIndex {
     pub fn unset(&mut self) {
         let Some(items) = &mut self.items else { return };
         items.volatile -= 1;
-        if items.volatile == 0 {
+        if items.volatile == 0 && !items.has_fields {
             self.items = None;
         }
+    }
+
+    /// A field of the hash at a key expires, earlier than any other of it.
+    pub fn note_field(&mut self, position: u32, expire_ms: i64) {
+        let items = self.items.get_or_insert_default();
+        items.has_fields = true;
+        items.push(position, expire_ms);
     }
 
     /// The time (Unix ms) from which `pop_due` may return something.
@@ -106,18 +117,27 @@ impl ExpiryIndex {
     #[inline(always)]
     pub fn wants_rebuild(&self) -> bool {
         self.items.as_ref().is_some_and(|items| {
-            items.heap.len() > REBUILD_MIN && items.heap.len() / 2 > items.volatile as usize
+            let keys = items.volatile as usize + items.hashes as usize;
+            items.heap.len() > REBUILD_MIN && items.heap.len() / 2 > keys
         })
     }
 
-    /// Starts over with the (position, expiry) of every key that has one.
-    pub fn rebuild(&mut self, keys: impl Iterator<Item = (u32, i64)>) {
+    /// Starts over with every key that has an expiry, or fields that have: its position, that expiry, and the
+    /// earliest of the fields'.
+    pub fn rebuild(&mut self, keys: impl Iterator<Item = (u32, Option<i64>, Option<i64>)>) {
         let Some(items) = &mut self.items else { return };
-        items.heap = BinaryHeap::with_capacity(items.volatile as usize);
-        items.volatile = 0;
-        for (position, expire_ms) in keys {
-            items.push(position, expire_ms);
-            items.volatile += 1;
+        items.heap = BinaryHeap::with_capacity((items.volatile + items.hashes) as usize);
+        (items.volatile, items.hashes) = (0, 0);
+        for (position, expire_ms, fields_ms) in keys {
+            items.volatile += u32::from(expire_ms.is_some());
+            items.hashes += u32::from(fields_ms.is_some());
+            if let Some(first_ms) = expire_ms.into_iter().chain(fields_ms).min() {
+                items.push(position, first_ms);
+            }
+        }
+        items.has_fields = items.hashes > 0;
+        if items.volatile == 0 && !items.has_fields {
+            self.items = None;
         }
     }
 

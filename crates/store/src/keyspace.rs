@@ -342,7 +342,13 @@ mod tests {
         let mut gone = Vec::new();
         let mut expire = |after_ms| {
             let mut shard = keyspace.lock(hash.shard());
-            shard.database_mut(0).expire_due(NOW_MS + after_ms, 10, keyspace.hasher(), &mut gone);
+            shard.database_mut(0).expire_due(
+                NOW_MS + after_ms,
+                10,
+                keyspace.hasher(),
+                &mut gone,
+                |_| {},
+            );
             gone.len()
         };
         assert_eq!(expire(1500), 0);
@@ -363,7 +369,13 @@ mod tests {
         let mut gone = Vec::new();
         for index in 0..SHARDS {
             let mut shard = keyspace.lock(index);
-            shard.database_mut(0).expire_due(NOW_MS + 32, usize::MAX, keyspace.hasher(), &mut gone);
+            shard.database_mut(0).expire_due(
+                NOW_MS + 32,
+                usize::MAX,
+                keyspace.hasher(),
+                &mut gone,
+                |_| {},
+            );
             assert_eq!(shard.database(0).unwrap().len(), 0);
             assert_eq!(shard.overhead(), 0);
         }

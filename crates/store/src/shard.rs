@@ -4,7 +4,7 @@
 //! value or for none; whatever must happen at such a moment happens in them.
 
 use crate::access::AccessClock;
-use crate::entry::{EntryMut, EntryRef, NewValue, OwnedEntry};
+use crate::entry::{EntryMut, EntryRef, Kind, NewValue, OwnedEntry};
 use crate::expiry::{ExpiryIndex, POSITION_BITS_LOST};
 use crate::hash::{Hash, Hasher};
 use crate::table::{Place, Table};
@@ -262,6 +262,9 @@ impl Database {
         if let Some(ms) = entry.as_ref().expire_ms() {
             self.expiry.set(hash.position(), None, ms);
         }
+        if let Some(ms) = fields_ms(entry.as_ref()) {
+            self.expiry.note_field(hash.position(), ms);
+        }
         let place = self.table.insert(hash, entry, hasher);
         if self.expiry.wants_rebuild() {
             self.rebuild_expiry(hasher);
@@ -283,6 +286,9 @@ impl Database {
             (_, Some(new_ms)) => self.expiry.set(hash.position(), old_ms, new_ms),
             (Some(_), None) => self.expiry.unset(),
             (None, None) => {}
+        }
+        if let Some(ms) = fields_ms(entry.as_ref()) {
+            self.expiry.note_field(hash.position(), ms);
         }
         let old = self.table.replace(place, entry);
         if self.expiry.wants_rebuild() {
@@ -381,14 +387,26 @@ impl Database {
         self.expiry.next_due_ms()
     }
 
+    /// To be called when a field of the hash at a key expires earlier than any other of it did.
+    pub fn note_field(&mut self, hash: Hash, expire_ms: i64, hasher: &Hasher) {
+        self.expiry.note_field(hash.position(), expire_ms);
+        if self.expiry.wants_rebuild() {
+            self.rebuild_expiry(hasher);
+        }
+    }
+
     /// Takes keys out whose time has come, at most `limit` looks of the index at a time, and
     /// appends them to `out`. Returns how many looks it took.
+    ///
+    /// From hashes it takes the fields whose time has come, and hands each such hash's key to `reaped`;
+    /// a hash without fields left goes out as a whole.
     pub fn expire_due(
         &mut self,
         now_ms: i64,
         limit: usize,
         hasher: &Hasher,
         out: &mut Vec<OwnedEntry>,
+        mut reaped: impl FnMut(&[u8]),
     ) -> usize {
         let mut places = Vec::new();
         for looks in 0..limit {
@@ -398,14 +416,17 @@ impl Database {
             loop {
                 places.clear();
                 self.table.places_near(position, POSITION_BITS_LOST, hasher, &mut places);
-                let due = places
-                    .iter()
-                    .find(|&&place| self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms));
-                let Some(&place) = due else { break };
+                let due = places.iter().copied().find(|&place| {
+                    self.is_due(place, now_ms)
+                        || self.reap_fields(place, now_ms, hasher, &mut reaped)
+                });
+                let Some(place) = due else { break };
                 out.push(self.remove(place, hasher));
             }
             for &place in &places {
-                if let Some(ms) = self.entry(place).expire_ms() {
+                let entry = self.entry(place);
+                let (expire_ms, fields_ms) = (entry.expire_ms(), fields_ms(entry));
+                if let Some(ms) = expire_ms.into_iter().chain(fields_ms).min() {
                     self.expiry.push(position, ms);
                 }
             }
@@ -413,14 +434,56 @@ impl Database {
         limit
     }
 
+    fn is_due(&self, place: Place, now_ms: i64) -> bool {
+        self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
+    }
+
+    /// Takes fields that have expired out of a hash; whether none is left.
+    fn reap_fields(
+        &mut self,
+        place: Place,
+        now_ms: i64,
+        hasher: &Hasher,
+        reaped: &mut impl FnMut(&[u8]),
+    ) -> bool {
+        if fields_ms(self.entry(place)).is_none_or(|ms| ms > now_ms) {
+            return false;
+        }
+        let Some(fields) = self.entry_mut(place).collection_mut::<crate::value::Hash>() else {
+            return false;
+        };
+        let removed = fields.remove_expired(now_ms, FIELDS_MAX, hasher, |_| {});
+        let is_empty = fields.is_empty();
+        if removed > 0 {
+            reaped(self.entry(place).key());
+        }
+        is_empty
+    }
+
     fn rebuild_expiry(&mut self, hasher: &Hasher) {
         let keys = self
             .table
             .iter()
-            .filter_map(|entry| Some((hasher.hash(entry.key()).position(), entry.expire_ms()?)));
+            .map(|entry| (entry, entry.expire_ms(), fields_ms(entry)))
+            .filter(|(_, expire_ms, fields_ms)| expire_ms.is_some() || fields_ms.is_some())
+            .map(|(entry, expire_ms, fields_ms)| {
+                (hasher.hash(entry.key()).position(), expire_ms, fields_ms)
+            });
         self.expiry.rebuild(keys);
     }
 }
+
+/// When the first field of a hash expires, about.
+#[inline(always)]
+fn fields_ms(entry: EntryRef<'_>) -> Option<i64> {
+    if entry.kind() != Kind::Hash {
+        return None;
+    }
+    entry.collection::<crate::value::Hash>()?.earliest_ms()
+}
+
+/// Fields that are taken out of a hash before others get their turn.
+const FIELDS_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -480,5 +543,40 @@ mod tests {
         set(&mut shard, 6, b"a", &hasher);
         assert_eq!(shard.flush(6, &hasher).len(), 1);
         assert_eq!((shard.databases(), shard.overhead()), (1, shard.first.overhead()));
+    }
+
+    #[test]
+    fn fields_are_taken_out_of_hashes_and_empty_hashes_with_them() {
+        use crate::value::hash::Expiry;
+        use crate::value::pages::Given;
+        use crate::value::{AnyCollection, Hash as Fields, HashLimits};
+
+        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
+        let limits = HashLimits { packed_entries: 8, packed_value_len: 8 };
+        let database = shard.database_mut(0);
+        for (key, fields, stays) in [("all", 700, false), ("most", 700, true)] {
+            let mut hash = Fields::default();
+            for field in 0..fields {
+                let (name, at) = (format!("f{field}"), Expiry::At(NOW_MS + field % 7));
+                hash.set(name.as_bytes(), Given::from(b"v"), at, NOW_MS, &limits, &hasher);
+            }
+            if stays {
+                hash.set(b"stays", Given::from(b"v"), Expiry::Clear, NOW_MS, &limits, &hasher);
+            }
+            let value = NewValue::Collection(AnyCollection::Hash(hash));
+            let entry = OwnedEntry::new(key.as_bytes(), value, None, 0);
+            database.insert(hasher.hash(key.as_bytes()), entry, &hasher);
+        }
+        assert_eq!(database.volatile(), 0);
+        assert!(database.next_due_ms().is_some());
+        let (mut gone, mut reaped) = (Vec::new(), Vec::new());
+        database.expire_due(NOW_MS - 100, 100, &hasher, &mut gone, |key| reaped.push(key.to_vec()));
+        assert!(gone.is_empty() && reaped.is_empty());
+        database.expire_due(NOW_MS + 100, 100, &hasher, &mut gone, |key| reaped.push(key.to_vec()));
+        assert_eq!(gone.iter().map(|entry| entry.as_ref().key()).collect::<Vec<_>>(), [b"all"]);
+        assert!(reaped.contains(&b"most".to_vec()));
+        let place = database.find(hasher.hash(b"most"), b"most").unwrap();
+        assert_eq!(database.entry(place).collection::<Fields>().map(Fields::len), Some(1));
+        assert_eq!(database.next_due_ms(), None);
     }
 }

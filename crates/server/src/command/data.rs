@@ -616,6 +616,12 @@ impl Data {
         self.touch_watched(key);
     }
 
+    /// To be called when a field of the hash at a key expires earlier than any other of it did.
+    pub fn note_field_expiry(&mut self, key: Key<'_>, expire_ms: i64) {
+        let hasher = self.keyspace.hasher();
+        self.database_of(key.hash).note_field(key.hash, expire_ms, hasher);
+    }
+
     /// To be called for what happened to a key, after it did.
     #[inline(always)]
     pub fn event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
@@ -676,9 +682,11 @@ impl Data {
             let first = gone.len();
             let shard = self.shard(index);
             let Some(used) = shard.used_mut(database) else { continue };
-            used.expire_due(now_ms, looks, hasher, &mut gone);
+            let mut reaped = Vec::<Box<[u8]>>::new();
+            used.expire_due(now_ms, looks, hasher, &mut gone, |key| reaped.push(key.into()));
             if let Some(watched) = shard.watched_mut() {
-                for key in gone[first..].iter().map(|entry| entry.as_ref().key()) {
+                let keys = gone[first..].iter().map(|entry| entry.as_ref().key());
+                for key in keys.chain(reaped.iter().map(|key| &**key)) {
                     if watched.changed(database, key) {
                         ready.push_back((database, key.into()));
                     }

@@ -1,6 +1,7 @@
 //! Commands about keys, whatever they hold: whether they are there, deleting, naming, copying.
 
-use bobbin_store::{OwnedEntry, SHARDS};
+use bobbin_store::value::AnyCollection;
+use bobbin_store::{NewValue, OwnedEntry, SHARDS};
 
 use crate::command::keys::{KeySpec, KeyUse};
 use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Key, Outcome};
@@ -107,13 +108,19 @@ fn copy(call: &mut Call<'_>) -> Outcome {
     if target == call.client.database && from.bytes == to.bytes {
         return Err(SAME_OBJECT);
     }
-    let access = call.data.clock.fresh();
+    let (access, now_ms) = (call.data.clock.fresh(), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
     let Some(look) = call.data.read(from) else {
         call.reply.integer(0);
         return Ok(());
     };
     // A long string is shared by the two until one of them changes.
-    let entry = OwnedEntry::new(to.bytes, look.to_new_value(), look.expire_ms(), access);
+    let (mut value, expire_ms) = (look.to_new_value(), look.expire_ms());
+    if let NewValue::Collection(AnyCollection::Hash(hash)) = &mut value {
+        // Fields that have expired are not copied, as in Valkey; but an empty hash is none.
+        hash.remove_expired(now_ms, hash.len() - 1, hasher, |_| {});
+    }
+    let entry = OwnedEntry::new(to.bytes, value, expire_ms, access);
     let copied = in_database(call, target, |call| {
         let free = replace || !call.data.exists(to);
         if free {

@@ -37,6 +37,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
         names.iter().for_each(|_| call.reply.integer(NO_FIELD));
         return Ok(());
     };
+    let earliest_ms = hash.earliest_ms();
     call.reply.array(names.len());
     let (mut done, past) = (0, expire_ms <= now_ms);
     for name in names {
@@ -58,7 +59,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     if done > 0 && past {
         fields_expired(call, key, done);
     } else if done > 0 {
-        fields_may_expire(call, key, done);
+        fields_may_expire(call, key, done, earliest_ms, expire_ms);
     }
     Ok(())
 }
@@ -163,8 +164,17 @@ pub(super) fn expire_time(call: &Call<'_>, at: usize, scale: Scale) -> Result<i6
     })
 }
 
-/// What follows after fields got an expiry.
-pub(super) fn fields_may_expire(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
+/// What follows after fields got an expiry: this one, where before it the earliest was that.
+pub(super) fn fields_may_expire(
+    call: &mut Call<'_>,
+    key: Key<'_>,
+    fields: usize,
+    earliest_ms: Option<i64>,
+    expire_ms: i64,
+) {
+    if earliest_ms.is_none_or(|earliest_ms| expire_ms < earliest_ms) {
+        call.data.note_field_expiry(key, expire_ms);
+    }
     changed(call, key, fields);
     call.data.event(Classes::HASH, "hexpire", key);
 }

@@ -124,7 +124,7 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
         None => Expiry::Clear,
     };
     let hash = call.data.write_or_create::<Hash>(key)?;
-    let (len_before, mut added) = (hash.len(), 0);
+    let (earliest_ms, len_before, mut added) = (hash.earliest_ms(), hash.len(), 0);
     for (index, pair) in pairs.chunks_exact(2).enumerate() {
         let value = given(&shared, pair[1], word + 3 + 2 * index);
         added += usize::from(hash.set(pair[0], value, expiry, now_ms, &limits, hasher));
@@ -132,8 +132,8 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     let expired = added + len_before - hash.len();
     note_expired(call, key, expired);
     call.data.event(Classes::HASH, "hset", key);
-    if expire_ms.is_some() {
-        fields_may_expire(call, key, count);
+    if let Some(expire_ms) = expire_ms {
+        fields_may_expire(call, key, count, earliest_ms, expire_ms);
     } else {
         changed(call, key, count);
     }
@@ -150,6 +150,7 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
     call.data.write_as::<Hash>(key)?;
     let expire_ms = options.expire_ms(call)?;
     let mut hash = call.data.write_as::<Hash>(key)?;
+    let earliest_ms = hash.as_ref().and_then(|hash| hash.earliest_ms());
     call.reply.array(names.len());
     let past = expire_ms.is_some_and(|at| at <= now_ms);
     let mut done = 0;
@@ -176,8 +177,8 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
     }
     if past {
         fields_expired(call, key, done);
-    } else if expire_ms.is_some() {
-        fields_may_expire(call, key, done);
+    } else if let Some(expire_ms) = expire_ms {
+        fields_may_expire(call, key, done, earliest_ms, expire_ms);
     } else {
         changed(call, key, done);
         call.data.event(Classes::HASH, "hpersist", key);
