@@ -1,9 +1,13 @@
 //! The serialised forms of collections: a byte that says which, and the value.
 
 use bobbin_store::Hasher;
-use bobbin_store::value::{AnyCollection, CollectionRef, ListLimits, SortedSetLimits};
+use bobbin_store::value::{
+    AnyCollection, CollectionRef, HashLimits, ListLimits, SetLimits, SortedSetLimits,
+};
 
+use crate::hash::{append_hash, read_hash};
 use crate::input::Input;
+use crate::set::{append_set, read_set};
 use crate::{Options, PayloadError, ValueKind, list, sorted_set};
 
 /// A collection as it lies in a payload or a file, not looked at yet.
@@ -18,8 +22,10 @@ pub struct SerializedCollection<'a> {
 pub struct Target<'a> {
     /// The keyspace's.
     pub hasher: &'a Hasher,
-    pub list: ListLimits,
-    pub sorted_set: SortedSetLimits,
+    pub hash_limits: HashLimits,
+    pub set_limits: SetLimits,
+    pub list_limits: ListLimits,
+    pub sorted_set_limits: SortedSetLimits,
 }
 
 impl SerializedCollection<'_> {
@@ -29,29 +35,55 @@ impl SerializedCollection<'_> {
         options: &Options,
         target: Target<'_>,
     ) -> Result<AnyCollection, PayloadError> {
-        let mut input = Input(self.bytes);
-        let read = match self.kind {
+        let input = Input(self.bytes);
+        let collection = match self.kind {
+            ValueKind::Set | ValueKind::SetIntset | ValueKind::SetListpack => {
+                read_set(self.kind, input, options, target).map(AnyCollection::Set)
+            }
+            ValueKind::Hash
+            | ValueKind::HashListpack
+            | ValueKind::HashZiplist
+            | ValueKind::HashZipmap
+            | ValueKind::HashExpiring => {
+                read_hash(self.kind, input, options, target).map(AnyCollection::Hash)
+            }
             ValueKind::List
             | ValueKind::ListZiplist
             | ValueKind::ListQuicklist
-            | ValueKind::ListQuicklist2 => list::read(self.kind, &mut input, options, target.list),
+            | ValueKind::ListQuicklist2 => {
+                list::read(self.kind, input, options, target).map(AnyCollection::List)
+            }
             ValueKind::SortedSet
             | ValueKind::SortedSet2
             | ValueKind::SortedSetZiplist
             | ValueKind::SortedSetListpack => {
-                sorted_set::read(self.kind, &mut input, options, target)
+                sorted_set::read(self.kind, input, options, target).map(AnyCollection::SortedSet)
             }
-            kind => return Err(PayloadError::Unsupported(kind)),
+            _ => return Err(PayloadError::Unsupported(self.kind)),
         };
-        read.ok_or(PayloadError::BadFormat)
+        collection.ok_or(PayloadError::BadFormat)
     }
 }
 
 /// Appends a collection: the byte of its form, and that.
 pub fn append_collection(collection: CollectionRef<'_>, compress: bool, output: &mut Vec<u8>) {
     match collection {
+        CollectionRef::Set(set) => append_set(set, compress, output),
+        CollectionRef::Hash(hash) => append_hash(hash, compress, output),
         CollectionRef::List(list) => list::append(list, compress, output),
         CollectionRef::SortedSet(set) => sorted_set::append(set, compress, output),
         _ => {}
+    }
+}
+
+/// What tests read collections for: the limits that servers start with.
+#[cfg(test)]
+pub(crate) fn test_target(hasher: &Hasher) -> Target<'_> {
+    Target {
+        hasher,
+        hash_limits: HashLimits { packed_entries: 512, packed_value_len: 64 },
+        set_limits: SetLimits { intset_entries: 512, packed_entries: 128, packed_value_len: 64 },
+        list_limits: ListLimits::new(-2),
+        sorted_set_limits: SortedSetLimits { packed_entries_max: 128, packed_value_max: 64 },
     }
 }

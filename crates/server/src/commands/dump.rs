@@ -68,8 +68,10 @@ fn restore(call: &mut Call<'_>) -> Outcome {
         Ok(Payload::Collection(serialized)) => {
             let target = Target {
                 hasher: call.data.keyspace().hasher(),
-                list: super::list::limits(call),
-                sorted_set: super::sorted_set::limits(call),
+                hash_limits: super::hash::limits(call.server),
+                set_limits: super::set::limits(call.server),
+                list_limits: super::list::limits(call),
+                sorted_set_limits: super::sorted_set::limits(call),
             };
             match serialized.read(&options_of_payload, target) {
                 Ok(collection) => NewValue::Collection(collection),

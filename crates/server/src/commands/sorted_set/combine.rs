@@ -191,8 +191,8 @@ impl Request {
         smallest.for_each(|member, score| {
             let member = member.text(&mut room);
             let score = others.iter().try_fold(weighted(*weight, score), |sum, (other, weight)| {
-                let score = other.score(member, hasher)?;
-                Some(self.aggregate.of(sum, weighted(*weight, score)))
+                // Unlike in a union, what has no value makes the whole sum 0.
+                Some(self.aggregate.of(sum, weight * other.score(member, hasher)?))
             });
             if let Some(score) = score {
                 elements.push((member.into(), score));
