@@ -22,10 +22,10 @@ pub struct SerializedCollection<'a> {
 pub struct Target<'a> {
     /// The keyspace's.
     pub hasher: &'a Hasher,
-    pub hash_limits: HashLimits,
-    pub set_limits: SetLimits,
-    pub list_limits: ListLimits,
-    pub sorted_set_limits: SortedSetLimits,
+    pub list: ListLimits,
+    pub hash: HashLimits,
+    pub set: SetLimits,
+    pub sorted_set: SortedSetLimits,
 }
 
 impl SerializedCollection<'_> {
@@ -35,10 +35,20 @@ impl SerializedCollection<'_> {
         options: &Options,
         target: Target<'_>,
     ) -> Result<AnyCollection, PayloadError> {
-        let input = Input(self.bytes);
-        let collection = match self.kind {
+        let mut input = Input(self.bytes);
+        let read = match self.kind {
+            ValueKind::List
+            | ValueKind::ListZiplist
+            | ValueKind::ListQuicklist
+            | ValueKind::ListQuicklist2 => list::read(self.kind, &mut input, options, target.list),
             ValueKind::Set | ValueKind::SetIntset | ValueKind::SetListpack => {
                 read_set(self.kind, input, options, target).map(AnyCollection::Set)
+            }
+            ValueKind::SortedSet
+            | ValueKind::SortedSet2
+            | ValueKind::SortedSetZiplist
+            | ValueKind::SortedSetListpack => {
+                sorted_set::read(self.kind, &mut input, options, target)
             }
             ValueKind::Hash
             | ValueKind::HashListpack
@@ -47,43 +57,35 @@ impl SerializedCollection<'_> {
             | ValueKind::HashExpiring => {
                 read_hash(self.kind, input, options, target).map(AnyCollection::Hash)
             }
-            ValueKind::List
-            | ValueKind::ListZiplist
-            | ValueKind::ListQuicklist
-            | ValueKind::ListQuicklist2 => {
-                list::read(self.kind, input, options, target).map(AnyCollection::List)
-            }
-            ValueKind::SortedSet
-            | ValueKind::SortedSet2
-            | ValueKind::SortedSetZiplist
-            | ValueKind::SortedSetListpack => {
-                sorted_set::read(self.kind, input, options, target).map(AnyCollection::SortedSet)
-            }
-            _ => return Err(PayloadError::Unsupported(self.kind)),
+            kind => return Err(PayloadError::Unsupported(kind)),
         };
-        collection.ok_or(PayloadError::BadFormat)
+        read.ok_or(PayloadError::BadFormat)
     }
 }
 
 /// Appends a collection: the byte of its form, and that.
 pub fn append_collection(collection: CollectionRef<'_>, compress: bool, output: &mut Vec<u8>) {
     match collection {
-        CollectionRef::Set(set) => append_set(set, compress, output),
-        CollectionRef::Hash(hash) => append_hash(hash, compress, output),
         CollectionRef::List(list) => list::append(list, compress, output),
+        CollectionRef::Set(set) => append_set(set, compress, output),
         CollectionRef::SortedSet(set) => sorted_set::append(set, compress, output),
+        CollectionRef::Hash(hash) => append_hash(hash, compress, output),
         _ => {}
     }
 }
 
-/// What tests read collections for: the limits that servers start with.
 #[cfg(test)]
-pub(crate) fn test_target(hasher: &Hasher) -> Target<'_> {
-    Target {
-        hasher,
-        hash_limits: HashLimits { packed_entries: 512, packed_value_len: 64 },
-        set_limits: SetLimits { intset_entries: 512, packed_entries: 128, packed_value_len: 64 },
-        list_limits: ListLimits::new(-2),
-        sorted_set_limits: SortedSetLimits { packed_entries_max: 128, packed_value_max: 64 },
+pub(crate) mod tests {
+    use super::*;
+
+    /// With the limits that are Redis's defaults.
+    pub(crate) fn target(hasher: &Hasher) -> Target<'_> {
+        Target {
+            hasher,
+            list: ListLimits::new(-2),
+            hash: HashLimits { packed_entries: 512, packed_value_len: 64 },
+            set: SetLimits { intset_entries: 512, packed_entries: 128, packed_value_len: 64 },
+            sorted_set: SortedSetLimits { packed_entries_max: 128, packed_value_max: 64 },
+        }
     }
 }

@@ -10,8 +10,7 @@ use crate::input::Input;
 use crate::length::{Length, append_length};
 use crate::set::append_item;
 use crate::string::read_string;
-use crate::ziplist::{read_ziplist, read_zipmap};
-use crate::{Options, ValueKind};
+use crate::{Options, ValueKind, ziplist, zipmap};
 
 /// `None` when the bytes are no such hash, or an empty one.
 pub(crate) fn read_hash(
@@ -20,14 +19,14 @@ pub(crate) fn read_hash(
     options: &Options,
     target: Target<'_>,
 ) -> Option<Hash> {
-    let (limits, hasher) = (&target.hash_limits, target.hasher);
+    let (limits, hasher) = (&target.hash, target.hasher);
     let hash = match kind {
         ValueKind::HashListpack | ValueKind::HashZiplist | ValueKind::HashZipmap => {
             let bytes = read_string(&mut input, options.string_len_max)?;
             let pack = match kind {
                 ValueKind::HashListpack => Listpack::from_bytes(&bytes)?,
-                ValueKind::HashZiplist => read_ziplist(&bytes)?,
-                _ => read_zipmap(&bytes)?,
+                ValueKind::HashZiplist => ziplist::read(&bytes)?,
+                _ => zipmap::read(&bytes)?,
             };
             Hash::from_listpack(pack, limits, hasher)?
         }

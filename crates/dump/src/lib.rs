@@ -19,6 +19,7 @@ mod set;
 mod sorted_set;
 mod string;
 mod ziplist;
+mod zipmap;
 
 pub use collection::{SerializedCollection, Target};
 pub use crc64::crc64;

@@ -1,13 +1,12 @@
 //! Lists, serialised. What is written is form 18: a number of nodes, and for each a byte that says what
 //! it is: one element (1), or a listpack of several (2), as a string. Read are the older forms as well.
 
-use bobbin_store::value::{End, List, ListLimits, Listpack};
+use bobbin_store::value::{AnyCollection, End, List, ListLimits, Listpack};
 
-use crate::collection::Target;
 use crate::input::Input;
 use crate::length::{Length, append_length};
 use crate::string::{append_string, read_string};
-use crate::ziplist::read_ziplist;
+use crate::ziplist;
 use crate::{Options, ValueKind};
 
 /// Appends the byte of the form and the list.
@@ -33,11 +32,10 @@ pub(crate) fn append(list: &List, compress: bool, output: &mut Vec<u8>) {
 /// Reads a list in one of its forms; `None` if it is damaged or empty.
 pub(crate) fn read(
     kind: ValueKind,
-    mut input: Input<'_>,
+    input: &mut Input<'_>,
     options: &Options,
-    target: Target<'_>,
-) -> Option<List> {
-    let (limits, input) = (target.list_limits, &mut input);
+    limits: ListLimits,
+) -> Option<AnyCollection> {
     let list = match kind {
         ValueKind::List => read_elements(input, options, limits)?,
         ValueKind::ListQuicklist2 => {
@@ -52,17 +50,17 @@ pub(crate) fn read(
             let nodes = Length::read_plain(input)?;
             let mut packs = Vec::new();
             for _ in 0..nodes {
-                packs.push(read_ziplist(&read_string(input, options.string_len_max)?)?);
+                packs.push(ziplist::read(&read_string(input, options.string_len_max)?)?);
             }
             List::from_listpacks(packs.into_iter(), limits)
         }
         ValueKind::ListZiplist => {
-            let pack = read_ziplist(&read_string(input, options.string_len_max)?)?;
+            let pack = ziplist::read(&read_string(input, options.string_len_max)?)?;
             List::from_listpacks(std::iter::once(pack), limits)
         }
         _ => return None,
     };
-    (!list.is_empty()).then_some(list)
+    (!list.is_empty()).then_some(AnyCollection::List(list))
 }
 
 fn read_elements(input: &mut Input<'_>, options: &Options, limits: ListLimits) -> Option<List> {
@@ -124,17 +122,10 @@ const ELEMENT_LEN_MAX: usize = 1 << 30;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collection::test_target as target_of;
-    use bobbin_store::Hasher;
     use bobbin_store::value::Item;
-
-    fn target(hasher: &Hasher, list_limits: ListLimits) -> Target<'_> {
-        Target { list_limits, ..target_of(hasher) }
-    }
 
     fn round(fill: i64, values: &[Vec<u8>]) -> Vec<u8> {
         let limits = ListLimits::new(fill);
-        let hasher = Hasher::new(1);
         let mut list = List::new();
         for value in values {
             list.prepare(value.len(), 1, limits);
@@ -143,8 +134,13 @@ mod tests {
         let mut output = Vec::new();
         append(&list, true, &mut output);
         let kind = ValueKind::from_byte(output[0]).unwrap();
-        let target = target(&hasher, limits);
-        let again = read(kind, Input(&output[1..]), &Options::default(), target).unwrap();
+        let mut input = Input(&output[1..]);
+        let AnyCollection::List(again) =
+            read(kind, &mut input, &Options::default(), limits).unwrap()
+        else {
+            panic!("no list");
+        };
+        assert!(input.0.is_empty());
         assert_eq!(again.encoding(), list.encoding());
         assert!(again.iter().eq(list.iter()));
         output
@@ -163,13 +159,12 @@ mod tests {
 
     #[test]
     fn damaged_lists_are_refused() {
-        let hasher = Hasher::new(1);
-        let target = target(&hasher, ListLimits::new(-2));
+        let limits = ListLimits::new(-2);
         let whole = b"\x01\x02\x0c\x0c\0\0\0\x02\0\x81a\x02\x0c\x01\xff";
         for end in 0..whole.len() {
-            let input = Input(&whole[..end]);
+            let mut input = Input(&whole[..end]);
             let kind = ValueKind::ListQuicklist2;
-            assert!(read(kind, input, &Options::default(), target).is_none());
+            assert!(read(kind, &mut input, &Options::default(), limits).is_none());
         }
         for (kind, bytes) in [
             (ValueKind::ListQuicklist2, &b"\0"[..]),
@@ -178,7 +173,7 @@ mod tests {
             (ValueKind::List, b"\0"),
             (ValueKind::List, b"\x02\x01a"),
         ] {
-            assert!(read(kind, Input(bytes), &Options::default(), target).is_none());
+            assert!(read(kind, &mut Input(bytes), &Options::default(), limits).is_none());
         }
     }
 }

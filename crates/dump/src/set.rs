@@ -15,7 +15,7 @@ pub(crate) fn read_set(
     options: &Options,
     target: Target<'_>,
 ) -> Option<Set> {
-    let (limits, hasher) = (&target.set_limits, target.hasher);
+    let (limits, hasher) = (&target.set, target.hasher);
     let set = match kind {
         ValueKind::SetIntset => {
             let bytes = read_string(&mut input, options.string_len_max)?;

@@ -2,14 +2,16 @@
 //! its score, eight bytes, least significant first (form 5), from the highest down. Read are the older forms
 //! as well.
 
-use bobbin_store::value::{Listpack, SortedSet, SortedSetLimits, integer};
+use bobbin_store::value::{AnyCollection, SortedSet, SortedSetLimits, integer};
 
 use crate::collection::Target;
 use crate::input::Input;
 use crate::length::{Length, append_length};
 use crate::string::{append_string, read_string};
-use crate::ziplist::read_ziplist;
+use crate::ziplist;
 use crate::{Options, ValueKind};
+
+use bobbin_store::value::Listpack;
 
 /// Appends the byte of the form and the set.
 pub(crate) fn append(set: &SortedSet, compress: bool, output: &mut Vec<u8>) {
@@ -30,18 +32,18 @@ pub(crate) fn append(set: &SortedSet, compress: bool, output: &mut Vec<u8>) {
 /// Reads a sorted set in one of its forms; `None` if it is damaged or empty.
 pub(crate) fn read(
     kind: ValueKind,
-    mut input: Input<'_>,
+    input: &mut Input<'_>,
     options: &Options,
     target: Target<'_>,
-) -> Option<SortedSet> {
-    let (limits, hasher, input) = (target.sorted_set_limits, target.hasher, &mut input);
+) -> Option<AnyCollection> {
+    let (limits, hasher) = (target.sorted_set, target.hasher);
     let set = match kind {
         ValueKind::SortedSetListpack => {
             let pack = Listpack::from_bytes(&read_string(input, options.string_len_max)?)?;
             SortedSet::from_listpack(pack, limits, hasher)?
         }
         ValueKind::SortedSetZiplist => {
-            let pack = read_ziplist(&read_string(input, options.string_len_max)?)?;
+            let pack = ziplist::read(&read_string(input, options.string_len_max)?)?;
             SortedSet::from_listpack(pack, limits, hasher)?
         }
         ValueKind::SortedSet | ValueKind::SortedSet2 => {
@@ -49,7 +51,7 @@ pub(crate) fn read(
         }
         _ => return None,
     };
-    (!set.is_empty()).then_some(set)
+    (!set.is_empty()).then_some(AnyCollection::SortedSet(set))
 }
 
 fn read_elements(
@@ -92,7 +94,7 @@ const MEMBER_LEN_MAX: usize = 1 << 30;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collection::test_target as target;
+    use crate::collection::tests::target;
     use bobbin_store::Hasher;
     use bobbin_store::value::Item;
 
@@ -105,17 +107,20 @@ mod tests {
             for number in 0..len {
                 let member = format!("member:{number}");
                 let score = f64::from(number % 70) / 4.0;
-                set.insert(member.as_bytes(), score, target.sorted_set_limits, &hasher);
+                set.insert(member.as_bytes(), score, target.sorted_set, &hasher);
             }
             let mut output = Vec::new();
             append(&set, true, &mut output);
             let kind = ValueKind::from_byte(output[0]).unwrap();
-            let again = read(kind, Input(&output[1..]), &Options::default(), target).unwrap();
+            let mut input = Input(&output[1..]);
+            let again = read(kind, &mut input, &Options::default(), target).unwrap();
+            assert!(input.0.is_empty());
+            let AnyCollection::SortedSet(again) = again else { panic!("no sorted set") };
             assert_eq!(again.encoding(), set.encoding());
             assert!(again.iter().eq(set.iter()));
             for end in (1..output.len()).step_by(7) {
-                let input = Input(&output[1..end]);
-                assert!(read(kind, input, &Options::default(), target).is_none());
+                let mut input = Input(&output[1..end]);
+                assert!(read(kind, &mut input, &Options::default(), target).is_none());
             }
         }
     }
@@ -125,7 +130,8 @@ mod tests {
         let hasher = Hasher::new(1);
         let bytes = b"\x03\x01a\x031.5\x01b\xff\x01c\xfe";
         let kind = ValueKind::SortedSet;
-        let set = read(kind, Input(bytes), &Options::default(), target(&hasher)).unwrap();
+        let read = read(kind, &mut Input(bytes), &Options::default(), target(&hasher)).unwrap();
+        let AnyCollection::SortedSet(set) = read else { panic!("no sorted set") };
         let found: Vec<_> = set.iter().collect();
         assert!(
             found
@@ -149,7 +155,7 @@ mod tests {
             (ValueKind::SortedSetListpack, b"\x0a\x0a\0\0\0\x01\0\x81a\x02\xff"),
             (ValueKind::SortedSetListpack, b"\x0d\x0d\0\0\0\x02\0\x81a\x02\x81b\x02\xff"),
         ] {
-            let read = read(kind, Input(bytes), &Options::default(), target(&hasher));
+            let read = read(kind, &mut Input(bytes), &Options::default(), target(&hasher));
             assert!(read.is_none(), "{bytes:?}");
         }
     }

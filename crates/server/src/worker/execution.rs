@@ -96,6 +96,9 @@ impl Executor<'_> {
                     slowlog::note(server, client, command, request.args, &measured);
                 }
             }
+            if client.subscriptions.is_some() {
+                self.append_own(client);
+            }
             *self.clock = now;
             if outcome == Executed::Postponed {
                 done.postponed = true;
@@ -109,6 +112,16 @@ impl Executor<'_> {
             }
         }
         done
+    }
+
+    /// Appends what a client was sent while its command was at work: that follows the reply.
+    #[cold]
+    fn append_own(&mut self, client: &Client) {
+        if let Some(subscribers) = &mut self.data.subscribers {
+            let own = subscribers.own(client);
+            self.arena.bytes.extend_from_slice(own);
+            own.clear();
+        }
     }
 }
 
