@@ -1,15 +1,17 @@
 //! Unions, intersections and differences of sorted sets, and of sets.
 
-use std::cmp::Ordering;
-use std::collections::HashMap;
+use bobbin_resp::{Reply, parse_f64};
+use bobbin_store::Hasher;
+use bobbin_store::value::{SortedSet, SortedSetLimits, integer};
 
-use bobbin_resp::parse_f64;
-use bobbin_store::value::{CollectionRef, Item, Set, SortedSet, integer};
-use bobbin_store::{Hasher, ValueRef};
-
+use super::input::{Input, Place};
 use super::limits;
 use super::range::{element, header, store};
-use crate::command::{Call, Failure, Outcome};
+use crate::blocking;
+use crate::command::call::ShardSet;
+use crate::command::slices::{SLICE, SLICED_MIN, compute_in_slices, reply_in_slices};
+use crate::command::{Call, Data, Failure, Outcome};
+use crate::server::Server;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
@@ -52,29 +54,66 @@ pub(super) fn zdiffstore(call: &mut Call<'_>) -> Outcome {
 
 fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
     let request = Request::read(call, 1, operation, false)?;
-    let elements = request.combine(call.data.keyspace().hasher());
-    header(&mut call.reply, elements.len(), request.with_scores);
-    for (member, score) in &elements {
-        element(&mut call.reply, Item::Bytes(member), request.with_scores.then_some(*score));
+    let with_scores = request.with_scores;
+    let mut combination = request.begin(call)?;
+    if combination.work() < SLICED_MIN || call.in_transaction {
+        combination.finish();
+        let elements = combination.result.iter();
+        header(&mut call.reply, combination.result.len(), with_scores);
+        elements.for_each(|(member, score)| {
+            element(&mut call.reply, member, with_scores.then_some(score));
+        });
+        return Ok(());
     }
+    let mut answered = None;
+    reply_in_slices(call, move |reply| {
+        if answered.is_none() && combination.step() {
+            return true;
+        }
+        let len = combination.result.len();
+        let from = answered.unwrap_or_else(|| {
+            header(reply, len, with_scores);
+            0
+        });
+        for (member, score) in combination.result.range(from..from + SLICE) {
+            element(reply, member, with_scores.then_some(score));
+        }
+        answered = Some(from + SLICE);
+        from + SLICE < len
+    });
     Ok(())
 }
 
 fn combine_and_store(call: &mut Call<'_>, operation: Operation, event: &'static str) -> Outcome {
     let request = Request::read(call, 2, operation, true)?;
-    let (limits, hasher) = (limits(call), call.data.keyspace().hasher());
-    let mut set = SortedSet::new();
-    for (member, score) in request.combine(hasher) {
-        set.insert(&member, score, limits, hasher);
+    let mut combination = request.begin(call)?;
+    let limits = limits(call);
+    if combination.work() < SLICED_MIN || call.in_transaction || !combination.is_comparable() {
+        combination.finish();
+        let mut set = combination.into_result();
+        set.pack(limits);
+        let destination = call.key(1);
+        store(call.data, &mut call.reply, destination, set, event);
+        return Ok(());
     }
-    drop(request);
-    store(call, set, event);
+    let storing = Storing {
+        request: request.owned(call),
+        combination,
+        destination: call.args[1].into(),
+        database: call.client.database,
+        limits,
+        event,
+        attempts: 0,
+    };
+    compute_in_slices(call, storing, |storing, _| storing.combination.step(), Storing::finish);
     Ok(())
 }
 
 pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {
-    let (inputs, mut at) = Input::read_all(call, 1)?;
+    let keys = key_range(call, 1)?;
     let mut limit = usize::MAX;
+    let mut at = keys.end;
+    let inputs = Input::read_all(call, keys)?;
     while at < call.args.len() {
         if !call.word_is(at, "limit") || at + 1 >= call.args.len() {
             return Err(Failure::SYNTAX);
@@ -88,49 +127,94 @@ pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {
         at += 2;
     }
     let hasher = call.data.keyspace().hasher();
-    let mut inputs: Vec<_> = inputs.iter().collect();
-    inputs.sort_by_key(|input| input.len());
-    let (smallest, others) = inputs.split_first().ok_or(Failure::SYNTAX)?;
-    let (mut count, mut room) = (0, integer::Text::new(0));
-    smallest.for_each(|member, _| {
-        let member = member.text(&mut room);
-        count += usize::from(others.iter().all(|other| other.score(member, hasher).is_some()));
-        count < limit
+    let mut count = Counting { inputs, place: Place::default(), count: 0, limit, hasher };
+    count.inputs.sort_by_key(Input::len);
+    if count.inputs[0].len() < SLICED_MIN || call.in_transaction {
+        while count.step() {}
+        call.reply.integer(count.count as i64);
+        return Ok(());
+    }
+    reply_in_slices(call, move |reply| {
+        let more = count.step();
+        if !more {
+            reply.integer(count.count as i64);
+        }
+        more
     });
-    call.reply.integer(count as i64);
     Ok(())
 }
 
-/// A member with its score in the result.
-type Element = (Box<[u8]>, f64);
-
-/// What is asked for.
-struct Request {
-    operation: Operation,
+/// ZINTERCARD at work.
+struct Counting {
+    /// The smallest first.
     inputs: Vec<Input>,
+    place: Place,
+    count: usize,
+    limit: usize,
+    hasher: &'static Hasher,
+}
+
+impl Counting {
+    /// Returns whether there is more to do.
+    fn step(&mut self) -> bool {
+        let Some((smallest, others)) = self.inputs.split_first() else { return false };
+        let mut room = integer::Text::new(0);
+        let next = smallest.walk(self.place, |member, _| {
+            let member = member.text(&mut room);
+            let common = others.iter().all(|other| other.score(member, self.hasher).is_some());
+            self.count += usize::from(common && self.count < self.limit);
+        });
+        self.place = next.unwrap_or_default();
+        next.is_some() && self.count < self.limit
+    }
+}
+
+/// The arguments that `numkeys key [key ...]` says are keys.
+fn key_range(call: &Call<'_>, numkeys_at: usize) -> Result<std::ops::Range<usize>, Failure> {
+    let numkeys = call.integer(numkeys_at)?;
+    if numkeys < 1 {
+        let name = &call.command.full_name;
+        let text = format!("ERR at least 1 input key is needed for '{name}' command");
+        return Err(Failure::format(text));
+    }
+    let first = numkeys_at + 1;
+    let end = usize::try_from(numkeys).ok().and_then(|count| first.checked_add(count));
+    end.filter(|&end| end <= call.args.len()).map(|end| first..end).ok_or(Failure::SYNTAX)
+}
+
+/// What is asked for. `K` is what keys are named by: arguments, or themselves.
+struct Request<K> {
+    operation: Operation,
+    keys: Vec<K>,
     weights: Vec<f64>,
     aggregate: Aggregate,
     with_scores: bool,
 }
 
-impl Request {
+impl Request<usize> {
     fn read(
         call: &mut Call<'_>,
         numkeys_at: usize,
         operation: Operation,
         store: bool,
     ) -> Result<Self, Failure> {
-        let (inputs, mut at) = Input::read_all(call, numkeys_at)?;
+        let keys = key_range(call, numkeys_at)?;
+        let (count, mut at) = (keys.len(), keys.end);
+        for at in keys.clone() {
+            // Wrong types are complained about before wrong options.
+            let key = call.key(at);
+            Input::check(call.data, key)?;
+        }
         let mut request = Self {
             operation,
-            weights: vec![1.0; inputs.len()],
-            inputs,
+            keys: keys.collect(),
+            weights: vec![1.0; count],
             aggregate: Aggregate::Sum,
             with_scores: false,
         };
         while at < call.args.len() {
             let (left, weighs) = (call.args.len() - at, operation != Operation::Difference);
-            if weighs && call.word_is(at, "weights") && left > request.inputs.len() {
+            if weighs && call.word_is(at, "weights") && left > count {
                 for weight in &mut request.weights {
                     at += 1;
                     *weight = parse_f64(call.args[at]).ok_or("ERR weight value is not a float")?;
@@ -148,133 +232,175 @@ impl Request {
         Ok(request)
     }
 
-    /// The result, in order.
-    fn combine(&self, hasher: &Hasher) -> Vec<Element> {
-        // The smallest first, as Redis does: it decides about the order in which scores are added up.
-        let mut inputs: Vec<_> = self.inputs.iter().zip(self.weights.iter().copied()).collect();
+    fn begin(&self, call: &mut Call<'_>) -> Result<Combination, Failure> {
+        let inputs = Input::read_all(call, self.keys.iter().copied())?;
+        Ok(self.combination(inputs, call.data.keyspace().hasher()))
+    }
+
+    /// The same without the call.
+    fn owned(self, call: &Call<'_>) -> Request<Box<[u8]>> {
+        Request {
+            operation: self.operation,
+            keys: self.keys.iter().map(|&at| call.args[at].into()).collect(),
+            weights: self.weights,
+            aggregate: self.aggregate,
+            with_scores: self.with_scores,
+        }
+    }
+}
+
+impl<K> Request<K> {
+    fn combination(&self, inputs: Vec<Input>, hasher: &'static Hasher) -> Combination {
+        let mut inputs: Vec<_> = inputs.into_iter().zip(self.weights.iter().copied()).collect();
         if self.operation != Operation::Difference {
+            // The smallest first, as Redis does: it decides about the order in which scores are added up.
             inputs.sort_by_key(|(input, _)| input.len());
         }
-        let mut elements = match self.operation {
-            Operation::Union => self.union(&inputs),
-            Operation::Intersection => self.intersection(&inputs, hasher),
-            Operation::Difference => difference(&self.inputs, hasher),
-        };
-        elements.sort_unstable_by(|one, other| {
-            let by_score = one.1.partial_cmp(&other.1).unwrap_or(Ordering::Equal);
-            by_score.then_with(|| one.0.cmp(&other.0))
-        });
-        elements
-    }
-
-    fn union(&self, inputs: &[(&Input, f64)]) -> Vec<Element> {
-        let mut scores: HashMap<Box<[u8]>, f64> = HashMap::new();
-        let mut room = integer::Text::new(0);
-        for &(input, weight) in inputs {
-            input.for_each(|member, score| {
-                let (member, score) = (member.text(&mut room), weighted(weight, score));
-                match scores.get_mut(member) {
-                    Some(sum) => *sum = self.aggregate.of(*sum, score),
-                    None => {
-                        scores.insert(member.into(), score);
-                    }
-                }
-                true
-            });
+        Combination {
+            operation: self.operation,
+            inputs,
+            aggregate: self.aggregate,
+            hasher,
+            at: 0,
+            place: Place::default(),
+            result: SortedSet::new(),
         }
-        scores.into_iter().collect()
-    }
-
-    fn intersection(&self, inputs: &[(&Input, f64)], hasher: &Hasher) -> Vec<Element> {
-        let Some(((smallest, weight), others)) = inputs.split_first() else { return Vec::new() };
-        let (mut elements, mut room) = (Vec::new(), integer::Text::new(0));
-        smallest.for_each(|member, score| {
-            let member = member.text(&mut room);
-            let score = others.iter().try_fold(weighted(*weight, score), |sum, (other, weight)| {
-                let score = other.score(member, hasher)?;
-                Some(self.aggregate.of(sum, weighted(*weight, score)))
-            });
-            if let Some(score) = score {
-                elements.push((member.into(), score));
-            }
-            true
-        });
-        elements
     }
 }
 
-fn difference(inputs: &[Input], hasher: &Hasher) -> Vec<Element> {
-    let Some((first, others)) = inputs.split_first() else { return Vec::new() };
-    let (mut elements, mut room) = (Vec::new(), integer::Text::new(0));
-    first.for_each(|member, score| {
-        let member = member.text(&mut room);
-        if others.iter().all(|other| other.score(member, hasher).is_none()) {
-            elements.push((member.into(), score));
+/// An operation on pinned sets, at work.
+struct Combination {
+    operation: Operation,
+    /// Sets and their weights.
+    inputs: Vec<(Input, f64)>,
+    aggregate: Aggregate,
+    hasher: &'static Hasher,
+    /// Which set is walked, and how far: all of a union, else the first.
+    at: usize,
+    place: Place,
+    /// Never packed meanwhile: that would turn -0 into 0.
+    result: SortedSet,
+}
+
+impl Combination {
+    /// About how many members are to be looked at.
+    fn work(&self) -> usize {
+        match self.operation {
+            Operation::Union => self.inputs.iter().map(|(input, _)| input.len()).sum(),
+            _ => self.inputs[0].0.len(),
+        }
+    }
+
+    /// Whether it can be told later that the sets are still the same.
+    fn is_comparable(&self) -> bool {
+        self.inputs.iter().all(|(input, _)| input.is_comparable())
+    }
+
+    fn finish(&mut self) {
+        while self.step() {}
+    }
+
+    fn into_result(self) -> SortedSet {
+        self.result
+    }
+
+    /// Takes in the members that come next. Returns whether there is more to do.
+    fn step(&mut self) -> bool {
+        let Self { operation, ref inputs, aggregate, hasher, ref mut result, .. } = *self;
+        let Some((input, weight)) = inputs.get(self.at) else { return false };
+        let others = &inputs[1..];
+        let mut room = integer::Text::new(0);
+        let next = input.walk(self.place, |member, score| {
+            let member = member.text(&mut room);
+            let score = match operation {
+                Operation::Union => {
+                    let score = not_nan(weight * score);
+                    result.update(member, UNPACKED, hasher, |sum| {
+                        Some(sum.map_or(score, |sum| aggregate.of(sum, score)))
+                    });
+                    return;
+                }
+                Operation::Intersection => {
+                    others.iter().try_fold(not_nan(weight * score), |sum, (other, weight)| {
+                        // Unlike in a union, what has no value makes the whole sum 0.
+                        Some(aggregate.of(sum, weight * other.score(member, hasher)?))
+                    })
+                }
+                Operation::Difference => {
+                    let stays =
+                        others.iter().all(|(other, _)| other.score(member, hasher).is_none());
+                    stays.then_some(score)
+                }
+            };
+            if let Some(score) = score {
+                result.insert(member, score, UNPACKED, hasher);
+            }
+        });
+        match next {
+            Some(place) => self.place = place,
+            None => (self.at, self.place) = (self.at + 1, Place::default()),
+        }
+        self.at < if operation == Operation::Union { inputs.len() } else { 1 }
+    }
+}
+
+/// A STORE command at work.
+struct Storing {
+    request: Request<Box<[u8]>>,
+    combination: Combination,
+    destination: Box<[u8]>,
+    database: u32,
+    limits: SortedSetLimits,
+    event: &'static str,
+    attempts: u32,
+}
+
+impl Storing {
+    /// Stores the result, if the sets are what they were when they were pinned, else begins anew; after some
+    /// attempts it does so at once, with everything held.
+    fn finish(&mut self, server: &'static Server, data: &mut Data, reply: &mut Reply<'_>) -> bool {
+        let mut shards = ShardSet::default();
+        let names = self.request.keys.iter().chain([&self.destination]);
+        names.for_each(|name| shards.add_key(data.key(name)));
+        shards.hold(data);
+        data.database = self.database;
+        let inputs = match self.inputs(data) {
+            Ok(inputs) => inputs,
+            Err(failure) => {
+                reply.error(failure.0.as_bytes());
+                return true;
+            }
+        };
+        let hasher = data.keyspace().hasher();
+        let anew = self.request.combination(inputs, hasher);
+        let mut pairs = anew.inputs.iter().zip(&self.combination.inputs);
+        let same = pairs.all(|((now, _), (then, _))| now.is_same(then));
+        if !same {
+            self.combination = anew;
+            self.attempts += 1;
+            if self.attempts < ATTEMPTS_MAX {
+                return false;
+            }
+            self.combination.finish();
+        }
+        let mut set = std::mem::take(&mut self.combination.result);
+        set.pack(self.limits);
+        let destination = data.key(&self.destination);
+        store(data, reply, destination, set, self.event);
+        if !data.ready.is_empty() {
+            blocking::serve_ready(server, data);
         }
         true
-    });
-    elements
-}
-
-/// A set that is combined with others, pinned; the members of a plain one have the score 1.
-enum Input {
-    Nothing,
-    Set(Set),
-    SortedSet(SortedSet),
-}
-
-impl Input {
-    /// The sets that `numkeys key [key ...]` names, and the argument behind them.
-    fn read_all(call: &mut Call<'_>, numkeys_at: usize) -> Result<(Vec<Self>, usize), Failure> {
-        let numkeys = call.integer(numkeys_at)?;
-        if numkeys < 1 {
-            let name = &call.command.full_name;
-            let text = format!("ERR at least 1 input key is needed for '{name}' command");
-            return Err(Failure::format(text));
-        }
-        let first = numkeys_at + 1;
-        let end = usize::try_from(numkeys).ok().and_then(|count| first.checked_add(count));
-        let end = end.filter(|&end| end <= call.args.len()).ok_or(Failure::SYNTAX)?;
-        let inputs = (first..end).map(|at| Self::read(call, at)).collect::<Result<_, _>>()?;
-        Ok((inputs, end))
     }
 
-    fn read(call: &mut Call<'_>, at: usize) -> Result<Self, Failure> {
-        let Some(entry) = call.data.read(call.key(at)) else { return Ok(Self::Nothing) };
-        match entry.value() {
-            ValueRef::Collection(CollectionRef::Set(set)) => Ok(Self::Set(set.clone())),
-            ValueRef::Collection(CollectionRef::SortedSet(set)) => Ok(Self::SortedSet(set.clone())),
-            _ => Err(Failure::WRONG_TYPE),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Nothing => 0,
-            Self::Set(set) => set.len(),
-            Self::SortedSet(set) => set.len(),
-        }
-    }
-
-    fn score(&self, member: &[u8], hasher: &Hasher) -> Option<f64> {
-        match self {
-            Self::Nothing => None,
-            Self::Set(set) => set.contains(member, hasher).then_some(1.0),
-            Self::SortedSet(set) => set.score(member, hasher),
-        }
-    }
-
-    /// Calls `visit` with the elements while it returns `true`.
-    fn for_each(&self, mut visit: impl FnMut(Item<'_>, f64) -> bool) {
-        match self {
-            Self::Nothing => {}
-            Self::Set(set) => {
-                let _ = set.iter().all(|member| visit(member, 1.0));
-            }
-            Self::SortedSet(set) => {
-                let _ = set.iter().all(|(member, score)| visit(member, score));
-            }
-        }
+    fn inputs(&self, data: &mut Data) -> Result<Vec<Input>, Failure> {
+        let names = self.request.keys.iter();
+        names
+            .map(|name| {
+                let key = data.key(name);
+                Input::read(data, key)
+            })
+            .collect()
     }
 }
 
@@ -297,11 +423,12 @@ impl Aggregate {
     }
 }
 
-fn weighted(weight: f64, score: f64) -> f64 {
-    not_nan(weight * score)
-}
-
 /// What has no value counts as 0.
 const fn not_nan(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
+
+/// While a result grows.
+const UNPACKED: SortedSetLimits = SortedSetLimits { packed_entries_max: 0, packed_value_max: 0 };
+/// How often a STORE command that finds its sets changed begins anew before it lets nobody change them.
+const ATTEMPTS_MAX: u32 = 3;

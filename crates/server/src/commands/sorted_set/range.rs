@@ -10,7 +10,7 @@ use super::super::elements::bulk;
 use super::bounds::Bounds;
 use super::limits;
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 /// What a range is of.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,20 +129,27 @@ pub(super) fn zrangestore(call: &mut Call<'_>) -> Outcome {
             stored.insert(member.text(&mut room), score, limits, hasher);
         }
     }
-    store(call, stored, "zrangestore");
+    let destination = call.key(1);
+    store(call.data, &mut call.reply, destination, stored, "zrangestore");
     Ok(())
 }
 
-/// Puts a result at the key that is the first argument, and answers how many members it has.
-pub(super) fn store(call: &mut Call<'_>, set: SortedSet, event: &'static str) {
-    let (destination, len) = (call.key(1), set.len());
-    let existed = call.data.exists(destination);
-    if call.data.set_collection(destination, set) {
-        call.data.event(Classes::SORTED_SET, event, destination);
+/// Puts a result at a key, and answers how many members it has.
+pub(super) fn store(
+    data: &mut Data,
+    reply: &mut Reply<'_>,
+    destination: Key<'_>,
+    set: SortedSet,
+    event: &'static str,
+) {
+    let len = set.len();
+    let existed = data.exists(destination);
+    if data.set_collection(destination, set) {
+        data.event(Classes::SORTED_SET, event, destination);
     } else if existed {
-        call.data.event(Classes::GENERIC, "del", destination);
+        data.event(Classes::GENERIC, "del", destination);
     }
-    call.reply.integer(len as i64);
+    reply.integer(len as i64);
 }
 
 impl Options {

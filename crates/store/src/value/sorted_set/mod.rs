@@ -256,6 +256,15 @@ impl SortedSet {
         }
     }
 
+    /// Whether one is a clone of the other, and neither has been changed since.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Large(one), Self::Large(other)) => std::ptr::eq::<Large>(&**one, &**other),
+            (Self::Packed(one), Self::Packed(other)) => one == other,
+            _ => false,
+        }
+    }
+
     #[inline]
     pub fn len(&self) -> usize {
         match self {
