@@ -191,7 +191,8 @@ impl<T: Keyed> IdMap<T> {
 
     /// Before the first record of which `is_before` does not hold; never at the end of a page that is not the last.
     fn bound(&self, is_before: impl Fn(StreamId) -> bool) -> Place {
-        let is_page_before = |page: &Cow<VecDeque<T>>| page.back().is_some_and(|last| is_before(last.id()));
+        let is_page_before =
+            |page: &Cow<VecDeque<T>>| page.back().is_some_and(|last| is_before(last.id()));
         // Most look at the end.
         let last = self.pages.len().saturating_sub(1);
         let page = match self.pages.get(last).and_then(|page| page.front()) {
@@ -200,7 +201,11 @@ impl<T: Keyed> IdMap<T> {
         };
         let Some(records) = self.pages.get(page) else { return Place { page, index: 0 } };
         let index = records.partition_point(|record| is_before(record.id()));
-        if index == records.len() { Place { page: page + 1, index: 0 } } else { Place { page, index } }
+        if index == records.len() {
+            Place { page: page + 1, index: 0 }
+        } else {
+            Place { page, index }
+        }
     }
 
     /// The record before a place.

@@ -211,9 +211,10 @@ impl Log {
     /// Deletes an entry; whether it was there.
     pub fn delete(&mut self, id: StreamId) -> bool {
         // Nothing is copied for an entry that is not there.
-        let there = self.nodes.iter_floor(id).next().is_some_and(|node| {
-            node.entries().any(|entry| entry.id == id && !entry.is_deleted)
-        });
+        let there =
+            self.nodes.iter_floor(id).next().is_some_and(|node| {
+                node.entries().any(|entry| entry.id == id && !entry.is_deleted)
+            });
         if !there {
             return false;
         }

@@ -31,8 +31,9 @@ fn fields() -> impl Strategy<Value = Vec<Vec<u8>>> {
         (-70000..70000i64).prop_map(|number| number.to_string().into_bytes()),
         proptest::collection::vec(any::<u8>(), 0..90),
     ];
-    let same = proptest::collection::vec(value.clone(), 2)
-        .prop_map(|values| vec![b"one".to_vec(), values[0].clone(), b"2".to_vec(), values[1].clone()]);
+    let same = proptest::collection::vec(value.clone(), 2).prop_map(|values| {
+        vec![b"one".to_vec(), values[0].clone(), b"2".to_vec(), values[1].clone()]
+    });
     let other = (value.clone(), value).prop_map(|(field, value)| vec![field, value]);
     prop_oneof![3 => same, 1 => other]
 }
@@ -118,15 +119,33 @@ fn nodes_end_where_redis_ends_them() {
 }
 
 /// Fields, bytes of each value, entries, nodes.
-const NODES: &[(usize, usize, u64, usize)] = &[];
+const NODES: &[(usize, usize, u64, usize)] = &[
+    (1, 3, 250, 3),
+    (2, 11, 1000, 10),
+    (2, 40, 300, 7),
+    (3, 0, 1000, 10),
+    (10, 10, 300, 10),
+    (1, 1000, 20, 5),
+    (1, 5000, 3, 3),
+];
 
 #[test]
 fn an_entry_with_the_fields_of_its_node_takes_a_byte_and_its_values() {
     let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
     let mut log = Log::default();
     for number in 0..100 {
-        let items = [b"field1".to_vec(), b"0123456789x".to_vec(), b"field2".to_vec(), b"abcdefghij".to_vec()];
-        append(&mut log, StreamId::new(1_700_000_000_000 + number / 3, number % 3 + 1), &items, limits);
+        let items = [
+            b"field1".to_vec(),
+            b"0123456789x".to_vec(),
+            b"field2".to_vec(),
+            b"abcdefghij".to_vec(),
+        ];
+        append(
+            &mut log,
+            StreamId::new(1_700_000_000_000 + number / 3, number % 3 + 1),
+            &items,
+            limits,
+        );
     }
     let node = log.nodes().first().unwrap();
     assert_eq!((log.nodes().len(), node.live()), (1, 100));
@@ -146,7 +165,10 @@ fn what_is_pending_belongs_to_one_consumer() {
     let ids = |group: &Group, consumer| -> Vec<u64> {
         group.pending_from(StreamId::ZERO, consumer).map(|pending| pending.id.seq).collect()
     };
-    assert_eq!((ids(&group, None), ids(&group, Some(a)), ids(&group, Some(b))), (vec![2, 3, 4], vec![3, 4], vec![2]));
+    assert_eq!(
+        (ids(&group, None), ids(&group, Some(a)), ids(&group, Some(b))),
+        (vec![2, 3, 4], vec![3, 4], vec![2])
+    );
     assert_eq!(group.remove_consumer(b"a"), Some(2));
     assert_eq!((ids(&group, None), group.consumer_number(b"a")), (vec![2], None));
     assert_eq!(ids(&pinned, Some(a)), [1, 2, 3, 4]);
