@@ -8,7 +8,7 @@
 use bobbin_store::{AccessClock, EntryRef, Hash, SHARDS};
 
 use crate::clock::ticks;
-use crate::command::Data;
+use crate::command::{Classes, Data};
 use crate::config::{Config, MaxmemoryPolicy};
 use crate::lazyfree;
 use crate::server::Server;
@@ -218,6 +218,7 @@ impl Candidate {
         };
         if fate == Fate::Evicted {
             data.remove(key);
+            data.event(Classes::EVICTED, "evicted", key);
         }
         data.visit(self.hash.shard(), bobbin_store::Shard::trim);
         data.release();

@@ -21,6 +21,7 @@ pub mod lolwut;
 pub mod memory;
 pub mod notify;
 pub mod pause;
+pub mod pubsub;
 pub mod random;
 pub mod rates;
 pub mod server;

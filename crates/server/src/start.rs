@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -23,6 +24,7 @@ use crate::commands::Monitors;
 use crate::config::{Config, IoDriver, OptionId};
 use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
 use crate::pause::Pause;
+use crate::pubsub::PubSub;
 use crate::random::Random;
 use crate::server::{End, ErrorStats, Server, Switch, Switches, Workers, lock};
 use crate::services::Services;
@@ -44,6 +46,8 @@ impl Server {
             switches: Switches::default(),
             pause: Pause::default(),
             monitors: Monitors::default(),
+            pubsub: PubSub::new(random_seed()),
+            event_classes: Default::default(),
             waiters: Waiters::default(),
             errors: ErrorStats::default(),
             workers,
@@ -62,6 +66,8 @@ impl Server {
     pub fn follow_config(&self) {
         self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
         self.follow_client_memory();
+        let classes = self.config.notify_keyspace_events();
+        self.event_classes.store(classes as u32, Ordering::Relaxed);
     }
 
     /// Starts the workers and the listening sockets; from then on clients are served.

@@ -70,6 +70,10 @@ pub(super) fn popping<T>(
     Ok((Popping { keys: first..end_at, count: count.unwrap_or(1) }, end))
 }
 
+/// What has no opposite number.
+pub(super) const TOO_LOW: Failure = Failure::new(
+    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+);
 const NOT_POSITIVE: Failure = Failure::new("ERR value is out of range, must be positive");
 
 #[cfg(test)]

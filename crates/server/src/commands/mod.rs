@@ -17,12 +17,14 @@ mod expire;
 mod flush;
 mod generic;
 mod hash;
+mod hyperloglog;
 mod info;
 mod latency;
 mod list;
 mod memory;
 pub(crate) mod monitor;
 mod object;
+mod pubsub;
 mod scan;
 mod server;
 mod set;
@@ -50,12 +52,14 @@ pub const FAMILIES: &[&[Command]] = &[
     flush::COMMANDS,
     generic::COMMANDS,
     hash::COMMANDS,
+    hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     list::COMMANDS,
     memory::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,
+    pubsub::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
     set::COMMANDS,

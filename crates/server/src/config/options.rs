@@ -28,7 +28,6 @@ const CLUSTER: &str = "the cluster";
 const DEFRAG: &str = "active defragmentation";
 const LUA: &str = "scripts";
 const MODULES: &str = "modules";
-const NOTIFICATIONS: &str = "keyspace notifications";
 const PERSISTENCE: &str = "persistence";
 const RDMA: &str = "RDMA";
 const REPLICATION: &str = "replication";
@@ -310,7 +309,7 @@ options! {
         /// Percentiles that INFO shows of each command's time.
         latency_tracking_info_percentiles = words("50 99 99.9", special::percentiles) => Full;
         /// Which events on keys are published: K (by key), E (by event) and classes of events; empty for none.
-        notify_keyspace_events = text("", notification_classes) => NotYet(NOTIFICATIONS);
+        notify_keyspace_events = letters(special::notification_classes, special::notification_letters) => Full;
     }
 
     section "scripts" {

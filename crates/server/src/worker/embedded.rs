@@ -14,8 +14,11 @@ use crate::client::{Client, ClientInfo};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::config::Config;
-use crate::server::Server;
+use crate::io::Waker;
+use crate::pubsub::{Queued, Subscribers};
+use crate::server::{Server, WorkerHandle};
 use crate::stats::WorkerStats;
+use crate::worker::Post;
 
 /// See the module. Its server is never freed: make few.
 pub struct Embedded {
@@ -39,8 +42,11 @@ impl Embedded {
     pub fn new(config: Config, seed: u64) -> Result<Self, String> {
         let server = Server::new(config, &[])?;
         server.follow_config();
-        let data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
+        let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
         let stats = WorkerStats::new(server.registry.all().len());
+        let waker = Waker::new().map_err(|error| error.to_string())?;
+        let handle = WorkerHandle::new(0, waker, "none", server.registry.all().len());
+        data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
         let mut embedded =
             Self { server, data, stats, batch: Batch::default(), replies: Arena::default() };
         embedded.set_time(0);
@@ -53,6 +59,7 @@ impl Embedded {
         self.data.clock = AccessClock::new(self.server.access_policy(), now_ms);
         self.server.end_pause_in_time(now_ms);
         self.data.may_expire = self.server.paused(now_ms).is_none();
+        self.data.event_classes = self.server.event_classes();
     }
 
     pub fn connect(&mut self) -> Session {
@@ -66,6 +73,9 @@ impl Embedded {
     pub fn disconnect(&mut self, mut session: Session) {
         self.data.enter();
         transaction::forget(&mut session.client, &mut self.data);
+        if let Some(subscribers) = &mut self.data.subscribers {
+            subscribers.forget(&mut session.client);
+        }
         self.data.leave();
     }
 
@@ -85,6 +95,7 @@ impl Embedded {
             session.input = input;
         }
         self.data.leave();
+        self.drop_posts();
         self.replies.join()
     }
 
@@ -97,6 +108,19 @@ impl Embedded {
             }
         }
         self.data.leave();
+    }
+
+    /// A session gets what it publishes to itself; there is no way to the others.
+    fn drop_posts(&mut self) {
+        let Some(subscribers) = &mut self.data.subscribers else { return };
+        subscribers.take_mailbox();
+        while let Some(queued) = subscribers.pop() {
+            match &queued {
+                Queued::Post(Post::Message(message)) => subscribers.done(message),
+                Queued::Delivery(delivery) => subscribers.done(&delivery.message),
+                Queued::Post(_) | Queued::Nothing => {}
+            }
+        }
     }
 
     /// Executes the commands of these bytes; how many bytes they were.

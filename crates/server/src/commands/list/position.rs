@@ -2,6 +2,7 @@
 
 use bobbin_store::value::List;
 
+use super::super::elements::TOO_LOW;
 use crate::command::{Call, Failure, Outcome};
 
 /// What is looked for.
@@ -45,7 +46,7 @@ impl<'a> Search<'a> {
             if call.word_is(at, "rank") && has_value {
                 let rank = call.integer(at + 1)?;
                 if rank == i64::MIN {
-                    return Err(RANK_TOO_LOW);
+                    return Err(TOO_LOW);
                 }
                 search.backwards = rank < 0;
                 search.skip = usize::try_from(rank.abs() - 1).or(Err(RANK_ZERO))?;
@@ -86,4 +87,3 @@ const RANK_ZERO: Failure = Failure::new(
     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... \
      or use negative to start from the end of the list",
 );
-const RANK_TOO_LOW: Failure = Failure::new("ERR value is out of range");

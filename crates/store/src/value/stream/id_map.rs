@@ -323,7 +323,7 @@ mod tests {
                 prop_assert_eq!(map.last(), model.last());
                 prop_assert!(map.iter_from(id).take(3).eq(model.range(id..).take(3)));
                 prop_assert!(map.iter_back_from(id).take(3).eq(model.range(..=id).rev().take(3)));
-                let floor = model.range(..=id).next_back().or(model.first());
+                let floor = model.range(..=id).next_back().or_else(|| model.first());
                 prop_assert_eq!(map.iter_floor(id).next(), floor);
                 prop_assert_eq!(
                     map.floor_mut(id).map(|id| *id),
