@@ -285,7 +285,7 @@ mod tests {
     }
 
     fn read_serialized(serialized: SerializedCollection<'_>) -> Result<Stream, PayloadError> {
-        let hasher = Hasher::new([1, 2, 3]);
+        let hasher = Hasher::new(1);
         match serialized.read(&Options::default(), target(&hasher))? {
             AnyCollection::Stream(stream) => Ok(stream),
             other => panic!("{other:?}"),

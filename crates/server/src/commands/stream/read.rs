@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::Kind;
-use bobbin_store::value::stream::{ConsumerNumber, Group, Log};
+use bobbin_store::value::stream::{ConsumerNumber, Entry, Group, Log};
 use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
@@ -239,21 +239,23 @@ impl Read {
                 history(id, self.count, log, group, number, now_ms, reply);
             }
             From::New | From::Last => {
-                let start = group.last_id.next();
-                if start.and_then(|start| log.range(start, StreamId::MAX).next()).is_none() {
+                let Some(start) = group.last_id.next() else { return Ok(false) };
+                let mut entries = log.range(start, StreamId::MAX).take(self.count).peekable();
+                if entries.peek().is_none() {
                     return Ok(false);
                 }
                 name(reply, key);
-                self.deliver(log, group, number, now_ms, reply);
+                self.deliver(entries, log, group, number, now_ms, reply);
             }
         }
         data.changed_inside(key);
         Ok(true)
     }
 
-    /// Gives a consumer entries that nobody has got yet.
-    fn deliver(
+    /// Gives a consumer entries that nobody has got yet, of which there is one at least.
+    fn deliver<'e>(
         &self,
+        entries: impl Iterator<Item = Entry<'e>>,
         log: &Log,
         group: &mut Group,
         number: ConsumerNumber,
@@ -262,8 +264,7 @@ impl Read {
     ) {
         let header = reply.defer();
         let mut count = 0;
-        let start = group.last_id.next().unwrap_or(StreamId::MAX);
-        for entry in log.range(start, StreamId::MAX).take(self.count) {
+        for entry in entries {
             group.entries_read = match group.entries_read {
                 Some(read) if !log.has_gaps_from(entry.id) => Some(read.wrapping_add(1)),
                 _ if log.entries_added > 0 => log.position(entry.id),
@@ -276,8 +277,7 @@ impl Read {
             }
             count += 1;
         }
-        if count > 0
-            && !self.noack
+        if !self.noack
             && let Some(consumer) = group.consumer_mut(number)
         {
             consumer.active_ms = Some(now_ms);
