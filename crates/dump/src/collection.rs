@@ -8,6 +8,7 @@ use bobbin_store::value::{
 use crate::hash::{append_hash, read_hash};
 use crate::input::Input;
 use crate::set::{append_set, read_set};
+use crate::stream::{append_stream, read_stream};
 use crate::{Options, PayloadError, ValueKind, list, sorted_set};
 
 /// A collection as it lies in a payload or a file, not looked at yet.
@@ -29,7 +30,7 @@ pub struct Target<'a> {
 }
 
 impl SerializedCollection<'_> {
-    /// Makes the collection. Whatever the bytes, the result is sound and not empty.
+    /// Makes the collection. Whatever the bytes, the result is sound, and not empty unless it is a stream.
     pub fn read(
         &self,
         options: &Options,
@@ -59,6 +60,9 @@ impl SerializedCollection<'_> {
             | ValueKind::HashListpackExpiring => {
                 read_hash(self.kind, input, options, target).map(AnyCollection::Hash)
             }
+            ValueKind::Stream | ValueKind::Stream2 | ValueKind::Stream3 => {
+                read_stream(self.kind, input, options).map(AnyCollection::Stream)
+            }
             kind => return Err(PayloadError::Unsupported(kind)),
         };
         read.ok_or(PayloadError::BadFormat)
@@ -72,7 +76,7 @@ pub fn append_collection(collection: CollectionRef<'_>, compress: bool, output: 
         CollectionRef::Set(set) => append_set(set, compress, output),
         CollectionRef::SortedSet(set) => sorted_set::append(set, compress, output),
         CollectionRef::Hash(hash) => append_hash(hash, compress, output),
-        _ => {}
+        CollectionRef::Stream(stream) => append_stream(stream, compress, output),
     }
 }
 

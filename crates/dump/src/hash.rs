@@ -102,7 +102,7 @@ fn add(
     target: Target<'_>,
 ) -> Option<()> {
     let value = Given::Bytes(value);
-    hash.set(name, value, expiry, i64::MIN, &target.hash_limits, target.hasher).then_some(())
+    hash.set(name, value, expiry, i64::MIN, &target.hash, target.hasher).then_some(())
 }
 
 /// Appends a hash: the byte of its form, and that.

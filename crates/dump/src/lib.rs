@@ -17,6 +17,7 @@ mod lzf;
 mod payload;
 mod set;
 mod sorted_set;
+mod stream;
 mod string;
 mod ziplist;
 mod zipmap;

@@ -616,6 +616,17 @@ impl Data {
         self.touch_watched(key);
     }
 
+    /// The same for changes that Redis does not tell WATCH of, such as those of a consumer group.
+    #[inline(always)]
+    pub fn changed_inside(&mut self, _key: Key<'_>) {
+        self.counters.dirty += 1;
+    }
+
+    /// Has those served who wait for the key, though it did not change as WATCH sees it.
+    pub fn signal_ready(&mut self, key: Key<'_>) {
+        self.ready.push_back((self.database, key.bytes.into()));
+    }
+
     /// To be called when a field of the hash at a key expires earlier than any other of it did.
     pub fn note_field_expiry(&mut self, key: Key<'_>, expire_ms: i64) {
         let hasher = self.keyspace.hasher();

@@ -30,6 +30,7 @@ mod server;
 mod set;
 mod slowlog;
 mod sorted_set;
+mod stream;
 mod string;
 mod transaction;
 
@@ -63,6 +64,7 @@ pub const FAMILIES: &[&[Command]] = &[
     server::COMMANDS,
     set::COMMANDS,
     slowlog::COMMANDS,
+    stream::COMMANDS,
     sorted_set::COMMANDS,
     string::COMMANDS,
     transaction::COMMANDS,

@@ -5,7 +5,7 @@
 //! two steps: what is in order is mixed (the digest of the digest with the part), what is not is added
 //! by exclusive or.
 
-use bobbin_store::value::{CollectionRef, integer};
+use bobbin_store::value::{CollectionRef, StreamId, integer};
 use bobbin_store::{EntryRef, SHARDS, ValueRef};
 use sha1::{Digest as _, Sha1};
 
@@ -91,6 +91,16 @@ impl Digest {
                     digest.mix(field.name.text(&mut room));
                     digest.mix(field.value.item().text(&mut room));
                     self.xor(&sha1(&digest.0));
+                }
+            }
+            CollectionRef::Stream(stream) => {
+                for entry in stream.log().range(StreamId::ZERO, StreamId::MAX) {
+                    // With a dot, unlike anywhere else.
+                    self.mix(format!("{}.{}", entry.id.ms, entry.id.seq).as_bytes());
+                    for (field, value) in &entry {
+                        self.mix(field.text(&mut room));
+                        self.mix(value.text(&mut room));
+                    }
                 }
             }
             _ => {}

@@ -15,8 +15,11 @@ impl<'a> Range<'a> {
     #[inline]
     pub(super) fn new(log: &'a Log, start: StreamId, end: StreamId) -> Self {
         let mut nodes = log.nodes.iter_floor(start);
-        let entries = nodes.next().map(Node::entries);
-        Self { nodes, entries, start, end }
+        let mut first = nodes.next();
+        if first.is_some_and(|node| node.last() < start) {
+            first = nodes.next();
+        }
+        Self { nodes, entries: first.map(Node::entries), start, end }
     }
 }
 

@@ -119,7 +119,15 @@ fn nodes_end_where_redis_ends_them() {
 }
 
 /// Fields, bytes of each value, entries, nodes.
-const NODES: &[(usize, usize, u64, usize)] = &[];
+const NODES: &[(usize, usize, u64, usize)] = &[
+    (1, 3, 250, 3),
+    (2, 11, 1000, 10),
+    (2, 40, 300, 7),
+    (3, 0, 1000, 10),
+    (10, 10, 300, 10),
+    (1, 1000, 20, 5),
+    (1, 5000, 3, 3),
+];
 
 #[test]
 fn an_entry_with_the_fields_of_its_node_takes_a_byte_and_its_values() {

@@ -1,0 +1,140 @@
+//! Consumer groups: XGROUP, and how others find them.
+
+use bobbin_store::value::stream::{Group, Log};
+use bobbin_store::value::{Stream, StreamId};
+
+use super::id;
+use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
+
+/// The group of a stream, and the stream's entries; `None` if the key or the group is not there.
+pub(super) fn find<'d>(
+    data: &'d mut Data,
+    key: Key<'_>,
+    name: &[u8],
+) -> Result<Option<(&'d mut Log, &'d mut Group)>, Failure> {
+    let stream = data.write_as::<Stream>(key)?;
+    Ok(stream.and_then(|stream| stream.group_mut(name)))
+}
+
+/// The group that a subcommand of XGROUP cannot do without.
+pub(super) fn required<'d>(call: &'d mut Call<'_>) -> Result<&'d mut Group, Failure> {
+    let (key, args) = (call.key(2), call.args);
+    let Some(stream) = call.data.write_as::<Stream>(key)? else { return Err(NO_KEY) };
+    let group = stream.groups_mut().get_mut(args[3]);
+    group.ok_or_else(|| not_found(args[2], args[3]))
+}
+
+pub(super) fn create(call: &mut Call<'_>) -> Outcome {
+    let options = Options::parse(call, true)?;
+    let (key, args) = (call.key(2), call.args);
+    let last_id = match call.data.write_as::<Stream>(key)? {
+        Some(stream) => stream.log().last_id,
+        None if options.make_stream => StreamId::ZERO,
+        None => return Err(NO_KEY),
+    };
+    let last_id = match args[4] {
+        b"$" => last_id,
+        text => id::parse(text, 0)?,
+    };
+    if !call.data.exists(key) {
+        call.data.write_or_create::<Stream>(key)?;
+        call.data.changed(key);
+    }
+    let groups = call.data.write_or_create::<Stream>(key)?.groups_mut();
+    if !groups.add(args[3], Group::new(last_id, options.entries_read)) {
+        return Err("BUSYGROUP Consumer Group name already exists".into());
+    }
+    call.data.changed_inside(key);
+    call.data.event(Classes::STREAM, "xgroup-create", key);
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn setid(call: &mut Call<'_>) -> Outcome {
+    let options = Options::parse(call, false)?;
+    let (key, args) = (call.key(2), call.args);
+    let Some(stream) = call.data.write_as::<Stream>(key)? else { return Err(NO_KEY) };
+    let Some((log, group)) = stream.group_mut(args[3]) else {
+        return Err(not_found(args[2], args[3]));
+    };
+    group.last_id = match args[4] {
+        b"$" => log.last_id,
+        text => id::parse_or_end(text, 0)?,
+    };
+    group.entries_read = options.entries_read;
+    call.data.changed_inside(key);
+    call.data.event(Classes::STREAM, "xgroup-setid", key);
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
+    let (key, args) = (call.key(2), call.args);
+    let Some(stream) = call.data.write_as::<Stream>(key)? else { return Err(NO_KEY) };
+    let removed = stream.groups_mut().remove(args[3]);
+    if removed {
+        call.data.changed_inside(key);
+        call.data.event(Classes::STREAM, "xgroup-destroy", key);
+        // Who waits in the group is told that it is gone.
+        call.data.signal_ready(key);
+    }
+    call.reply.integer(removed.into());
+    Ok(())
+}
+
+struct Options {
+    make_stream: bool,
+    entries_read: Option<u64>,
+}
+
+impl Options {
+    /// Of CREATE and SETID.
+    fn parse(call: &Call<'_>, creates: bool) -> Result<Self, Failure> {
+        let mut options = Self { make_stream: false, entries_read: None };
+        let mut at = 5;
+        while at < call.args.len() {
+            if creates && call.word_is(at, "mkstream") {
+                options.make_stream = true;
+                at += 1;
+            } else if call.word_is(at, "entriesread") && at + 1 < call.args.len() {
+                options.entries_read = match call.integer(at + 1)? {
+                    -1 => None,
+                    read => Some(u64::try_from(read).map_err(|_| ENTRIES_READ)?),
+                };
+                at += 2;
+            } else {
+                return Err(syntax(call));
+            }
+        }
+        Ok(options)
+    }
+}
+
+#[cold]
+pub(super) fn not_found(key: &[u8], group: &[u8]) -> Failure {
+    let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));
+    Failure::format(format!("NOGROUP No such consumer group '{group}' for key name '{key}'"))
+}
+
+/// The same, where either may be missing.
+#[cold]
+pub(super) fn nothing_found(key: &[u8], group: &[u8]) -> Failure {
+    let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));
+    Failure::format(format!("NOGROUP No such key '{key}' or consumer group '{group}'"))
+}
+
+/// What containers answer when a subcommand's options are wrong.
+#[cold]
+pub(super) fn syntax(call: &Call<'_>) -> Failure {
+    let subcommand = String::from_utf8_lossy(&call.args[1][..call.args[1].len().min(128)]);
+    let container = String::from_utf8_lossy(call.args[0]).to_ascii_uppercase();
+    Failure::format(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try {container} HELP."
+    ))
+}
+
+const NO_KEY: Failure = Failure::new(
+    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option \
+     to create an empty stream automatically.",
+);
+const ENTRIES_READ: &str = "ERR value for ENTRIESREAD must be positive or -1";

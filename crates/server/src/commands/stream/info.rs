@@ -1,0 +1,211 @@
+//! XINFO: what there is to know of a stream, its groups and their consumers.
+
+use bobbin_resp::Reply;
+use bobbin_store::value::stream::{Group, IdMap, Log, Node, Pending, PendingFrom};
+use bobbin_store::value::{Stream, StreamId};
+
+use super::range::append_entry;
+use super::{group, id};
+use crate::command::{Call, Failure, Outcome};
+
+pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
+    let key = call.key(2);
+    let Some(stream) = call.data.read_as::<Stream>(key)? else { return Err(Failure::NO_SUCH_KEY) };
+    let stream = stream.clone();
+    let full = match call.args.len() {
+        3 => None,
+        4 | 6 if call.word_is(3, "full") => match call.args.get(4) {
+            None => Some(ENTRIES_DEFAULT),
+            Some(_) if !call.word_is(4, "count") => return Err(group::syntax(call)),
+            Some(_) => Some(usize::try_from(call.integer(5)?).unwrap_or(ENTRIES_DEFAULT)),
+        },
+        _ => return Err(group::syntax(call)),
+    };
+    if !call.in_transaction {
+        // All is answered from what was pinned: nobody needs to wait for it.
+        call.data.release();
+    }
+    let (reply, log) = (&mut call.reply, stream.log());
+    reply.map(if full.is_some() { 9 } else { 10 });
+    number(reply, "length", log.len() as i64);
+    number(reply, "radix-tree-keys", log.nodes().len() as i64);
+    number(reply, "radix-tree-nodes", radix_tree_nodes(log.nodes()) as i64);
+    named_id(reply, "last-generated-id", log.last_id);
+    named_id(reply, "max-deleted-entry-id", log.max_deleted_id);
+    number(reply, "entries-added", log.entries_added as i64);
+    named_id(reply, "recorded-first-entry-id", log.first_id());
+    match full {
+        None => {
+            number(reply, "groups", stream.groups().len() as i64);
+            reply.bulk(b"first-entry");
+            match log.range(StreamId::ZERO, StreamId::MAX).next() {
+                Some(entry) => append_entry(reply, &entry),
+                None => reply.null(),
+            }
+            reply.bulk(b"last-entry");
+            match log.range_back(StreamId::ZERO, StreamId::MAX).next() {
+                Some(entry) => append_entry(reply, &entry),
+                None => reply.null(),
+            }
+        }
+        Some(count) => {
+            let count = if count == 0 { usize::MAX } else { count };
+            reply.bulk(b"entries");
+            reply.array(count.min(log.len()));
+            let entries = log.range(StreamId::ZERO, StreamId::MAX).take(count);
+            entries.for_each(|entry| append_entry(reply, &entry));
+            reply.bulk(b"groups");
+            reply.array(stream.groups().len());
+            for (name, group) in stream.groups().iter() {
+                full_group(reply, log, name, group, count);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn full_group(reply: &mut Reply<'_>, log: &Log, name: &[u8], group: &Group, count: usize) {
+    reply.map(7);
+    reply.bulk(b"name");
+    reply.bulk(name);
+    progress(reply, log, group);
+    number(reply, "pel-count", group.pending().len() as i64);
+    let written = |pending: PendingFrom<'_>, reply: &mut Reply<'_>, with_name: bool| {
+        reply.bulk(b"pending");
+        let header = reply.defer();
+        let mut written = 0;
+        for pending in pending.take(count) {
+            one_pending(reply, group, pending, with_name);
+            written += 1;
+        }
+        reply.finish_array(header, written);
+    };
+    written(group.pending_from(StreamId::ZERO, None), reply, true);
+    reply.bulk(b"consumers");
+    reply.array(group.consumer_count());
+    for (consumer_number, consumer) in group.consumers() {
+        reply.map(5);
+        reply.bulk(b"name");
+        reply.bulk(consumer.name());
+        number(reply, "seen-time", consumer.seen_ms);
+        number(reply, "active-time", consumer.active_ms.unwrap_or(-1));
+        number(reply, "pel-count", consumer.pending().len() as i64);
+        written(group.pending_from(StreamId::ZERO, Some(consumer_number)), reply, false);
+    }
+}
+
+fn one_pending(reply: &mut Reply<'_>, group: &Group, pending: &Pending, with_name: bool) {
+    reply.array(if with_name { 4 } else { 3 });
+    id::reply(reply, pending.id);
+    if with_name {
+        let consumer = group.consumer(pending.consumer());
+        reply.bulk(consumer.map_or(b"", |consumer| consumer.name()));
+    }
+    reply.integer(pending.delivered_ms);
+    reply.integer(pending.deliveries as i64);
+}
+
+pub(super) fn groups(call: &mut Call<'_>) -> Outcome {
+    let key = call.key(2);
+    let Some(stream) = call.data.read_as::<Stream>(key)? else { return Err(Failure::NO_SUCH_KEY) };
+    let reply = &mut call.reply;
+    reply.array(stream.groups().len());
+    for (name, group) in stream.groups().iter() {
+        reply.map(6);
+        reply.bulk(b"name");
+        reply.bulk(name);
+        number(reply, "consumers", group.consumer_count() as i64);
+        number(reply, "pending", group.pending().len() as i64);
+        progress(reply, stream.log(), group);
+    }
+    Ok(())
+}
+
+pub(super) fn consumers(call: &mut Call<'_>) -> Outcome {
+    let (key, args, now_ms) = (call.key(2), call.args, call.data.now_ms);
+    let Some(stream) = call.data.read_as::<Stream>(key)? else { return Err(Failure::NO_SUCH_KEY) };
+    let group = stream.groups().get(args[3]);
+    let group = group.ok_or_else(|| group::not_found(args[2], args[3]))?;
+    let reply = &mut call.reply;
+    reply.array(group.consumer_count());
+    for (_, consumer) in group.consumers() {
+        reply.map(4);
+        reply.bulk(b"name");
+        reply.bulk(consumer.name());
+        number(reply, "pending", consumer.pending().len() as i64);
+        number(reply, "idle", (now_ms - consumer.seen_ms).max(0));
+        number(reply, "inactive", consumer.active_ms.map_or(-1, |active_ms| now_ms - active_ms));
+    }
+    Ok(())
+}
+
+/// How far a group has come.
+fn progress(reply: &mut Reply<'_>, log: &Log, group: &Group) {
+    named_id(reply, "last-delivered-id", group.last_id);
+    let read = group.entries_read.map(|read| read as i64);
+    for (name, value) in [("entries-read", read), ("lag", log.lag(group))] {
+        reply.bulk(name.as_bytes());
+        match value {
+            Some(value) => reply.integer(value),
+            None => reply.null(),
+        }
+    }
+}
+
+fn number(reply: &mut Reply<'_>, name: &str, value: i64) {
+    reply.bulk(name.as_bytes());
+    reply.integer(value);
+}
+
+fn named_id(reply: &mut Reply<'_>, name: &str, value: StreamId) {
+    reply.bulk(name.as_bytes());
+    id::reply(reply, value);
+}
+
+/// How many nodes Redis's radix tree would have, which keeps nodes by the bytes of their IDs: one for each place where
+/// keys part, one for what several keys have in common before it, and for each key its end and the rest before it.
+fn radix_tree_nodes(nodes: &IdMap<Node>) -> usize {
+    let keys = || nodes.iter().map(|node| node.master().to_bytes());
+    let common = |a: [u8; 16], b: [u8; 16]| a.iter().zip(&b).take_while(|(a, b)| a == b).count();
+    if nodes.is_empty() {
+        return 1;
+    }
+    let mut count = 0;
+    // Where the keys so far part on the way to the last of them: at how many bytes.
+    let mut forks: Vec<usize> = Vec::new();
+    let mut before: Option<[u8; 16]> = None;
+    let mut deepest = None;
+    // A key's end, and what it has alone between the fork and that.
+    let leaf = |fork: Option<usize>| 1 + usize::from(fork.is_none_or(|fork| fork < 15));
+    for key in keys() {
+        if let Some(before) = before {
+            let at = common(before, key);
+            count += leaf(Some(deepest.map_or(at, |deepest: usize| deepest.max(at))));
+            // Forks deeper than this are complete; what leads to each is counted when what it hangs on is known.
+            while let Some(&fork) = forks.last()
+                && fork > at
+            {
+                forks.pop();
+                let parent = forks.last().copied().map_or(at, |parent| parent.max(at));
+                count += 1 + usize::from(fork > parent + 1);
+            }
+            if forks.last() != Some(&at) {
+                forks.push(at);
+            }
+            deepest = Some(at);
+        }
+        before = Some(key);
+    }
+    count += leaf(deepest);
+    while let Some(fork) = forks.pop() {
+        let leads = match forks.last() {
+            Some(parent) => fork > parent + 1,
+            None => fork > 0,
+        };
+        count += 1 + usize::from(leads);
+    }
+    count
+}
+
+/// Entries that FULL shows unless it is told.
+const ENTRIES_DEFAULT: usize = 10;

@@ -1,0 +1,118 @@
+//! What was delivered and is not acknowledged: XACK and XPENDING.
+
+use bobbin_resp::Reply;
+use bobbin_store::value::stream::{Group, Stream, StreamId};
+
+use super::{group, id};
+use crate::command::{Call, Failure, Outcome};
+
+pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
+    let (key, args) = (call.key(1), call.args);
+    let Some((_, group)) = group::find(call.data, key, args[2])? else {
+        call.reply.integer(0);
+        return Ok(());
+    };
+    // All of them or none.
+    for arg in &args[3..] {
+        id::parse(arg, 0)?;
+    }
+    let acknowledged = args[3..].iter().filter_map(|arg| id::parse(arg, 0).ok());
+    let count = acknowledged.filter(|&id| group.acknowledge(id)).count();
+    if count > 0 {
+        call.data.changed_inside(key);
+        call.data.counters.dirty += count as u64 - 1;
+    }
+    call.reply.integer(count as i64);
+    Ok(())
+}
+
+pub(super) fn xpending(call: &mut Call<'_>) -> Outcome {
+    let (key, args) = (call.key(1), call.args);
+    let wanted = match args.len() {
+        3 => None,
+        6..=9 => Some(Wanted::parse(call)?),
+        _ => return Err(Failure::SYNTAX),
+    };
+    let now_ms = call.data.now_ms;
+    let stream = call.data.read_as::<Stream>(key)?;
+    let group = stream.and_then(|stream| stream.groups().get(args[2]));
+    let group = group.ok_or_else(|| group::nothing_found(args[1], args[2]))?;
+    match wanted {
+        None => summary(group, &mut call.reply),
+        Some(wanted) => wanted.list(group, now_ms, &mut call.reply),
+    }
+    Ok(())
+}
+
+fn summary(group: &Group, reply: &mut Reply<'_>) {
+    reply.array(4);
+    reply.integer(group.pending().len() as i64);
+    let (Some(first), Some(last)) = (group.pending().first(), group.pending().last()) else {
+        reply.null();
+        reply.null();
+        reply.null_array();
+        return;
+    };
+    id::reply(reply, first.id);
+    id::reply(reply, last.id);
+    let busy = || group.consumers().filter(|(_, consumer)| !consumer.pending().is_empty());
+    reply.array(busy().count());
+    for (_, consumer) in busy() {
+        reply.array(2);
+        reply.bulk(consumer.name());
+        reply.bulk_i64(consumer.pending().len() as i64);
+    }
+}
+
+/// The pending entries that are asked for.
+struct Wanted<'a> {
+    start: StreamId,
+    end: StreamId,
+    count: usize,
+    idle_ms_min: i64,
+    consumer: Option<&'a [u8]>,
+}
+
+impl<'a> Wanted<'a> {
+    fn parse(call: &Call<'a>) -> Result<Self, Failure> {
+        let (mut at, mut idle_ms_min) = (3, 0);
+        if call.word_is(3, "idle") {
+            idle_ms_min = call.integer(4)?;
+            if call.args.len() < 8 {
+                return Err(Failure::SYNTAX);
+            }
+            at = 5;
+        }
+        let count = call.integer(at + 2)?.max(0) as usize;
+        let (start, end) = id::parse_range(call.args[at], call.args[at + 1])?.into_inner();
+        let consumer = call.args.get(at + 3).copied();
+        Ok(Self { start, end, count, idle_ms_min, consumer })
+    }
+
+    fn list(&self, group: &Group, now_ms: i64, reply: &mut Reply<'_>) {
+        let number = self.consumer.map(|name| group.consumer_number(name));
+        if number == Some(None) {
+            reply.empty_array();
+            return;
+        }
+        let header = reply.defer();
+        let mut written = 0;
+        let pending = group.pending_from(self.start, number.flatten());
+        for pending in pending.take_while(|pending| pending.id <= self.end) {
+            if written == self.count {
+                break;
+            }
+            let idle_ms = now_ms - pending.delivered_ms;
+            if self.idle_ms_min != 0 && idle_ms < self.idle_ms_min {
+                continue;
+            }
+            reply.array(4);
+            id::reply(reply, pending.id);
+            reply.bulk(group.consumer(pending.consumer()).map_or(b"", |consumer| consumer.name()));
+            reply.integer(idle_ms.max(0));
+            reply.integer(pending.deliveries as i64);
+            written += 1;
+        }
+        reply.finish_array(header, written);
+    }
+}

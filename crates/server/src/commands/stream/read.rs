@@ -1,0 +1,364 @@
+//! Reading what is new: XREAD and XREADGROUP, which may wait for it.
+
+use std::ops::Range;
+
+use bobbin_resp::{Aggregate, Protocol, Reply};
+use bobbin_store::Kind;
+use bobbin_store::value::stream::{ConsumerNumber, Entry, Group, Log};
+use bobbin_store::value::{Stream, StreamId};
+
+use super::range::append_entry;
+use super::{consumer, group, id};
+use crate::blocking::{self, Wait};
+use crate::command::{Call, Data, Failure, Key, Outcome};
+
+pub(super) fn xread(call: &mut Call<'_>) -> Outcome {
+    read(call, false)
+}
+
+pub(super) fn xreadgroup(call: &mut Call<'_>) -> Outcome {
+    read(call, true)
+}
+
+fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
+    let options = Options::parse(call, in_group)?;
+    let from = options.from(call)?;
+    let read = Read { count: options.count, noack: options.noack, group: options.group, from };
+    if let Some(deadline_ms) = options.block {
+        return blocking::serve_or_block(call, read, options.keys, deadline_ms);
+    }
+    let keys: Vec<_> = options.keys.map(|at| call.key(at)).enumerate().collect();
+    if !read.serve(call.data, &keys, &mut call.reply)? {
+        call.reply.null_array();
+    }
+    Ok(())
+}
+
+struct Options {
+    count: usize,
+    /// Until when to wait, if at all.
+    block: Option<Option<i64>>,
+    noack: bool,
+    group: Option<Member>,
+    /// The arguments that are keys. As many IDs follow.
+    keys: Range<usize>,
+}
+
+/// Who reads.
+struct Member {
+    group: Box<[u8]>,
+    consumer: Box<[u8]>,
+}
+
+/// A reading of some streams.
+struct Read {
+    /// Entries of each stream at most.
+    count: usize,
+    noack: bool,
+    group: Option<Member>,
+    /// For each stream.
+    from: Vec<From>,
+}
+
+/// Which entries of a stream are wanted.
+#[derive(Clone, Copy)]
+enum From {
+    After(StreamId),
+    /// `+`: the last one.
+    Last,
+    /// `>`: those that no consumer of the group has got yet.
+    New,
+}
+
+impl Options {
+    fn parse(call: &Call<'_>, in_group: bool) -> Result<Self, Failure> {
+        let mut options =
+            Self { count: usize::MAX, block: None, noack: false, group: None, keys: 0..0 };
+        let mut at = 1;
+        while at < call.args.len() {
+            let more = call.args.len() - at - 1;
+            if more > 0 && call.word_is(at, "block") {
+                options.block = Some(blocking::deadline_of_ms(call, at + 1)?);
+                at += 1;
+            } else if more > 0 && call.word_is(at, "count") {
+                let count = call.integer(at + 1)?;
+                options.count = if count <= 0 { usize::MAX } else { count as usize };
+                at += 1;
+            } else if more > 0 && call.word_is(at, "streams") {
+                if !more.is_multiple_of(2) {
+                    return Err(unbalanced(call, in_group));
+                }
+                options.keys = at + 1..at + 1 + more / 2;
+                break;
+            } else if more >= 2 && call.word_is(at, "group") {
+                if !in_group {
+                    return Err("ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.".into());
+                }
+                let [group, consumer] = [at + 1, at + 2].map(|at| call.args[at].into());
+                options.group = Some(Member { group, consumer });
+                at += 2;
+            } else if call.word_is(at, "noack") {
+                if !in_group {
+                    return Err("ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.".into());
+                }
+                options.noack = true;
+            } else {
+                return Err(Failure::SYNTAX);
+            }
+            at += 1;
+        }
+        if options.keys.is_empty() {
+            return Err(Failure::SYNTAX);
+        }
+        if in_group && options.group.is_none() {
+            return Err("ERR Missing GROUP option for XREADGROUP".into());
+        }
+        Ok(options)
+    }
+
+    /// What the IDs mean now, stream by stream. Everything that can be wrong with a stream is found here.
+    fn from(&self, call: &mut Call<'_>) -> Result<Vec<From>, Failure> {
+        let mut from = Vec::with_capacity(self.keys.len());
+        for at in self.keys.clone() {
+            let key = call.key(at);
+            let text = call.args[at + self.keys.len()];
+            let stream = stream_at(call.data, key)?;
+            if let Some(member) = &self.group
+                && stream.is_none_or(|stream| stream.groups().get(&member.group).is_none())
+            {
+                return Err(no_group(key, &member.group));
+            }
+            let last_id = stream.map(|stream| stream.log().last_id);
+            from.push(match (text, self.group.is_some()) {
+                (b"$", false) => From::After(last_id.unwrap_or_default()),
+                (b"+", false) if last_id == Some(StreamId::ZERO) => {
+                    return Err("ERR the stream last element ID is 0-0".into());
+                }
+                (b"+", false) => From::Last,
+                (b">", true) => From::New,
+                (b"$" | b"+", true) => return Err(meaningless(text)),
+                (b">", false) => return Err("ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.".into()),
+                _ => match id::parse(text, 0)? {
+                    StreamId::MAX if self.group.is_some() => From::New,
+                    id => From::After(id),
+                },
+            });
+        }
+        Ok(from)
+    }
+}
+
+impl Wait for Read {
+    fn serve(
+        &self,
+        data: &mut Data,
+        keys: &[(usize, Key<'_>)],
+        reply: &mut Reply<'_>,
+    ) -> Result<bool, Failure> {
+        let header = reply.defer();
+        let mut streams = 0;
+        for &(index, key) in keys {
+            let from = self.from[index];
+            let served = match &self.group {
+                Some(member) => self.read_in_group(member, from, data, key, reply)?,
+                None => self.read(from, data, key, reply)?,
+            };
+            streams += usize::from(served);
+        }
+        if streams == 0 {
+            reply.cancel(header);
+            return Ok(false);
+        }
+        // In version 2 it is an array of pairs.
+        let kind = match reply.protocol() {
+            Protocol::Resp2 => Aggregate::Array,
+            Protocol::Resp3 => Aggregate::Map,
+        };
+        reply.finish(header, kind, streams);
+        Ok(true)
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Stream
+    }
+
+    fn ends_when_gone(&self) -> bool {
+        self.group.is_some()
+    }
+}
+
+impl Read {
+    /// XREAD of one stream; whether there was something.
+    fn read(
+        &self,
+        from: From,
+        data: &mut Data,
+        key: Key<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<bool, Failure> {
+        let Some(stream) = data.read_as::<Stream>(key)? else { return Ok(false) };
+        let log = stream.log();
+        let after = match from {
+            From::After(id) => Some(id),
+            From::Last | From::New => log.last_id.previous(),
+        };
+        let Some(start) = after.filter(|&id| id < log.last_id).and_then(StreamId::next) else {
+            return Ok(false);
+        };
+        let mut entries = log.range(start, StreamId::MAX).take(self.count).peekable();
+        if entries.peek().is_none() {
+            return Ok(false);
+        }
+        name(reply, key);
+        let header = reply.defer();
+        let mut count = 0;
+        for entry in entries {
+            append_entry(reply, &entry);
+            count += 1;
+        }
+        reply.finish_array(header, count);
+        Ok(true)
+    }
+
+    /// XREADGROUP of one stream; whether there was something, or might have been.
+    fn read_in_group(
+        &self,
+        member: &Member,
+        from: From,
+        data: &mut Data,
+        key: Key<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<bool, Failure> {
+        let now_ms = data.now_ms;
+        let no_group = || no_group(key, &member.group);
+        let number = consumer::seen(data, key, &member.group, &member.consumer, no_group)?;
+        let (log, group) = group::find(data, key, &member.group)?.ok_or_else(no_group)?;
+        match from {
+            From::After(id) => {
+                name(reply, key);
+                history(id, self.count, log, group, number, now_ms, reply);
+            }
+            From::New | From::Last => {
+                let Some(start) = group.last_id.next() else { return Ok(false) };
+                let mut entries = log.range(start, StreamId::MAX).take(self.count).peekable();
+                if entries.peek().is_none() {
+                    return Ok(false);
+                }
+                name(reply, key);
+                self.deliver(entries, log, group, number, now_ms, reply);
+            }
+        }
+        data.changed_inside(key);
+        Ok(true)
+    }
+
+    /// Gives a consumer entries that nobody has got yet, of which there is one at least.
+    fn deliver<'e>(
+        &self,
+        entries: impl Iterator<Item = Entry<'e>>,
+        log: &Log,
+        group: &mut Group,
+        number: ConsumerNumber,
+        now_ms: i64,
+        reply: &mut Reply<'_>,
+    ) {
+        let header = reply.defer();
+        let mut count = 0;
+        for entry in entries {
+            group.entries_read = match group.entries_read {
+                Some(read) if !log.has_gaps_from(entry.id) => Some(read.wrapping_add(1)),
+                _ if log.entries_added > 0 => log.position(entry.id),
+                unknown => unknown,
+            };
+            group.last_id = entry.id;
+            append_entry(reply, &entry);
+            if !self.noack {
+                group.assign(entry.id, number, now_ms, 1);
+            }
+            count += 1;
+        }
+        if !self.noack
+            && let Some(consumer) = group.consumer_mut(number)
+        {
+            consumer.active_ms = Some(now_ms);
+        }
+        reply.finish_array(header, count);
+    }
+}
+
+/// Gives a consumer again what it has got and not acknowledged. Of entries that are deleted there is only the ID.
+fn history(
+    after: StreamId,
+    count: usize,
+    log: &Log,
+    group: &mut Group,
+    number: ConsumerNumber,
+    now_ms: i64,
+    reply: &mut Reply<'_>,
+) {
+    let header = reply.defer();
+    let mut written = 0;
+    let mut next = after.next();
+    while let Some(start) = next
+        && written < count
+        && let Some(pending) = group.pending_from(start, Some(number)).next()
+    {
+        let id = pending.id;
+        match log.entry(id) {
+            Some(entry) => {
+                append_entry(reply, &entry);
+                group.deliver_again(id, now_ms);
+            }
+            None => {
+                reply.array(2);
+                id::reply(reply, id);
+                reply.null_array();
+            }
+        }
+        written += 1;
+        next = id.next();
+    }
+    reply.finish_array(header, written);
+}
+
+/// The stream at a key, without counting as a use of it.
+fn stream_at<'d>(data: &'d mut Data, key: Key<'_>) -> Result<Option<&'d Stream>, Failure> {
+    match data.peek(key) {
+        Some(entry) => entry.collection().map(Some).ok_or(Failure::WRONG_TYPE),
+        None => Ok(None),
+    }
+}
+
+/// Begins what is answered of one stream.
+fn name(reply: &mut Reply<'_>, key: Key<'_>) {
+    if reply.protocol() == Protocol::Resp2 {
+        reply.array(2);
+    }
+    reply.bulk(key.bytes);
+}
+
+#[cold]
+fn no_group(key: Key<'_>, group: &[u8]) -> Failure {
+    let (key, group) = (String::from_utf8_lossy(key.bytes), String::from_utf8_lossy(group));
+    Failure::format(format!(
+        "NOGROUP No such key '{key}' or consumer group '{group}' in XREADGROUP with GROUP option"
+    ))
+}
+
+#[cold]
+fn unbalanced(call: &Call<'_>, in_group: bool) -> Failure {
+    let (name, symbol) = (&call.command.full_name, if in_group { '>' } else { '$' });
+    Failure::format(format!(
+        "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{symbol}' must be specified."
+    ))
+}
+
+#[cold]
+fn meaningless(id: &[u8]) -> Failure {
+    let id = String::from_utf8_lossy(id);
+    Failure::format(format!(
+        "ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer \
+         by specifying a proper ID, or use the > ID to get new messages. The {id} ID would just return an empty \
+         result set."
+    ))
+}

@@ -1,0 +1,154 @@
+//! Taking entries out: XTRIM, XADD's options for it, and XDEL.
+
+use bobbin_store::value::Stream;
+use bobbin_store::value::stream::{Log, Trim};
+
+use super::id;
+use crate::command::{Call, Classes, Failure, Outcome};
+
+/// What is to be trimmed, as the options say it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Trimming {
+    until: Option<Trim>,
+    /// `~`: whole nodes only.
+    whole: bool,
+    limit: Option<usize>,
+}
+
+/// What is to be trimmed.
+#[derive(Clone, Copy)]
+pub(super) struct Trimmer {
+    until: Trim,
+    whole: bool,
+    limit: usize,
+}
+
+impl Trimming {
+    pub(super) fn is_option(word: &[u8]) -> bool {
+        [&b"maxlen"[..], b"minid", b"limit"].iter().any(|option| word.eq_ignore_ascii_case(option))
+    }
+
+    /// Reads the option at `at`, behind which there is at least one argument; returns where the next one is.
+    pub(super) fn parse_option(
+        call: &Call<'_>,
+        options: &mut Option<Self>,
+        mut at: usize,
+    ) -> Result<usize, Failure> {
+        let options = options.get_or_insert_default();
+        if call.word_is(at, "limit") {
+            let limit = usize::try_from(call.integer(at + 1)?);
+            options.limit = Some(limit.map_err(|_| "ERR The LIMIT argument must be >= 0.")?);
+            return Ok(at + 2);
+        }
+        if options.until.is_some() {
+            return Err(
+                "ERR syntax error, MAXLEN and MINID options at the same time are not compatible"
+                    .into(),
+            );
+        }
+        let by_len = call.word_is(at, "maxlen");
+        options.whole = false;
+        if at + 2 < call.args.len() && matches!(call.args[at + 1], b"~" | b"=") {
+            options.whole = call.args[at + 1] == b"~";
+            at += 1;
+        }
+        options.until = Some(if by_len {
+            let len = usize::try_from(call.integer(at + 1)?);
+            Trim::Len(len.map_err(|_| "ERR The MAXLEN argument must be >= 0.")?)
+        } else {
+            Trim::Id(id::parse(call.args[at + 1], 0)?)
+        });
+        Ok(at + 2)
+    }
+
+    /// What the options come to, once all are read; `None` when nothing is to be trimmed.
+    pub(super) fn finish(
+        options: Option<Self>,
+        call: &Call<'_>,
+    ) -> Result<Option<Trimmer>, Failure> {
+        let Some(options) = options else { return Ok(None) };
+        if options.limit.is_some_and(|limit| limit > 0) && options.until.is_none() {
+            return Err(
+                "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy"
+                    .into(),
+            );
+        }
+        if options.limit.is_some() && !options.whole {
+            if options.until.is_none() && call.command.row.name == "xtrim" {
+                return Ok(None);
+            }
+            return Err(
+                "ERR syntax error, LIMIT cannot be used without the special ~ option".into()
+            );
+        }
+        let limit = match options.limit {
+            Some(limit) => limit,
+            None if options.whole => {
+                let entries = 100i64.saturating_mul(call.server.config.stream_node_max_entries());
+                if entries <= 0 { LIMIT_DEFAULT } else { (entries as usize).min(LIMIT_MAX) }
+            }
+            None => 0,
+        };
+        Ok(options.until.map(|until| Trimmer { until, whole: options.whole, limit }))
+    }
+}
+
+impl Trimmer {
+    /// Returns how many entries went.
+    pub(super) fn run(self, log: &mut Log) -> usize {
+        log.trim(self.until, self.whole, self.limit)
+    }
+}
+
+pub(super) fn xtrim(call: &mut Call<'_>) -> Outcome {
+    let mut options = None;
+    let mut at = 2;
+    while at < call.args.len() {
+        if at + 1 == call.args.len() || !Trimming::is_option(call.args[at]) {
+            return Err(Failure::SYNTAX);
+        }
+        at = Trimming::parse_option(call, &mut options, at)?;
+    }
+    let Some(trimmer) = Trimming::finish(options, call)? else {
+        return Err("ERR syntax error, XTRIM must be called with a trimming strategy".into());
+    };
+    let key = call.key(1);
+    let trimmed = match call.data.write_as::<Stream>(key)? {
+        Some(stream) => trimmer.run(stream.log_mut()),
+        None => 0,
+    };
+    taken_out(call, trimmed, "xtrim");
+    Ok(())
+}
+
+pub(super) fn xdel(call: &mut Call<'_>) -> Outcome {
+    let key = call.key(1);
+    let args = call.args;
+    let Some(stream) = call.data.write_as::<Stream>(key)? else {
+        call.reply.integer(0);
+        return Ok(());
+    };
+    for arg in &args[2..] {
+        id::parse(arg, 0)?;
+    }
+    let log = stream.log_mut();
+    let deleted = args[2..].iter().filter(|arg| id::parse(arg, 0).is_ok_and(|id| log.delete(id)));
+    let deleted = deleted.count();
+    taken_out(call, deleted, "xdel");
+    Ok(())
+}
+
+/// Answers how many entries went, and tells of it.
+fn taken_out(call: &mut Call<'_>, count: usize, event: &'static str) {
+    let key = call.key(1);
+    if count > 0 {
+        call.data.changed(key);
+        call.data.counters.dirty += count as u64 - 1;
+        call.data.event(Classes::STREAM, event, key);
+    }
+    call.reply.integer(count as i64);
+}
+
+/// Entries that one command trims by `~` without a LIMIT, if nodes have no limit, and at most.
+const LIMIT_DEFAULT: usize = 10_000;
+const LIMIT_MAX: usize = 1_000_000;
