@@ -1,6 +1,7 @@
 //! The project's tasks: `cargo xtask test` and its parts.
 
 mod clients;
+mod fuzz;
 mod peers;
 mod proofs;
 mod shell;
@@ -23,6 +24,8 @@ fn main() -> ExitCode {
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
         ["miri"] => proofs::miri(),
+        ["fuzz-smoke"] => fuzz::smoke(fuzz::SECONDS),
+        ["fuzz-smoke", seconds] => fuzz::smoke(seconds),
         ["transcripts", "check", "--all", files @ ..] => {
             transcripts::check(files, true, usize::MAX)
         }
@@ -112,6 +115,8 @@ usage: cargo xtask <task>
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits
   miri                          the store under Miri; wants a nightly compiler
+  fuzz-smoke [SECONDS]          every fuzz target for 10 seconds; wants a nightly compiler
+                                and cargo-fuzz
   peers                         install what the tests use, and say where it is
   transcripts check [--all] [FILE...]
                                 replay on the real servers and on Bobbin; with --all

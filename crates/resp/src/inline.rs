@@ -1,6 +1,8 @@
 //! Splitting a line into arguments as people type them: words between blanks, `"..."` with
 //! escapes, `'...'` almost without. Inline commands, configuration files and the shell share it.
 
+use memchr::{memchr, memchr2};
+
 /// The arguments of `line`, or `None` when a quote in it never ends.
 ///
 /// In double quotes `\n \r \t \b \a` and `\xHH` are escapes, and a backslash makes any other byte
@@ -9,111 +11,111 @@
 /// Blanks in front of a word are those of C's `isspace`; a word ends at a space, a tab, CR or LF.
 /// A NUL ends the line.
 pub fn split_arguments(line: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let line = &line[..memchr::memchr(0, line).unwrap_or(line.len())];
-    let mut arguments = Vec::new();
-    let mut at = 0;
-    loop {
-        while line.get(at).is_some_and(|&byte| is_space(byte)) {
-            at += 1;
-        }
-        if at == line.len() {
-            return Some(arguments);
-        }
+    let mut rest = &line[..memchr(0, line).unwrap_or(line.len())];
+    let mut words = Vec::new();
+    while skip_blanks(&mut rest) {
         let mut word = Vec::new();
-        while let Some(&byte) = line.get(at) {
-            at = match byte {
-                b'"' => double_quoted(line, at + 1, &mut word)?,
-                b'\'' => single_quoted(line, at + 1, &mut word)?,
-                byte if ends_word(byte) => break,
-                byte => {
-                    word.push(byte);
-                    at + 1
-                }
-            };
-        }
-        arguments.push(word);
+        take_word(&mut rest, &mut word)?;
+        words.push(word);
     }
+    Some(words)
 }
 
 /// Pushes the words of a line without quotes and NULs, which need no copy.
 pub(crate) fn split_plain<'a>(line: &'a [u8], arguments: &mut Vec<&'a [u8]>) {
     let mut rest = line;
-    loop {
-        let Some(start) = rest.iter().position(|&byte| !is_space(byte)) else { return };
-        rest = &rest[start..];
-        let end = rest.iter().position(|&byte| ends_word(byte)).unwrap_or(rest.len());
-        arguments.push(&rest[..end]);
-        rest = &rest[end..];
+    while skip_blanks(&mut rest) {
+        arguments.push(take_until(&mut rest, ends_word));
     }
 }
 
-/// Reads up to the closing quote and returns the position behind it.
-fn double_quoted(line: &[u8], mut at: usize, word: &mut Vec<u8>) -> Option<usize> {
+/// Whether there is a word behind the blanks.
+fn skip_blanks(rest: &mut &[u8]) -> bool {
+    take_until(rest, |byte| !is_blank(byte));
+    !rest.is_empty()
+}
+
+/// Plain and quoted parts up to where a word ends.
+fn take_word(rest: &mut &[u8], word: &mut Vec<u8>) -> Option<()> {
     loop {
-        match &line[at..] {
-            [b'\\', b'x', high, low, _, ..]
-                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-            {
-                word.push(hex_digit(*high) << 4 | hex_digit(*low));
-                at += 4;
+        word.extend_from_slice(take_until(rest, |byte| is_quote(byte) || ends_word(byte)));
+        match rest.split_first() {
+            Some((&quote, quoted)) if is_quote(quote) => {
+                *rest = quoted;
+                take_quoted(rest, quote, word)?;
             }
-            [b'\\', escaped, _, ..] => {
-                word.push(match escaped {
-                    b'n' => b'\n',
-                    b'r' => b'\r',
-                    b't' => b'\t',
-                    b'b' => 0x08,
-                    b'a' => 0x07,
-                    other => *other,
-                });
-                at += 2;
-            }
-            [b'"', ..] => return Some(at + 1),
-            [byte, ..] => {
-                word.push(*byte);
-                at += 1;
-            }
-            [] => return None,
+            _ => return Some(()),
         }
     }
 }
 
-/// Reads up to the closing quote and returns the position behind it.
-fn single_quoted(line: &[u8], mut at: usize, word: &mut Vec<u8>) -> Option<usize> {
+/// What stands before the closing quote, and that quote.
+fn take_quoted(rest: &mut &[u8], quote: u8, word: &mut Vec<u8>) -> Option<()> {
     loop {
-        match &line[at..] {
-            [b'\\', b'\'', _, ..] => {
-                word.push(b'\'');
-                at += 2;
-            }
-            [b'\'', ..] => return Some(at + 1),
-            [byte, ..] => {
-                word.push(*byte);
-                at += 1;
-            }
-            [] => return None,
+        let (plain, special) = rest.split_at(memchr2(quote, b'\\', rest)?);
+        word.extend_from_slice(plain);
+        if special[0] == quote {
+            *rest = &special[1..];
+            return Some(());
         }
+        let (byte, len) = unescape(special, quote);
+        word.push(byte);
+        *rest = &special[len..];
     }
 }
 
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
+/// The byte that the backslash at the start makes, and how many bytes it makes it of. It makes none
+/// of the last byte of a line.
+fn unescape(text: &[u8], quote: u8) -> (u8, usize) {
+    match *text {
+        [_, b'x', high, low, _, ..] if quote == b'"' && is_hex(high) && is_hex(low) => {
+            (hex_value(high) << 4 | hex_value(low), 4)
+        }
+        [_, escaped, _, ..] if quote == b'"' => (control(escaped).unwrap_or(escaped), 2),
+        [_, b'\'', _, ..] if quote == b'\'' => (b'\'', 2),
+        _ => (b'\\', 1),
+    }
+}
+
+/// The control character that a letter behind a backslash stands for.
+fn control(letter: u8) -> Option<u8> {
+    const CONTROLS: [(u8, u8); 5] =
+        [(b'a', 0x07), (b'b', 0x08), (b't', b'\t'), (b'n', b'\n'), (b'r', b'\r')];
+    CONTROLS.iter().find(|(name, _)| *name == letter).map(|(_, byte)| *byte)
+}
+
+fn take_until<'a>(rest: &mut &'a [u8], ends: impl Fn(u8) -> bool) -> &'a [u8] {
+    let end = rest.iter().position(|&byte| ends(byte)).unwrap_or(rest.len());
+    let (taken, others) = rest.split_at(end);
+    *rest = others;
+    taken
+}
+
+fn is_blank(byte: u8) -> bool {
+    ends_word(byte) || matches!(byte, 0x0b | 0x0c)
 }
 
 fn ends_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-fn hex_digit(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        _ => (digit | 0x20) - b'a' + 10,
-    }
+fn is_quote(byte: u8) -> bool {
+    matches!(byte, b'"' | b'\'')
+}
+
+fn is_hex(digit: u8) -> bool {
+    digit.is_ascii_hexdigit()
+}
+
+/// Of a digit that [`is_hex`].
+fn hex_value(digit: u8) -> u8 {
+    if digit.is_ascii_digit() { digit - b'0' } else { (digit | 0x20) - b'a' + 10 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
         split_arguments(line)
@@ -180,6 +182,53 @@ mod tests {
             split_plain(line, &mut arguments);
             let owned = arguments.iter().map(|word| word.to_vec()).collect::<Vec<_>>();
             assert_eq!(Some(owned), split(line));
+        }
+    }
+
+    /// The word in double quotes, everything that can be escaped in one of the ways there are.
+    fn quoted(word: &[u8]) -> Vec<u8> {
+        let mut line = vec![b'"'];
+        for &byte in word {
+            match byte {
+                b'"' | b'\\' => line.extend([b'\\', byte]),
+                b' '..=b'~' => line.push(byte),
+                _ => line.extend(format!("\\x{byte:02X}").bytes()),
+            }
+        }
+        line.push(b'"');
+        line
+    }
+
+    proptest! {
+        #[test]
+        fn quoted_words_come_back(words: Vec<Vec<u8>>) {
+            let line = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(&b' ');
+            // With a byte behind it no escape is the last.
+            prop_assert_eq!(split(&[&line[..], b" "].concat()), Some(words));
+        }
+
+        #[test]
+        fn lines_without_quotes_split_alike(line in "[a\\\\x \t\r\n\x0b\x0c]{0,20}") {
+            let mut arguments = Vec::new();
+            split_plain(line.as_bytes(), &mut arguments);
+            let owned = arguments.iter().map(|word| word.to_vec()).collect::<Vec<_>>();
+            prop_assert_eq!(Some(owned), split(line.as_bytes()));
+        }
+
+        /// A line is split as its words are, one by one.
+        #[test]
+        fn words_do_not_depend_on_their_neighbours(words in r#"([ab'"\\x4n]{1,8} ){0,5}"#) {
+            let mut each = Vec::new();
+            let mut rest = words.as_bytes();
+            while let Some(space) = memchr(b' ', rest) {
+                let (word, others) = rest.split_at(space + 1);
+                each.push(split(word));
+                rest = others;
+            }
+            // Blanks within quotes join words: such lines are for other tests.
+            if let Some(each) = each.into_iter().collect::<Option<Vec<_>>>() {
+                prop_assert_eq!(split(words.as_bytes()), Some(each.concat()));
+            }
         }
     }
 }

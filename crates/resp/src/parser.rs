@@ -71,6 +71,17 @@ impl Parser {
         }
     }
 
+    /// How many bytes of the partial command are parsed, from its start on: complete arguments, and
+    /// what comes before them. As far as progress is kept; 0 without.
+    pub fn parsed_len(&self) -> usize {
+        self.partial.as_ref().map_or(0, |partial| partial.at)
+    }
+
+    /// Whether the last argument so far is one of `keep_outside`, and the line end behind it is missing.
+    pub fn awaits_line_end(&self) -> bool {
+        self.partial.as_ref().is_some_and(|partial| partial.line_end_due)
+    }
+
     /// Whether progress in a partial command is kept: the caller must not drop its bytes.
     pub fn is_partial(&self) -> bool {
         self.partial.is_some()
@@ -510,8 +521,10 @@ mod tests {
         let step = parser.next(&input, &mut position, &limits, &mut arguments);
         assert_eq!(step, Ok(Step::Incomplete { wanted: len + 2 - 3 }));
         assert_eq!(parser.large(), Some(Large { start, len }));
+        assert_eq!((parser.parsed_len(), parser.awaits_line_end()), (4 + 7, false));
         parser.keep_outside();
         assert_eq!(parser.large(), None);
+        assert_eq!((parser.parsed_len(), parser.awaits_line_end()), (start, true));
 
         let mut input = input[..1 + start].to_vec();
         for (more, step) in [
@@ -525,6 +538,7 @@ mod tests {
             assert_eq!(parser.next(&input, &mut position, &limits, &mut arguments), Ok(step));
         }
         assert_eq!(parser.large(), Some(Large { start: input.len() - 1, len: 50_000 }));
+        assert!(!parser.awaits_line_end());
         parser.keep_outside();
         input.extend_from_slice(b"\r\n*1\r\n");
         let step = parser.next(&input, &mut position, &limits, &mut arguments);

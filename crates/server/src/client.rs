@@ -12,7 +12,7 @@ use crate::command::transaction::{Transaction, WatchedKey};
 use crate::io::Token;
 use crate::pubsub::Subscriptions;
 use crate::stats::Counter;
-use crate::worker::{Connection, Job};
+use crate::worker::{Account, Connection, Job};
 
 /// A client's session. Owned by the connection, and so by one worker.
 pub struct Client {
@@ -32,6 +32,10 @@ pub struct Client {
     pub discard: bool,
     /// Work that a command left to be done in slices; nothing else is executed until it is done.
     pub job: Option<Box<dyn Job>>,
+    /// What the command that left the job is measured by.
+    pub account: Option<Box<Account>>,
+    /// The command that left the job was sent while replies were off.
+    pub job_is_quiet: bool,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
     pub no_touch: bool,
     /// A pause put its next command off; nothing is executed until that is over.
@@ -215,6 +219,8 @@ impl Client {
             close: false,
             discard: false,
             job: None,
+            account: None,
+            job_is_quiet: false,
             no_touch: false,
             postponed: false,
             blocked: None,

@@ -17,6 +17,8 @@ use crate::server::Server;
 const POOL: usize = 16;
 /// How long one command, or one slice of the timer, evicts.
 const EVICT_US: u64 = 500;
+/// Of a score under LFU: the low bits, which tell apart those that are used equally often.
+const LFU_TIME_BITS: u32 = 32;
 /// Random shards that are looked at for one sample before all are walked in order.
 const TRIES_MAX: usize = 32;
 
@@ -40,7 +42,7 @@ pub struct Evictor {
 }
 
 struct Candidate {
-    /// The higher, the sooner it goes.
+    /// The higher, the sooner it goes. Time alone does not lower it: see `score`.
     score: u64,
     database: u32,
     hash: Hash,
@@ -87,13 +89,21 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
 impl Evictor {
     /// Evicts one key; `false` when there is none that may be.
     fn evict(&mut self, data: &mut Data, config: &Config, policy: MaxmemoryPolicy) -> bool {
+        let mut recalls = 0;
         loop {
             let wanted = config.maxmemory_samples().max(1) as usize;
             let found = self.sample(data, policy, wanted) || self.walk(data, policy);
             match self.pool.pop() {
-                // Gone or changed since it was sampled: that was a free look.
-                Some(candidate) if !candidate.evict(data, policy) => {}
-                Some(_) => return true,
+                Some(candidate) => match candidate.evict(data, policy) {
+                    Fate::Evicted => return true,
+                    // That was a free look.
+                    Fate::Gone => {}
+                    Fate::Used(score) if recalls < POOL => {
+                        recalls += 1;
+                        self.offer(score, candidate.database, candidate.hash, &candidate.key);
+                    }
+                    Fate::Used(_) => {}
+                },
                 None if !found => return false,
                 None => {}
             }
@@ -180,22 +190,40 @@ impl Evictor {
     }
 }
 
+/// What became of a candidate whose turn it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Evicted,
+    /// It is not there any more, or may not go any more.
+    Gone,
+    /// It was used since it was sampled, and has this score now.
+    Used(u64),
+}
+
 impl Candidate {
-    /// Deletes the key if it is still there and may still go.
-    fn evict(&self, data: &mut Data, policy: MaxmemoryPolicy) -> bool {
+    /// Deletes the key if it is still there, may still go and deserves it as much as when it was sampled.
+    fn evict(&self, data: &mut Data, policy: MaxmemoryPolicy) -> Fate {
         let database = std::mem::replace(&mut data.database, self.database);
         data.hold_one(self.hash.shard());
         let key = crate::command::Key { bytes: &self.key, hash: self.hash };
-        let may_go =
-            data.peek(key).is_some_and(|entry| !is_volatile(policy) || entry.expire_ms().is_some());
-        if may_go {
+        let clock = data.clock;
+        let fate = match data.peek(key) {
+            Some(entry) if !is_volatile(policy) || entry.expire_ms().is_some() => {
+                match score(entry, policy, &clock, self.score) {
+                    now if now < self.score => Fate::Used(now),
+                    _ => Fate::Evicted,
+                }
+            }
+            _ => Fate::Gone,
+        };
+        if fate == Fate::Evicted {
             data.remove(key);
             data.event(Classes::EVICTED, "evicted", key);
         }
         data.visit(self.hash.shard(), bobbin_store::Shard::trim);
         data.release();
         data.database = database;
-        may_go
+        fate
     }
 }
 
@@ -205,16 +233,74 @@ const fn is_volatile(policy: MaxmemoryPolicy) -> bool {
     matches!(policy, VolatileLfu | VolatileLru | VolatileRandom | VolatileTtl)
 }
 
-/// How much an entry deserves to go.
+/// How much an entry deserves to go. Of an entry that nobody uses it does not fall with time, so that the scores
+/// of candidates that were sampled at different times compare.
 fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, random: u64) -> u64 {
     use MaxmemoryPolicy::{
         AllkeysLfu, AllkeysLru, AllkeysRandom, Noeviction, VolatileLfu, VolatileLru,
         VolatileRandom, VolatileTtl,
     };
     match policy {
-        AllkeysLru | VolatileLru => u64::from(clock.idle(entry.access())),
-        AllkeysLfu | VolatileLfu => 255 - u64::from(clock.frequency(entry.access())),
+        AllkeysLru | VolatileLru => u64::MAX - clock.last_used(entry.access()),
+        AllkeysLfu | VolatileLfu => {
+            // Among those that are used equally often the one goes that was used least lately.
+            let rarely = 255 - u64::from(clock.frequency(entry.access()));
+            ((rarely + 1) << LFU_TIME_BITS) - 1 - clock.last_used(entry.access())
+        }
         VolatileTtl => u64::MAX - entry.expire_ms().unwrap_or(i64::MAX).max(0) as u64,
         AllkeysRandom | VolatileRandom | Noeviction => random,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bobbin_store::shard::Expire;
+    use bobbin_store::{AccessPolicy, Gate, Keyspace, NewValue};
+
+    use super::*;
+
+    #[test]
+    fn a_candidate_that_was_used_meanwhile_is_spared() {
+        let lfu = AccessPolicy::Lfu { log_factor: 10, decay_minutes: 1 };
+        let cases =
+            [(MaxmemoryPolicy::AllkeysLru, AccessPolicy::Lru), (MaxmemoryPolicy::AllkeysLfu, lfu)];
+        for (policy, access) in cases {
+            let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));
+            let gate: &'static Gate = Box::leak(Box::default());
+            let mut data = Data::new(keyspace, gate, 1).expect("few threads");
+            data.enter();
+            let names: Vec<String> = (0..100).map(|i| format!("key {i}")).collect();
+            data.clock = AccessClock::new(access, 1_700_000_000_000);
+            for name in &names {
+                let key = data.key(name.as_bytes());
+                data.hold_one(key.hash.shard());
+                data.set(key, NewValue::string(b"v"), Expire::Clear);
+                data.release();
+            }
+            let mut evictor = Evictor::default();
+            let config = Config::new();
+            // All candidates that the first rounds found are read, and must outlive all others.
+            assert!(evictor.evict(&mut data, &config, policy));
+            evictor.sample(&mut data, policy, 5);
+            evictor.walk(&mut data, policy);
+            data.clock = AccessClock::new(access, 1_700_000_005_000);
+            let spared: Vec<_> = evictor.pool.iter().map(|c| c.key.clone()).collect();
+            assert!(!spared.is_empty());
+            for name in &spared {
+                let key = data.key(name);
+                data.hold_one(key.hash.shard());
+                assert!(data.read(key).is_some());
+                data.release();
+            }
+            for _ in 0..99 - spared.len() {
+                assert!(evictor.evict(&mut data, &config, policy));
+            }
+            for name in &spared {
+                let key = data.key(name);
+                data.hold_one(key.hash.shard());
+                assert!(data.exists(key), "{policy:?}");
+            }
+            data.leave();
+        }
     }
 }

@@ -164,6 +164,18 @@ pub fn note(
     args: &[&[u8]],
     measured: &Measured,
 ) {
+    note_words(server, client, command, || shortened(command, args), measured);
+}
+
+/// The same for a command whose words were already `shortened`.
+#[cold]
+pub fn note_words(
+    server: &Server,
+    client: &Client,
+    command: &Registered,
+    words: impl Fn() -> Vec<Vec<u8>>,
+    measured: &Measured,
+) {
     let us = server.clock.us(measured.ticks) as u64;
     let event = if command.has(Flags::FAST) { "fast-command" } else { "command" };
     server.services.latency.sample(&server.config, event, us);
@@ -190,7 +202,7 @@ pub fn note(
                 id: 0,
                 time_s: system_ms() / 1000,
                 value,
-                words: shortened(command, args),
+                words: words(),
                 peer: client.info.peer.clone(),
                 name: client.info.names().name.clone(),
             };
@@ -210,7 +222,7 @@ fn lengths(config: &Config) -> [usize; 3] {
 }
 
 /// The words as the log keeps them: secrets left out, long words and long commands cut short.
-fn shortened(command: &Registered, args: &[&[u8]]) -> Vec<Vec<u8>> {
+pub fn shortened(command: &Registered, args: &[&[u8]]) -> Vec<Vec<u8>> {
     let shown = if args.len() > WORDS_MAX { WORDS_MAX - 1 } else { args.len() };
     let secret = secrets(command, args);
     let mut words: Vec<Vec<u8>> = (0..shown)

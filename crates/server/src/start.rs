@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use bobbin_store::hash::Hasher;
 use bobbin_store::{Gate, Keyspace};
 use rustix::net::SendFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -38,7 +39,7 @@ impl Server {
         let clock = Clock::new();
         Ok(Box::leak(Box::new(Self {
             registry,
-            keyspace: Keyspace::new(random_seed()),
+            keyspace: Keyspace::new(hash_seed(&config.hash_seed())),
             gate: Gate::default(),
             clients: Clients::default(),
             client_memory: ClientMemory::default(),
@@ -102,7 +103,9 @@ impl Server {
         if !path.is_empty() {
             let path = Path::new(OsStr::from_bytes(&path));
             let permission = self.config.unixsocketperm() as u32;
-            let unix = Listener::unix(path, permission, backlog).map_err(|e| e.to_string())?;
+            let group = self.config.unixsocketgroup();
+            let unix =
+                Listener::unix(path, &group, permission, backlog).map_err(|e| e.to_string())?;
             listeners.push(unix);
         }
         if listeners.is_empty() {
@@ -327,6 +330,11 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
         }
     }
     bytes
+}
+
+/// What keys are hashed with: the same for the same `hash-seed`, a secret without one.
+fn hash_seed(chosen: &[u8]) -> u64 {
+    if chosen.is_empty() { random_seed() } else { Hasher::new(0).hash(chosen).0 }
 }
 
 fn random_seed() -> u64 {

@@ -3,18 +3,28 @@
 //! Under LRU they are the time of the last access in sixteenths of a second, modulo 2^28: like
 //! Redis's 24 bits of seconds they go round in 194 days. Seconds alone would tell nothing where a
 //! cache is filled anew every second. Who does not evict has no use for the fractions and leaves
-//! them out (`coarse`). Under LFU they are the minute of the last decrement (16 bits) and a
-//! logarithmic counter (8 bits), as Redis keeps them. Either way they are written only when their
-//! value changes, so that most reads write nothing.
+//! them out (`coarse`). Under LFU they are the minute of the last access (14 bits), from which the counter
+//! decays, the 64th part of that minute (6 bits) and a logarithmic counter (8 bits). Redis has no parts, and
+//! 16 bits of minutes, which go round in 45 days and not in 11. The parts tell apart the many entries that
+//! are used equally often: on loads after Zipf's law half a percent more of all reads are hits. Either way the
+//! bits are written only when their value changes, so that most reads write nothing.
 
 /// A new key's counter under LFU, so that it is not evicted before it had a chance.
 pub const LFU_START: u32 = 5;
 /// The 28 bits that an entry has for it.
 pub const ACCESS_MASK: u32 = 0x0fff_ffff;
-/// Units of the time of an access, as a power of two of a second.
+/// Units of the time of an access under LRU, as a power of two of a second.
 const FRACTION_BITS: u32 = 4;
-/// An access that seems to lie so far ahead was made by a thread whose clock was read later than ours.
+/// Units of the time of an access under LFU, as a power of two of a minute.
+const PART_BITS: u32 = 6;
+/// LFU's counter, in the lowest bits.
+const COUNTER_BITS: u32 = 8;
+const COUNTER_MASK: u32 = (1 << COUNTER_BITS) - 1;
+/// LFU's time, without the counter.
+const PARTS_MASK: u32 = ACCESS_MASK >> COUNTER_BITS;
+/// An access that seems to lie so far ahead, a minute, was made by a thread whose clock was read later than ours.
 const AHEAD_MAX: u32 = 60 << FRACTION_BITS;
+const PARTS_AHEAD_MAX: u32 = 1 << PART_BITS;
 
 /// What the access bits mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,16 +38,17 @@ pub enum AccessPolicy {
 pub struct AccessClock {
     pub policy: AccessPolicy,
     /// Sixteenths of a second, for LRU; the low 28 bits count.
-    units: u32,
-    /// For LFU.
-    minutes: u16,
+    units: u64,
+    /// 64th parts of a minute, for LFU; the low 20 bits count.
+    parts: u32,
 }
 
 impl AccessClock {
     /// A clock that reads `now_ms` (Unix time).
     pub const fn new(policy: AccessPolicy, now_ms: i64) -> Self {
-        let units = ((now_ms << FRACTION_BITS) / 1000) as u32;
-        Self { policy, units, minutes: (now_ms / 60_000) as u16 }
+        let units = ((now_ms << FRACTION_BITS) / 1000) as u64;
+        let parts = ((now_ms << PART_BITS) / 60_000) as u32;
+        Self { policy, units, parts }
     }
 
     /// The same clock, reading whole seconds only.
@@ -46,11 +57,12 @@ impl AccessClock {
     }
 
     const fn lru(&self) -> u32 {
-        self.units & ACCESS_MASK
+        self.units as u32 & ACCESS_MASK
     }
 
-    const fn minutes(&self) -> u32 {
-        self.minutes as u32
+    /// The bits of an entry that is used now, with this counter (LFU).
+    const fn lfu(&self, counter: u32) -> u32 {
+        (self.parts & PARTS_MASK) << COUNTER_BITS | counter
     }
 
     /// The bits of a key that is new.
@@ -58,7 +70,7 @@ impl AccessClock {
     pub const fn fresh(&self) -> u32 {
         match self.policy {
             AccessPolicy::Lru => self.lru(),
-            AccessPolicy::Lfu { .. } => self.minutes() << 8 | LFU_START,
+            AccessPolicy::Lfu { .. } => self.lfu(LFU_START),
         }
     }
 
@@ -69,26 +81,41 @@ impl AccessClock {
             AccessPolicy::Lru => self.lru(),
             AccessPolicy::Lfu { log_factor, .. } => {
                 let counter = self.frequency(access);
-                let counter = increment(counter, log_factor, random());
-                self.minutes() << 8 | counter
+                self.lfu(increment(counter, log_factor, random()))
             }
         }
     }
 
     /// How often the entry is used, 0 to 255, after decay (LFU).
     pub const fn frequency(&self, access: u32) -> u32 {
-        let counter = access & 0xff;
+        let counter = access & COUNTER_MASK;
         let AccessPolicy::Lfu { decay_minutes, .. } = self.policy else { return counter };
         if decay_minutes == 0 {
             return counter;
         }
-        let elapsed = self.minutes().wrapping_sub(access >> 8) & 0xffff;
+        // As in Redis the ends of minutes count, however short ago the access was.
+        let then = self.parts.wrapping_sub(self.unused(access));
+        let elapsed = (self.parts >> PART_BITS).wrapping_sub(then >> PART_BITS);
         counter.saturating_sub(elapsed / decay_minutes)
+    }
+
+    /// When the last access was, by a clock that does not go round: to compare entries by.
+    pub const fn last_used(&self, access: u32) -> u64 {
+        match self.policy {
+            AccessPolicy::Lru => self.units.saturating_sub(self.idle(access) as u64),
+            AccessPolicy::Lfu { .. } => self.parts.saturating_sub(self.unused(access)) as u64,
+        }
+    }
+
+    /// 64th parts of a minute since the last access (LFU).
+    const fn unused(&self, access: u32) -> u32 {
+        let unused = self.parts.wrapping_sub(access >> COUNTER_BITS) & PARTS_MASK;
+        if unused > PARTS_MASK - PARTS_AHEAD_MAX { 0 } else { unused }
     }
 
     /// Sixteenths of a second since the last access (LRU).
     pub const fn idle(&self, access: u32) -> u32 {
-        let idle = self.units.wrapping_sub(access) & ACCESS_MASK;
+        let idle = self.lru().wrapping_sub(access) & ACCESS_MASK;
         if idle > ACCESS_MASK - AHEAD_MAX { 0 } else { idle }
     }
 
@@ -99,20 +126,23 @@ impl AccessClock {
 
     /// The bits of an entry that was last used `idle_seconds` ago (LRU).
     pub const fn idle_since(&self, idle_seconds: u32) -> u32 {
-        self.units.wrapping_sub(idle_seconds << FRACTION_BITS) & ACCESS_MASK
+        self.lru().wrapping_sub(idle_seconds << FRACTION_BITS) & ACCESS_MASK
     }
 
     /// The bits as Redis would have them, of which there are 24.
     pub const fn shown(&self, access: u32) -> u32 {
         match self.policy {
             AccessPolicy::Lru => access >> FRACTION_BITS,
-            AccessPolicy::Lfu { .. } => access,
+            AccessPolicy::Lfu { .. } => {
+                let minutes = access >> COUNTER_BITS >> PART_BITS;
+                minutes << COUNTER_BITS | access & COUNTER_MASK
+            }
         }
     }
 
     /// The bits of an entry with this frequency (LFU).
     pub const fn with_frequency(&self, frequency: u8) -> u32 {
-        self.minutes() << 8 | frequency as u32
+        self.lfu(frequency as u32)
     }
 }
 
@@ -161,5 +191,26 @@ mod tests {
         assert_eq!(then.touched(then.with_frequency(255), || 0) & 0xff, 255);
         assert_eq!(then.touched(then.fresh(), || 0) & 0xff, LFU_START + 1);
         assert_eq!(then.touched(then.with_frequency(100), || u32::MAX) & 0xff, 100);
+    }
+
+    #[test]
+    fn entries_used_equally_often_differ_in_when() {
+        let policy = AccessPolicy::Lfu { log_factor: 10, decay_minutes: 1 };
+        let at = |ms| AccessClock::new(policy, ms);
+        let clock = at(1_700_000_040_000);
+        let then = at(1_700_000_010_000);
+        assert_eq!(clock.last_used(clock.fresh()) - clock.last_used(then.fresh()), 32);
+        assert_eq!(clock.last_used(then.fresh()), then.last_used(then.fresh()));
+        assert_eq!(clock.shown(clock.with_frequency(9)), ((1_700_000_040 / 60) & 0x3fff) << 8 | 9);
+    }
+
+    #[test]
+    fn an_access_by_a_thread_whose_minute_has_begun_costs_nothing() {
+        let policy = AccessPolicy::Lfu { log_factor: 10, decay_minutes: 1 };
+        let at = |ms| AccessClock::new(policy, ms);
+        let (late, early) = (at(1_700_000_040_000), at(1_700_000_039_999));
+        assert_eq!(early.frequency(late.with_frequency(99)), 99);
+        assert_eq!(late.frequency(early.with_frequency(99)), 98);
+        assert_eq!(early.last_used(late.fresh()), early.last_used(early.fresh()));
     }
 }

@@ -452,6 +452,7 @@ fn refuse(
 #[cold]
 fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
     output.truncate(start);
+    client.job_is_quiet = client.job.is_some();
     match client.replies {
         Replies::On | Replies::Off => {}
         Replies::SkipNext => client.replies = Replies::Skip,

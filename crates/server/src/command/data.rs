@@ -544,6 +544,10 @@ impl Data {
     #[inline]
     pub fn set(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
         let found = self.live(key);
+        if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.clock.policy) {
+            // Writing a key anew is one more use of it.
+            self.used(key, place);
+        }
         let (clock, hasher) = (self.clock, self.keyspace.hasher());
         let database = self.database_of(key.hash);
         let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);

@@ -24,6 +24,8 @@ pub struct Transaction {
     ends: Vec<usize>,
     /// Large arguments, by number.
     large: Vec<(usize, Shared)>,
+    /// Bytes of those.
+    large_bytes: usize,
     /// A command was refused: EXEC will be too.
     spoiled: bool,
     /// Those of all queued commands.
@@ -56,6 +58,11 @@ impl Transaction {
         self.flags.has(flags)
     }
 
+    /// Bytes of the arguments, as `client-query-buffer-limit` counts them.
+    pub const fn argument_bytes(&self) -> usize {
+        self.bytes.len() + self.large_bytes + self.ends.len() * ARGUMENT_BYTES
+    }
+
     /// Queues a command.
     pub fn queue(
         &mut self,
@@ -67,6 +74,7 @@ impl Transaction {
         for arg in request.args {
             if arg.len() > INLINE_MAX {
                 self.large.push((self.ends.len(), Shared::new(arg.to_vec())));
+                self.large_bytes += arg.len();
             } else {
                 self.bytes.extend_from_slice(arg);
             }
@@ -83,7 +91,7 @@ impl Transaction {
         self.bytes.capacity()
             + self.ends.capacity() * size_of::<usize>()
             + self.queue.capacity() * size_of::<Queued>()
-            + self.large.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
+            + self.large_bytes
     }
 
     /// The arguments of all queued commands.
@@ -283,3 +291,6 @@ pub fn forget(client: &mut Client, data: &mut super::Data) {
     }
     client.info.watches_nothing();
 }
+
+/// What Redis counts for an argument beside its bytes: a pointer.
+const ARGUMENT_BYTES: usize = 8;

@@ -66,7 +66,13 @@ fn restore(call: &mut Call<'_>) -> Outcome {
             NewValue::string(&bytes)
         }
         Ok(Payload::Collection(serialized)) => {
-            let target = Target { hasher: call.data.keyspace().hasher() };
+            let target = Target {
+                hasher: call.data.keyspace().hasher(),
+                hash: super::hash::limits(call.server),
+                set: super::set::limits(call.server),
+                list: super::list::limits(call),
+                sorted_set: super::sorted_set::limits(call),
+            };
             match serialized.read(&options_of_payload, target) {
                 Ok(collection) => NewValue::Collection(collection),
                 Err(error) => return Err(Failure::format(format!("ERR {error}"))),

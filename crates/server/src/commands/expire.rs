@@ -4,16 +4,26 @@ use crate::command::keys::{KeySpec, KeyUse};
 use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 
 /// What a time on the way in is counted in, and from when.
-#[derive(Clone, Copy)]
-struct Scale {
-    unit_ms: i64,
-    from_now: bool,
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Scale {
+    pub(super) unit_ms: i64,
+    pub(super) from_now: bool,
 }
 
-const SECONDS: Scale = Scale { unit_ms: 1000, from_now: true };
-const MILLISECONDS: Scale = Scale { unit_ms: 1, from_now: true };
-const UNIX_SECONDS: Scale = Scale { unit_ms: 1000, from_now: false };
-const UNIX_MILLISECONDS: Scale = Scale { unit_ms: 1, from_now: false };
+impl Scale {
+    /// A time as TTL and its like tell it.
+    pub(super) fn tell(self, expire_ms: i64, now_ms: i64) -> i64 {
+        let start_ms = if self.from_now { now_ms } else { 0 };
+        let ms = expire_ms.saturating_sub(start_ms).max(0);
+        // Rounded, as Redis does; not by adding first, which could overflow.
+        ms / self.unit_ms + i64::from(ms % self.unit_ms * 2 >= self.unit_ms && self.unit_ms > 1)
+    }
+}
+
+pub(super) const SECONDS: Scale = Scale { unit_ms: 1000, from_now: true };
+pub(super) const MILLISECONDS: Scale = Scale { unit_ms: 1, from_now: true };
+pub(super) const UNIX_SECONDS: Scale = Scale { unit_ms: 1000, from_now: false };
+pub(super) const UNIX_MILLISECONDS: Scale = Scale { unit_ms: 1, from_now: false };
 
 fn expire(call: &mut Call<'_>) -> Outcome {
     set(call, SECONDS)
@@ -62,7 +72,7 @@ fn invalid_time(call: &Call<'_>) -> Failure {
 
 /// When an expiry may be set.
 #[derive(Clone, Copy, Default)]
-struct Conditions {
+pub(super) struct Conditions {
     /// There is none yet.
     nx: bool,
     /// There is one.
@@ -75,7 +85,7 @@ struct Conditions {
 
 impl Conditions {
     #[inline]
-    fn parse(words: &[&[u8]]) -> Result<Self, Failure> {
+    pub(super) fn parse(words: &[&[u8]]) -> Result<Self, Failure> {
         let mut conditions = Self::default();
         for word in words {
             let condition = match word.to_ascii_lowercase().as_slice() {
@@ -100,7 +110,7 @@ impl Conditions {
         Ok(conditions)
     }
 
-    fn allow(self, current_ms: Option<i64>, new_ms: i64) -> bool {
+    pub(super) fn allow(self, current_ms: Option<i64>, new_ms: i64) -> bool {
         (!self.nx || current_ms.is_none())
             && (!self.xx || current_ms.is_some())
             && (!self.gt || current_ms.is_some_and(|current_ms| new_ms > current_ms))
@@ -136,15 +146,11 @@ fn pexpiretime(call: &mut Call<'_>) -> Outcome {
 }
 
 fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
-    let start_ms = if scale.from_now { call.data.now_ms } else { 0 };
+    let now_ms = call.data.now_ms;
     let answer = match call.data.look(call.key(1)).map(|entry| entry.expire_ms()) {
         None => NO_KEY,
         Some(None) => NO_EXPIRY,
-        Some(Some(expire_ms)) => {
-            let ms = expire_ms.saturating_sub(start_ms).max(0);
-            // Rounded, as Redis does; not by adding first, which could overflow.
-            ms / scale.unit_ms + i64::from(ms % scale.unit_ms >= 500)
-        }
+        Some(Some(expire_ms)) => scale.tell(expire_ms, now_ms),
     };
     call.reply.integer(answer);
     Ok(())

@@ -3,6 +3,7 @@
 use crate::command::{Call, Command, Failure, Outcome};
 
 mod bitmap;
+mod choice;
 mod client;
 mod cluster;
 mod command;
@@ -10,18 +11,25 @@ mod config;
 mod connection;
 pub(crate) mod debug;
 mod dump;
+mod element_scan;
+mod elements;
 mod expire;
 mod flush;
 mod generic;
+mod hash;
+mod hyperloglog;
 mod info;
 mod latency;
+mod list;
 mod memory;
 pub(crate) mod monitor;
 mod object;
 mod pubsub;
 mod scan;
 mod server;
+mod set;
 mod slowlog;
+mod sorted_set;
 mod string;
 mod transaction;
 
@@ -42,15 +50,20 @@ pub const FAMILIES: &[&[Command]] = &[
     expire::COMMANDS,
     flush::COMMANDS,
     generic::COMMANDS,
+    hash::COMMANDS,
+    hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
+    list::COMMANDS,
     memory::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,
     pubsub::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
+    set::COMMANDS,
     slowlog::COMMANDS,
+    sorted_set::COMMANDS,
     string::COMMANDS,
     transaction::COMMANDS,
 ];

@@ -181,7 +181,7 @@ fn array_header(len: usize) -> Vec<u8> {
 
 /// A cursor: a number of 64 bits without sign. As with strtoull, blanks, a plus sign and zeros may come
 /// before it.
-fn parse_cursor(text: &[u8]) -> Option<u64> {
+pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
     let text = str::from_utf8(text).ok()?;
     // Rust's own parser takes the plus sign and the zeros.
     text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']).parse().ok()

@@ -265,7 +265,7 @@ impl Subscribers {
     }
 
     /// The next thing to see to.
-    pub fn next(&mut self) -> Option<Queued> {
+    pub fn pop(&mut self) -> Option<Queued> {
         self.queue.pop_front()
     }
 

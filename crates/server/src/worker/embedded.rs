@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bobbin_resp::{Limits, Parser, Reply};
+use bobbin_resp::{Limits, Parser};
 use bobbin_store::{AccessClock, SHARDS};
 
 use super::batch::Batch;
@@ -114,7 +114,7 @@ impl Embedded {
     fn drop_posts(&mut self) {
         let Some(subscribers) = &mut self.data.subscribers else { return };
         subscribers.take_mailbox();
-        while let Some(queued) = subscribers.next() {
+        while let Some(queued) = subscribers.pop() {
             match &queued {
                 Queued::Post(Post::Message(message)) => subscribers.done(message),
                 Queued::Delivery(delivery) => subscribers.done(&delivery.message),
@@ -172,7 +172,9 @@ impl Embedded {
                 self.data.release();
                 self.data.database = client.database;
                 while !job.step(server, &mut self.data, &mut || true) {}
-                job.reply(&mut Reply::new(replies, client.protocol));
+                if let Some(account) = client.account.take() {
+                    account.close(&mut *job, server, &self.stats, client, replies);
+                }
             }
         }
     }
@@ -205,6 +207,27 @@ mod tests {
         embedded.set_time(1010 + 100);
         embedded.expire();
         assert_eq!(embedded.feed(&mut session, b"DBSIZE\r\nGET k\r\n"), b":0\r\n$-1\r\n");
+    }
+
+    #[test]
+    fn a_command_that_goes_on_in_slices_is_counted_and_silenced_like_any_other() {
+        let mut embedded = embedded();
+        let mut session = embedded.connect();
+        embedded.feed(&mut session, b"CONFIG SET slowlog-log-slower-than 0\r\n");
+        for i in 0..2000 {
+            embedded.feed(&mut session, format!("SET {i} v\r\n").as_bytes());
+        }
+        let asked = b"CLIENT REPLY SKIP\r\nKEYS *\r\nPING\r\n";
+        assert_eq!(embedded.feed(&mut session, asked), b"+PONG\r\n");
+        let asked = b"CLIENT REPLY OFF\r\nKEYS *\r\nCLIENT REPLY ON\r\nKEYS 7\r\n";
+        assert_eq!(embedded.feed(&mut session, asked), b"+OK\r\n*1\r\n$1\r\n7\r\n");
+        let keys = embedded.server.registry.find(b"keys").unwrap();
+        let stats = &embedded.stats.commands[keys.id];
+        assert_eq!(stats.calls.get(), 3);
+        assert!(stats.ticks.get() > 0);
+        let log = embedded.feed(&mut session, b"SLOWLOG GET 1\r\n");
+        let log = String::from_utf8_lossy(log);
+        assert!(log.contains("KEYS\r\n$1\r\n7\r\n"), "{log}");
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use super::batch::Batch;
+use super::job::Account;
 use super::limits::ReplyLimit;
 use super::output::Arena;
 use crate::client::Client;
 use crate::clock::ticks;
-use crate::command::Data;
 use crate::command::call::{Context, Executed, Request, execute};
+use crate::command::{Data, Registered};
 use crate::server::Server;
 use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
@@ -75,18 +76,21 @@ impl Executor<'_> {
             let now = ticks();
             if let Executed::Ran(command) = outcome {
                 done.executed += 1;
-                if client.blocked.is_some() {
-                    // It counts when it is over.
-                    (done.answered, done.end) = (done.answered + 1, parsed.end);
-                    done.halted = true;
-                    *self.clock = now;
-                    break;
-                }
                 let measured = Measured {
                     ticks: now - *self.clock,
                     request_bytes: parsed.end - done.end + batch.outside_len(index),
                     reply_bytes: self.arena.len_since(reply_start),
                 };
+                if client.blocked.is_some() || client.job.is_some() {
+                    // It counts when it is over.
+                    if client.job.is_some() {
+                        open_account(client, command, request.args, measured);
+                    }
+                    (done.answered, done.end) = (done.answered + 1, parsed.end);
+                    done.halted = true;
+                    *self.clock = now;
+                    break;
+                }
                 self.stats.commands[command.id].executed(measured.ticks, track);
                 if limits.exceeded_by(&measured) {
                     slowlog::note(server, client, command, request.args, &measured);
@@ -102,7 +106,7 @@ impl Executor<'_> {
                 (done.answered, done.end) = (done.answered + 1, parsed.end);
             }
             done.overflowed = reply_limit.is_exceeded_by(self.arena, start);
-            if done.overflowed || client.close || client.job.is_some() || client.postponed {
+            if done.overflowed || client.close || client.postponed {
                 done.halted = true;
                 break;
             }
@@ -119,4 +123,16 @@ impl Executor<'_> {
             own.clear();
         }
     }
+}
+
+/// A command left a job.
+#[cold]
+fn open_account(
+    client: &mut Client,
+    command: &'static Registered,
+    args: &[&[u8]],
+    measured: Measured,
+) {
+    let quiet = std::mem::take(&mut client.job_is_quiet);
+    client.account = Some(Box::new(Account::new(command, args, measured).quiet(quiet)));
 }

@@ -57,7 +57,7 @@ impl Worker {
         let mut taken = false;
         loop {
             let Some(subscribers) = &mut self.data.subscribers else { return };
-            let Some(queued) = subscribers.next() else {
+            let Some(queued) = subscribers.pop() else {
                 if std::mem::replace(&mut taken, true) {
                     return;
                 }
@@ -151,7 +151,7 @@ impl Worker {
             subscribers.take_mailbox();
         }
         let mut others = Vec::new();
-        while let Some(queued) = self.data.subscribers.as_mut().and_then(|s| s.next()) {
+        while let Some(queued) = self.data.subscribers.as_mut().and_then(|s| s.pop()) {
             match queued {
                 Queued::Post(Post::Message(message)) => _ = self.fan_out(&message),
                 Queued::Delivery(delivery) => _ = self.deliver(&delivery),

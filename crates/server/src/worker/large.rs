@@ -22,9 +22,17 @@ pub struct Outside {
 
 struct Arriving {
     position: usize,
-    /// Of capacity `len`.
+    /// Of capacity `len`, but for those that made no progress for a while.
     bytes: Vec<u8>,
     len: usize,
+}
+
+impl Arriving {
+    /// The bytes, with room for all of them.
+    fn whole(&mut self) -> &mut Vec<u8> {
+        self.bytes.reserve_exact(self.len - self.bytes.len());
+        &mut self.bytes
+    }
 }
 
 impl LargeArguments {
@@ -51,7 +59,7 @@ impl LargeArguments {
     pub fn feed(&mut self, bytes: &[u8]) -> usize {
         let taken = self.wanted().min(bytes.len());
         if let Some(arriving) = &mut self.arriving {
-            arriving.bytes.extend_from_slice(&bytes[..taken]);
+            arriving.whole().extend_from_slice(&bytes[..taken]);
         }
         self.finish();
         taken
@@ -59,7 +67,14 @@ impl LargeArguments {
 
     /// The buffer of the arriving one, to be filled up to its capacity; then `finish`.
     pub fn buffer(&mut self) -> Option<&mut Vec<u8>> {
-        self.arriving.as_mut().map(|arriving| &mut arriving.bytes)
+        self.arriving.as_mut().map(Arriving::whole)
+    }
+
+    /// Gives back the memory that the arriving one does not need yet.
+    pub fn shrink(&mut self) {
+        if let Some(arriving) = &mut self.arriving {
+            arriving.bytes.shrink_to_fit();
+        }
     }
 
     /// Counts the arriving one as complete if it is.
@@ -76,9 +91,15 @@ impl LargeArguments {
         arriving + self.complete.iter().map(|outside| outside.bytes.len()).sum::<usize>()
     }
 
+    /// Bytes of the last one that have arrived.
+    pub fn last_len(&self) -> usize {
+        let complete = || self.complete.last().map_or(0, |outside| outside.bytes.len());
+        self.arriving.as_ref().map_or_else(complete, |arriving| arriving.bytes.len())
+    }
+
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
-        let arriving = self.arriving.as_ref().map_or(0, |arriving| arriving.len);
+        let arriving = self.arriving.as_ref().map_or(0, |arriving| arriving.bytes.capacity());
         arriving + self.complete.iter().map(|outside| outside.bytes.len()).sum::<usize>()
     }
 }
@@ -98,6 +119,17 @@ impl Connection {
         self.large.finish();
     }
 
+    /// Bytes that were received and not parsed: of an argument that is incomplete, or of commands that have to
+    /// wait. Complete arguments of an incomplete command do not count, as in Redis.
+    pub fn unparsed_len(&self) -> usize {
+        let behind = self.input.len() - self.parser.parsed_len().min(self.input.len());
+        if self.parser.awaits_line_end() {
+            self.large.last_len() + behind.min(LINE_END_LEN)
+        } else {
+            behind
+        }
+    }
+
     /// Puts large arguments back into the input: their command has to wait, and is parsed again.
     pub fn put_back(&mut self, large: &[Outside]) {
         for outside in large.iter().rev() {
@@ -106,3 +138,5 @@ impl Connection {
         }
     }
 }
+
+const LINE_END_LEN: usize = 2;

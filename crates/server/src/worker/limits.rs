@@ -12,6 +12,8 @@ use crate::server::{Server, WorkerHandle};
 
 /// How often idle clients and soft limits are looked at.
 const LOOK_MS: i64 = 1000;
+/// A large argument that makes no progress for so long gives back the memory that it has no use for.
+const ARRIVING_IDLE_MS: i64 = 2000;
 /// Replies of one turn count only beyond this: in Redis they fit a buffer that every client has.
 const UNCOUNTED: usize = 16 * 1024;
 
@@ -78,7 +80,44 @@ fn is_over_output_limit(config: &Config, connection: &mut Connection, now_ms: i6
     now_ms - *since_ms > limit.soft_s * 1000
 }
 
+/// Whether what a connection's transaction has queued, together with bytes that are not parsed, is more than its
+/// query buffer may be. As in Redis the next bytes to arrive tell.
+#[inline]
+pub(super) fn is_queue_too_long(server: &Server, connection: &Connection, unparsed: usize) -> bool {
+    connection.client.transaction.as_ref().is_some_and(|transaction| {
+        let bytes = transaction.argument_bytes() + unparsed;
+        bytes as u64 > server.config.client_query_buffer_limit()
+    })
+}
+
 impl Worker {
+    /// Notes how much memory a connection's input takes, and closes it when that is too much; whether it is
+    /// still there.
+    pub(super) fn check_input(&mut self, slot: u32) -> bool {
+        let Some(connection) = self.connections.at(slot) else { return false };
+        let (input, large) = (&connection.input, &connection.large);
+        // Of a command with large arguments they alone are shown, as in Redis.
+        let shown = if large.memory() > 0 { large.len() } else { input.len() };
+        let info = &connection.client.info;
+        info.input_bytes.store(shown, Ordering::Relaxed);
+        info.input_capacity.store(input.capacity() + large.memory(), Ordering::Relaxed);
+        if connection.unparsed_len() as u64 > self.server.config.client_query_buffer_limit() {
+            self.close_for_input(slot);
+            return false;
+        }
+        true
+    }
+
+    /// Closes a connection whose query buffer is over its limit.
+    #[cold]
+    pub(super) fn close_for_input(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let id = connection.client.info.id;
+        log::warn!("Closing client {id} that reached max query buffer length");
+        self.handle.stats.totals.client_query_buffer_limit_disconnections.add(1);
+        self.close(slot);
+    }
+
     /// Notes how much memory a connection's output takes, and closes it when that is too much; whether it is
     /// still there.
     pub(super) fn check_output(&mut self, slot: u32) -> bool {
@@ -105,7 +144,8 @@ impl Worker {
         }
     }
 
-    /// Once a second: clients that were silent for `timeout`, and soft limits of those that send nothing.
+    /// Once a second: clients that were silent for `timeout` or in the midst of a large argument, and soft limits of
+    /// those that send nothing.
     pub(super) fn look_at_clients(&mut self) {
         let now_ms = self.data.now_ms;
         if now_ms < self.timer.clients_at_ms {
@@ -118,6 +158,18 @@ impl Worker {
             {
                 self.slow.push(slot);
             }
+        }
+        for slot in std::mem::take(&mut self.arriving) {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            if !connection.large.is_arriving() {
+                continue;
+            }
+            let idle_ms = now_ms - connection.client.info.last_ms.load(Ordering::Relaxed);
+            if idle_ms > ARRIVING_IDLE_MS {
+                connection.large.shrink();
+                self.check_input(slot);
+            }
+            self.arriving.push(slot);
         }
         let timeout_ms = self.server.config.timeout() * 1000;
         if timeout_ms == 0 {

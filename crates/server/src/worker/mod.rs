@@ -9,6 +9,7 @@ mod connection;
 pub mod embedded;
 mod execution;
 mod fanout;
+mod job;
 mod large;
 mod limits;
 mod mailbox;
@@ -22,15 +23,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bobbin_resp::{Limits, Parser, Reply};
+use bobbin_resp::{Limits, Parser};
 
 use self::batch::{Batch, Found};
 use self::blocked::Deadlines;
 pub use self::connection::Connection;
 use self::connection::Reading;
 use self::execution::Executor;
+pub use self::job::{Account, Job};
 use self::large::Outside;
-use self::limits::ReplyLimit;
+use self::limits::{ReplyLimit, is_queue_too_long};
 pub use self::mailbox::{Mailbox, Post};
 use self::output::{Arena, Range, Sending};
 use self::slab::Slab;
@@ -42,19 +44,6 @@ use crate::command::{Data, transaction};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
-
-/// Work too long for one turn, left by a command. The client waits for it, the others do not.
-pub trait Job: Send {
-    /// Works for about as long as `more()` is true; whether it is done.
-    fn step(
-        &mut self,
-        server: &'static Server,
-        data: &mut Data,
-        more: &mut dyn FnMut() -> bool,
-    ) -> bool;
-    /// Appends the command's reply.
-    fn reply(&mut self, reply: &mut Reply<'_>);
-}
 
 /// An argument of which at least this much is missing is received straight into the connection's own
 /// buffer.
@@ -85,6 +74,8 @@ pub struct Worker {
     touched: Vec<u32>,
     /// Slots of connections that had more output than their socket took.
     slow: Vec<u32>,
+    /// Slots of connections with a large argument that arrives, or did lately.
+    arriving: Vec<u32>,
     /// Slots of connections whose job is at work.
     jobs: Vec<u32>,
     /// Slots of connections that a pause put off.
@@ -133,6 +124,7 @@ impl Worker {
             arena: Arena::default(),
             touched: Vec::new(),
             slow: Vec::new(),
+            arriving: Vec::new(),
             jobs: Vec::new(),
             postponed: Vec::new(),
             leaving: Vec::new(),
@@ -309,6 +301,10 @@ impl Worker {
         arrived(self.server, &self.handle, connection, bytes.len());
         self.execute_before_growth(token);
         let Some(connection) = self.connections.find(token) else { return };
+        if is_queue_too_long(self.server, connection, bytes.len()) {
+            self.close_for_input(token.slot());
+            return;
+        }
         if connection.large.is_arriving() {
             let taken = connection.large.feed(bytes);
             connection.input.extend_from_slice(&bytes[taken..]);
@@ -354,10 +350,10 @@ impl Worker {
     /// Bytes of a large argument were received.
     fn received_own(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
-        if connection.large.is_arriving() {
-            touch(&mut self.touched, connection);
-            self.note_input(slot);
-        } else {
+        touch(&mut self.touched, connection);
+        if is_queue_too_long(self.server, connection, connection.unparsed_len()) {
+            self.close_for_input(slot);
+        } else if self.check_input(slot) {
             self.parse_own(slot);
         }
     }
@@ -503,6 +499,9 @@ impl Worker {
         if wanted > 0 && connection.parser.large().is_some() {
             connection.begin_large();
             wanted = connection.large.wanted();
+            if wanted > 0 && !self.arriving.contains(&span.slot) {
+                self.arriving.push(span.slot);
+            }
         }
         // Where one large argument came from there may be more, and changing the way has its price.
         let large = !span.large.is_empty() || connection.large.memory() > 0;
@@ -517,27 +516,7 @@ impl Worker {
             }
             connection.reading = reading;
         }
-        self.note_input(span.slot);
-    }
-
-    /// Notes how much memory a connection's input takes, and closes it when that is too much.
-    fn note_input(&mut self, slot: u32) {
-        let Some(connection) = self.connections.at(slot) else { return };
-        let (input, large) = (&connection.input, &connection.large);
-        // Of a command with large arguments they alone are shown, as in Redis.
-        let shown = if large.memory() > 0 { large.len() } else { input.len() };
-        let held = input.len() + large.len() + connection.parser.memory_len();
-        let info = &connection.client.info;
-        info.input_bytes.store(shown, Ordering::Relaxed);
-        info.input_capacity.store(input.capacity() + large.memory(), Ordering::Relaxed);
-        if held as u64 > self.server.config.client_query_buffer_limit() {
-            log::warn!(
-                "Closing client {} that reached max query buffer length",
-                connection.client.info.id
-            );
-            self.handle.stats.totals.client_query_buffer_limit_disconnections.add(1);
-            self.close(slot);
-        }
+        self.check_input(span.slot);
     }
 
     // Step: posts.
@@ -581,6 +560,9 @@ impl Worker {
         }
         if connection.client.job.is_some() {
             self.jobs.push(slot);
+        }
+        if connection.large.is_arriving() {
+            self.arriving.push(slot);
         }
         touch(&mut self.touched, connection);
         connection.client.postpone(false);
@@ -717,20 +699,28 @@ impl Worker {
         if self.jobs.is_empty() {
             return;
         }
-        let deadline = ticks() + self.server.clock.ticks(JOBS_US);
+        let mut clock = ticks();
+        let deadline = clock + self.server.clock.ticks(JOBS_US);
         self.data.release();
         for slot in std::mem::take(&mut self.jobs) {
             let Some(connection) = self.connections.at(slot) else { continue };
             let Some(mut job) = connection.client.job.take() else { continue };
             self.data.database = connection.client.database;
             let done = job.step(self.server, &mut self.data, &mut || ticks() < deadline);
+            let started = std::mem::replace(&mut clock, ticks());
+            if let Some(account) = &mut connection.client.account {
+                account.add(clock - started);
+            }
             if !done {
                 connection.client.job = Some(job);
                 self.jobs.push(slot);
                 continue;
             }
             let mut bytes = Vec::new();
-            job.reply(&mut Reply::new(&mut bytes, connection.client.protocol));
+            if let Some(account) = connection.client.account.take() {
+                let (stats, client) = (&self.handle.stats, &connection.client);
+                account.close(&mut *job, self.server, stats, client, &mut bytes);
+            }
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }

@@ -140,10 +140,33 @@ pub unsafe trait Collection: Clone + Send {
 /// Bytes of a collection in its entry.
 pub(crate) const SLOT: usize = 16;
 
+mod block;
+mod cow;
+mod directory;
+pub mod hash;
+pub mod integer;
+pub mod intset;
+pub mod list;
+pub mod listpack;
+pub mod pages;
+pub mod set;
+mod shared_block;
+pub mod sorted_set;
 pub mod stream;
+mod tree;
 
-use stream::Stream;
+pub use hash::{Hash, HashLimits};
+pub use intset::Intset;
+pub use list::{End, List, ListIter, ListLimits};
+pub use listpack::{Item, Listpack};
+pub use set::{Set, SetLimits};
+pub use sorted_set::{SortedSet, SortedSetIter, SortedSetLimits};
+pub use stream::{Stream, StreamId, StreamLimits};
 
 collections! {
+    List => List,
+    Set => Set,
+    SortedSet => SortedSet,
+    Hash => Hash,
     Stream => Stream,
 }

@@ -12,6 +12,7 @@ mod set;
 mod slice;
 
 pub(super) use self::edit::{edit_or_make, len_max};
+pub(super) use self::extended::Extended;
 pub(super) use self::slice::{clamp, slice};
 use crate::command::keys::{Begin, Find, KeySpec, KeyUse};
 use crate::command::{Categories, Command, Flags, Handler};

@@ -1,0 +1,189 @@
+//! Hashes: fields that expire. HEXPIRE and HTTL with their relatives, HPERSIST.
+
+use bobbin_store::value::Hash;
+
+use super::super::expire::{
+    Conditions, MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS,
+};
+use super::changed;
+use crate::command::{Call, Classes, Failure, Key, Outcome};
+
+pub(super) fn hexpire(call: &mut Call<'_>) -> Outcome {
+    set(call, SECONDS)
+}
+
+pub(super) fn hpexpire(call: &mut Call<'_>) -> Outcome {
+    set(call, MILLISECONDS)
+}
+
+pub(super) fn hexpireat(call: &mut Call<'_>) -> Outcome {
+    set(call, UNIX_SECONDS)
+}
+
+pub(super) fn hpexpireat(call: &mut Call<'_>) -> Outcome {
+    set(call, UNIX_MILLISECONDS)
+}
+
+fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
+    let args = call.args;
+    let word = (3..args.len() - 1).find(|&at| call.word_is(at, "fields")).ok_or(FIELD_COUNT)?;
+    let conditions = Conditions::parse(&args[3..word])?;
+    let names = counted_fields(call, word, 1)?;
+    let expire_ms = expire_time(call, 2, scale)?;
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
+    let Some(hash) = call.data.write_as::<Hash>(key)? else {
+        call.reply.array(names.len());
+        names.iter().for_each(|_| call.reply.integer(NO_FIELD));
+        return Ok(());
+    };
+    call.reply.array(names.len());
+    let (mut done, past) = (0, expire_ms <= now_ms);
+    for name in names {
+        let answer = match hash.get(name, now_ms, hasher) {
+            None => NO_FIELD,
+            Some(field) if !conditions.allow(field.expire_ms, expire_ms) => REFUSED,
+            Some(_) if past => {
+                hash.remove(name, now_ms, hasher);
+                DELETED
+            }
+            Some(_) => {
+                hash.set_expiry(name, Some(expire_ms), hasher);
+                DONE
+            }
+        };
+        done += usize::from(answer == DONE || answer == DELETED);
+        call.reply.integer(answer);
+    }
+    if done > 0 && past {
+        fields_expired(call, key, done);
+    } else if done > 0 {
+        fields_may_expire(call, key, done);
+    }
+    Ok(())
+}
+
+pub(super) fn hpersist(call: &mut Call<'_>) -> Outcome {
+    if !call.word_is(2, "fields") {
+        return Err(Failure::SYNTAX);
+    }
+    let names = counted_fields(call, 2, 1)?;
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
+    let mut hash = call.data.write_as::<Hash>(key)?;
+    call.reply.array(names.len());
+    let mut done = 0;
+    for name in names {
+        let found = hash.as_ref().and_then(|hash| hash.get(name, now_ms, hasher));
+        let answer = match found.map(|field| field.expire_ms) {
+            None => NO_FIELD,
+            Some(None) => NO_EXPIRY,
+            Some(Some(_)) => {
+                if let Some(hash) = &mut hash {
+                    hash.set_expiry(name, None, hasher);
+                }
+                done += 1;
+                DONE
+            }
+        };
+        call.reply.integer(answer);
+    }
+    if done > 0 {
+        changed(call, key, done);
+        call.data.event(Classes::HASH, "hpersist", key);
+    }
+    Ok(())
+}
+
+pub(super) fn httl(call: &mut Call<'_>) -> Outcome {
+    tell(call, SECONDS)
+}
+
+pub(super) fn hpttl(call: &mut Call<'_>) -> Outcome {
+    tell(call, MILLISECONDS)
+}
+
+pub(super) fn hexpiretime(call: &mut Call<'_>) -> Outcome {
+    tell(call, UNIX_SECONDS)
+}
+
+pub(super) fn hpexpiretime(call: &mut Call<'_>) -> Outcome {
+    tell(call, UNIX_MILLISECONDS)
+}
+
+fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
+    if !call.word_is(2, "fields") {
+        return Err(Failure::SYNTAX);
+    }
+    // These say less about a wrong number than their relatives.
+    let names = counted_fields(call, 2, 1)
+        .map_err(|failure| if failure == FIELD_COUNT { Failure::SYNTAX } else { failure })?;
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
+    let hash = call.data.read_as::<Hash>(key)?;
+    call.reply.array(names.len());
+    for name in names {
+        let found = hash.and_then(|hash| hash.get(name, now_ms, hasher));
+        call.reply.integer(match found.map(|field| field.expire_ms) {
+            None => NO_FIELD,
+            Some(None) => NO_EXPIRY,
+            Some(Some(expire_ms)) => scale.tell(expire_ms, now_ms),
+        });
+    }
+    Ok(())
+}
+
+/// The fields behind `FIELDS numfields`, where FIELDS is at `word`, and each has `step` words. Their
+/// number must be right.
+pub(super) fn counted_fields<'a>(
+    call: &Call<'a>,
+    word: usize,
+    step: usize,
+) -> Result<&'a [&'a [u8]], Failure> {
+    if word + 1 >= call.args.len() {
+        return Err(FIELD_COUNT);
+    }
+    let count = call.integer(word + 1)?;
+    let fields = &call.args[word + 2..];
+    let count = usize::try_from(count).ok().and_then(|count| count.checked_mul(step));
+    if fields.is_empty() || count != Some(fields.len()) {
+        return Err(FIELD_COUNT);
+    }
+    Ok(fields)
+}
+
+/// The time at an argument, in Unix milliseconds.
+pub(super) fn expire_time(call: &Call<'_>, at: usize, scale: Scale) -> Result<i64, Failure> {
+    let start_ms = if scale.from_now { call.data.now_ms } else { 0 };
+    let time = call.integer(at)?;
+    let expire_ms = time.checked_mul(scale.unit_ms).and_then(|ms| ms.checked_add(start_ms));
+    expire_ms.filter(|_| time >= 0).ok_or_else(|| {
+        let name = &call.command.full_name;
+        Failure::format(format!("ERR invalid expire time in '{name}' command"))
+    })
+}
+
+/// What follows after fields got an expiry.
+pub(super) fn fields_may_expire(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
+    changed(call, key, fields);
+    call.data.event(Classes::HASH, "hexpire", key);
+}
+
+/// What follows after fields were deleted for having expired.
+pub(super) fn fields_expired(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
+    changed(call, key, fields);
+    call.data.event(Classes::HASH, "hexpired", key);
+    if call.data.remove_if_empty(key) {
+        call.data.event(Classes::GENERIC, "del", key);
+    }
+}
+
+pub(super) const FIELD_COUNT: Failure =
+    Failure::new("ERR numfields should be greater than 0 and match the provided number of fields");
+
+/// What the commands answer for a field.
+const NO_FIELD: i64 = -2;
+const NO_EXPIRY: i64 = -1;
+const REFUSED: i64 = 0;
+const DONE: i64 = 1;
+const DELETED: i64 = 2;

@@ -1,0 +1,212 @@
+//! Hashes: HSETEX, HGETEX and HGETDEL, which do two things at once.
+
+use bobbin_store::value::Hash;
+use bobbin_store::value::hash::Expiry;
+
+use super::super::expire::{MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS};
+use super::expiry::{FIELD_COUNT, counted_fields, expire_time, fields_expired, fields_may_expire};
+use super::read::reply_value;
+use super::write::{given, removed_fields, shared_values};
+use super::{changed, limits, note_expired};
+use crate::command::{Call, Classes, Failure, Outcome};
+
+/// What the words before FIELDS ask for.
+#[derive(Default)]
+struct Options {
+    /// NX: the key must not exist (`false`), XX: it must.
+    key_exists: Option<bool>,
+    /// FNX: none of the fields may exist (`false`), FXX: all must.
+    fields_exist: Option<bool>,
+    /// A time: its argument, and how it is counted.
+    time: Option<(usize, Scale)>,
+    keep: bool,
+    persist: bool,
+}
+
+impl Options {
+    /// Reads the words up to FIELDS, which is at `end`.
+    fn parse(call: &Call<'_>, end: usize, sets: bool) -> Result<Self, Failure> {
+        let mut options = Self::default();
+        let mut at = 2;
+        while at < end {
+            let scale = [
+                ("ex", SECONDS),
+                ("px", MILLISECONDS),
+                ("exat", UNIX_SECONDS),
+                ("pxat", UNIX_MILLISECONDS),
+            ]
+            .into_iter()
+            .find(|(word, _)| call.word_is(at, word));
+            let is_free = !options.keep && !options.persist;
+            if let Some((_, scale)) = scale {
+                let same = options.time.is_none_or(|(_, before)| before == scale);
+                if !is_free || !same || at + 1 >= end {
+                    return Err(Failure::SYNTAX);
+                }
+                options.time = Some((at + 1, scale));
+                at += 2;
+                continue;
+            }
+            let wants = |option: &mut Option<bool>, exists: bool| {
+                let fits = option.is_none_or(|before| before == exists);
+                *option = Some(exists);
+                if fits { Ok(()) } else { Err(Failure::SYNTAX) }
+            };
+            if sets && call.word_is(at, "nx") {
+                wants(&mut options.key_exists, false)?;
+            } else if sets && call.word_is(at, "xx") {
+                wants(&mut options.key_exists, true)?;
+            } else if sets && call.word_is(at, "fnx") {
+                wants(&mut options.fields_exist, false)?;
+            } else if sets && call.word_is(at, "fxx") {
+                wants(&mut options.fields_exist, true)?;
+            } else if sets && call.word_is(at, "keepttl") && options.time.is_none() {
+                options.keep = true;
+            } else if !sets && call.word_is(at, "persist") && options.time.is_none() {
+                options.persist = true;
+            } else {
+                return Err(Failure::SYNTAX);
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+
+    fn expire_ms(&self, call: &Call<'_>) -> Result<Option<i64>, Failure> {
+        self.time.map(|(at, scale)| expire_time(call, at, scale)).transpose()
+    }
+}
+
+pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
+    let args = call.args;
+    let word = (2..args.len() - 1).find(|&at| call.word_is(at, "fields")).ok_or(FIELD_COUNT)?;
+    let options = Options::parse(call, word, true)?;
+    let pairs = counted_fields(call, word, 2)?;
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
+    let exists = call.data.write_as::<Hash>(key)?.is_some();
+    if options.key_exists.is_some_and(|wanted| wanted != exists) {
+        call.reply.integer(0);
+        return Ok(());
+    }
+    let expire_ms = options.expire_ms(call)?;
+    if let Some(wanted) = options.fields_exist {
+        let hash = call.data.write_as::<Hash>(key)?;
+        let has =
+            |name: &[u8]| hash.as_deref().is_some_and(|hash| hash.contains(name, now_ms, hasher));
+        if pairs.chunks_exact(2).any(|pair| has(pair[0]) != wanted) {
+            call.reply.integer(0);
+            return Ok(());
+        }
+    }
+    let shared = shared_values(call, word + 3);
+    let count = pairs.len() / 2;
+    call.reply.integer(1);
+    if expire_ms.is_some_and(|at| at <= now_ms) {
+        if let Some(hash) = call.data.write_as::<Hash>(key)? {
+            pairs.chunks_exact(2).for_each(|pair| {
+                hash.remove(pair[0], now_ms, hasher);
+            });
+        }
+        call.data.event(Classes::HASH, "hset", key);
+        call.data.event(Classes::HASH, "hexpire", key);
+        if exists {
+            fields_expired(call, key, count);
+        } else {
+            call.data.event(Classes::HASH, "hexpired", key);
+            call.data.event(Classes::GENERIC, "del", key);
+        }
+        return Ok(());
+    }
+    let expiry = match expire_ms {
+        Some(expire_ms) => Expiry::At(expire_ms),
+        None if options.keep => Expiry::Keep,
+        None => Expiry::Clear,
+    };
+    let hash = call.data.write_or_create::<Hash>(key)?;
+    let (len_before, mut added) = (hash.len(), 0);
+    for (index, pair) in pairs.chunks_exact(2).enumerate() {
+        let value = given(&shared, pair[1], word + 3 + 2 * index);
+        added += usize::from(hash.set(pair[0], value, expiry, now_ms, &limits, hasher));
+    }
+    let expired = added + len_before - hash.len();
+    note_expired(call, key, expired);
+    call.data.event(Classes::HASH, "hset", key);
+    if expire_ms.is_some() {
+        fields_may_expire(call, key, count);
+    } else {
+        changed(call, key, count);
+    }
+    Ok(())
+}
+
+pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
+    let args = call.args;
+    let word = (2..args.len() - 1).find(|&at| call.word_is(at, "fields")).ok_or(FIELD_COUNT)?;
+    let options = Options::parse(call, word, false)?;
+    let names = counted_fields(call, word, 1)?;
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
+    call.data.write_as::<Hash>(key)?;
+    let expire_ms = options.expire_ms(call)?;
+    let mut hash = call.data.write_as::<Hash>(key)?;
+    call.reply.array(names.len());
+    let past = expire_ms.is_some_and(|at| at <= now_ms);
+    let mut done = 0;
+    for name in names {
+        let found = hash.as_deref().and_then(|hash| hash.get(name, now_ms, hasher));
+        let Some(field) = found else {
+            call.reply.null();
+            continue;
+        };
+        reply_value(&mut call.reply, field.value);
+        let has_expiry = field.expire_ms.is_some();
+        let Some(hash) = &mut hash else { continue };
+        if past {
+            hash.remove(name, now_ms, hasher);
+        } else if expire_ms.is_some() || options.persist && has_expiry {
+            hash.set_expiry(name, expire_ms, hasher);
+        } else {
+            continue;
+        }
+        done += 1;
+    }
+    if done == 0 {
+        return Ok(());
+    }
+    if past {
+        fields_expired(call, key, done);
+    } else if expire_ms.is_some() {
+        fields_may_expire(call, key, done);
+    } else {
+        changed(call, key, done);
+        call.data.event(Classes::HASH, "hpersist", key);
+    }
+    Ok(())
+}
+
+pub(super) fn hgetdel(call: &mut Call<'_>) -> Outcome {
+    if !call.word_is(2, "fields") {
+        return Err(Failure::SYNTAX);
+    }
+    let names = counted_fields(call, 2, 1)?;
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
+    let mut hash = call.data.write_as::<Hash>(key)?;
+    call.reply.array(names.len());
+    let mut removed = 0;
+    for name in names {
+        match hash.as_deref().and_then(|hash| hash.get(name, now_ms, hasher)) {
+            Some(field) => reply_value(&mut call.reply, field.value),
+            None => {
+                call.reply.null();
+                continue;
+            }
+        }
+        if let Some(hash) = &mut hash {
+            removed += usize::from(hash.remove(name, now_ms, hasher));
+        }
+    }
+    removed_fields(call, key, removed);
+    Ok(())
+}

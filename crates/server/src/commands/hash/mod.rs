@@ -1,0 +1,189 @@
+//! Hashes: the handlers in their files, their rows here.
+
+mod expiry;
+mod extended;
+mod random;
+mod read;
+mod write;
+
+use bobbin_store::value::HashLimits;
+
+use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Handler, Key};
+use crate::server::Server;
+
+/// When a hash stops being packed.
+pub(super) fn limits(server: &Server) -> HashLimits {
+    HashLimits {
+        packed_entries: server.config.hash_max_listpack_entries() as usize,
+        packed_value_len: server.config.hash_max_listpack_value() as usize,
+    }
+}
+
+/// To be called by whoever changed so many fields of the hash at a key.
+fn changed(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
+    call.data.changed(key);
+    call.data.counters.dirty += fields.saturating_sub(1) as u64;
+}
+
+/// Tells of expired fields whose place others took.
+fn note_expired(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
+    if fields > 0 {
+        call.data.event(Classes::HASH, "hexpired", key);
+    }
+}
+
+/// The error of a command whose arguments do not come in the number that it needs.
+#[cold]
+fn wrong_arity(call: &Call<'_>) -> Failure {
+    let name = &call.command.full_name;
+    Failure::format(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
+const LOOK: KeyUse = KeyUse::READ_ONLY;
+const UPDATE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::UPDATE);
+const INSERT: KeyUse = KeyUse::READ_WRITE.with(KeyUse::INSERT);
+const DELETE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::DELETE);
+const COUNT: KeyUse = UPDATE.with(KeyUse::ACCESS);
+const TAKE: KeyUse = DELETE.with(KeyUse::ACCESS);
+
+const READONLY_FAST: Flags = Flags::READONLY.with(Flags::FAST);
+const WRITE_FAST: Flags = Flags::WRITE.with(Flags::FAST);
+const GROW_FAST: Flags = WRITE_FAST.with(Flags::DENYOOM);
+
+const PER_FIELD: &str = "O(N) where N is the number of fields given.";
+const PER_SIZE: &str = "O(N) where N is the number of fields of the hash.";
+
+/// A row of this family.
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: &'static [KeySpec],
+    handler: Handler,
+) -> Command {
+    Command::new(name, arity, handler).flags(flags).categories(Categories::HASH).keys(keys)
+}
+
+/// A row of the fields' expiries.
+const fn timed(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: &'static [KeySpec],
+    handler: Handler,
+    summary: &'static str,
+) -> Command {
+    row(name, arity, flags, keys, handler).doc("hash", "9.0.0", PER_FIELD, summary)
+}
+
+const KEY_READ: &[KeySpec] = &[KeySpec::at(1, READ)];
+const KEY_LOOK: &[KeySpec] = &[KeySpec::at(1, LOOK)];
+const KEY_UPDATE: &[KeySpec] = &[KeySpec::at(1, UPDATE)];
+const KEY_INSERT: &[KeySpec] = &[KeySpec::at(1, INSERT)];
+const KEY_DELETE: &[KeySpec] = &[KeySpec::at(1, DELETE)];
+const KEY_COUNT: &[KeySpec] = &[KeySpec::at(1, COUNT)];
+const KEY_TAKE: &[KeySpec] = &[KeySpec::at(1, TAKE)];
+
+const FIELDS: &str = "key FIELDS numfields field [field ...]";
+
+pub(super) const COMMANDS: &[Command] = &[
+    row("hdel", -3, WRITE_FAST, KEY_DELETE, write::hdel)
+        .doc("hash", "2.0.0", PER_FIELD, "Deletes fields of a hash, and the hash with its last one.")
+        .syntax("key field [field ...]")
+        .history(&[("2.4.0", "Takes several fields.")]),
+    row("hexists", 3, READONLY_FAST, KEY_LOOK, read::hexists)
+        .doc("hash", "2.0.0", "O(1)", "Tells whether a hash has a field.")
+        .syntax("key field"),
+    timed("hexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpire, "Lets fields of a hash expire in so many seconds.")
+        .syntax("key seconds [<NX | XX | GT | LT>] FIELDS numfields field [field ...]"),
+    timed("hexpireat", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpireat, "Lets fields of a hash expire at a Unix time in seconds.")
+        .syntax("key unix-time-seconds [<NX | XX | GT | LT>] FIELDS numfields field [field ...]"),
+    timed("hexpiretime", -5, READONLY_FAST, KEY_READ, expiry::hexpiretime, "Tells at which Unix time in seconds fields of a hash expire.")
+        .syntax(FIELDS),
+    row("hget", 3, READONLY_FAST, KEY_READ, read::hget)
+        .doc("hash", "2.0.0", "O(1)", "Answers the value of a field of a hash.")
+        .syntax("key field"),
+    row("hgetall", 2, Flags::READONLY, KEY_READ, read::hgetall)
+        .doc("hash", "2.0.0", PER_SIZE, "Answers all fields of a hash with their values.")
+        .syntax("key")
+        .tips(&["nondeterministic_output_order"]),
+    row("hgetdel", -5, WRITE_FAST, KEY_TAKE, extended::hgetdel)
+        .doc("hash", "9.1.0", PER_FIELD, "Answers the values of fields of a hash, and deletes the fields.")
+        .syntax(FIELDS),
+    row("hgetex", -5, WRITE_FAST, KEY_COUNT, extended::hgetex)
+        .doc("hash", "9.0.0", PER_FIELD, "Answers the values of fields of a hash, and sets when the fields expire.")
+        .syntax(
+            "key [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
+             PXAT unix-time-milliseconds | PERSIST>] FIELDS numfields field [field ...]",
+        ),
+    row("hincrby", 4, GROW_FAST, KEY_COUNT, write::hincrby)
+        .doc("hash", "2.0.0", "O(1)", "Adds an integer to the number in a field of a hash.")
+        .syntax("key field increment"),
+    row("hincrbyfloat", 4, GROW_FAST, KEY_COUNT, write::hincrbyfloat)
+        .doc("hash", "2.6.0", "O(1)", "Adds a decimal number to the number in a field of a hash.")
+        .syntax("key field increment"),
+    row("hkeys", 2, Flags::READONLY, KEY_READ, read::hkeys)
+        .doc("hash", "2.0.0", PER_SIZE, "Answers the names of all fields of a hash.")
+        .syntax("key")
+        .tips(&["nondeterministic_output_order"]),
+    row("hlen", 2, READONLY_FAST, KEY_LOOK, read::hlen)
+        .doc("hash", "2.0.0", "O(1)", "Answers how many fields a hash has.")
+        .syntax("key"),
+    row("hmget", -3, READONLY_FAST, KEY_READ, read::hmget)
+        .doc("hash", "2.0.0", PER_FIELD, "Answers the values of several fields of a hash.")
+        .syntax("key field [field ...]"),
+    row("hmset", -4, GROW_FAST, KEY_UPDATE, write::hmset)
+        .values(3, 2)
+        .doc("hash", "2.0.0", PER_FIELD, "Sets fields of a hash, and answers OK.")
+        .syntax("key field value [field value ...]"),
+    timed("hpersist", -5, WRITE_FAST, KEY_UPDATE, expiry::hpersist, "Takes the expiry of fields of a hash away.")
+        .syntax(FIELDS),
+    timed("hpexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hpexpire, "Lets fields of a hash expire in so many milliseconds.")
+        .syntax("key milliseconds [<NX | XX | GT | LT>] FIELDS numfields field [field ...]"),
+    timed("hpexpireat", -6, WRITE_FAST, KEY_UPDATE, expiry::hpexpireat, "Lets fields of a hash expire at a Unix time in milliseconds.")
+        .syntax("key unix-time-milliseconds [<NX | XX | GT | LT>] FIELDS numfields field [field ...]"),
+    timed("hpexpiretime", -5, READONLY_FAST, KEY_READ, expiry::hpexpiretime, "Tells at which Unix time in milliseconds fields of a hash expire.")
+        .syntax(FIELDS),
+    timed("hpttl", -5, READONLY_FAST, KEY_READ, expiry::hpttl, "Tells in how many milliseconds fields of a hash expire.")
+        .syntax(FIELDS),
+    row("hrandfield", -2, Flags::READONLY, KEY_READ, random::hrandfield)
+        .doc("hash", "6.2.0", "O(N) where N is the number of fields answered", "Answers random fields of a hash.")
+        .syntax("key [count [WITHVALUES]]")
+        .tips(&["nondeterministic_output"]),
+    row("hscan", -3, Flags::READONLY, KEY_READ, read::hscan)
+        .doc(
+            "hash",
+            "2.8.0",
+            "O(1) per call, O(N) for all of them until the cursor is 0 again, N: fields of the hash",
+            "Answers some fields of a hash, and a cursor to ask for the next with.",
+        )
+        .syntax("key cursor [MATCH pattern] [COUNT count] [NOVALUES]")
+        .tips(&["nondeterministic_output"]),
+    row("hset", -4, GROW_FAST, KEY_UPDATE, write::hset)
+        .values(3, 2)
+        .doc("hash", "2.0.0", "O(1) for each field, so O(N) for N of them.", "Sets fields of a hash, and answers how many are new.")
+        .syntax("key field value [field value ...]")
+        .history(&[("4.0.0", "Takes several fields with their values.")]),
+    row("hsetex", -6, GROW_FAST, KEY_INSERT, extended::hsetex)
+        .values(3, 1)
+        .doc("hash", "9.0.0", PER_FIELD, "Sets fields of a hash, and when they expire.")
+        .syntax(
+            "key [<NX | XX>] [<FNX | FXX>] [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
+             PXAT unix-time-milliseconds | KEEPTTL>] FIELDS numfields field value [field value ...]",
+        ),
+    row("hsetnx", 4, GROW_FAST, KEY_INSERT, write::hsetnx)
+        .values(3, 0)
+        .doc("hash", "2.0.0", "O(1)", "Sets a field of a hash unless it is there.")
+        .syntax("key field value"),
+    row("hstrlen", 3, READONLY_FAST, KEY_LOOK, read::hstrlen)
+        .doc("hash", "3.2.0", "O(1)", "Answers how long the value of a field of a hash is.")
+        .syntax("key field"),
+    timed("httl", -5, READONLY_FAST, KEY_READ, expiry::httl, "Tells in how many seconds fields of a hash expire.")
+        .syntax(FIELDS),
+    row("hvals", 2, Flags::READONLY, KEY_READ, read::hvals)
+        .doc("hash", "2.0.0", PER_SIZE, "Answers the values of all fields of a hash.")
+        .syntax("key")
+        .tips(&["nondeterministic_output_order"]),
+];

@@ -1,0 +1,183 @@
+//! Hashes: what reads fields, one by one, all, or some of a walk.
+
+use bobbin_resp::{Aggregate, Reply};
+use bobbin_store::value::Hash;
+use bobbin_store::value::hash::{Field, Value, Walk};
+
+use super::super::element_scan::{ScanOptions, Scanned, reply_scan, scan_in_slices};
+use super::super::elements::bulk;
+use super::super::scan::parse_cursor;
+use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
+use crate::command::{Call, Outcome};
+
+pub(super) fn hget(call: &mut Call<'_>) -> Outcome {
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
+    let hash = call.data.read_as::<Hash>(key)?;
+    match hash.and_then(|hash| hash.get(call.args[2], now_ms, hasher)) {
+        Some(field) => reply_value(&mut call.reply, field.value),
+        None => call.reply.null(),
+    }
+    Ok(())
+}
+
+pub(super) fn hmget(call: &mut Call<'_>) -> Outcome {
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
+    let hash = call.data.read_as::<Hash>(key)?;
+    call.reply.array(call.args.len() - 2);
+    for name in &call.args[2..] {
+        match hash.and_then(|hash| hash.get(name, now_ms, hasher)) {
+            Some(field) => reply_value(&mut call.reply, field.value),
+            None => call.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn hexists(call: &mut Call<'_>) -> Outcome {
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
+    let hash = call.data.read_as::<Hash>(key)?;
+    let exists = hash.is_some_and(|hash| hash.contains(call.args[2], now_ms, hasher));
+    call.reply.integer(i64::from(exists));
+    Ok(())
+}
+
+pub(super) fn hstrlen(call: &mut Call<'_>) -> Outcome {
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
+    let hash = call.data.read_as::<Hash>(key)?;
+    let field = hash.and_then(|hash| hash.get(call.args[2], now_ms, hasher));
+    call.reply.integer(field.map_or(0, |field| field.value.len() as i64));
+    Ok(())
+}
+
+pub(super) fn hlen(call: &mut Call<'_>) -> Outcome {
+    let key = call.key(1);
+    let len = call.data.read_as::<Hash>(key)?.map_or(0, Hash::len);
+    call.reply.integer(len as i64);
+    Ok(())
+}
+
+pub(super) fn hgetall(call: &mut Call<'_>) -> Outcome {
+    all(call, Part::Both)
+}
+
+pub(super) fn hkeys(call: &mut Call<'_>) -> Outcome {
+    all(call, Part::Names)
+}
+
+pub(super) fn hvals(call: &mut Call<'_>) -> Outcome {
+    all(call, Part::Values)
+}
+
+/// What of each field is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Names,
+    Values,
+    Both,
+}
+
+fn all(call: &mut Call<'_>, part: Part) -> Outcome {
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let kind = if part == Part::Both { Aggregate::Map } else { Aggregate::Array };
+    let Some(hash) = call.data.read_as::<Hash>(key)? else {
+        call.reply.aggregate(kind, 0);
+        return Ok(());
+    };
+    if hash.len() > SLICED_MIN && !call.in_transaction {
+        let pinned = hash.clone();
+        all_in_slices(call, pinned, part, kind);
+        return Ok(());
+    }
+    if hash.may_have_expired(now_ms) {
+        call.reply.aggregate(kind, hash.live(now_ms).count());
+        hash.live(now_ms).for_each(|field| reply_part(&mut call.reply, field, part));
+    } else {
+        call.reply.aggregate(kind, hash.len());
+        hash.iter().for_each(|field| reply_part(&mut call.reply, field, part));
+    }
+    Ok(())
+}
+
+fn all_in_slices(call: &mut Call<'_>, hash: Hash, part: Part, kind: Aggregate) {
+    let now_ms = call.data.now_ms;
+    let (mut walk, mut begun) = (Walk::default(), false);
+    reply_in_slices(call, move |reply| {
+        if !begun {
+            begun = true;
+            let expired = hash.may_have_expired(now_ms);
+            reply.aggregate(kind, if expired { hash.live(now_ms).count() } else { hash.len() });
+        }
+        let next = hash.walk(walk, SLICE, |field| {
+            if field.expire_ms.is_none_or(|at| at > now_ms) {
+                reply_part(reply, field, part);
+            }
+        });
+        walk = next.unwrap_or_default();
+        next.is_some()
+    });
+}
+
+#[inline]
+fn reply_part(reply: &mut Reply<'_>, field: Field<'_>, part: Part) {
+    if part != Part::Values {
+        bulk(reply, field.name);
+    }
+    if part != Part::Names {
+        reply_value(reply, field.value);
+    }
+}
+
+/// Answers a value; a long one by reference.
+#[inline]
+pub(super) fn reply_value(reply: &mut Reply<'_>, value: Value<'_>) {
+    match value {
+        Value::Item(item) => bulk(reply, item),
+        Value::Outside(outside) => reply.bulk_shared(&outside.to_shared()),
+    }
+}
+
+pub(super) fn hscan(call: &mut Call<'_>) -> Outcome {
+    let cursor = parse_cursor(call.args[2]).ok_or("ERR invalid cursor")?;
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
+    if call.data.read_as::<Hash>(key)?.is_none() {
+        reply_scan(&mut call.reply, 0, 0, &[]);
+        return Ok(());
+    }
+    let options = ScanOptions::parse(call, Scanned::Hash)?;
+    let Some(hash) = call.data.read_as::<Hash>(key)? else { return Ok(()) };
+    let show = move |reply: &mut Reply<'_>, field: Field<'_>, options: &ScanOptions| {
+        if !options.matches(field.name) {
+            return 0;
+        }
+        bulk(reply, field.name);
+        if options.names_only {
+            return 1;
+        }
+        bulk(reply, field.value.item());
+        2
+    };
+    if options.count > SLICED_MIN && hash.len() > SLICED_MIN && !call.in_transaction {
+        let pinned = hash.clone();
+        scan_in_slices(call, options, cursor, move |cursor, count, options, reply| {
+            let mut shown = 0;
+            let next = pinned.scan(cursor, count, now_ms, hasher, |field| {
+                shown += show(reply, field, options);
+            });
+            (next, shown)
+        });
+        return Ok(());
+    }
+    let mut found = Vec::new();
+    let mut elements = Reply::new(&mut found, call.client.protocol);
+    let mut shown = 0;
+    let next = hash.scan(cursor, options.count, now_ms, hasher, |field| {
+        shown += show(&mut elements, field, &options);
+    });
+    reply_scan(&mut call.reply, next, shown, &found);
+    Ok(())
+}

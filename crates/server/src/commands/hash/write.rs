@@ -1,0 +1,179 @@
+//! Hashes: setting, counting and deleting fields.
+
+use bobbin_store::NewValue;
+use bobbin_store::entry::{INLINE_MAX, Shared};
+use bobbin_store::value::hash::Expiry;
+use bobbin_store::value::pages::Given;
+use bobbin_store::value::{Hash, integer};
+
+use super::super::string::Extended;
+use super::{changed, limits, note_expired, wrong_arity};
+use crate::command::{Call, Classes, Failure, Outcome};
+
+pub(super) fn hset(call: &mut Call<'_>) -> Outcome {
+    let added = set_pairs(call)?;
+    call.reply.integer(added);
+    Ok(())
+}
+
+pub(super) fn hmset(call: &mut Call<'_>) -> Outcome {
+    set_pairs(call)?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// Sets the fields from the third word on; returns how many of them are new.
+fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
+    if !call.args.len().is_multiple_of(2) {
+        return Err(wrong_arity(call));
+    }
+    let shared = shared_values(call, 3);
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
+    let args = call.args;
+    let hash = call.data.write_or_create::<Hash>(key)?;
+    let (mut added, mut expired) = (0, 0);
+    let may_have_expired = hash.may_have_expired(now_ms);
+    let len_before = hash.len();
+    for (index, pair) in args[2..].chunks_exact(2).enumerate() {
+        let value = given(&shared, pair[1], 3 + 2 * index);
+        added += i64::from(hash.set(pair[0], value, Expiry::Clear, now_ms, &limits, hasher));
+    }
+    if may_have_expired {
+        // What is new and yet did not lengthen the hash took the place of an expired field.
+        expired = added as usize - (hash.len() - len_before);
+    }
+    changed(call, key, args.len() / 2 - 1);
+    note_expired(call, key, expired);
+    call.data.event(Classes::HASH, "hset", key);
+    Ok(added)
+}
+
+pub(super) fn hsetnx(call: &mut Call<'_>) -> Outcome {
+    let shared = shared_values(call, 3);
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
+    let args = call.args;
+    let hash = call.data.write_or_create::<Hash>(key)?;
+    if hash.contains(args[2], now_ms, hasher) {
+        call.reply.integer(0);
+        return Ok(());
+    }
+    let len_before = hash.len();
+    hash.set(args[2], given(&shared, args[3], 3), Expiry::Clear, now_ms, &limits, hasher);
+    let expired = 1 + len_before - hash.len();
+    changed(call, key, 1);
+    note_expired(call, key, expired);
+    call.data.event(Classes::HASH, "hset", key);
+    call.reply.integer(1);
+    Ok(())
+}
+
+pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
+    let increment = call.integer(3)?;
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
+    let name = call.args[2];
+    let hash = call.data.write_or_create::<Hash>(key)?;
+    let old = match hash.get(name, now_ms, hasher) {
+        Some(field) => field.value.item().as_integer().ok_or(NOT_AN_INTEGER)?,
+        None => 0,
+    };
+    let sum = old
+        .checked_add(increment)
+        .ok_or(Failure::new("ERR increment or decrement would overflow"))?;
+    let text = integer::Text::new(sum);
+    let len_before = hash.len();
+    let value = Given::Bytes(text.as_bytes());
+    let added = hash.set(name, value, Expiry::Keep, now_ms, &limits, hasher);
+    let expired = usize::from(added && hash.len() == len_before);
+    changed(call, key, 1);
+    note_expired(call, key, expired);
+    call.data.event(Classes::HASH, "hincrby", key);
+    call.reply.integer(sum);
+    Ok(())
+}
+
+pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
+    let increment = Extended::parse(call.args[3]).ok_or(Failure::NOT_A_FLOAT)?;
+    if Extended::ZERO.plus(increment).is_none() {
+        return Err("ERR value is NaN or Infinity".into());
+    }
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
+    let name = call.args[2];
+    let old = match call.data.write_as::<Hash>(key)? {
+        Some(hash) => match hash.get(name, now_ms, hasher) {
+            Some(field) => {
+                let mut room = integer::Text::new(0);
+                let text = field.value.item().text(&mut room);
+                Extended::parse(text).ok_or(Failure::new("ERR hash value is not a float"))?
+            }
+            None => Extended::ZERO,
+        },
+        None => Extended::ZERO,
+    };
+    let sum =
+        old.plus(increment).ok_or(Failure::new("ERR increment would produce NaN or Infinity"))?;
+    let text = sum.text();
+    let hash = call.data.write_or_create::<Hash>(key)?;
+    let len_before = hash.len();
+    let added = hash.set(name, Given::Bytes(&text), Expiry::Keep, now_ms, &limits, hasher);
+    let expired = usize::from(added && hash.len() == len_before);
+    changed(call, key, 1);
+    note_expired(call, key, expired);
+    call.data.event(Classes::HASH, "hincrbyfloat", key);
+    call.reply.bulk(&text);
+    Ok(())
+}
+
+pub(super) fn hdel(call: &mut Call<'_>) -> Outcome {
+    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let hasher = call.data.keyspace().hasher();
+    let args = call.args;
+    let Some(hash) = call.data.write_as::<Hash>(key)? else {
+        call.reply.integer(0);
+        return Ok(());
+    };
+    let removed = args[2..].iter().filter(|name| hash.remove(name, now_ms, hasher)).count();
+    removed_fields(call, key, removed);
+    call.reply.integer(removed as i64);
+    Ok(())
+}
+
+/// What follows after fields were deleted: the events, and the end of an empty hash.
+pub(super) fn removed_fields(call: &mut Call<'_>, key: crate::command::Key<'_>, removed: usize) {
+    if removed == 0 {
+        return;
+    }
+    changed(call, key, removed);
+    call.data.event(Classes::HASH, "hdel", key);
+    if call.data.remove_if_empty(key) {
+        call.data.event(Classes::GENERIC, "del", key);
+    }
+}
+
+/// Those values from the argument `first` on, every second, that are long, made before the shards were
+/// locked.
+pub(super) fn shared_values(call: &mut Call<'_>, first: usize) -> Vec<(usize, Shared)> {
+    let mut shared = Vec::new();
+    for at in (first..call.args.len()).step_by(2) {
+        if call.args[at].len() > INLINE_MAX
+            && let NewValue::Shared(value) = call.value(at)
+        {
+            shared.push((at, value));
+        }
+    }
+    shared
+}
+
+/// The value at an argument.
+#[inline]
+pub(super) fn given<'a>(shared: &'a [(usize, Shared)], bytes: &'a [u8], at: usize) -> Given<'a> {
+    match shared.iter().find(|(index, _)| *index == at) {
+        Some((_, value)) => Given::Shared(value),
+        None => Given::Bytes(bytes),
+    }
+}
+
+const NOT_AN_INTEGER: Failure = Failure::new("ERR hash value is not an integer");

@@ -1,0 +1,295 @@
+//! HyperLogLog: estimated cardinalities. The values are strings; their format is `bobbin_store::hyperloglog`.
+
+use std::sync::Arc;
+
+use bobbin_store::entry::INLINE_MAX;
+use bobbin_store::hyperloglog::{
+    self, Corrupt, Element, Encoding, HyperLogLog, REGISTERS, SelfTest, View,
+};
+use bobbin_store::shard::Expire;
+use bobbin_store::{EntryRef, NewValue};
+
+use crate::command::data::string;
+use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::slices::compute_in_slices;
+use crate::command::{Call, Categories, Command, Data, Failure, Flags, Handler, Key, Outcome};
+use crate::notify::Classes;
+
+fn pfadd(call: &mut Call<'_>) -> Outcome {
+    let key = call.key(1);
+    let sparse_len_max = sparse_len_max(call);
+    let elements = call.args[2..].iter().map(|bytes| Element::of(bytes));
+    let Some(mut entry) = call.data.write(key) else {
+        let mut value = HyperLogLog::default();
+        let mut changes = 1;
+        for element in elements {
+            changes += u64::from(value.add(element, sparse_len_max).map_err(corrupt)?);
+        }
+        // Redis does so even without an element.
+        value.mark_stale();
+        store(call.data, key, value, Expire::Clear);
+        return added(call, key, changes);
+    };
+    let view = view(entry.as_ref())?;
+    let mut changes = 0;
+    if view.encoding() == Encoding::Dense {
+        if !elements.clone().any(|element| view.is_raised_by(element) == Ok(true)) {
+            return added(call, key, 0);
+        }
+        // It keeps its length, so there is no need of a new entry.
+        if let Some(bytes) = entry.string_mut(0) {
+            for element in elements {
+                changes += u64::from(hyperloglog::raise_dense(bytes, element));
+            }
+            call.data.changed(key);
+        }
+        return added(call, key, changes);
+    }
+    let mut value = None;
+    for element in elements {
+        if value.is_none() && !view.is_raised_by(element).map_err(corrupt)? {
+            continue;
+        }
+        let value = value.get_or_insert_with(|| view.to_owned());
+        changes += u64::from(value.add(element, sparse_len_max).map_err(corrupt)?);
+    }
+    if let Some(value) = value {
+        store(call.data, key, value, Expire::Keep);
+    }
+    added(call, key, changes)
+}
+
+/// The reply of PFADD, after so many changes (which count as one so far).
+fn added(call: &mut Call<'_>, key: Key<'_>, changes: u64) -> Outcome {
+    if changes > 0 {
+        call.data.counters.dirty += changes - 1;
+        call.data.event(Classes::STRING, "pfadd", key);
+    }
+    call.reply.integer(i64::from(changes > 0));
+    Ok(())
+}
+
+fn pfcount(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() > 2 {
+        let mut registers = [0; REGISTERS];
+        for at in 1..call.args.len() {
+            if let Some(entry) = call.data.read(call.key(at)) {
+                view(entry)?.merge_into(&mut registers).map_err(corrupt)?;
+            }
+        }
+        call.reply.integer(hyperloglog::cardinality(&registers) as i64);
+        return Ok(());
+    }
+    let key = call.key(1);
+    let Some(mut entry) = call.data.write(key) else {
+        call.data.counters.misses += 1;
+        call.reply.integer(0);
+        return Ok(());
+    };
+    let view = view(entry.as_ref())?;
+    let count = match view.cached() {
+        Some(count) => count,
+        None => {
+            let count = view.count().map_err(corrupt)?;
+            // The string keeps its length, so there is no need of a new entry.
+            if let Some(bytes) = entry.string_mut(0) {
+                hyperloglog::set_cached(bytes, count);
+            }
+            call.data.changed(key);
+            count
+        }
+    };
+    call.data.counters.hits += 1;
+    call.reply.integer(count as i64);
+    Ok(())
+}
+
+fn pfmerge(call: &mut Call<'_>) -> Outcome {
+    let mut registers = [0; REGISTERS];
+    let mut dense = false;
+    for at in 1..call.args.len() {
+        if let Some(entry) = call.data.read(call.key(at)) {
+            let view = view(entry)?;
+            dense |= view.encoding() == Encoding::Dense;
+            view.merge_into(&mut registers).map_err(corrupt)?;
+        }
+    }
+    let key = call.key(1);
+    let sparse_len_max = sparse_len_max(call);
+    let mut value = match call.data.write(key) {
+        Some(entry) => view(entry.as_ref())?.to_owned(),
+        None => HyperLogLog::default(),
+    };
+    value.merge(&registers, dense, sparse_len_max).map_err(corrupt)?;
+    store(call.data, key, value, Expire::Keep);
+    call.data.event(Classes::STRING, "pfadd", key);
+    call.reply.ok();
+    Ok(())
+}
+
+fn pfdebug(call: &mut Call<'_>) -> Outcome {
+    if call.word_is(1, "simd") {
+        return simd(call);
+    }
+    let (subcommand, key) = (call.args[1], call.key(2));
+    let Some(entry) = call.data.write(key) else {
+        return Err("ERR The specified key does not exist".into());
+    };
+    let view = view(entry.as_ref())?;
+    let is = |word: &str| subcommand.eq_ignore_ascii_case(word.as_bytes());
+    if is("encoding") {
+        call.reply.simple(match view.encoding() {
+            Encoding::Dense => "dense",
+            Encoding::Sparse => "sparse",
+        });
+    } else if is("decode") {
+        if view.encoding() != Encoding::Sparse {
+            return Err("ERR HLL encoding is not sparse".into());
+        }
+        call.reply.bulk(view.describe_runs().as_bytes());
+    } else if is("todense") {
+        let sparse = view.encoding() == Encoding::Sparse;
+        let value = view.to_owned();
+        make_dense(call, key, value)?;
+        call.reply.integer(i64::from(sparse));
+    } else if is("getreg") {
+        let mut registers = [0; REGISTERS];
+        view.merge_into(&mut registers).map_err(corrupt)?;
+        let value = view.to_owned();
+        make_dense(call, key, value)?;
+        call.reply.array(REGISTERS);
+        registers.iter().for_each(|&value| call.reply.integer(i64::from(value)));
+    } else {
+        let name = String::from_utf8_lossy(subcommand);
+        return Err(Failure::format(format!("ERR Unknown PFDEBUG subcommand '{name}'")));
+    }
+    Ok(())
+}
+
+/// PFDEBUG SIMD: there is no second way of computing here that could be turned on.
+fn simd(call: &mut Call<'_>) -> Outcome {
+    if !call.word_is(2, "on") && !call.word_is(2, "off") {
+        return Err("ERR Argument must be ON or OFF".into());
+    }
+    call.reply.simple("disabled");
+    Ok(())
+}
+
+/// Makes the key's value, of which this is a copy, dense.
+fn make_dense(call: &mut Call<'_>, key: Key<'_>, mut value: HyperLogLog) -> Outcome {
+    if value.view().encoding() == Encoding::Sparse {
+        value.make_dense().map_err(corrupt)?;
+        store(call.data, key, value, Expire::Keep);
+    }
+    Ok(())
+}
+
+fn pfselftest(call: &mut Call<'_>) -> Outcome {
+    let seed =
+        u64::from(call.data.random.next_u32()) << 32 | u64::from(call.data.random.next_u32());
+    let mut test = SelfTest::new(seed, sparse_len_max(call));
+    if call.in_transaction {
+        while test.step().map_err(self_test_failed)? {}
+        call.reply.ok();
+        return Ok(());
+    }
+    compute_in_slices(
+        call,
+        (test, None),
+        |(test, failure), _| match test.step() {
+            Ok(more) => more,
+            Err(reason) => {
+                *failure = Some(self_test_failed(reason));
+                false
+            }
+        },
+        |(_, failure), _, _, reply| {
+            match failure {
+                Some(failure) => reply.error(failure.0.as_bytes()),
+                None => reply.ok(),
+            }
+            true
+        },
+    );
+    Ok(())
+}
+
+fn self_test_failed(reason: String) -> Failure {
+    Failure::format(format!("TESTFAILED {reason}"))
+}
+
+/// The HyperLogLog in an entry.
+fn view(entry: EntryRef<'_>) -> Result<View<'_>, Failure> {
+    View::new(string(entry)?).ok_or(NOT_A_HYPERLOGLOG)
+}
+
+fn store(data: &mut Data, key: Key<'_>, value: HyperLogLog, expire: Expire) {
+    let bytes = value.into_bytes();
+    if bytes.len() <= INLINE_MAX {
+        data.set(key, NewValue::InlineRaw(&bytes), expire);
+    } else {
+        data.set(key, NewValue::Shared(Arc::new(bytes)), expire);
+    }
+}
+
+fn sparse_len_max(call: &Call<'_>) -> usize {
+    call.server.config.hll_sparse_max_bytes() as usize
+}
+
+fn corrupt(_: Corrupt) -> Failure {
+    Failure::new("INVALIDOBJ Corrupted HLL object detected")
+}
+
+const NOT_A_HYPERLOGLOG: Failure =
+    Failure::new("WRONGTYPE Key is not a valid HyperLogLog string value.");
+
+const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
+const READ_WRITE: KeyUse = KeyUse::READ_WRITE;
+
+/// A row of this family.
+const fn row(name: &'static str, arity: i32, flags: Flags, handler: Handler) -> Command {
+    Command::new(name, arity, handler).flags(flags).categories(Categories::HYPERLOGLOG)
+}
+
+pub(super) const COMMANDS: &[Command] = &[
+    row("pfadd", -2, GROW.with(Flags::FAST), pfadd)
+        .keys(&[KeySpec::at(1, READ_WRITE.with(KeyUse::INSERT))])
+        .doc(
+            "hyperloglog",
+            "2.8.9",
+            "O(1) to add every element.",
+            "Counts elements in a HyperLogLog, which is made if there is none.",
+        )
+        .syntax("key [element [element ...]]"),
+    row("pfcount", -2, Flags::READONLY, pfcount)
+        .keys(&[KeySpec::range(1, -1, 1, READ_WRITE.with(KeyUse::ACCESS)).notes(
+            "RW since it keeps the cardinality in the value, and propagates that to replicas",
+        )])
+        .doc(
+            "hyperloglog",
+            "2.8.9",
+            "O(1) for one key, in the mean; O(N) with N being the number of keys, at a higher cost \
+             each, for several.",
+            "Answers about how many different elements HyperLogLogs have seen together.",
+        )
+        .syntax("key [key ...]"),
+    row("pfmerge", -2, GROW, pfmerge)
+        .keys(&[
+            KeySpec::at(1, READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::INSERT)),
+            KeySpec::range(2, -1, 1, KeyUse::READ_ONLY.with(KeyUse::ACCESS)),
+        ])
+        .doc(
+            "hyperloglog",
+            "2.8.9",
+            "O(N) to merge N HyperLogLogs, at a high cost each.",
+            "Adds what HyperLogLogs have seen to another.",
+        )
+        .syntax("destkey [sourcekey [sourcekey ...]]"),
+    row("pfdebug", 3, GROW.with(Flags::ADMIN), pfdebug)
+        .keys(&[KeySpec::at(2, READ_WRITE.with(KeyUse::ACCESS))])
+        .doc("hyperloglog", "2.8.9", "N/A", "Shows how a HyperLogLog is encoded, or changes it.")
+        .syntax("subcommand key"),
+    row("pfselftest", 1, Flags::ADMIN, pfselftest)
+        .doc("hyperloglog", "2.8.9", "N/A", "Tests the HyperLogLogs of this server.")
+        .syntax(""),
+];

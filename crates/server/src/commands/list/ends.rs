@@ -1,0 +1,176 @@
+//! Pushing to the ends of lists, and popping from them.
+
+use bobbin_resp::Reply;
+use bobbin_store::value::{End, List, ListLimits};
+
+use super::super::elements::{self, bulk};
+use super::{element, end, limits, pop_event, push_event, shrunk};
+use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
+
+pub(super) fn lpush(call: &mut Call<'_>) -> Outcome {
+    push(call, End::Front)
+}
+
+pub(super) fn rpush(call: &mut Call<'_>) -> Outcome {
+    push(call, End::Back)
+}
+
+pub(super) fn lpushx(call: &mut Call<'_>) -> Outcome {
+    push_to_list(call, End::Front)
+}
+
+pub(super) fn rpushx(call: &mut Call<'_>) -> Outcome {
+    push_to_list(call, End::Back)
+}
+
+pub(super) fn lpop(call: &mut Call<'_>) -> Outcome {
+    pop(call, End::Front)
+}
+
+pub(super) fn rpop(call: &mut Call<'_>) -> Outcome {
+    pop(call, End::Back)
+}
+
+fn push(call: &mut Call<'_>, end: End) -> Outcome {
+    let (key, limits) = (call.key(1), limits(call));
+    let bytes = bytes_of(&call.args[2..])?;
+    let list = call.data.write_or_create::<List>(key)?;
+    push_all(list, &call.args[2..], bytes, end, limits);
+    let len = list.len();
+    call.data.changed(key);
+    call.data.event(Classes::LIST, push_event(end), key);
+    call.reply.integer(len as i64);
+    Ok(())
+}
+
+fn push_to_list(call: &mut Call<'_>, end: End) -> Outcome {
+    let (key, limits) = (call.key(1), limits(call));
+    let bytes = bytes_of(&call.args[2..])?;
+    let Some(list) = call.data.write_as::<List>(key)? else {
+        call.reply.integer(0);
+        return Ok(());
+    };
+    push_all(list, &call.args[2..], bytes, end, limits);
+    let len = list.len();
+    call.data.changed(key);
+    call.data.event(Classes::LIST, push_event(end), key);
+    call.reply.integer(len as i64);
+    Ok(())
+}
+
+fn bytes_of(values: &[&[u8]]) -> Result<usize, Failure> {
+    let mut bytes = 0;
+    for value in values {
+        element(value)?;
+        bytes += value.len();
+    }
+    Ok(bytes)
+}
+
+fn push_all(list: &mut List, values: &[&[u8]], bytes: usize, end: End, limits: ListLimits) {
+    list.prepare(bytes, values.len(), limits);
+    for &value in values {
+        list.push(value.into(), end, limits);
+    }
+}
+
+fn pop(call: &mut Call<'_>, end: End) -> Outcome {
+    if call.args.len() > 3 {
+        let name = &call.command.full_name;
+        let text = format!("ERR wrong number of arguments for '{name}' command");
+        return Err(Failure::format(text));
+    }
+    let (key, limits) = (call.key(1), limits(call));
+    if call.args.len() == 3 {
+        return pop_several(call, end);
+    }
+    let reply = &mut call.reply;
+    let popped = match call.data.write_as::<List>(key)? {
+        Some(list) => list.pop(end, limits, |item| bulk(reply, item)),
+        None => None,
+    };
+    match popped {
+        Some(()) => shrunk(call.data, key, pop_event(end)),
+        None => call.reply.null(),
+    }
+    Ok(())
+}
+
+fn pop_several(call: &mut Call<'_>, end: End) -> Outcome {
+    let count = elements::count(call, 2)?;
+    let (key, limits) = (call.key(1), limits(call));
+    let Some(list) = call.data.write_as::<List>(key)? else {
+        call.reply.null_array();
+        return Ok(());
+    };
+    if count == 0 {
+        call.reply.array(0);
+        return Ok(());
+    }
+    take(list, count, end, limits, &mut call.reply);
+    shrunk(call.data, key, pop_event(end));
+    Ok(())
+}
+
+/// Takes elements from an end and answers them, in the order in which they are taken.
+fn take(list: &mut List, count: usize, end: End, limits: ListLimits, reply: &mut Reply<'_>) {
+    let len = list.len();
+    let count = count.min(len);
+    reply.array(count);
+    match end {
+        End::Front => {
+            list.range(0..count).for_each(|item| bulk(reply, item));
+            list.remove_range(0..count, limits);
+        }
+        End::Back => {
+            list.range(len - count..len).rev().for_each(|item| bulk(reply, item));
+            list.remove_range(len - count..len, limits);
+        }
+    }
+}
+
+pub(super) fn lmpop(call: &mut Call<'_>) -> Outcome {
+    let (popping, end) = elements::popping(call, 1, end)?;
+    let limits = limits(call);
+    for at in popping.keys {
+        let key = call.key(at);
+        if pop_from(call.data, key, popping.count, end, limits, &mut call.reply)? {
+            return Ok(());
+        }
+    }
+    call.reply.null_array();
+    Ok(())
+}
+
+/// Takes elements of the list at a key, if there are any, and answers them behind the key.
+pub(super) fn pop_from(
+    data: &mut Data,
+    key: Key<'_>,
+    count: usize,
+    end: End,
+    limits: ListLimits,
+    reply: &mut Reply<'_>,
+) -> Result<bool, Failure> {
+    let Some(list) = data.write_as::<List>(key)? else { return Ok(false) };
+    reply.array(2);
+    reply.bulk(key.bytes);
+    take(list, count, end, limits, reply);
+    shrunk(data, key, pop_event(end));
+    Ok(true)
+}
+
+/// Takes one element of the list at a key, if there is any, and answers it behind the key.
+pub(super) fn pop_one_from(
+    data: &mut Data,
+    key: Key<'_>,
+    end: End,
+    limits: ListLimits,
+    reply: &mut Reply<'_>,
+) -> Result<bool, Failure> {
+    let Some(list) = data.write_as::<List>(key)? else { return Ok(false) };
+    reply.array(2);
+    reply.bulk(key.bytes);
+    list.pop(end, limits, |item| bulk(reply, item));
+    shrunk(data, key, pop_event(end));
+    Ok(true)
+}

@@ -1,0 +1,260 @@
+//! Lists: the handlers in their files, their rows here.
+
+mod blocking;
+mod change;
+mod ends;
+mod position;
+mod read;
+mod transfer;
+
+use bobbin_store::value::{End, Item, ListLimits};
+
+use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::{Call, Categories, Classes, Command, Data, Failure, Flags, Handler, Key};
+
+/// `list-max-listpack-size` as it is now.
+pub(super) fn limits(call: &Call<'_>) -> ListLimits {
+    ListLimits::new(call.server.config.list_max_listpack_size())
+}
+
+/// LEFT or RIGHT.
+fn end(word: &[u8]) -> Result<End, Failure> {
+    if word.eq_ignore_ascii_case(b"left") {
+        Ok(End::Front)
+    } else if word.eq_ignore_ascii_case(b"right") {
+        Ok(End::Back)
+    } else {
+        Err(Failure::SYNTAX)
+    }
+}
+
+/// An element as it is put into lists. Redis's packed form has no room for longer ones either.
+fn element(bytes: &[u8]) -> Result<Item<'_>, Failure> {
+    if bytes.len() > ELEMENT_LEN_MAX {
+        return Err(Failure::STRING_TOO_LONG);
+    }
+    Ok(Item::Bytes(bytes))
+}
+
+const fn push_event(end: End) -> &'static str {
+    match end {
+        End::Front => "lpush",
+        End::Back => "rpush",
+    }
+}
+
+const fn pop_event(end: End) -> &'static str {
+    match end {
+        End::Front => "lpop",
+        End::Back => "rpop",
+    }
+}
+
+/// To be called after elements were taken out: notes the change, and deletes a list without any.
+fn shrunk(data: &mut Data, key: Key<'_>, event: &'static str) {
+    data.changed(key);
+    data.event(Classes::LIST, event, key);
+    if data.remove_if_empty(key) {
+        data.event(Classes::GENERIC, "del", key);
+    }
+}
+
+/// Bytes of an element at most.
+const ELEMENT_LEN_MAX: usize = 1 << 30;
+
+const LOOK: KeyUse = KeyUse::READ_ONLY;
+const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
+const INSERT: KeyUse = KeyUse::READ_WRITE.with(KeyUse::INSERT);
+const UPDATE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::UPDATE);
+const DELETE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::DELETE);
+const POP: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::DELETE);
+
+const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
+const GROW_FAST: Flags = GROW.with(Flags::FAST);
+const WRITE_FAST: Flags = Flags::WRITE.with(Flags::FAST);
+const READONLY_FAST: Flags = Flags::READONLY.with(Flags::FAST);
+
+const PER_ELEMENT: &str = "O(1) for each element";
+const PER_RETURNED: &str = "O(N), N: elements answered";
+const PER_LENGTH: &str = "O(N), N: length of the list";
+const TIMEOUTS: &[(&str, &str)] = &[("6.0.0", "The timeout may have a fraction.")];
+
+/// A row of this family.
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: &'static [KeySpec],
+    handler: Handler,
+) -> Command {
+    Command::new(name, arity, handler).flags(flags).categories(Categories::LIST).keys(keys)
+}
+
+pub(super) const COMMANDS: &[Command] = &[
+    row("lpush", -3, GROW_FAST, &[KeySpec::at(1, INSERT)], ends::lpush)
+        .doc(
+            "list",
+            "1.0.0",
+            PER_ELEMENT,
+            "Puts elements in front of a list, which is made if need be.",
+        )
+        .syntax("key element [element ...]")
+        .history(&[("2.4.0", "Takes several elements.")]),
+    row("rpush", -3, GROW_FAST, &[KeySpec::at(1, INSERT)], ends::rpush)
+        .doc("list", "1.0.0", PER_ELEMENT, "Puts elements behind a list, which is made if need be.")
+        .syntax("key element [element ...]")
+        .history(&[("2.4.0", "Takes several elements.")]),
+    row("lpushx", -3, GROW_FAST, &[KeySpec::at(1, INSERT)], ends::lpushx)
+        .doc("list", "2.2.0", PER_ELEMENT, "Puts elements in front of a list that is there.")
+        .syntax("key element [element ...]")
+        .history(&[("4.0.0", "Takes several elements.")]),
+    row("rpushx", -3, GROW_FAST, &[KeySpec::at(1, INSERT)], ends::rpushx)
+        .doc("list", "2.2.0", PER_ELEMENT, "Puts elements behind a list that is there.")
+        .syntax("key element [element ...]")
+        .history(&[("4.0.0", "Takes several elements.")]),
+    row("lpop", -2, WRITE_FAST, &[KeySpec::at(1, POP)], ends::lpop)
+        .doc(
+            "list",
+            "1.0.0",
+            PER_RETURNED,
+            "Takes the first elements of a list away and answers them.",
+        )
+        .syntax("key [count]")
+        .history(&[("6.2.0", "Takes a count.")]),
+    row("rpop", -2, WRITE_FAST, &[KeySpec::at(1, POP)], ends::rpop)
+        .doc(
+            "list",
+            "1.0.0",
+            PER_RETURNED,
+            "Takes the last elements of a list away and answers them.",
+        )
+        .syntax("key [count]")
+        .history(&[("6.2.0", "Takes a count.")]),
+    row(
+        "lmpop",
+        -4,
+        Flags::WRITE.with(Flags::MOVABLE_KEYS),
+        &[KeySpec::counted(1, POP)],
+        ends::lmpop,
+    )
+    .doc(
+        "list",
+        "7.0.0",
+        "O(N+M), N: keys, M: elements answered",
+        "Takes elements of the first list that has any away and answers them.",
+    )
+    .syntax("numkeys key [key ...] <LEFT | RIGHT> [COUNT count]"),
+    row("llen", 2, READONLY_FAST, &[KeySpec::at(1, LOOK)], read::llen)
+        .doc("list", "1.0.0", "O(1)", "Answers how many elements a list has.")
+        .syntax("key"),
+    row("lindex", 3, Flags::READONLY, &[KeySpec::at(1, READ)], read::lindex)
+        .doc(
+            "list",
+            "1.0.0",
+            "O(log(N)), N: length of the list",
+            "Answers the element with an index.",
+        )
+        .syntax("key index"),
+    row("lrange", 4, Flags::READONLY, &[KeySpec::at(1, READ)], read::lrange)
+        .doc(
+            "list",
+            "1.0.0",
+            "O(log(N)+M), N: length of the list, M: elements answered",
+            "Answers the elements from one index to another.",
+        )
+        .syntax("key start stop"),
+    row("lpos", -3, Flags::READONLY, &[KeySpec::at(1, READ)], position::lpos)
+        .doc("list", "6.0.6", PER_LENGTH, "Answers the indices of elements that equal a value.")
+        .syntax("key element [RANK rank] [COUNT num-matches] [MAXLEN len]"),
+    row("linsert", 5, GROW, &[KeySpec::at(1, INSERT)], change::linsert)
+        .doc(
+            "list",
+            "2.2.0",
+            "O(N), N: elements before the pivot",
+            "Puts an element beside the first one that equals a value.",
+        )
+        .syntax("key <BEFORE | AFTER> pivot element"),
+    row("lset", 4, GROW, &[KeySpec::at(1, UPDATE)], change::lset)
+        .doc(
+            "list",
+            "1.0.0",
+            "O(log(N)), N: length of the list",
+            "Puts another element at an index.",
+        )
+        .syntax("key index element"),
+    row("lrem", 4, Flags::WRITE, &[KeySpec::at(1, DELETE)], change::lrem)
+        .doc("list", "1.0.0", PER_LENGTH, "Takes elements that equal a value out of a list.")
+        .syntax("key count element"),
+    row("ltrim", 4, Flags::WRITE, &[KeySpec::at(1, DELETE)], change::ltrim)
+        .doc(
+            "list",
+            "1.0.0",
+            "O(N), N: elements that go",
+            "Keeps the elements from one index to another, and no others.",
+        )
+        .syntax("key start stop"),
+    row("lmove", 5, GROW, &[KeySpec::at(1, POP), KeySpec::at(2, INSERT)], transfer::lmove)
+        .doc(
+            "list",
+            "6.2.0",
+            "O(1)",
+            "Moves an element from an end of one list to an end of another.",
+        )
+        .syntax("source destination <LEFT | RIGHT> <LEFT | RIGHT>"),
+    row("rpoplpush", 3, GROW, &[KeySpec::at(1, POP), KeySpec::at(2, INSERT)], transfer::rpoplpush)
+        .doc("list", "1.2.0", "O(1)", "Moves the last element of one list to the front of another.")
+        .syntax("source destination"),
+    row("blpop", -3, BLOCKING, &[KeySpec::range(1, -2, 1, POP)], blocking::blpop)
+        .doc(
+            "list",
+            "2.0.0",
+            "O(N), N: keys",
+            "Takes the first element of the first list that has any, or waits for one.",
+        )
+        .syntax("key [key ...] timeout")
+        .history(TIMEOUTS),
+    row("brpop", -3, BLOCKING, &[KeySpec::range(1, -2, 1, POP)], blocking::brpop)
+        .doc(
+            "list",
+            "2.0.0",
+            "O(N), N: keys",
+            "Takes the last element of the first list that has any, or waits for one.",
+        )
+        .syntax("key [key ...] timeout")
+        .history(TIMEOUTS),
+    row(
+        "blmove",
+        6,
+        GROW.with(Flags::BLOCKING),
+        &[KeySpec::at(1, POP), KeySpec::at(2, INSERT)],
+        blocking::blmove,
+    )
+    .doc("list", "6.2.0", "O(1)", "Moves an element from one list to another, or waits for one.")
+    .syntax("source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout"),
+    row(
+        "brpoplpush",
+        4,
+        GROW.with(Flags::BLOCKING),
+        &[KeySpec::at(1, POP), KeySpec::at(2, INSERT)],
+        blocking::brpoplpush,
+    )
+    .doc("list", "2.2.0", "O(1)", "Does as RPOPLPUSH, or waits until there is an element to move.")
+    .syntax("source destination timeout")
+    .history(TIMEOUTS),
+    row(
+        "blmpop",
+        -5,
+        BLOCKING.with(Flags::MOVABLE_KEYS),
+        &[KeySpec::counted(2, POP)],
+        blocking::blmpop,
+    )
+    .doc(
+        "list",
+        "7.0.0",
+        "O(N+M), N: keys, M: elements answered",
+        "Does as LMPOP, or waits until one of the lists has elements.",
+    )
+    .syntax("timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]"),
+];
+
+const BLOCKING: Flags = Flags::WRITE.with(Flags::BLOCKING);

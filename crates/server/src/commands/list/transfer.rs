@@ -1,0 +1,63 @@
+//! Moving elements between lists.
+
+use bobbin_resp::Reply;
+use bobbin_store::value::{End, List, ListLimits};
+
+use super::super::elements::bulk;
+use super::{end, limits, pop_event, push_event, shrunk};
+use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
+
+pub(super) fn lmove(call: &mut Call<'_>) -> Outcome {
+    let (from, to) = (end(call.args[3])?, end(call.args[4])?);
+    transfer(call, Transfer { from, to, limits: limits(call) })
+}
+
+pub(super) fn rpoplpush(call: &mut Call<'_>) -> Outcome {
+    transfer(call, Transfer { from: End::Back, to: End::Front, limits: limits(call) })
+}
+
+pub(super) fn transfer(call: &mut Call<'_>, transfer: Transfer) -> Outcome {
+    let (source, destination) = (call.key(1), call.key(2));
+    if !transfer.run(call.data, source, destination, &mut call.reply)? {
+        call.reply.null();
+    }
+    Ok(())
+}
+
+/// From which end to which an element moves.
+#[derive(Clone, Copy)]
+pub(super) struct Transfer {
+    pub from: End,
+    pub to: End,
+    pub limits: ListLimits,
+}
+
+impl Transfer {
+    /// Moves an element, if there is any, and answers it.
+    pub(super) fn run(
+        self,
+        data: &mut Data,
+        source: Key<'_>,
+        destination: Key<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<bool, Failure> {
+        if data.write_as::<List>(source)?.is_none() {
+            return Ok(false);
+        }
+        // A destination of the wrong type must leave the source as it is.
+        data.write_as::<List>(destination)?;
+        let Some(list) = data.write_as::<List>(source)? else { return Ok(false) };
+        let moved = list.pop(self.from, self.limits, |item| {
+            bulk(reply, item);
+            item.to_vec()
+        });
+        let Some(moved) = moved else { return Ok(false) };
+        let list = data.write_or_create::<List>(destination)?;
+        list.prepare(moved.len(), 1, self.limits);
+        list.push(moved.as_slice().into(), self.to, self.limits);
+        data.changed(destination);
+        data.event(Classes::LIST, push_event(self.to), destination);
+        shrunk(data, source, pop_event(self.from));
+        Ok(true)
+    }
+}

@@ -1,0 +1,274 @@
+//! Sets: intersections, unions and differences, answered, counted or stored.
+//!
+//! The sets are pinned (`Clone` of a large one shares its pages), so that the work can go on without any
+//! lock, a slice at a time.
+
+use bobbin_resp::Aggregate;
+use bobbin_store::Hasher;
+use bobbin_store::value::set::Walk;
+use bobbin_store::value::{Item, Set, SetLimits};
+
+use super::super::elements::bulk;
+use super::limits;
+use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
+use crate::command::{Call, Classes, Failure, Outcome};
+
+pub(super) fn sinter(call: &mut Call<'_>) -> Outcome {
+    answer(call, Operation::Inter)
+}
+
+pub(super) fn sunion(call: &mut Call<'_>) -> Outcome {
+    answer(call, Operation::Union)
+}
+
+pub(super) fn sdiff(call: &mut Call<'_>) -> Outcome {
+    answer(call, Operation::Diff)
+}
+
+pub(super) fn sinterstore(call: &mut Call<'_>) -> Outcome {
+    store(call, Operation::Inter, "sinterstore")
+}
+
+pub(super) fn sunionstore(call: &mut Call<'_>) -> Outcome {
+    store(call, Operation::Union, "sunionstore")
+}
+
+pub(super) fn sdiffstore(call: &mut Call<'_>) -> Outcome {
+    store(call, Operation::Diff, "sdiffstore")
+}
+
+fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
+    let mut combined = Combined::of_keys(call, operation, 1..call.args.len())?;
+    if combined.is_long() && !call.in_transaction {
+        let (mut header, mut count) = (None, 0);
+        reply_in_slices(call, move |reply| {
+            let deferred = header.take().unwrap_or_else(|| reply.defer());
+            let more = combined.step(&mut |member| {
+                bulk(reply, member);
+                count += 1;
+                true
+            });
+            if more {
+                header = Some(deferred);
+            } else {
+                reply.finish(deferred, Aggregate::Set, count);
+            }
+            more
+        });
+        return Ok(());
+    }
+    let deferred = call.reply.defer();
+    let mut count = 0;
+    combined.finish(|member| {
+        bulk(&mut call.reply, member);
+        count += 1;
+        true
+    });
+    call.reply.finish(deferred, Aggregate::Set, count);
+    Ok(())
+}
+
+fn store(call: &mut Call<'_>, operation: Operation, event: &'static str) -> Outcome {
+    let mut combined = Combined::of_keys(call, operation, 2..call.args.len())?;
+    let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
+    let mut result = Set::default();
+    let mut room = bobbin_store::value::integer::Text::new(0);
+    combined.finish(|member| {
+        result.insert(member.text(&mut room), &limits, hasher);
+        true
+    });
+    let (key, count) = (call.key(1), result.len());
+    let existed = call.data.exists(key);
+    if call.data.set_collection(key, result) {
+        call.data.event(Classes::SET, event, key);
+    } else if existed {
+        call.data.event(Classes::GENERIC, "del", key);
+    }
+    call.reply.integer(count as i64);
+    Ok(())
+}
+
+pub(super) fn sintercard(call: &mut Call<'_>) -> Outcome {
+    let count = call.integer(1).ok().filter(|&count| count > 0);
+    let count = count.ok_or(Failure::new("ERR numkeys should be greater than 0"))?;
+    let end = usize::try_from(count).ok().and_then(|count| count.checked_add(2));
+    let end = end
+        .filter(|&end| end <= call.args.len())
+        .ok_or(Failure::new("ERR Number of keys can't be greater than number of args"))?;
+    let (mut limit, mut at) = (usize::MAX, end);
+    while at < call.args.len() {
+        if !call.word_is(at, "limit") || at + 1 == call.args.len() {
+            return Err(Failure::SYNTAX);
+        }
+        let given = call.integer(at + 1).ok().and_then(|limit| usize::try_from(limit).ok());
+        limit = given.ok_or(Failure::new("ERR LIMIT can't be negative"))?;
+        if limit == 0 {
+            limit = usize::MAX;
+        }
+        at += 2;
+    }
+    let mut combined = Combined::of_keys(call, Operation::Inter, 2..end)?;
+    let mut found = 0;
+    if combined.is_long() && !call.in_transaction {
+        reply_in_slices(call, move |reply| {
+            let more = combined.step(&mut |_| {
+                found += 1;
+                found < limit
+            });
+            if !more {
+                reply.integer(found as i64);
+            }
+            more
+        });
+        return Ok(());
+    }
+    combined.finish(|_| {
+        found += 1;
+        found < limit
+    });
+    call.reply.integer(found as i64);
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Inter,
+    Union,
+    Diff,
+}
+
+/// An operation on pinned sets, at work.
+struct Combined {
+    operation: Operation,
+    hasher: &'static Hasher,
+    /// What is walked: all of a union, else the first.
+    sets: Vec<Set>,
+    /// The set that is walked, and how far.
+    at: usize,
+    walk: Walk,
+    /// Of a union: members of the sets between the first and the last that were shown. Of a difference,
+    /// where that is less work: all members of the sets to subtract.
+    gathered: Option<Set>,
+}
+
+impl Combined {
+    /// Pins the sets at these arguments. A set that is not there is empty.
+    fn of_keys(
+        call: &mut Call<'_>,
+        operation: Operation,
+        keys: std::ops::Range<usize>,
+    ) -> Result<Self, Failure> {
+        let mut sets = Vec::with_capacity(keys.len());
+        let mut missing = false;
+        for at in keys {
+            let key = call.key(at);
+            let set = call.data.read_as::<Set>(key)?;
+            missing |= set.is_none();
+            match operation {
+                // Subtracting nothing changes nothing; but of the first it makes nothing.
+                Operation::Diff if set.is_none() && !sets.is_empty() => {}
+                Operation::Union if set.is_none() => {}
+                _ => sets.push(set.cloned().unwrap_or_default()),
+            }
+        }
+        match operation {
+            Operation::Inter if missing => sets.clear(),
+            // The smallest is walked, and what excludes most members is asked first.
+            Operation::Inter => sets.sort_by_key(Set::len),
+            Operation::Diff if sets[0].is_empty() => sets.clear(),
+            Operation::Diff => sets[1..].sort_by_key(|set| std::cmp::Reverse(set.len())),
+            Operation::Union => {}
+        }
+        let hasher = call.data.keyspace().hasher();
+        Ok(Self { operation, hasher, sets, at: 0, walk: Walk::default(), gathered: None })
+    }
+
+    /// Whether it should not be done in one go.
+    fn is_long(&self) -> bool {
+        let work = match self.operation {
+            Operation::Union => self.sets.iter().map(Set::len).sum(),
+            _ => self.sets.first().map_or(0, |first| first.len() * self.sets.len()),
+        };
+        work > SLICED_MIN
+    }
+
+    /// All steps at once. `f` says whether it wants more.
+    fn finish(&mut self, mut f: impl FnMut(Item<'_>) -> bool) {
+        while self.step(&mut f) {}
+    }
+
+    /// Shows the members that come next. Returns whether there is more to do.
+    fn step(&mut self, f: &mut dyn FnMut(Item<'_>) -> bool) -> bool {
+        if self.at >= self.walked() {
+            return false;
+        }
+        if self.at == 0 && self.gathered.is_none() && self.should_gather() {
+            self.gather();
+        }
+        let Self { operation, hasher, ref sets, at, walk, ref mut gathered } = *self;
+        let last = sets.len() - 1;
+        let mut wants_more = true;
+        let mut room = bobbin_store::value::integer::Text::new(0);
+        let next = sets[at].walk(walk, SLICE, |member| {
+            if !wants_more {
+                return;
+            }
+            let shown = match (operation, &mut *gathered) {
+                (Operation::Inter, _) => {
+                    sets[1..].iter().all(|set| set.contains_item(member, hasher))
+                }
+                (Operation::Diff, Some(gathered)) => !gathered.contains_item(member, hasher),
+                (Operation::Diff, None) => {
+                    !sets[1..].iter().any(|set| set.contains_item(member, hasher))
+                }
+                (Operation::Union, _) if at == 0 => true,
+                (Operation::Union, _) if sets[0].contains_item(member, hasher) => false,
+                (Operation::Union, gathered) => {
+                    let seen = gathered.get_or_insert_default();
+                    if at == last {
+                        !seen.contains_item(member, hasher)
+                    } else {
+                        seen.insert(member.text(&mut room), &GATHERED, hasher)
+                    }
+                }
+            };
+            if shown {
+                wants_more = f(member);
+            }
+        });
+        match next {
+            Some(walk) => self.walk = walk,
+            None => (self.at, self.walk) = (at + 1, Walk::default()),
+        }
+        wants_more && self.at < self.walked()
+    }
+
+    /// How many of the sets are walked.
+    fn walked(&self) -> usize {
+        match self.operation {
+            Operation::Union => self.sets.len(),
+            _ => self.sets.len().min(1),
+        }
+    }
+
+    /// Whether one set of all that is to be subtracted is less work than asking each.
+    fn should_gather(&self) -> bool {
+        self.operation == Operation::Diff && self.sets.len() > 2 && {
+            let others: usize = self.sets[1..].iter().map(Set::len).sum();
+            others < self.sets[0].len() * (self.sets.len() - 2)
+        }
+    }
+
+    fn gather(&mut self) {
+        let mut gathered = Set::default();
+        let mut room = bobbin_store::value::integer::Text::new(0);
+        for member in self.sets[1..].iter().flat_map(Set::iter) {
+            gathered.insert(member.text(&mut room), &GATHERED, self.hasher);
+        }
+        self.gathered = Some(gathered);
+    }
+}
+
+/// A set for looking up is better not packed.
+const GATHERED: SetLimits =
+    SetLimits { intset_entries: 64, packed_entries: 8, packed_value_len: 64 };

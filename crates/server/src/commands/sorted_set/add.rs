@@ -1,0 +1,139 @@
+//! ZADD and ZINCRBY.
+
+use bobbin_resp::parse_f64;
+use bobbin_store::value::SortedSet;
+
+use super::{check_member, limits};
+use crate::command::{Call, Classes, Failure, Outcome};
+
+/// What ZADD is asked to do, and what not.
+#[derive(Default, Clone, Copy)]
+struct Options {
+    /// NX: only new members.
+    new_only: bool,
+    /// XX: only members that are there.
+    old_only: bool,
+    /// GT, LT: only if the score becomes so.
+    greater_only: bool,
+    less_only: bool,
+    /// CH: count changes too.
+    count_changes: bool,
+    /// INCR: add to the score, and answer it.
+    increment: bool,
+}
+
+pub(super) fn zadd(call: &mut Call<'_>) -> Outcome {
+    let mut options = Options::default();
+    let mut at = 2;
+    while at < call.args.len() {
+        let option = [
+            ("nx", &mut options.new_only),
+            ("xx", &mut options.old_only),
+            ("ch", &mut options.count_changes),
+            ("incr", &mut options.increment),
+            ("gt", &mut options.greater_only),
+            ("lt", &mut options.less_only),
+        ]
+        .into_iter()
+        .find(|(word, _)| call.args[at].eq_ignore_ascii_case(word.as_bytes()));
+        let Some((_, option)) = option else { break };
+        *option = true;
+        at += 1;
+    }
+    let pairs = call.args.len() - at;
+    if pairs == 0 || !pairs.is_multiple_of(2) {
+        return Err(Failure::SYNTAX);
+    }
+    options.check(pairs / 2)?;
+    add(call, options, at)
+}
+
+pub(super) fn zincrby(call: &mut Call<'_>) -> Outcome {
+    add(call, Options { increment: true, ..Options::default() }, 2)
+}
+
+/// Adds the pairs of score and member that begin at an argument.
+fn add(call: &mut Call<'_>, options: Options, first: usize) -> Outcome {
+    let pairs = &call.args[first..];
+    // One pair, as most commands have, needs no memory for the scores.
+    let (mut one, mut many) = ([0.0], Vec::new());
+    let scores: &mut [f64] = if pairs.len() == 2 {
+        &mut one
+    } else {
+        many.resize(pairs.len() / 2, 0.0);
+        &mut many
+    };
+    for (score, pair) in scores.iter_mut().zip(pairs.chunks_exact(2)) {
+        *score = parse_f64(pair[0]).ok_or(Failure::NOT_A_FLOAT)?;
+        check_member(pair[1])?;
+    }
+    let (key, limits, hasher) = (call.key(1), limits(call), call.data.keyspace().hasher());
+    let set = if options.old_only {
+        call.data.write_as::<SortedSet>(key)?
+    } else {
+        Some(call.data.write_or_create::<SortedSet>(key)?)
+    };
+    let (mut added, mut changed, mut answer) = (0, 0, None);
+    if let Some(set) = set {
+        for (&score, pair) in scores.iter().zip(pairs.chunks_exact(2)) {
+            let mut new_score = Some(score);
+            let old_score = set.update(pair[1], limits, hasher, |old_score| {
+                new_score = options.new_score(old_score, score);
+                new_score.filter(|score| !score.is_nan())
+            });
+            if new_score.is_some_and(f64::is_nan) {
+                // There is but this pair, and it was there: nothing has changed.
+                return Err(NAN);
+            }
+            match (old_score, new_score) {
+                (None, Some(_)) => added += 1,
+                (Some(old_score), Some(score)) if old_score != score => changed += 1,
+                _ => {}
+            }
+            answer = new_score;
+        }
+    }
+    if added + changed > 0 {
+        call.data.changed(key);
+        let event = if options.increment { "zincr" } else { "zadd" };
+        call.data.event(Classes::SORTED_SET, event, key);
+    }
+    match answer {
+        Some(score) if options.increment => call.reply.double(score),
+        None if options.increment => call.reply.null(),
+        _ if options.count_changes => call.reply.integer(added + changed),
+        _ => call.reply.integer(added),
+    }
+    Ok(())
+}
+
+impl Options {
+    fn check(self, pairs: usize) -> Outcome {
+        if self.new_only && self.old_only {
+            return Err("ERR XX and NX options at the same time are not compatible".into());
+        }
+        let comparisons = [self.greater_only, self.less_only, self.new_only];
+        if comparisons.iter().filter(|&&given| given).count() > 1 {
+            return Err("ERR GT, LT, and/or NX options at the same time are not compatible".into());
+        }
+        if self.increment && pairs > 1 {
+            return Err("ERR INCR option supports a single increment-element pair".into());
+        }
+        Ok(())
+    }
+
+    /// The score that a member gets; `None`: none, or none other. NaN is the caller's to refuse.
+    #[inline]
+    fn new_score(self, old_score: Option<f64>, score: f64) -> Option<f64> {
+        let Some(old_score) = old_score else { return (!self.old_only).then_some(score) };
+        if self.new_only {
+            return None;
+        }
+        let score = if self.increment { old_score + score } else { score };
+        let refused =
+            self.less_only && score >= old_score || self.greater_only && score <= old_score;
+        (!refused).then_some(score)
+    }
+}
+
+const NAN: Failure = Failure::new("ERR resulting score is not a number (NaN)");

@@ -1,0 +1,60 @@
+//! The forms of popping that wait until there is something.
+
+use bobbin_resp::Reply;
+use bobbin_store::Kind;
+
+use super::super::elements;
+use super::pop::{Extreme, pop_from, pop_one_from};
+use crate::blocking::{self, Wait};
+use crate::command::{Call, Data, Failure, Key, Outcome};
+
+pub(super) fn bzpopmin(call: &mut Call<'_>) -> Outcome {
+    pop(call, Extreme::Lowest)
+}
+
+pub(super) fn bzpopmax(call: &mut Call<'_>) -> Outcome {
+    pop(call, Extreme::Highest)
+}
+
+fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
+    let last = call.args.len() - 1;
+    let deadline_ms = blocking::deadline_ms(call, last)?;
+    blocking::serve_or_block(call, Pop { extreme, count: None }, 1..last, deadline_ms)
+}
+
+pub(super) fn bzmpop(call: &mut Call<'_>) -> Outcome {
+    let (popping, extreme) = elements::popping(call, 2, Extreme::read)?;
+    let deadline_ms = blocking::deadline_ms(call, 1)?;
+    let pop = Pop { extreme, count: Some(popping.count) };
+    blocking::serve_or_block(call, pop, popping.keys, deadline_ms)
+}
+
+struct Pop {
+    extreme: Extreme,
+    /// `None`: one, without a list of them.
+    count: Option<usize>,
+}
+
+impl Wait for Pop {
+    fn serve(
+        &self,
+        data: &mut Data,
+        keys: &[(usize, Key<'_>)],
+        reply: &mut Reply<'_>,
+    ) -> Result<bool, Failure> {
+        for &(_, key) in keys {
+            let served = match self.count {
+                Some(count) => pop_from(data, key, self.extreme, count, reply)?,
+                None => pop_one_from(data, key, self.extreme, reply)?,
+            };
+            if served {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::SortedSet
+    }
+}

@@ -1,0 +1,117 @@
+//! Ranges of scores and of strings, as commands give them.
+
+use std::ops::Range;
+
+use bobbin_resp::parse_f64;
+use bobbin_store::value::SortedSet;
+
+use crate::command::Failure;
+
+/// A range of elements; to be turned into ranks.
+pub(super) enum Bounds<'a> {
+    /// First and last index, from the end if negative.
+    Ranks(i64, i64),
+    Scores(Score, Score),
+    Members(Member<'a>, Member<'a>),
+}
+
+/// An end of a range of scores.
+#[derive(Clone, Copy)]
+pub(super) struct Score {
+    score: f64,
+    excluded: bool,
+}
+
+/// An end of a range of members.
+#[derive(Clone, Copy)]
+pub(super) enum Member<'a> {
+    /// `-`: before all.
+    Lowest,
+    /// `+`: after all.
+    Highest,
+    At {
+        member: &'a [u8],
+        excluded: bool,
+    },
+}
+
+impl<'a> Bounds<'a> {
+    pub(super) fn ranks(start: &[u8], stop: &[u8]) -> Result<Self, Failure> {
+        let integer = |text| bobbin_resp::parse_i64(text).ok_or(Failure::NOT_AN_INTEGER);
+        Ok(Self::Ranks(integer(start)?, integer(stop)?))
+    }
+
+    pub(super) fn scores(min: &[u8], max: &[u8]) -> Result<Self, Failure> {
+        match (Score::parse(min), Score::parse(max)) {
+            (Some(min), Some(max)) => Ok(Self::Scores(min, max)),
+            _ => Err(NOT_SCORES),
+        }
+    }
+
+    pub(super) fn members(min: &'a [u8], max: &'a [u8]) -> Result<Self, Failure> {
+        match (Member::parse(min), Member::parse(max)) {
+            (Some(min), Some(max)) => Ok(Self::Members(min, max)),
+            _ => Err(NOT_MEMBERS),
+        }
+    }
+
+    /// The ranks of the elements within; with `reverse`, indices count from the end.
+    pub(super) fn find(&self, set: &SortedSet, reverse: bool) -> Range<usize> {
+        let (start, end) = match *self {
+            Self::Ranks(start, stop) => {
+                let len = set.len();
+                let range = super::super::elements::range(start, stop, len);
+                if reverse {
+                    (len - range.end, len - range.start)
+                } else {
+                    (range.start, range.end)
+                }
+            }
+            Self::Scores(min, max) => (
+                set.rank_below_score(min.score, min.excluded),
+                set.rank_below_score(max.score, !max.excluded),
+            ),
+            Self::Members(min, max) => (min.rank(set, false), max.rank(set, true)),
+        };
+        start..end.max(start)
+    }
+}
+
+impl Score {
+    fn parse(text: &[u8]) -> Option<Self> {
+        let (excluded, text) = match text {
+            [b'(', text @ ..] => (true, text),
+            text => (false, text),
+        };
+        // Other than a score, a bound may be beyond what is representable, or nothing, which is 0.
+        let score = match text {
+            b"" => Some(0.0),
+            text => parse_f64(text).or_else(|| str::from_utf8(text).ok()?.parse().ok()),
+        };
+        Some(Self { score: score.filter(|score: &f64| !score.is_nan())?, excluded })
+    }
+}
+
+impl<'a> Member<'a> {
+    fn parse(text: &'a [u8]) -> Option<Self> {
+        match text {
+            [b'-'] => Some(Self::Lowest),
+            [b'+'] => Some(Self::Highest),
+            [b'[', member @ ..] => Some(Self::At { member, excluded: false }),
+            [b'(', member @ ..] => Some(Self::At { member, excluded: true }),
+            _ => None,
+        }
+    }
+
+    /// How many members are before this end of a range: the upper one is behind a member that is included.
+    fn rank(self, set: &SortedSet, upper: bool) -> usize {
+        match self {
+            Self::Lowest => 0,
+            Self::Highest => set.len(),
+            Self::At { member, excluded } => set.rank_below_member(member, upper != excluded),
+        }
+    }
+}
+
+const NOT_SCORES: Failure = Failure::new("ERR min or max is not a float");
+const NOT_MEMBERS: Failure = Failure::new("ERR min or max not valid string range item");

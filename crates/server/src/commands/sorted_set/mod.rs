@@ -1,0 +1,292 @@
+//! Sorted sets: the handlers in their files, their rows here.
+
+mod add;
+mod blocking;
+mod bounds;
+mod combine;
+mod pop;
+mod random;
+mod range;
+mod read;
+mod remove;
+mod scan;
+
+use bobbin_store::value::SortedSetLimits;
+
+use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::{Call, Categories, Classes, Command, Data, Failure, Flags, Handler, Key};
+
+/// The limits of the packed form as they are now.
+pub(super) fn limits(call: &Call<'_>) -> SortedSetLimits {
+    SortedSetLimits {
+        packed_entries_max: call.server.config.zset_max_listpack_entries() as usize,
+        packed_value_max: call.server.config.zset_max_listpack_value() as usize,
+    }
+}
+
+/// Refuses a member that is too long to be kept.
+fn check_member(member: &[u8]) -> Result<(), Failure> {
+    if member.len() > MEMBER_LEN_MAX {
+        return Err(Failure::STRING_TOO_LONG);
+    }
+    Ok(())
+}
+
+/// To be called after elements were taken out: notes the change, and deletes a set without any.
+fn shrunk(data: &mut Data, key: Key<'_>, event: &'static str) {
+    data.changed(key);
+    data.event(Classes::SORTED_SET, event, key);
+    if data.remove_if_empty(key) {
+        data.event(Classes::GENERIC, "del", key);
+    }
+}
+
+/// Bytes of a member at most.
+const MEMBER_LEN_MAX: usize = 1 << 30;
+
+const LOOK: KeyUse = KeyUse::READ_ONLY;
+const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
+const UPDATE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::UPDATE);
+const CHANGE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE);
+const DELETE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::DELETE);
+const POP: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::DELETE);
+const STORE: KeyUse = KeyUse::OVERWRITE.with(KeyUse::UPDATE);
+
+const READONLY_FAST: Flags = Flags::READONLY.with(Flags::FAST);
+const WRITE_FAST: Flags = Flags::WRITE.with(Flags::FAST);
+const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
+const GROW_FAST: Flags = GROW.with(Flags::FAST);
+const READ_MANY: Flags = Flags::READONLY.with(Flags::MOVABLE_KEYS);
+const STORE_MANY: Flags = GROW.with(Flags::MOVABLE_KEYS);
+
+const LOGARITHMIC: &str = "O(log(N)), N: members of the set";
+const PER_RETURNED: &str = "O(log(N)+M), N: members of the set, M: members answered";
+const PER_REMOVED: &str = "O(log(N)+M), N: members of the set, M: members that go";
+const PER_STORED: &str = "O(log(N)+M), N: members of the source, M: members stored";
+const PER_POPPED: &str = "O(log(N)*M), N: members of the set, M: members answered";
+const UNION: &str = "O(N+M*log(M)), N: members of all sets, M: members of the result";
+const INTERSECTION: &str =
+    "O(N*K+M*log(M)), N: members of the smallest set, K: sets, M: members of the result";
+const DIFFERENCE: &str =
+    "O(L+(N-K)*log(N)), L: members of all sets, N: of the first, K: of the result";
+const TIMEOUTS: &[(&str, &str)] = &[("6.0.0", "The timeout may have a fraction.")];
+const WITH_SCORE: &[(&str, &str)] = &[("7.2.0", "Takes `WITHSCORE`.")];
+
+/// A row of this family.
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: &'static [KeySpec],
+    handler: Handler,
+) -> Command {
+    Command::new(name, arity, handler).flags(flags).categories(Categories::SORTEDSET).keys(keys)
+}
+
+pub(super) const COMMANDS: &[Command] = &[
+    row("zadd", -4, GROW_FAST, &[KeySpec::at(1, UPDATE)], add::zadd)
+        .doc(
+            "sorted-set",
+            "1.2.0",
+            "O(log(N)) for each member, N: members of the set",
+            "Adds members to a sorted set, or changes their scores.",
+        )
+        .syntax("key [<NX | XX>] [<GT | LT>] [CH] [INCR] score member [score member ...]")
+        .history(&[
+            ("2.4.0", "Takes several members."),
+            ("3.0.2", "`XX`, `NX`, `CH` and `INCR` are new."),
+            ("6.2.0", "`GT` and `LT` are new."),
+        ]),
+    row("zincrby", 4, GROW_FAST, &[KeySpec::at(1, CHANGE)], add::zincrby)
+        .doc("sorted-set", "1.2.0", LOGARITHMIC, "Adds to the score of a member.")
+        .syntax("key increment member"),
+    row("zrem", -3, WRITE_FAST, &[KeySpec::at(1, DELETE)], remove::zrem)
+        .doc(
+            "sorted-set",
+            "1.2.0",
+            "O(M*log(N)), N: members of the set, M: members that go",
+            "Takes members out of a sorted set.",
+        )
+        .syntax("key member [member ...]")
+        .history(&[("2.4.0", "Takes several members.")]),
+    row("zremrangebyrank", 4, Flags::WRITE, &[KeySpec::at(1, DELETE)], remove::zremrangebyrank)
+        .doc("sorted-set", "2.0.0", PER_REMOVED, "Takes the members of some ranks out of a sorted set.")
+        .syntax("key start stop"),
+    row("zremrangebyscore", 4, Flags::WRITE, &[KeySpec::at(1, DELETE)], remove::zremrangebyscore)
+        .doc("sorted-set", "1.2.0", PER_REMOVED, "Takes the members of some scores out of a sorted set.")
+        .syntax("key min max"),
+    row("zremrangebylex", 4, Flags::WRITE, &[KeySpec::at(1, DELETE)], remove::zremrangebylex)
+        .doc(
+            "sorted-set",
+            "2.8.9",
+            PER_REMOVED,
+            "Takes the members between two strings out of a sorted set of equal scores.",
+        )
+        .syntax("key min max"),
+    row("zcard", 2, READONLY_FAST, &[KeySpec::at(1, LOOK)], read::zcard)
+        .doc("sorted-set", "1.2.0", "O(1)", "Answers how many members a sorted set has.")
+        .syntax("key"),
+    row("zcount", 4, READONLY_FAST, &[KeySpec::at(1, READ)], read::zcount)
+        .doc("sorted-set", "2.0.0", LOGARITHMIC, "Answers how many members have scores in a range.")
+        .syntax("key min max"),
+    row("zlexcount", 4, READONLY_FAST, &[KeySpec::at(1, READ)], read::zlexcount)
+        .doc(
+            "sorted-set",
+            "2.8.9",
+            LOGARITHMIC,
+            "Answers how many members of a sorted set of equal scores are between two strings.",
+        )
+        .syntax("key min max"),
+    row("zscore", 3, READONLY_FAST, &[KeySpec::at(1, READ)], read::zscore)
+        .doc("sorted-set", "1.2.0", "O(1)", "Answers the score of a member.")
+        .syntax("key member"),
+    row("zmscore", -3, READONLY_FAST, &[KeySpec::at(1, READ)], read::zmscore)
+        .doc("sorted-set", "6.2.0", "O(N), N: members asked for", "Answers the scores of members.")
+        .syntax("key member [member ...]"),
+    row("zrank", -3, READONLY_FAST, &[KeySpec::at(1, READ)], read::zrank)
+        .doc("sorted-set", "2.0.0", "O(log(N))", "Answers how many members come before one.")
+        .syntax("key member [WITHSCORE]")
+        .history(WITH_SCORE),
+    row("zrevrank", -3, READONLY_FAST, &[KeySpec::at(1, READ)], read::zrevrank)
+        .doc("sorted-set", "2.0.0", "O(log(N))", "Answers how many members come after one.")
+        .syntax("key member [WITHSCORE]")
+        .history(WITH_SCORE),
+    row("zrange", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrange)
+        .doc(
+            "sorted-set",
+            "1.2.0",
+            PER_RETURNED,
+            "Answers the members in a range of ranks, scores or strings.",
+        )
+        .syntax("key start stop [<BYSCORE | BYLEX>] [REV] [LIMIT offset count] [WITHSCORES]")
+        .history(&[("6.2.0", "`REV`, `BYSCORE`, `BYLEX` and `LIMIT` are new.")]),
+    row(
+        "zrangestore",
+        -5,
+        GROW,
+        &[KeySpec::at(1, STORE), KeySpec::at(2, READ)],
+        range::zrangestore,
+    )
+    .doc("sorted-set", "6.2.0", PER_STORED, "Makes a sorted set of what ZRANGE would answer.")
+    .syntax("dst src min max [<BYSCORE | BYLEX>] [REV] [LIMIT offset count]"),
+    row("zrangebyscore", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrangebyscore)
+        .doc("sorted-set", "1.0.5", PER_RETURNED, "Answers the members with scores in a range.")
+        .syntax("key min max [WITHSCORES] [LIMIT offset count]")
+        .history(&[("2.0.0", "`WITHSCORES` is new.")]),
+    row("zrangebylex", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrangebylex)
+        .doc(
+            "sorted-set",
+            "2.8.9",
+            PER_RETURNED,
+            "Answers the members of a sorted set of equal scores between two strings.",
+        )
+        .syntax("key min max [LIMIT offset count]"),
+    row("zrevrange", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrevrange)
+        .doc("sorted-set", "1.2.0", PER_RETURNED, "Answers members by their ranks from the end.")
+        .syntax("key start stop [WITHSCORES]"),
+    row("zrevrangebyscore", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrevrangebyscore)
+        .doc("sorted-set", "2.2.0", PER_RETURNED, "Does as ZRANGEBYSCORE, backwards.")
+        .syntax("key max min [WITHSCORES] [LIMIT offset count]")
+        .history(&[("2.1.6", "Bounds may be excluded.")]),
+    row("zrevrangebylex", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrevrangebylex)
+        .doc("sorted-set", "2.8.9", PER_RETURNED, "Does as ZRANGEBYLEX, backwards.")
+        .syntax("key max min [LIMIT offset count]"),
+    row("zpopmin", -2, WRITE_FAST, &[KeySpec::at(1, POP)], pop::zpopmin)
+        .doc("sorted-set", "5.0.0", PER_POPPED, "Takes the members with the lowest scores away.")
+        .syntax("key [count]"),
+    row("zpopmax", -2, WRITE_FAST, &[KeySpec::at(1, POP)], pop::zpopmax)
+        .doc("sorted-set", "5.0.0", PER_POPPED, "Takes the members with the highest scores away.")
+        .syntax("key [count]"),
+    row("zmpop", -4, Flags::WRITE.with(Flags::MOVABLE_KEYS), &[KeySpec::counted(1, POP)], pop::zmpop)
+        .doc(
+            "sorted-set",
+            "7.0.0",
+            "O(K+M*log(N)), K: keys, N: members of the set, M: members answered",
+            "Takes members of the first sorted set that has any away.",
+        )
+        .syntax("numkeys key [key ...] <MIN | MAX> [COUNT count]"),
+    row("bzpopmin", -3, BLOCKING.with(Flags::FAST), &[KeySpec::range(1, -2, 1, POP)], blocking::bzpopmin)
+        .doc("sorted-set", "5.0.0", LOGARITHMIC, "Does as ZPOPMIN, or waits for a member.")
+        .syntax("key [key ...] timeout")
+        .history(TIMEOUTS),
+    row("bzpopmax", -3, BLOCKING.with(Flags::FAST), &[KeySpec::range(1, -2, 1, POP)], blocking::bzpopmax)
+        .doc("sorted-set", "5.0.0", LOGARITHMIC, "Does as ZPOPMAX, or waits for a member.")
+        .syntax("key [key ...] timeout")
+        .history(TIMEOUTS),
+    row("bzmpop", -5, BLOCKING.with(Flags::MOVABLE_KEYS), &[KeySpec::counted(2, POP)], blocking::bzmpop)
+        .doc(
+            "sorted-set",
+            "7.0.0",
+            "O(K+M*log(N)), K: keys, N: members of the set, M: members answered",
+            "Does as ZMPOP, or waits until one of the sorted sets has members.",
+        )
+        .syntax("timeout numkeys key [key ...] <MIN | MAX> [COUNT count]"),
+    row("zrandmember", -2, Flags::READONLY, &[KeySpec::at(1, READ)], random::zrandmember)
+        .doc("sorted-set", "6.2.0", "O(N), N: members answered", "Answers members by chance.")
+        .syntax("key [count [WITHSCORES]]")
+        .tips(&["nondeterministic_output"]),
+    row("zscan", -3, Flags::READONLY, &[KeySpec::at(1, READ)], scan::zscan)
+        .doc(
+            "sorted-set",
+            "2.8.0",
+            "O(1) per call, O(N) for all of them until the cursor is 0 again, N: members of the set",
+            "Answers some members with their scores, and a cursor to ask for the next with.",
+        )
+        .syntax("key cursor [MATCH pattern] [COUNT count] [NOSCORES]")
+        .history(&[("8.0.0", "`NOSCORES` is new.")])
+        .tips(&["nondeterministic_output"]),
+    row("zunion", -3, READ_MANY, &[KeySpec::counted(1, READ)], combine::zunion)
+        .doc("sorted-set", "6.2.0", UNION, "Answers the members of several sets together.")
+        .syntax(
+            "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        ),
+    row("zinter", -3, READ_MANY, &[KeySpec::counted(1, READ)], combine::zinter)
+        .doc("sorted-set", "6.2.0", INTERSECTION, "Answers the members that several sets have in common.")
+        .syntax(
+            "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        ),
+    row("zdiff", -3, READ_MANY, &[KeySpec::counted(1, READ)], combine::zdiff)
+        .doc("sorted-set", "6.2.0", DIFFERENCE, "Answers the members of one set that others do not have.")
+        .syntax("numkeys key [key ...] [WITHSCORES]"),
+    row("zintercard", -3, READ_MANY, &[KeySpec::counted(1, READ)], combine::zintercard)
+        .doc(
+            "sorted-set",
+            "7.0.0",
+            "O(N*K), N: members of the smallest set, K: sets",
+            "Answers how many members several sets have in common.",
+        )
+        .syntax("numkeys key [key ...] [LIMIT limit]"),
+    row(
+        "zunionstore",
+        -4,
+        STORE_MANY,
+        &[KeySpec::at(1, STORE), KeySpec::counted(2, READ)],
+        combine::zunionstore,
+    )
+    .doc("sorted-set", "2.0.0", UNION, "Makes a sorted set of what ZUNION would answer.")
+    .syntax(
+        "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
+    ),
+    row(
+        "zinterstore",
+        -4,
+        STORE_MANY,
+        &[KeySpec::at(1, STORE), KeySpec::counted(2, READ)],
+        combine::zinterstore,
+    )
+    .doc("sorted-set", "2.0.0", INTERSECTION, "Makes a sorted set of what ZINTER would answer.")
+    .syntax(
+        "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
+    ),
+    row(
+        "zdiffstore",
+        -4,
+        STORE_MANY,
+        &[KeySpec::at(1, STORE), KeySpec::counted(2, READ)],
+        combine::zdiffstore,
+    )
+    .doc("sorted-set", "6.2.0", DIFFERENCE, "Makes a sorted set of what ZDIFF would answer.")
+    .syntax("destination numkeys key [key ...]"),
+];
+
+const BLOCKING: Flags = Flags::WRITE.with(Flags::BLOCKING);

@@ -1,0 +1,89 @@
+//! Looking at sorted sets: lengths, scores and ranks.
+
+use bobbin_store::value::SortedSet;
+
+use super::bounds::Bounds;
+use crate::command::{Call, Failure, Outcome};
+
+pub(super) fn zcard(call: &mut Call<'_>) -> Outcome {
+    let len = call.data.read_as::<SortedSet>(call.key(1))?.map_or(0, SortedSet::len);
+    call.reply.integer(len as i64);
+    Ok(())
+}
+
+pub(super) fn zcount(call: &mut Call<'_>) -> Outcome {
+    let bounds = Bounds::scores(call.args[2], call.args[3])?;
+    count(call, &bounds)
+}
+
+pub(super) fn zlexcount(call: &mut Call<'_>) -> Outcome {
+    let bounds = Bounds::members(call.args[2], call.args[3])?;
+    count(call, &bounds)
+}
+
+fn count(call: &mut Call<'_>, bounds: &Bounds<'_>) -> Outcome {
+    let set = call.data.read_as::<SortedSet>(call.key(1))?;
+    let count = set.map_or(0, |set| bounds.find(set, false).len());
+    call.reply.integer(count as i64);
+    Ok(())
+}
+
+pub(super) fn zscore(call: &mut Call<'_>) -> Outcome {
+    let hasher = call.data.keyspace().hasher();
+    let set = call.data.read_as::<SortedSet>(call.key(1))?;
+    match set.and_then(|set| set.score(call.args[2], hasher)) {
+        Some(score) => call.reply.double(score),
+        None => call.reply.null(),
+    }
+    Ok(())
+}
+
+pub(super) fn zmscore(call: &mut Call<'_>) -> Outcome {
+    let hasher = call.data.keyspace().hasher();
+    let set = call.data.read_as::<SortedSet>(call.key(1))?;
+    call.reply.array(call.args.len() - 2);
+    for member in &call.args[2..] {
+        match set.and_then(|set| set.score(member, hasher)) {
+            Some(score) => call.reply.double(score),
+            None => call.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn zrank(call: &mut Call<'_>) -> Outcome {
+    rank(call, false)
+}
+
+pub(super) fn zrevrank(call: &mut Call<'_>) -> Outcome {
+    rank(call, true)
+}
+
+fn rank(call: &mut Call<'_>, reverse: bool) -> Outcome {
+    if call.args.len() > 4 {
+        let name = &call.command.full_name;
+        let text = format!("ERR wrong number of arguments for '{name}' command");
+        return Err(Failure::format(text));
+    }
+    let with_score = call.args.len() == 4;
+    if with_score && !call.word_is(3, "withscore") {
+        return Err(Failure::SYNTAX);
+    }
+    let hasher = call.data.keyspace().hasher();
+    let set = call.data.read_as::<SortedSet>(call.key(1))?;
+    let found = set.and_then(|set| {
+        let (rank, score) = set.rank(call.args[2], hasher)?;
+        Some((if reverse { set.len() - 1 - rank } else { rank }, score))
+    });
+    match found {
+        Some((rank, score)) if with_score => {
+            call.reply.array(2);
+            call.reply.integer(rank as i64);
+            call.reply.double(score);
+        }
+        Some((rank, _)) => call.reply.integer(rank as i64),
+        None if with_score => call.reply.null_array(),
+        None => call.reply.null(),
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Work too long for one turn: done in slices between turns, while its client alone waits.
+
+use bobbin_resp::Reply;
+
+use crate::client::Client;
+use crate::command::{Data, Registered};
+use crate::server::Server;
+use crate::slowlog::{self, Measured};
+use crate::stats::WorkerStats;
+
+/// What a command leaves to be done in slices.
+pub trait Job: Send {
+    /// Works for about as long as `more()` is true; whether it is done.
+    fn step(
+        &mut self,
+        server: &'static Server,
+        data: &mut Data,
+        more: &mut dyn FnMut() -> bool,
+    ) -> bool;
+    /// Appends the command's reply.
+    fn reply(&mut self, reply: &mut Reply<'_>);
+}
+
+/// What a command that left a job is measured by, until that is done: only then is it counted, like
+/// any other command, with the time that all of its slices took.
+pub struct Account {
+    command: &'static Registered,
+    /// As the command log shows them.
+    words: Vec<Vec<u8>>,
+    measured: Measured,
+    /// CLIENT REPLY: nothing will be answered.
+    quiet: bool,
+}
+
+impl Account {
+    /// `measured`: what the command took so far.
+    pub fn new(command: &'static Registered, args: &[&[u8]], measured: Measured) -> Self {
+        Self { command, words: slowlog::shortened(command, args), measured, quiet: false }
+    }
+
+    /// The same for a client that wants no reply.
+    pub fn quiet(self, quiet: bool) -> Self {
+        Self { quiet, ..self }
+    }
+
+    pub fn add(&mut self, ticks: u64) {
+        self.measured.ticks += ticks;
+    }
+
+    /// Appends the reply of a job that is done, and counts its command.
+    pub fn close(
+        mut self,
+        job: &mut dyn Job,
+        server: &Server,
+        stats: &WorkerStats,
+        client: &Client,
+        output: &mut Vec<u8>,
+    ) {
+        let start = output.len();
+        if !self.quiet {
+            job.reply(&mut Reply::new(output, client.protocol));
+        }
+        self.measured.reply_bytes += output.len() - start;
+        let track = server.config.latency_tracking();
+        stats.commands[self.command.id].executed(self.measured.ticks, track);
+        if server.services.command_log.limits().exceeded_by(&self.measured) {
+            slowlog::note_words(
+                server,
+                client,
+                self.command,
+                || self.words.clone(),
+                &self.measured,
+            );
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Blocks of plain bytes whose length is written inside them, so that a thin pointer owns them.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::ptr::NonNull;
+
+/// A new block that begins with these bytes, of which there is at least one.
+pub(super) fn allocate(bytes: &[u8]) -> NonNull<u8> {
+    assert!(!bytes.is_empty(), "a block of nothing");
+    let layout = layout(bytes.len());
+    // SAFETY: the layout's size is not zero.
+    let Some(block) = NonNull::new(unsafe { alloc(layout) }) else {
+        handle_alloc_error(layout);
+    };
+    // SAFETY: the new block is at least as long as the bytes.
+    unsafe { block.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    block
+}
+
+/// Changes a block from what `old_len` bytes take to what `len` bytes take, and returns it anew.
+///
+/// # Safety
+/// The block is the caller's own, was last given `old_len` bytes, and `len` is not zero.
+#[inline]
+pub(super) unsafe fn resize(block: NonNull<u8>, old_len: usize, len: usize) -> NonNull<u8> {
+    let (old, new) = (layout(old_len), layout(len));
+    if old == new {
+        return block;
+    }
+    // SAFETY: by the caller.
+    match NonNull::new(unsafe { realloc(block.as_ptr(), old, new.size()) }) {
+        Some(block) => block,
+        None => handle_alloc_error(new),
+    }
+}
+
+/// # Safety
+/// The block is the caller's own and was last given `len` bytes.
+pub(super) unsafe fn free(block: NonNull<u8>, len: usize) {
+    // SAFETY: by the caller.
+    unsafe { dealloc(block.as_ptr(), layout(len)) };
+}
+
+/// Bytes of memory that a block of `len` bytes takes: as many as the allocator would take anyway,
+/// four sizes to each power of two, so that most changes of length need no other block.
+#[inline(always)]
+pub(super) fn size(len: usize) -> usize {
+    let step = ((len - 1).max(32).ilog2() - 2).min(16);
+    len.next_multiple_of(1 << step)
+}
+
+#[inline(always)]
+pub(super) fn layout(len: usize) -> Layout {
+    // Cannot fail: no block comes near to isize::MAX.
+    Layout::from_size_align(size(len), 8).expect("a block's size is in range")
+}

@@ -1,0 +1,106 @@
+//! A value that clones share until one of them changes.
+
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+/// Like `Arc`, without weak references: asking whether it is shared costs one load, where
+/// `Arc::make_mut` costs a locked instruction on each level of a tree.
+pub struct Cow<T> {
+    block: NonNull<Block<T>>,
+}
+
+struct Block<T> {
+    owners: AtomicUsize,
+    value: T,
+}
+
+// SAFETY: like Arc: owners on several threads read the value, and the last one drops it.
+unsafe impl<T: Send + Sync> Send for Cow<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Cow<T> {}
+
+impl<T> Cow<T> {
+    pub(super) fn new(value: T) -> Self {
+        let block = Box::new(Block { owners: AtomicUsize::new(1), value });
+        Self { block: NonNull::from(Box::leak(block)) }
+    }
+
+    /// Bytes that the value takes, without what it points to.
+    pub(super) const fn size() -> usize {
+        size_of::<Block<T>>()
+    }
+
+    #[inline(always)]
+    fn block(&self) -> &Block<T> {
+        // SAFETY: the block lives as long as any owner.
+        unsafe { self.block.as_ref() }
+    }
+}
+
+impl<T: Clone> Cow<T> {
+    /// The value for changing it; a copy when it was shared.
+    #[inline(always)]
+    pub(super) fn make_mut(&mut self) -> &mut T {
+        // Acquire: what former owners read happened before they let go.
+        if self.block().owners.load(Ordering::Acquire) != 1 {
+            self.copy();
+        }
+        // SAFETY: we are the only owner, and borrowed exclusively.
+        unsafe { &mut self.block.as_mut().value }
+    }
+
+    #[cold]
+    fn copy(&mut self) {
+        *self = Self::new(self.block().value.clone());
+    }
+}
+
+impl<T> Clone for Cow<T> {
+    fn clone(&self) -> Self {
+        let before = self.block().owners.fetch_add(1, Ordering::Relaxed);
+        assert!(before < usize::MAX / 2, "{before} owners");
+        Self { block: self.block }
+    }
+}
+
+impl<T> Drop for Cow<T> {
+    fn drop(&mut self) {
+        // Release: what this owner read happened before another one changes or frees it.
+        if self.block().owners.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            // SAFETY: we were the last owner; the block came from a Box.
+            drop(unsafe { Box::from_raw(self.block.as_ptr()) });
+        }
+    }
+}
+
+impl<T> Deref for Cow<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.block().value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_reaches_no_other_owner() {
+        let mut one = Cow::new(vec![1]);
+        let address = one.as_ptr();
+        one.make_mut()[0] = 2;
+        assert_eq!(one.as_ptr(), address);
+        let other = one.clone();
+        one.make_mut()[0] = 3;
+        assert_eq!((&**one, &**other), (&[3][..], &[2][..]));
+        let thread = std::thread::spawn(move || other[0]);
+        assert_eq!(thread.join().ok(), Some(2));
+        let address = one.as_ptr();
+        one.make_mut()[0] = 4;
+        assert_eq!(one.as_ptr(), address);
+    }
+}

@@ -1,0 +1,62 @@
+//! A vector in chunks that clones share until one of them changes.
+
+use super::cow::Cow;
+
+/// Elements by number; they come and go at the end.
+#[derive(Clone)]
+pub(crate) struct Directory<T> {
+    chunks: Vec<Cow<Vec<T>>>,
+    len: usize,
+}
+
+impl<T: Clone> Directory<T> {
+    pub(crate) const fn new() -> Self {
+        Self { chunks: Vec::new(), len: 0 }
+    }
+
+    /// # Panics
+    /// When there is none of this number.
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, index: usize) -> &mut T {
+        &mut self.chunks[index / CHUNK_LEN].make_mut()[index % CHUNK_LEN]
+    }
+
+    pub(crate) fn push(&mut self, element: T) {
+        if self.len.is_multiple_of(CHUNK_LEN) {
+            self.chunks.push(Cow::new(Vec::new()));
+        }
+        let last = self.chunks.last_mut().expect("there is a chunk with room");
+        last.make_mut().push(element);
+        self.len += 1;
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let last = self.chunks.last_mut()?.make_mut();
+        let element = last.pop()?;
+        if last.is_empty() {
+            self.chunks.pop();
+        }
+        self.len -= 1;
+        Some(element)
+    }
+
+    /// # Panics
+    /// When there is none of this number.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: usize) -> &T {
+        &self.chunks[index / CHUNK_LEN][index % CHUNK_LEN]
+    }
+
+    #[inline(always)]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Some elements from all over, at most `max`.
+    pub(crate) fn sample(&self, max: usize) -> impl Iterator<Item = &T> {
+        let step = self.len.div_ceil(max).max(1);
+        (0..self.len).step_by(step).map(|index| self.get(index))
+    }
+}
+
+const CHUNK_LEN: usize = 256;

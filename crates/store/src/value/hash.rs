@@ -1,0 +1,562 @@
+//! A hash: a few short fields in a listpack, others in a table. Only a table has fields that expire.
+
+use std::collections::HashSet;
+
+use super::integer;
+use super::listpack::{self, Item, Listpack, Position};
+pub use super::pages::Walk;
+use super::pages::{self, Given, NEVER, Outside, Place, Record, Table, Text};
+use crate::entry::{Encoding, Shared};
+use crate::hash::Hasher;
+
+/// See the module. A table never becomes packed again, as in Redis.
+///
+/// Expired fields stay until they are removed, and count in `len`; whoever asks for fields says what
+/// time it is and sees none of them.
+#[derive(Clone)]
+pub enum Hash {
+    /// Field, value, field, value ...
+    Packed(Listpack),
+    Table(Table),
+}
+
+/// When a hash becomes a table: `hash-max-listpack-entries` and `hash-max-listpack-value`.
+#[derive(Clone, Copy, Debug)]
+pub struct HashLimits {
+    pub packed_entries: usize,
+    pub packed_value_len: usize,
+}
+
+/// The value of a field.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    Item(Item<'a>),
+    /// A long one, which may be shared.
+    Outside(Outside<'a>),
+}
+
+/// A field as it is found.
+#[derive(Clone, Copy, Debug)]
+pub struct Field<'a> {
+    pub name: Item<'a>,
+    pub value: Value<'a>,
+    /// When it expires, in Unix milliseconds.
+    pub expire_ms: Option<i64>,
+}
+
+/// What setting a field does to its expiry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expiry {
+    Keep,
+    Clear,
+    /// Unix milliseconds.
+    At(i64),
+}
+
+/// The fields, in no order that means anything; those that have expired as well.
+#[derive(Clone)]
+pub enum Iter<'a> {
+    Packed { fields: listpack::Iter<'a>, left: usize },
+    Table(pages::Iter<'a>),
+}
+
+/// Where a field lies, until the hash changes.
+#[derive(Clone, Copy, Debug)]
+pub enum Spot {
+    Packed(Position),
+    Table(Place),
+}
+
+impl Hash {
+    /// A hash from a listpack's fields and values; `None` when it has an odd number of entries, or a
+    /// field twice.
+    pub fn from_listpack(fields: Listpack, limits: &HashLimits, hasher: &Hasher) -> Option<Self> {
+        let len = fields.len();
+        let mut names = HashSet::with_capacity(len / 2);
+        let fresh = fields.iter().step_by(2).all(|name| names.insert(name.to_vec()));
+        if !len.is_multiple_of(2) || !fresh {
+            return None;
+        }
+        let fits = len / 2 <= limits.packed_entries
+            && fields.iter().all(|item| item.len() <= limits.packed_value_len);
+        let mut hash = Self::Packed(fields);
+        if !fits {
+            hash.make_table(hasher);
+        }
+        Some(hash)
+    }
+
+    /// Gives a field a value; returns whether the field is new. One that had expired counts as new,
+    /// and its expiry is never kept.
+    pub fn set(
+        &mut self,
+        name: &[u8],
+        value: Given<'_>,
+        expiry: Expiry,
+        now_ms: i64,
+        limits: &HashLimits,
+        hasher: &Hasher,
+    ) -> bool {
+        if let Self::Packed(pack) = self {
+            let fits = name.len().max(value.bytes().len()) <= limits.packed_value_len
+                && pack.has_room(2, name.len() + value.bytes().len())
+                && !matches!(expiry, Expiry::At(_));
+            if fits && let Some(position) = value_position(pack, name) {
+                pack.replace(position, value.bytes());
+                return false;
+            }
+            if fits && pack.len() / 2 < limits.packed_entries {
+                pack.append_many([name, value.bytes()].into_iter());
+                return true;
+            }
+            self.make_table(hasher);
+        }
+        let Self::Table(table) = self else { unreachable!("made a table above") };
+        let found = match expiry {
+            Expiry::At(expire_ms) => {
+                let is_live = table.expiring() == 0
+                    || table
+                        .find(name, hasher)
+                        .is_some_and(|place| is_live(table.record(place).expire_ms, now_ms));
+                let added = table.set(Given::Bytes(name), Some(value), Some(expire_ms), hasher);
+                return added || !is_live;
+            }
+            _ if table.expiring() == 0 => None,
+            _ => table.find(name, hasher).map(|place| table.record(place).expire_ms),
+        };
+        let was_dead = found.is_some_and(|expire_ms| !is_live(expire_ms, now_ms));
+        let kept = if expiry == Expiry::Keep && !was_dead { found.flatten() } else { None };
+        table.set(Given::Bytes(name), Some(value), kept, hasher) || was_dead
+    }
+
+    /// Returns whether a live field was there. An expired one stays, as in Redis.
+    pub fn remove(&mut self, name: &[u8], now_ms: i64, hasher: &Hasher) -> bool {
+        match self {
+            Self::Packed(pack) => match pack.find(name, 2) {
+                Some(position) => {
+                    pack.remove_from(position, 2);
+                    true
+                }
+                None => false,
+            },
+            Self::Table(table) => {
+                let Some(place) = table.find(name, hasher) else { return false };
+                let live = is_live(table.record(place).expire_ms, now_ms);
+                if live {
+                    table.remove_at(place, hasher);
+                }
+                live
+            }
+        }
+    }
+
+    /// Gives a field that is there an expiry, or takes it away. A packed hash becomes a table by it.
+    pub fn set_expiry(&mut self, name: &[u8], expire_ms: Option<i64>, hasher: &Hasher) {
+        if let Self::Packed(_) = self {
+            if expire_ms.is_none() {
+                return;
+            }
+            self.make_table(hasher);
+        }
+        if let Self::Table(table) = self
+            && let Some(place) = table.find(name, hasher)
+        {
+            table.set_expiry(place, expire_ms);
+        }
+    }
+
+    /// Removes up to `limit` fields that have expired by `now_ms`, after showing the name of each;
+    /// returns how many.
+    pub fn remove_expired(
+        &mut self,
+        now_ms: i64,
+        limit: usize,
+        hasher: &Hasher,
+        mut f: impl FnMut(&[u8]),
+    ) -> usize {
+        match self {
+            Self::Packed(_) => 0,
+            Self::Table(table) => {
+                table.remove_expired(now_ms, limit, hasher, |record| f(record.key.bytes()))
+            }
+        }
+    }
+
+    /// The field of this name, if it lives.
+    #[inline]
+    pub fn get(&self, name: &[u8], now_ms: i64, hasher: &Hasher) -> Option<Field<'_>> {
+        match self {
+            Self::Packed(pack) => {
+                let position = pack.find(name, 2)?;
+                Some(packed_field(pack, position))
+            }
+            Self::Table(table) => {
+                let field = table_field(table.record(table.find(name, hasher)?));
+                is_live(field.expire_ms, now_ms).then_some(field)
+            }
+        }
+    }
+
+    pub fn contains(&self, name: &[u8], now_ms: i64, hasher: &Hasher) -> bool {
+        self.get(name, now_ms, hasher).is_some()
+    }
+
+    /// Where the field with this index lies: a number below `len()`, in no order that means
+    /// anything. Equally random indexes give equally random fields, expired ones as well.
+    pub fn nth(&self, index: usize) -> Option<Spot> {
+        match self {
+            Self::Packed(pack) => pack.position(index.checked_mul(2)?).map(Spot::Packed),
+            Self::Table(table) => table.nth(index).map(Spot::Table),
+        }
+    }
+
+    /// The field at a place.
+    pub fn field(&self, spot: Spot) -> Field<'_> {
+        match (self, spot) {
+            (Self::Packed(pack), Spot::Packed(position)) => packed_field(pack, position),
+            (Self::Table(table), Spot::Table(place)) => table_field(table.record(place)),
+            (hash, spot) => unreachable!("{spot:?} in a hash that is {:?}", hash.encoding()),
+        }
+    }
+
+    pub fn iter(&self) -> Iter<'_> {
+        match self {
+            Self::Packed(pack) => Iter::Packed { fields: pack.iter(), left: pack.len() / 2 },
+            Self::Table(table) => Iter::Table(table.iter()),
+        }
+    }
+
+    /// The fields that live.
+    pub fn live(&self, now_ms: i64) -> impl Iterator<Item = Field<'_>> + Clone {
+        self.iter().filter(move |field| is_live(field.expire_ms, now_ms))
+    }
+
+    /// Shows at least `count` live fields from a cursor on (0 at first), or all that are left;
+    /// returns the cursor to go on with, 0 at the end. A small hash is shown whole.
+    pub fn scan(
+        &self,
+        cursor: u64,
+        count: usize,
+        now_ms: i64,
+        hasher: &Hasher,
+        mut f: impl FnMut(Field<'_>),
+    ) -> u64 {
+        match self {
+            Self::Packed(_) => {
+                self.iter().for_each(f);
+                0
+            }
+            Self::Table(table) => table.scan(cursor, count, hasher, |record| {
+                if is_live(record.expire_ms, now_ms) {
+                    f(table_field(record));
+                }
+            }),
+        }
+    }
+
+    /// Shows up to `limit` fields from a place on, expired ones as well; returns where to go on, or
+    /// `None` at the end. For a walk in steps over a hash that does not change.
+    pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Field<'_>)) -> Option<Walk> {
+        match self {
+            Self::Packed(_) => {
+                self.iter().for_each(f);
+                None
+            }
+            Self::Table(table) => table.walk(from, limit, |record| f(table_field(record))),
+        }
+    }
+
+    /// Whether a field may have expired by then.
+    pub fn may_have_expired(&self, now_ms: i64) -> bool {
+        self.earliest_ms().is_some_and(|at| at <= now_ms)
+    }
+
+    /// How many fields there are, with those that have expired.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Packed(pack) => pack.len() / 2,
+            Self::Table(table) => table.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Packed(pack) => pack.is_empty(),
+            Self::Table(table) => table.is_empty(),
+        }
+    }
+
+    /// How many fields have an expiry.
+    pub fn expiring(&self) -> usize {
+        match self {
+            Self::Packed(_) => 0,
+            Self::Table(table) => table.expiring(),
+        }
+    }
+
+    /// No field expires before that time (Unix milliseconds), though perhaps none does then.
+    pub fn earliest_ms(&self) -> Option<i64> {
+        match self {
+            Self::Packed(_) => None,
+            Self::Table(table) => Some(table.earliest_ms()).filter(|&at| at != NEVER),
+        }
+    }
+
+    pub const fn encoding(&self) -> Encoding {
+        match self {
+            Self::Packed(_) => Encoding::Listpack,
+            Self::Table(_) => Encoding::Hashtable,
+        }
+    }
+
+    /// Bytes of memory, without the 16 of itself.
+    pub fn memory(&self) -> usize {
+        match self {
+            Self::Packed(pack) => pack.memory(),
+            Self::Table(table) => table.memory(),
+        }
+    }
+
+    /// How many blocks of memory it has, about.
+    pub fn free_effort(&self) -> usize {
+        match self {
+            Self::Packed(_) => 1,
+            Self::Table(table) => table.free_effort(),
+        }
+    }
+
+    /// Makes a table of it.
+    pub fn make_table(&mut self, hasher: &Hasher) {
+        let Self::Packed(pack) = self else { return };
+        let mut table = Table::new(true);
+        let mut rooms = [integer::Text::new(0), integer::Text::new(0)];
+        let mut items = pack.iter();
+        while let (Some(name), Some(value)) = (items.next(), items.next()) {
+            let [name_room, value_room] = &mut rooms;
+            let value = Given::Bytes(value.text(value_room));
+            table.insert_new(Given::Bytes(name.text(name_room)), Some(value), hasher);
+        }
+        *self = Self::Table(table);
+    }
+}
+
+impl Default for Hash {
+    fn default() -> Self {
+        Self::Packed(Listpack::new())
+    }
+}
+
+impl std::fmt::Debug for Hash {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let fields = self.iter().map(|field| (field.name, field.value));
+        formatter.debug_map().entries(fields).finish()
+    }
+}
+
+impl<'a> Value<'a> {
+    /// Looked at as an entry of a listpack.
+    pub fn item(self) -> Item<'a> {
+        match self {
+            Value::Item(item) => item,
+            Value::Outside(outside) => Item::Bytes(outside.bytes()),
+        }
+    }
+
+    /// An owner of its own, if it is a long one.
+    pub fn to_shared(self) -> Option<Shared> {
+        match self {
+            Value::Item(_) => None,
+            Value::Outside(outside) => Some(outside.to_shared()),
+        }
+    }
+
+    /// Bytes of its text.
+    pub fn len(self) -> usize {
+        self.item().len()
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Field<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Field<'a>> {
+        match self {
+            Self::Packed { fields, left } => {
+                let (name, value) = (fields.next()?, fields.next()?);
+                *left -= 1;
+                Some(Field { name, value: Value::Item(value), expire_ms: None })
+            }
+            Self::Table(records) => records.next().map(table_field),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = match self {
+            Self::Packed { left, .. } => *left,
+            Self::Table(records) => records.len(),
+        };
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+#[inline(always)]
+const fn is_live(expire_ms: Option<i64>, now_ms: i64) -> bool {
+    match expire_ms {
+        Some(at) => at > now_ms,
+        None => true,
+    }
+}
+
+fn value_position(pack: &Listpack, name: &[u8]) -> Option<Position> {
+    pack.find(name, 2).and_then(|position| pack.next(position))
+}
+
+fn packed_field(pack: &Listpack, position: Position) -> Field<'_> {
+    let mut items = pack.iter_from(position);
+    match (items.next(), items.next()) {
+        (Some(name), Some(value)) => Field { name, value: Value::Item(value), expire_ms: None },
+        _ => unreachable!("a field without a value at {position:?}"),
+    }
+}
+
+fn table_field(record: Record<'_>) -> Field<'_> {
+    let value = match record.value {
+        Some(Text::Inline(bytes)) => Value::Item(Item::Bytes(bytes)),
+        Some(Text::Outside(outside)) => Value::Outside(outside),
+        None => unreachable!("a field without a value"),
+    };
+    Field { name: Item::Bytes(record.key.bytes()), value, expire_ms: record.expire_ms }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: HashLimits = HashLimits { packed_entries: 8, packed_value_len: 12 };
+    type Model = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
+
+    fn contents(hash: &Hash) -> Model {
+        let fields: Vec<_> = hash.iter().collect();
+        assert_eq!(fields.len(), hash.len());
+        let contents: Model = fields
+            .iter()
+            .map(|field| (field.name.to_vec(), (field.value.item().to_vec(), field.expire_ms)))
+            .collect();
+        assert_eq!(contents.len(), fields.len());
+        contents
+    }
+
+    #[derive(Clone, Debug)]
+    enum Change {
+        Set(Vec<u8>, Vec<u8>, Expiry),
+        Remove(Vec<u8>),
+        Expire(Vec<u8>, Option<i64>),
+        Time(i64),
+        Reap(usize),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let name = || {
+            prop_oneof![
+                (0i64..20).prop_map(|value| value.to_string().into_bytes()),
+                "[a-z]{1,1}".prop_map(String::into_bytes),
+                "[0-9a-z]{1,20}".prop_map(String::into_bytes),
+            ]
+        };
+        let value = prop_oneof![
+            4 => (0i64..2000).prop_map(|value| value.to_string().into_bytes()),
+            4 => "[a-z]{0,14}".prop_map(String::into_bytes),
+            1 => (200usize..1200).prop_map(|len| vec![b'x'; len]),
+        ];
+        let expiry =
+            prop_oneof![Just(Expiry::Keep), Just(Expiry::Clear), (0i64..100).prop_map(Expiry::At)];
+        prop_oneof![
+            8 => (name(), value, expiry).prop_map(|(name, value, expiry)| Change::Set(name, value, expiry)),
+            2 => name().prop_map(Change::Remove),
+            2 => (name(), prop::option::of(0i64..100)).prop_map(|(name, at)| Change::Expire(name, at)),
+            1 => (1i64..10).prop_map(Change::Time),
+            1 => (0usize..5).prop_map(Change::Reap),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 2 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn behaves_like_a_map(changes in prop::collection::vec(change(), 0..150)) {
+            let hasher = Hasher::new(7);
+            let (mut hash, mut model, mut now_ms) = (Hash::default(), Model::new(), 0);
+            for change in changes {
+                let (before, model_before) = (hash.clone(), model.clone());
+                match change {
+                    Change::Set(name, value, expiry) => {
+                        let added = hash.set(&name, Given::from(&value), expiry, now_ms, &LIMITS, &hasher);
+                        let old = model.get(&name).filter(|(_, at)| is_live(*at, now_ms));
+                        prop_assert_eq!(added, old.is_none());
+                        let expire_ms = match expiry {
+                            Expiry::Keep => old.and_then(|(_, at)| *at),
+                            Expiry::Clear => None,
+                            Expiry::At(at) => Some(at),
+                        };
+                        model.insert(name, (value, expire_ms));
+                    }
+                    Change::Remove(name) => {
+                        let live = model.get(&name).is_some_and(|(_, at)| is_live(*at, now_ms));
+                        prop_assert_eq!(hash.remove(&name, now_ms, &hasher), live);
+                        if live {
+                            model.remove(&name);
+                        }
+                    }
+                    Change::Expire(name, expire_ms) => {
+                        hash.set_expiry(&name, expire_ms, &hasher);
+                        if let Some((_, at)) = model.get_mut(&name) {
+                            *at = expire_ms;
+                        }
+                    }
+                    Change::Time(ms) => now_ms += ms,
+                    Change::Reap(limit) => {
+                        let mut names = Vec::new();
+                        let removed = hash.remove_expired(now_ms, limit, &hasher, |name| names.push(name.to_vec()));
+                        let due = model.values().filter(|(_, at)| !is_live(*at, now_ms)).count();
+                        prop_assert_eq!(removed, due.min(limit));
+                        for name in names {
+                            let (_, at) = model.remove(&name).unwrap();
+                            prop_assert!(!is_live(at, now_ms));
+                        }
+                    }
+                }
+                prop_assert_eq!(contents(&hash), model.clone());
+                prop_assert_eq!(contents(&before), model_before);
+                for (name, (value, at)) in &model {
+                    let field = hash.get(name, now_ms, &hasher);
+                    prop_assert_eq!(field.is_some(), is_live(*at, now_ms));
+                    if let Some(field) = field {
+                        prop_assert_eq!(field.value.item(), &value[..]);
+                    }
+                }
+                let earliest = model.values().filter_map(|(_, at)| *at).min();
+                prop_assert!(hash.earliest_ms().unwrap_or(i64::MAX) <= earliest.unwrap_or(i64::MAX));
+                prop_assert_eq!(hash.expiring(), model.values().filter(|(_, at)| at.is_some()).count());
+            }
+            let mut seen = 0;
+            hash.scan(0, usize::MAX, now_ms, &hasher, |_| seen += 1);
+            prop_assert_eq!(seen, hash.live(now_ms).count());
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A chunk: some elements of a long list, one after the other as a listpack has them, in one block with
+//! slack at both ends.
+
+use crate::value::listpack::Item;
+use crate::value::listpack::format::{Encoded, back_entry_len, decode, entry_len};
+use crate::value::shared_block::{SharedBlock, Slack};
+
+use super::{End, ListLimits};
+
+/// See the module. How many elements there are is the tree's to know.
+#[derive(Clone)]
+pub(super) struct Chunk(SharedBlock);
+
+impl Chunk {
+    /// A chunk of one element, with room for more on the side where the list grows.
+    pub(super) fn of(value: Item<'_>, end: End, limits: ListLimits) -> Self {
+        let mut chunk = Self(SharedBlock::with_capacity(0));
+        chunk.push(value, end, limits);
+        chunk
+    }
+
+    /// A chunk of entries as they lie in a listpack.
+    pub(super) fn from_entries(entries: &[u8]) -> Self {
+        Self(SharedBlock::from_bytes(entries))
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, value: Item<'_>, end: End, limits: ListLimits) {
+        let at = match end {
+            End::Front => 0,
+            End::Back => self.0.len(),
+        };
+        self.insert(at, value, end, limits);
+    }
+
+    /// Puts an element where another one begins, or at the end.
+    pub(super) fn insert(&mut self, at: usize, value: Item<'_>, end: End, limits: ListLimits) {
+        let entry = Encoded::new(value);
+        let len = entry.len_with_back();
+        let capacity = ((self.0.len() + len) * 2).max(CAPACITY_MIN).min(limits.chunk_bytes());
+        let slack = match end {
+            End::Front => Slack::FillBefore(capacity),
+            End::Back => Slack::FillBehind(capacity),
+        };
+        entry.write_over(self.0.open(at, len, slack));
+    }
+
+    /// Removes the entries between two places.
+    pub(super) fn remove(&mut self, from: usize, to: usize) {
+        self.0.close(from, to - from);
+    }
+
+    /// Keeps the entries of which `keep` holds; returns how many went.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(Item<'_>) -> bool) -> usize {
+        let (mut kept, mut removed, mut at) = (Vec::with_capacity(self.0.len()), 0, 0);
+        while at < self.0.len() {
+            let next = self.after(at);
+            if keep(self.item(at)) {
+                kept.extend_from_slice(&self.0[at..next]);
+            } else {
+                removed += 1;
+            }
+            at = next;
+        }
+        if removed > 0 {
+            self.0 = SharedBlock::from_bytes(&kept);
+        }
+        removed
+    }
+
+    /// Takes the entries from a place on away.
+    pub(super) fn split_off(&mut self, at: usize) -> Self {
+        let right = SharedBlock::from_bytes(&self.0[at..]);
+        self.0.truncate(at);
+        self.0.shrink();
+        Self(right)
+    }
+
+    /// Puts the entries of another chunk behind its own.
+    pub(super) fn append(&mut self, other: &Self) {
+        self.0.extend(other.0.len()).copy_from_slice(&other.0);
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.0.shrink();
+    }
+
+    /// Whether an element may be pushed without moving all others each time.
+    #[inline]
+    pub(super) fn has_room(
+        &self,
+        value: Item<'_>,
+        count: usize,
+        end: End,
+        limits: ListLimits,
+    ) -> bool {
+        let added = Encoded::new(value).len_with_back();
+        let len = self.0.len() + added;
+        let most = limits.chunk_bytes();
+        if len > most || count >= limits.entries_max {
+            return false;
+        }
+        let (before, behind) = self.0.slack();
+        let slack = match end {
+            End::Front => before,
+            End::Back => behind,
+        };
+        slack >= added || len <= most / 4 * 3
+    }
+
+    /// Whether an element may be put between others.
+    pub(super) fn fits(&self, value: Item<'_>, count: usize, limits: ListLimits) -> bool {
+        let added = Encoded::new(value).len_with_back();
+        self.0.len() + added <= limits.chunk_bytes() && count < limits.entries_max
+    }
+
+    /// Where the element with this index begins, of `count`; the end, if there are no more.
+    pub(super) fn position(&self, index: usize, count: usize) -> usize {
+        if index <= count / 2 {
+            (0..index).fold(0, |at, _| self.after(at))
+        } else {
+            (index..count).fold(self.0.len(), |at, _| at - back_entry_len(&self.0, at))
+        }
+    }
+
+    #[inline]
+    pub(super) fn item(&self, at: usize) -> Item<'_> {
+        decode(&self.0, at).0
+    }
+
+    /// Where the entry that begins here ends.
+    #[inline]
+    pub(super) fn after(&self, at: usize) -> usize {
+        at + entry_len(&self.0, at)
+    }
+
+    /// Where the entry that ends here begins.
+    #[inline]
+    pub(super) fn before(&self, at: usize) -> usize {
+        at - back_entry_len(&self.0, at)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.0.memory()
+    }
+}
+
+impl std::fmt::Debug for Chunk {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} bytes", self.0.len())
+    }
+}
+
+/// Bytes that a chunk at the end of a list has room for at least: it will grow.
+const CAPACITY_MIN: usize = 1024 - SharedBlock::HEADER;

@@ -1,0 +1,317 @@
+//! A long list: chunks of elements in a tree that counts them.
+
+use std::ops::Range;
+
+use super::chunk::Chunk;
+use super::{End, ListLimits};
+use crate::value::listpack::Item;
+use crate::value::tree::{Path, Side, Tree};
+
+/// See the module. There is always at least one chunk; only the only one may be empty.
+#[derive(Clone)]
+pub struct Chunked {
+    tree: Tree<Chunk, ()>,
+}
+
+/// A place between two elements: in a chunk, before the entry that begins at `at`.
+#[derive(Clone, Copy)]
+pub(super) struct Cursor {
+    path: Path,
+    at: usize,
+}
+
+impl Chunked {
+    /// A list of `count` entries as they lie in a listpack.
+    pub(super) fn from_entries(entries: &[u8], count: usize) -> Self {
+        Self { tree: Tree::new(Chunk::from_entries(entries), count) }
+    }
+
+    /// Puts a chunk of entries as they lie in a listpack behind all others.
+    pub(super) fn append_entries(&mut self, entries: &[u8], count: usize) {
+        let last = self.tree.last();
+        if self.tree.len() == 0 {
+            *self = Self::from_entries(entries, count);
+        } else {
+            self.tree.insert(&last, Side::After, (), Chunk::from_entries(entries), count);
+        }
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, value: Item<'_>, end: End, limits: ListLimits) {
+        let (path, side) = self.end(end);
+        let count = self.tree.leaf_count(&path);
+        if self.tree.leaf(&path).has_room(value, count, end, limits) || count == 0 {
+            self.tree.leaf_mut(&path, 1).push(value, end, limits);
+        } else {
+            self.tree.insert(&path, side, (), Chunk::of(value, end, limits), 1);
+        }
+    }
+
+    /// Takes the element at one end away, and calls `look` with it.
+    #[inline]
+    pub(super) fn pop<R>(&mut self, end: End, look: impl FnOnce(Item<'_>) -> R) -> Option<R> {
+        let (path, _) = self.end(end);
+        let chunk = self.tree.leaf(&path);
+        let len = chunk.bytes().len();
+        if len == 0 {
+            return None;
+        }
+        let (from, to) = match end {
+            End::Front => (0, chunk.after(0)),
+            End::Back => (chunk.before(len), len),
+        };
+        let result = look(chunk.item(from));
+        if to - from == len && self.tree.leaves() > 1 {
+            self.tree.remove(&path);
+        } else {
+            self.tree.leaf_mut(&path, -1).remove(from, to);
+        }
+        Some(result)
+    }
+
+    /// Puts an element before the one with this index, which may be the length.
+    pub(super) fn insert(&mut self, index: usize, value: Item<'_>, limits: ListLimits) {
+        if index == 0 {
+            return self.push(value, End::Front, limits);
+        }
+        if index >= self.tree.len() {
+            return self.push(value, End::Back, limits);
+        }
+        let (path, offset) = self.tree.seek_rank(index);
+        let count = self.tree.leaf_count(&path);
+        let chunk = self.tree.leaf(&path);
+        let at = chunk.position(offset, count);
+        if chunk.fits(value, count, limits) {
+            self.tree.leaf_mut(&path, 1).insert(at, value, End::Back, limits);
+            return;
+        }
+        if offset > 0 {
+            let right_count = count - offset;
+            let right = self.tree.leaf_mut(&path, -(right_count as isize)).split_off(at);
+            self.tree.insert(&path, Side::After, (), right, right_count);
+        }
+        // Now it goes between two chunks: to the one before, if there is room.
+        let (path, _) = self.tree.seek_rank(index - 1);
+        let count = self.tree.leaf_count(&path);
+        if self.tree.leaf(&path).fits(value, count, limits) {
+            self.tree.leaf_mut(&path, 1).push(value, End::Back, limits);
+        } else {
+            let mut chunk = Chunk::of(value, End::Back, limits);
+            chunk.shrink();
+            self.tree.insert(&path, Side::After, (), chunk, 1);
+        }
+    }
+
+    /// Puts another value in an element's place. The index is below the length.
+    pub(super) fn set(&mut self, index: usize, value: Item<'_>, limits: ListLimits) {
+        let (path, offset) = self.tree.seek_rank(index);
+        let count = self.tree.leaf_count(&path);
+        let chunk = self.tree.leaf(&path);
+        let from = chunk.position(offset, count);
+        let to = chunk.after(from);
+        if chunk.fits(value, count - 1, limits) || count == 1 {
+            let chunk = self.tree.leaf_mut(&path, 0);
+            chunk.remove(from, to);
+            chunk.insert(from, value, End::Back, limits);
+        } else {
+            self.tree.leaf_mut(&path, -1).remove(from, to);
+            self.insert(index, value, limits);
+        }
+    }
+
+    /// Removes the elements with these indices, which are below the length.
+    pub(super) fn remove_range(&mut self, range: Range<usize>, limits: ListLimits) {
+        let mut left = range.len();
+        while left > 0 {
+            let (path, offset) = self.tree.seek_rank(range.start);
+            let count = self.tree.leaf_count(&path);
+            let removed = left.min(count - offset);
+            left -= removed;
+            if removed == count && self.tree.leaves() > 1 {
+                self.tree.remove(&path);
+                continue;
+            }
+            let chunk = self.tree.leaf(&path);
+            let from = chunk.position(offset, count);
+            let to = chunk.position(offset + removed, count);
+            let chunk = self.tree.leaf_mut(&path, -(removed as isize));
+            chunk.remove(from, to);
+            chunk.shrink();
+            self.tidy(&path, limits);
+        }
+    }
+
+    /// Removes up to `most` elements that equal a value, the first ones from an end.
+    pub(super) fn remove_equal(
+        &mut self,
+        value: Item<'_>,
+        most: usize,
+        end: End,
+        limits: ListLimits,
+    ) -> usize {
+        let mut total = 0;
+        // How many elements have been looked at and stay.
+        let mut passed = 0;
+        while total < most && passed < self.tree.len() {
+            let (path, _) = self.tree.seek_rank(match end {
+                End::Front => passed,
+                End::Back => self.tree.len() - 1 - passed,
+            });
+            let count = self.tree.leaf_count(&path);
+            let matches = self.count_equal(&path, value);
+            if matches == 0 {
+                passed += count;
+                continue;
+            }
+            // From the back, those that stay are the first ones.
+            let removed = matches.min(most - total);
+            let mut skip = if end == End::Back { matches - removed } else { 0 };
+            let mut take = removed;
+            let chunk = self.tree.leaf_mut(&path, -(removed as isize));
+            chunk.retain(|item| {
+                if item != value || take == 0 {
+                    return true;
+                }
+                if skip > 0 {
+                    skip -= 1;
+                    return true;
+                }
+                take -= 1;
+                false
+            });
+            total += removed;
+            passed += count - removed;
+            if removed == count && self.tree.leaves() > 1 {
+                self.tree.remove(&path);
+            } else {
+                self.tidy(&path, limits);
+            }
+        }
+        total
+    }
+
+    fn count_equal(&self, path: &Path, value: Item<'_>) -> usize {
+        let chunk = self.tree.leaf(path);
+        let (mut at, mut matches) = (0, 0);
+        while at < chunk.bytes().len() {
+            matches += usize::from(chunk.item(at) == value);
+            at = chunk.after(at);
+        }
+        matches
+    }
+
+    /// Merges a chunk that has become small with the next, or the one before.
+    fn tidy(&mut self, path: &Path, limits: ListLimits) {
+        let half = limits.chunk_bytes() / 2;
+        let (len, count) = (self.tree.leaf(path).bytes().len(), self.tree.leaf_count(path));
+        // The last two stay apart: Redis would not pack such a list either.
+        if len > half / 2 || count > limits.entries_max / 4 || self.tree.leaves() <= 2 {
+            return;
+        }
+        let fits = |other: &Path| {
+            self.tree.leaf(other).bytes().len() + len <= half
+                && self.tree.leaf_count(other) + count <= limits.entries_max / 2
+        };
+        if let Some(next) = self.tree.next_sibling(path).filter(fits) {
+            self.merge(path, &next);
+        } else if let Some(previous) = self.tree.previous_sibling(path).filter(fits) {
+            self.merge(&previous, path);
+        }
+    }
+
+    fn merge(&mut self, left: &Path, right: &Path) {
+        let moved = self.tree.leaf_count(right);
+        let chunk = self.tree.leaf(right).clone();
+        self.tree.leaf_mut(left, moved as isize).append(&chunk);
+        self.tree.remove(right);
+    }
+
+    #[inline]
+    fn end(&self, end: End) -> (Path, Side) {
+        match end {
+            End::Front => (self.tree.first(), Side::Before),
+            End::Back => (self.tree.last(), Side::After),
+        }
+    }
+
+    /// The place before the element with this index, which may be the length.
+    pub(super) fn cursor(&self, index: usize) -> Cursor {
+        let (path, offset) = self.tree.seek_rank(index);
+        let at = self.tree.leaf(&path).position(offset, self.tree.leaf_count(&path));
+        Cursor { path, at }
+    }
+
+    /// The element behind a cursor, which moves over it.
+    #[inline]
+    pub(super) fn next(&self, cursor: &mut Cursor) -> Option<Item<'_>> {
+        let mut chunk = self.tree.leaf(&cursor.path);
+        if cursor.at >= chunk.bytes().len() {
+            *cursor = Cursor { path: self.tree.next(&cursor.path)?, at: 0 };
+            chunk = self.tree.leaf(&cursor.path);
+        }
+        let item = chunk.item(cursor.at);
+        cursor.at = chunk.after(cursor.at);
+        Some(item)
+    }
+
+    /// The element before a cursor, which moves over it.
+    #[inline]
+    pub(super) fn previous(&self, cursor: &mut Cursor) -> Option<Item<'_>> {
+        let mut chunk = self.tree.leaf(&cursor.path);
+        if cursor.at == 0 {
+            let path = self.tree.previous(&cursor.path)?;
+            chunk = self.tree.leaf(&path);
+            *cursor = Cursor { path, at: chunk.bytes().len() };
+        }
+        cursor.at = chunk.before(cursor.at);
+        Some(chunk.item(cursor.at))
+    }
+
+    /// The chunks' entries, as they lie in listpacks, with their numbers.
+    pub(super) fn chunks(&self) -> impl Iterator<Item = (&[u8], usize)> {
+        let mut path = Some(self.tree.first());
+        std::iter::from_fn(move || {
+            let here = path?;
+            path = self.tree.next(&here);
+            Some((self.tree.leaf(&here).bytes(), self.tree.leaf_count(&here)))
+        })
+    }
+
+    #[inline]
+    pub(super) const fn len(&self) -> usize {
+        self.tree.len()
+    }
+
+    pub(super) const fn chunk_count(&self) -> usize {
+        self.tree.leaves()
+    }
+
+    /// Bytes of memory, about.
+    pub(super) fn memory(&self) -> usize {
+        let (mut count, mut sum) = (0, 0);
+        let step = (self.tree.len() / SAMPLE).max(1);
+        for index in (0..self.tree.len()).step_by(step) {
+            sum += self.tree.leaf(&self.tree.seek_rank(index).0).memory();
+            count += 1;
+        }
+        size_of::<Self>() + self.tree.memory() + sum * self.tree.leaves() / count.max(1)
+    }
+
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        self.tree.check();
+        for (entries, count) in self.chunks() {
+            let chunk = Chunk::from_entries(entries);
+            let (mut at, mut found) = (0, 0);
+            while at < entries.len() {
+                at = chunk.after(at);
+                found += 1;
+            }
+            assert_eq!(found, count);
+            assert!(count > 0 || self.tree.len() == 0);
+        }
+    }
+}
+
+/// Chunks that are looked at to estimate all.
+const SAMPLE: usize = 64;

@@ -1,0 +1,154 @@
+//! A list against a model of the standard library's, with clones held while it changes.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+type Model = VecDeque<Vec<u8>>;
+
+fn check(list: &List, model: &Model) {
+    if let List::Chunked(chunked) = list {
+        chunked.check();
+    }
+    assert_eq!(list.len(), model.len());
+    assert!(list.iter().map(Item::to_vec).eq(model.iter().cloned()));
+    assert!(list.iter().rev().map(Item::to_vec).eq(model.iter().rev().cloned()));
+    let again: usize = list.chunks().map(|(_, count)| count).sum();
+    assert_eq!(again, model.len());
+}
+
+fn value(number: u16, large: bool) -> Vec<u8> {
+    match number % 5 {
+        0 => format!("{}", i32::from(number % 300) - 100).into_bytes(),
+        1 if large && number.is_multiple_of(7) => vec![b'x'; usize::from(number) / 4],
+        2 => format!("v{}", number % 4).into_bytes(),
+        _ => vec![b'a' + (number % 3) as u8; usize::from(number % 90)],
+    }
+}
+
+fn run(steps: &[(u8, u16, u16)], fill: i64, large: bool) {
+    let limits = ListLimits::new(fill);
+    let mut list = List::new();
+    let mut model = Model::new();
+    let mut clones = Vec::new();
+    for &(what, number, at) in steps {
+        let value = value(number, large);
+        let index = usize::from(at) % (model.len() + 1);
+        let end = if at % 2 == 0 { End::Front } else { End::Back };
+        match what {
+            0..50 => {
+                // A command that pushes several.
+                let count = usize::from(number % 40) + 1;
+                list.prepare(value.len() * count, count, limits);
+                for _ in 0..count {
+                    list.push(Item::Bytes(&value), end, limits);
+                    match end {
+                        End::Front => model.push_front(value.clone()),
+                        End::Back => model.push_back(value.clone()),
+                    }
+                }
+            }
+            50..70 => {
+                for _ in 0..number % 30 {
+                    let popped = list.pop(end, limits, |item| item.to_vec());
+                    let expected = match end {
+                        End::Front => model.pop_front(),
+                        End::Back => model.pop_back(),
+                    };
+                    assert_eq!(popped, expected);
+                }
+            }
+            70..80 => {
+                list.prepare(value.len(), 1, limits);
+                list.insert(index, Item::Bytes(&value), limits);
+                model.insert(index, value);
+            }
+            80..88 => {
+                list.prepare(value.len(), 1, limits);
+                let set = list.set(index, Item::Bytes(&value), limits);
+                assert_eq!(set, index < model.len());
+                if set {
+                    model[index] = value;
+                }
+            }
+            88..91 => {
+                let end = (index + usize::from(number % 100)).min(model.len());
+                list.remove_range(index..end, limits);
+                model.drain(index..end);
+            }
+            91 => {
+                let end = model.len() - index / 4;
+                list.trim(index / 4..end, limits);
+                model.truncate(end);
+                model.drain(..(index / 4).min(end));
+            }
+            92..96 => {
+                let most = if number % 2 == 0 { usize::MAX } else { usize::from(number % 9) };
+                let mut removed = 0;
+                let mut keep = |element: &Vec<u8>| {
+                    let goes = *element == value && removed < most;
+                    removed += usize::from(goes);
+                    !goes
+                };
+                let kept: Model = match end {
+                    End::Front => model.iter().filter(|element| keep(element)).cloned().collect(),
+                    End::Back => {
+                        let kept: Vec<_> =
+                            model.iter().rev().filter(|element| keep(element)).cloned().collect();
+                        kept.into_iter().rev().collect()
+                    }
+                };
+                model = kept;
+                assert_eq!(list.remove_equal(&value, most, end, limits), removed);
+            }
+            96 => clones.push((list.clone(), model.clone())),
+            _ => {
+                let end = (index + 50).min(model.len());
+                let found: Vec<_> = list.range(index..end).map(Item::to_vec).collect();
+                assert!(found.iter().eq(model.range(index..end)));
+                assert_eq!(list.get(index).map(Item::to_vec), model.get(index).cloned());
+            }
+        }
+    }
+    check(&list, &model);
+    for (clone, model) in clones {
+        check(&clone, &model);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn behaves_like_a_model(
+        steps in proptest::collection::vec((0..100u8, any::<u16>(), any::<u16>()), 1..400),
+        fill in prop_oneof![Just(-2i64), Just(-1), Just(1), Just(0), Just(20), Just(500)],
+        large in any::<bool>(),
+    ) {
+        run(&steps, fill, large);
+    }
+}
+
+#[test]
+fn a_queue_stays_small_and_a_long_list_dense() {
+    let limits = ListLimits::new(-2);
+    for (to, from) in [(End::Front, End::Back), (End::Back, End::Front)] {
+        let mut list = List::new();
+        for number in 0..30_000 {
+            let value = format!("{number:032}");
+            list.prepare(value.len(), 1, limits);
+            list.push(Item::Bytes(value.as_bytes()), to, limits);
+        }
+        assert_eq!(list.encoding(), Encoding::Quicklist);
+        assert!(list.memory() < 30_000 * 36, "{}", list.memory());
+        for number in 0..100_000 {
+            let value = format!("{number:032}");
+            list.push(Item::Bytes(value.as_bytes()), to, limits);
+            assert!(list.pop(from, limits, |_| ()).is_some());
+        }
+        assert!(list.memory() < 30_000 * 38, "{}", list.memory());
+        while list.pop(from, limits, |_| ()).is_some() {}
+        assert_eq!(list.encoding(), Encoding::Listpack);
+    }
+}

@@ -1,0 +1,293 @@
+//! The bytes of a listpack's entries: writing, reading, measuring and checking them.
+
+use std::mem::MaybeUninit;
+
+use super::super::integer;
+use super::Item;
+
+/// An entry's bytes before its back length: a head, and a string that follows it.
+pub(in crate::value) struct Encoded<'a> {
+    pub(in crate::value) head: [u8; 9],
+    pub(in crate::value) head_len: usize,
+    pub(in crate::value) tail: &'a [u8],
+}
+
+impl<'a> Encoded<'a> {
+    #[inline]
+    pub(in crate::value) fn new(item: Item<'a>) -> Self {
+        match item {
+            Item::Integer(value) => Self::integer(value),
+            Item::Bytes(bytes) => match integer::parse(bytes) {
+                Some(value) => Self::integer(value),
+                None => Self::string(bytes),
+            },
+        }
+    }
+
+    fn integer(value: i64) -> Self {
+        let mut head = [0; 9];
+        let le = value.to_le_bytes();
+        let head_len = match value {
+            0..=127 => {
+                head[0] = value as u8;
+                1
+            }
+            -4096..=4095 => {
+                head[0] = INTEGER_13 | ((value >> 8) as u8 & 0x1f);
+                head[1] = value as u8;
+                2
+            }
+            _ => {
+                let (tag, len) = if i16::try_from(value).is_ok() {
+                    (INTEGER_16, 2)
+                } else if (-1 << 23..1 << 23).contains(&value) {
+                    (INTEGER_24, 3)
+                } else if i32::try_from(value).is_ok() {
+                    (INTEGER_32, 4)
+                } else {
+                    (INTEGER_64, 8)
+                };
+                head[0] = tag;
+                head[1..=len].copy_from_slice(&le[..len]);
+                1 + len
+            }
+        };
+        Self { head, head_len, tail: &[] }
+    }
+
+    #[inline]
+    fn string(bytes: &'a [u8]) -> Self {
+        let mut head = [0; 9];
+        let head_len = match bytes.len() {
+            len @ 0..64 => {
+                head[0] = STRING_6 | len as u8;
+                1
+            }
+            len @ 64..4096 => {
+                head[0] = STRING_12 | (len >> 8) as u8;
+                head[1] = len as u8;
+                2
+            }
+            len => {
+                // Longer ones would not fit anyway: `splice` refuses them.
+                let len = u32::try_from(len).unwrap_or(u32::MAX);
+                head[0] = STRING_32;
+                head[1..5].copy_from_slice(&len.to_le_bytes());
+                5
+            }
+        };
+        Self { head, head_len, tail: bytes }
+    }
+
+    #[inline]
+    pub(in crate::value) fn len(&self) -> usize {
+        self.head_len + self.tail.len()
+    }
+
+    #[inline]
+    pub(in crate::value) fn len_with_back(&self) -> usize {
+        self.len() + back_len(self.len())
+    }
+
+    /// Writes the entry over `room`, which is as long as the entry.
+    #[inline]
+    pub(in crate::value) fn write_over(&self, room: &mut [u8]) {
+        let len = self.len();
+        room[..self.head_len].copy_from_slice(&self.head[..self.head_len]);
+        room[self.head_len..len].copy_from_slice(self.tail);
+        let (bytes, count) = back_bytes(len);
+        room[len..].copy_from_slice(&bytes[..count]);
+    }
+
+    /// Writes the entry to the front of `room`; returns its length.
+    #[inline]
+    pub(super) fn write(&self, room: &mut [MaybeUninit<u8>]) -> usize {
+        let len = self.len();
+        room[..self.head_len].write_copy_of_slice(&self.head[..self.head_len]);
+        room[self.head_len..len].write_copy_of_slice(self.tail);
+        let (bytes, count) = back_bytes(len);
+        room[len..len + count].write_copy_of_slice(&bytes[..count]);
+        len + count
+    }
+}
+
+/// The bytes that tell a length backwards, and how many they are.
+#[inline]
+fn back_bytes(len: usize) -> ([u8; 5], usize) {
+    let mut bytes = [0; 5];
+    let count = back_len(len);
+    // Seven bits a byte, the highest first; all but the first are marked.
+    for (index, byte) in bytes[..count].iter_mut().enumerate() {
+        let group = (len >> (7 * (count - 1 - index))) as u8 & 0x7f;
+        *byte = if index == 0 { group } else { group | 0x80 };
+    }
+    (bytes, count)
+}
+
+/// Whether a listpack from elsewhere can be taken as it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Shortest,
+    Longer,
+}
+
+/// Checks a listpack thoroughly; `None` when it is none.
+pub(super) fn check(bytes: &[u8]) -> Option<Form> {
+    let header = bytes.first_chunk::<HEADER>()?;
+    let total = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+    let count = u16::from_le_bytes([header[4], header[5]]);
+    if total as usize != bytes.len() || bytes.len() < EMPTY.len() || bytes.len() > LEN_MAX {
+        return None;
+    }
+    let (&end, entries) = bytes[HEADER..].split_last()?;
+    if end != END {
+        return None;
+    }
+    let (mut form, mut found, mut at) = (Form::Shortest, 0, 0);
+    while at < entries.len() {
+        let rest = &entries[at..];
+        let (head_len, payload_len) = checked_shape(rest)?;
+        let len = head_len.checked_add(payload_len)?;
+        let whole = rest.get(..len.checked_add(back_len(len))?)?;
+        let encoded = Encoded::new(decode(whole, 0).0);
+        // Only the canonical back length can be walked backwards.
+        if back_entry_len(whole, whole.len()) != whole.len() {
+            return None;
+        }
+        if encoded.len() != len {
+            form = Form::Longer;
+        }
+        found += 1;
+        at += whole.len();
+    }
+    if count == COUNT_UNKNOWN {
+        // Redis writes the count again as soon as it fits.
+        return Some(if found < usize::from(COUNT_UNKNOWN) { Form::Longer } else { form });
+    }
+    (usize::from(count) == found).then_some(form)
+}
+
+/// Length of the head and of the string or integer behind it; `None` when the head is cut off or is
+/// none. The payload may still be cut off.
+pub(super) fn checked_shape(bytes: &[u8]) -> Option<(usize, usize)> {
+    Some(match *bytes.first()? {
+        0x00..=0x7f => (1, 0),
+        head @ 0x80..=0xbf => (1, usize::from(head & 0x3f)),
+        0xc0..=0xdf => (2, 0),
+        head @ 0xe0..=0xef => (2, usize::from(head & 0x0f) << 8 | usize::from(*bytes.get(1)?)),
+        STRING_32 => {
+            let len = bytes.get(1..5)?;
+            (5, u32::from_le_bytes(len.try_into().ok()?) as usize)
+        }
+        INTEGER_16 => (3, 0),
+        INTEGER_24 => (4, 0),
+        INTEGER_32 => (5, 0),
+        INTEGER_64 => (9, 0),
+        _ => return None,
+    })
+}
+
+/// The entry that begins at `at`, and its length without the back length.
+#[inline(always)]
+pub(in crate::value) fn decode(bytes: &[u8], at: usize) -> (Item<'_>, usize) {
+    let head = bytes[at];
+    let string =
+        |start: usize, len: usize| (Item::Bytes(&bytes[at + start..at + start + len]), start + len);
+    match head {
+        0x00..=0x7f => (Item::Integer(i64::from(head)), 1),
+        0x80..=0xbf => string(1, usize::from(head & 0x3f)),
+        0xc0..=0xdf => {
+            let raw = u16::from(head & 0x1f) << 8 | u16::from(bytes[at + 1]);
+            (Item::Integer(i64::from((raw << 3) as i16 >> 3)), 2)
+        }
+        0xe0..=0xef => string(2, usize::from(head & 0x0f) << 8 | usize::from(bytes[at + 1])),
+        STRING_32 => string(5, wide(bytes, at + 1, 4) as usize),
+        INTEGER_16 => (Item::Integer(signed(bytes, at + 1, 2)), 3),
+        INTEGER_24 => (Item::Integer(signed(bytes, at + 1, 3)), 4),
+        INTEGER_32 => (Item::Integer(signed(bytes, at + 1, 4)), 5),
+        _ => (Item::Integer(signed(bytes, at + 1, 8)), 9),
+    }
+}
+
+/// Length of the entry that begins at `at`, the back length included.
+#[inline(always)]
+pub(in crate::value) fn entry_len(bytes: &[u8], at: usize) -> usize {
+    let head = bytes[at];
+    // The two that nearly all entries are.
+    if head < 0x80 {
+        return 2;
+    }
+    if head < 0xc0 {
+        return usize::from(head & 0x3f) + 2;
+    }
+    let len = match head {
+        0xc0..=0xdf => 2,
+        0xe0..=0xef => 2 + (usize::from(head & 0x0f) << 8 | usize::from(bytes[at + 1])),
+        STRING_32 => 5 + wide(bytes, at + 1, 4) as usize,
+        INTEGER_16 => 3,
+        INTEGER_24 => 4,
+        INTEGER_32 => 5,
+        _ => 9,
+    };
+    len + back_len(len)
+}
+
+/// Length of the entry that ends before `end`, the back length included.
+#[inline(always)]
+pub(in crate::value) fn back_entry_len(bytes: &[u8], end: usize) -> usize {
+    let (mut len, mut shift, mut at) = (0, 0, end);
+    // At most five bytes have been written.
+    while shift < 35 && at > 0 {
+        at -= 1;
+        len |= usize::from(bytes[at] & 0x7f) << shift;
+        if bytes[at] & 0x80 == 0 {
+            break;
+        }
+        shift += 7;
+    }
+    len + back_len(len)
+}
+
+/// How many bytes tell a length backwards. The limits are Redis's, one less than they might be.
+#[inline(always)]
+pub(super) const fn back_len(len: usize) -> usize {
+    match len {
+        0..=127 => 1,
+        128..16_383 => 2,
+        16_383..2_097_151 => 3,
+        2_097_151..268_435_455 => 4,
+        _ => 5,
+    }
+}
+
+#[inline(always)]
+pub(super) fn wide(bytes: &[u8], at: usize, len: usize) -> u64 {
+    let mut le = [0; 8];
+    le[..len].copy_from_slice(&bytes[at..at + len]);
+    u64::from_le_bytes(le)
+}
+
+#[inline(always)]
+pub(super) fn signed(bytes: &[u8], at: usize, len: usize) -> i64 {
+    let unused = 64 - 8 * len as u32;
+    (wide(bytes, at, len) << unused) as i64 >> unused
+}
+
+pub(super) const HEADER: usize = 6;
+pub(super) const END: u8 = 0xff;
+pub(super) const EMPTY: [u8; HEADER + 1] = [HEADER as u8 + 1, 0, 0, 0, 0, 0, END];
+/// The entry count that says nothing.
+pub(super) const COUNT_UNKNOWN: u16 = u16::MAX;
+/// No listpack becomes longer; the limit is Redis's.
+pub(super) const LEN_MAX: usize = 1 << 30;
+/// What an entry takes at most beside its string.
+pub(super) const OVERHEAD_MAX: usize = 10;
+
+pub(super) const STRING_6: u8 = 0x80;
+pub(super) const INTEGER_13: u8 = 0xc0;
+pub(super) const STRING_12: u8 = 0xe0;
+pub(super) const STRING_32: u8 = 0xf0;
+pub(super) const INTEGER_16: u8 = 0xf1;
+pub(super) const INTEGER_24: u8 = 0xf2;
+pub(super) const INTEGER_32: u8 = 0xf3;
+pub(super) const INTEGER_64: u8 = 0xf4;

@@ -1,0 +1,257 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn contents(pack: &Listpack) -> Vec<Vec<u8>> {
+    pack.iter().map(Item::to_vec).collect()
+}
+
+/// Everything that must hold of any listpack, whose entries are these.
+fn verify(pack: &Listpack, expected: &[Vec<u8>]) {
+    assert_eq!(contents(pack), expected);
+    let mut backwards: Vec<_> = pack.iter().rev().map(Item::to_vec).collect();
+    backwards.reverse();
+    assert_eq!(backwards, expected);
+    assert_eq!(pack.len(), expected.len());
+    assert_eq!(pack.is_empty(), expected.is_empty());
+    assert!(check(pack.as_bytes()) == Some(Form::Shortest));
+    assert!(Listpack::from_bytes(pack.as_bytes()).is_some_and(|copy| copy == *pack));
+    for (index, value) in expected.iter().enumerate() {
+        assert_eq!(pack.get(index), Some(Item::from(value)));
+    }
+    assert_eq!(pack.get(expected.len()), None);
+}
+
+// Bytes as valkey-server 9.1.2 dumps them for RPUSH of these values.
+#[test]
+fn bytes_are_those_of_redis() {
+    let mut pack = Listpack::new();
+    for value in [&b"a"[..], b"1", b"-1", b"4095", b"-4096", b"4096", b"8388607", b"-8388609"] {
+        pack.push_back(value);
+    }
+    let expected = [
+        &b"\x24\0\0\0\x08\0\x81a\x02\x01\x01\xdf\xff\x02\xcf\xff\x02\xd0\0\x02"[..],
+        b"\xf1\0\x10\x03\xf2\xff\xff\x7f\x04\xf3\xff\xff\x7f\xff\x05\xff",
+    ]
+    .concat();
+    assert_eq!(pack.as_bytes(), expected);
+}
+
+#[test]
+fn lengths_at_every_border_read_back() {
+    let mut lens = vec![0, 1, 63, 64, 125, 126, 127, 128];
+    if !cfg!(miri) {
+        lens.extend([4095, 4096, 16_377, 16_378, 16_379, 16_380, 70_000]);
+    }
+    let expected: Vec<Vec<u8>> = lens.iter().map(|&len| vec![b'x'; len]).collect();
+    let mut pack = Listpack::new();
+    pack.append_many(expected.iter());
+    verify(&pack, &expected);
+    let mut expected = Vec::new();
+    let mut pack = Listpack::new();
+    for power in 0..64 {
+        for value in [
+            (1i64 << power).wrapping_sub(1),
+            1 << power,
+            -(1i64 << (power % 63)),
+            -(1i64 << (power % 63)) - 1,
+        ] {
+            pack.push_back(value);
+            expected.push(value.to_string().into_bytes());
+        }
+    }
+    verify(&pack, &expected);
+}
+
+#[test]
+fn foreign_bytes_are_checked_and_shortened() {
+    let mut pack = Listpack::new();
+    pack.append_many([&b"abc"[..], b"12345", &[b'x'; 200], b"-7"].into_iter());
+    let bytes = pack.as_bytes().to_vec();
+    for cut in 0..bytes.len() {
+        assert!(Listpack::from_bytes(&bytes[..cut]).is_none());
+    }
+    // The text "12" as a string, and a small integer in 16 bits.
+    let long = b"\x0f\0\0\0\x02\0\x8212\x03\xf1\x05\0\x03\xff";
+    let pack = Listpack::from_bytes(long).unwrap();
+    verify(&pack, &[b"12".to_vec(), b"5".to_vec()]);
+    assert!(pack.byte_len() < long.len());
+    // A count that says nothing is counted.
+    let mut uncounted = bytes.clone();
+    uncounted[4..6].copy_from_slice(&[0xff; 2]);
+    assert_eq!(Listpack::from_bytes(&uncounted).unwrap().as_bytes(), bytes);
+}
+
+// Miri takes minutes for it.
+#[cfg(not(miri))]
+#[test]
+fn more_entries_than_the_header_can_count() {
+    let many = 65_540;
+    let mut pack = Listpack::new();
+    pack.append_many((0..many).map(|index: i64| Item::Integer(index % 100)));
+    assert_eq!(pack.len(), 65_540);
+    pack.push_back(b"end");
+    assert_eq!(pack.len(), 65_541);
+    assert_eq!(pack.get(65_540), Some(Item::Bytes(b"end")));
+    assert_eq!(pack.get(65_541), None);
+    pack.remove_range(0, 65_540);
+    assert_eq!(pack.len(), 1);
+    assert_eq!(Listpack::from_bytes(pack.as_bytes()).unwrap().header_count(), 1);
+}
+
+#[test]
+fn items_equal_their_texts() {
+    assert_eq!(Item::Integer(12), b"12"[..]);
+    assert_ne!(Item::Integer(12), b"012"[..]);
+    assert_ne!(Item::Integer(0), b"x"[..]);
+    assert_eq!(Item::Bytes(b"x"), b"x"[..]);
+    assert_ne!(Item::Bytes(b"x"), Item::Bytes(b"y"));
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    PushBack(Vec<u8>),
+    PushFront(Vec<u8>),
+    Append(Vec<Vec<u8>>),
+    Before(usize, Vec<u8>),
+    After(usize, Vec<u8>),
+    Replace(usize, Vec<u8>),
+    Remove(usize),
+    RemoveRange(usize, usize),
+    Split(usize),
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        any::<i64>().prop_map(|value| value.to_string().into_bytes()),
+        (-5000i64..5000).prop_map(|value| value.to_string().into_bytes()),
+        prop::collection::vec(any::<u8>(), 0..80),
+        (100..if cfg!(miri) { 200usize } else { 20_000 }).prop_map(|len| vec![b'y'; len]),
+        "[0-9a-]{1,3}".prop_map(String::into_bytes),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let index = any::<usize>;
+    prop_oneof![
+        value().prop_map(Change::PushBack),
+        value().prop_map(Change::PushFront),
+        prop::collection::vec(value(), 0..5).prop_map(Change::Append),
+        (index(), value()).prop_map(|(at, value)| Change::Before(at, value)),
+        (index(), value()).prop_map(|(at, value)| Change::After(at, value)),
+        (index(), value()).prop_map(|(at, value)| Change::Replace(at, value)),
+        index().prop_map(Change::Remove),
+        (index(), 0usize..4).prop_map(|(at, count)| Change::RemoveRange(at, count)),
+        index().prop_map(Change::Split),
+    ]
+}
+
+fn apply(pack: &mut Listpack, model: &mut Vec<Vec<u8>>, change: Change) {
+    let place = |at: usize, model: &[Vec<u8>]| at % model.len().max(1);
+    match change {
+        Change::PushBack(value) => {
+            pack.push_back(&value);
+            model.push(value);
+        }
+        Change::PushFront(value) => {
+            pack.push_front(&value);
+            model.insert(0, value);
+        }
+        Change::Append(values) => {
+            pack.append_many(values.iter());
+            model.extend(values);
+        }
+        Change::Before(at, value) => {
+            let at = place(at, model);
+            if let Some(position) = pack.position(at) {
+                let new = pack.insert_before(position, &value);
+                assert_eq!(pack.item(new), Item::from(&value));
+                model.insert(at, value);
+            }
+        }
+        Change::After(at, value) => {
+            let at = place(at, model);
+            if let Some(position) = pack.position(at) {
+                let new = pack.insert_after(position, &value);
+                assert_eq!(pack.item(new), Item::from(&value));
+                assert_eq!(pack.previous(new), Some(position));
+                model.insert(at + 1, value);
+            }
+        }
+        Change::Replace(at, value) => {
+            let at = place(at, model);
+            if let Some(position) = pack.position(at) {
+                pack.replace(position, &value);
+                model[at] = value;
+            }
+        }
+        Change::Remove(at) => {
+            let at = place(at, model);
+            if let Some(position) = pack.position(at) {
+                let next = pack.remove(position);
+                model.remove(at);
+                assert_eq!(next.map(|next| pack.item(next).to_vec()), model.get(at).cloned());
+            }
+        }
+        Change::RemoveRange(at, count) => {
+            let at = place(at, model);
+            pack.remove_range(at, count);
+            let end = (at + count).min(model.len());
+            model.drain(at.min(end)..end);
+        }
+        Change::Split(at) => {
+            let at = place(at, model);
+            if let Some(position) = pack.position(at) {
+                let tail = pack.split_off(position);
+                assert_eq!(contents(pack), model[..at]);
+                assert_eq!(contents(&tail), model[at..]);
+                pack.append(&tail);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 4 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn behaves_like_a_vector(changes in prop::collection::vec(change(), 1..40), step in 1usize..4) {
+        let mut pack = Listpack::new();
+        let mut model = Vec::new();
+        for change in changes {
+            let before = pack.clone();
+            let contents_before = model.clone();
+            apply(&mut pack, &mut model, change);
+            assert_eq!(contents(&before), contents_before);
+            verify(&pack, &model);
+        }
+        for value in &model {
+            let found = pack.find(value, step);
+            let index = model.iter().step_by(step).position(|other| other == value);
+            prop_assert_eq!(found, index.and_then(|index| pack.position(index * step)));
+        }
+        prop_assert_eq!(pack.find(b"not there", 1), None);
+    }
+
+    #[test]
+    fn damaged_bytes_never_harm(
+        values in prop::collection::vec(value(), 0..6),
+        damage in prop::collection::vec((any::<usize>(), any::<u8>()), 1..4),
+    ) {
+        let mut pack = Listpack::new();
+        pack.append_many(values.iter());
+        let mut bytes = pack.as_bytes().to_vec();
+        for (at, byte) in damage {
+            let at = at % bytes.len();
+            bytes[at] = byte;
+        }
+        if let Some(pack) = Listpack::from_bytes(&bytes) {
+            let model = contents(&pack);
+            verify(&pack, &model);
+        }
+    }
+}

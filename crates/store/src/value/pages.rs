@@ -1,0 +1,563 @@
+//! A large set or hash: records in the order of their keys' hashes, in pages.
+//!
+//! ```text
+//! Table -> Root: index, nodes -> Node: index, pages -> Page: up to 64 records
+//! ```
+//! A page that is full is cut in two by the next bit of the hashes, a node with 256 slots likewise,
+//! and the root's index doubles when a node needs it. So no single change takes long, however large
+//! the table is.
+//!
+//! A cursor is a position in the order of hashes. It stays good whatever is split, merged or changed
+//! meanwhile, and no key is seen twice.
+//!
+//! Root, nodes and pages are shared between clones until one changes: cloning costs one counter, and
+//! whoever changes a clone copies a page, its node and the root at most.
+
+mod directory;
+mod page;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use directory::{Node, NodeSlot, SLOT_BITS};
+pub use page::NEVER;
+use page::Page;
+use record::NewRecord;
+pub use record::{Given, INLINE_MAX, Outside, Record, Text};
+
+use super::cow::Cow;
+use crate::hash::Hasher;
+
+/// See the module.
+#[derive(Clone)]
+pub struct Table {
+    root: Cow<Root>,
+}
+
+#[derive(Clone)]
+struct Root {
+    /// Which node has which hashes: 2^bits slots.
+    index: Vec<u32>,
+    bits: u8,
+    nodes: Vec<NodeSlot>,
+    len: usize,
+    /// Bytes of all pages and of what records keep outside.
+    bytes: usize,
+    /// Records that expire.
+    expiring: usize,
+    /// No record expires earlier; a hint.
+    earliest_ms: i64,
+}
+
+/// Where a record lies, until the table changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    node: u32,
+    page: u16,
+    record: u16,
+}
+
+/// How far a walk has come.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Walk {
+    node: usize,
+    page: usize,
+    record: usize,
+}
+
+/// The records, in the order of hashes by pages.
+#[derive(Clone)]
+pub struct Iter<'a> {
+    root: &'a Root,
+    node: usize,
+    page: usize,
+    record: usize,
+    left: usize,
+}
+
+impl Table {
+    /// An empty table, of records with values or without.
+    pub fn new(values: bool) -> Self {
+        let node = Node::new(values);
+        let bytes = node.pages[0].page.memory();
+        let nodes = vec![NodeSlot { node: Cow::new(node), count: 0, depth: 0 }];
+        let root =
+            Root { index: vec![0], bits: 0, nodes, len: 0, bytes, expiring: 0, earliest_ms: NEVER };
+        Self { root: Cow::new(root) }
+    }
+
+    /// Adds a record unless its key is there; returns whether it was added.
+    pub fn insert_new<'a>(
+        &mut self,
+        key: Given<'a>,
+        value: Option<Given<'a>>,
+        hasher: &Hasher,
+    ) -> bool {
+        let bytes = key.bytes();
+        let hash = hasher.hash(bytes).0;
+        if self.root.find(bytes, hash).is_some() {
+            return false;
+        }
+        self.root.make_mut().insert(hash, &NewRecord { key, value, expire_ms: None }, hasher);
+        true
+    }
+
+    /// Adds a record or gives the one with its key this value and expiry; returns whether it was
+    /// added.
+    pub fn set(
+        &mut self,
+        key: Given<'_>,
+        value: Option<Given<'_>>,
+        expire_ms: Option<i64>,
+        hasher: &Hasher,
+    ) -> bool {
+        let hash = hasher.hash(key.bytes()).0;
+        let new = NewRecord { key, value, expire_ms };
+        match self.root.find(key.bytes(), hash) {
+            Some(place) => {
+                self.root.make_mut().replace(place, &new);
+                false
+            }
+            None => {
+                self.root.make_mut().insert(hash, &new, hasher);
+                true
+            }
+        }
+    }
+
+    /// Gives a record another expiry.
+    pub fn set_expiry(&mut self, place: Place, expire_ms: Option<i64>) {
+        let root = self.root.make_mut();
+        let record = root.record(place);
+        // Small copies, as what they are copied from moves.
+        let key = record.key.bytes().to_vec();
+        let value = record.value.map(|value| match value {
+            Text::Inline(bytes) => std::sync::Arc::new(bytes.to_vec()),
+            Text::Outside(outside) => outside.to_shared(),
+        });
+        let value = value.as_ref().map(Given::Shared);
+        root.replace(place, &NewRecord { key: Given::Bytes(&key), value, expire_ms });
+    }
+
+    /// Returns whether the key was there.
+    pub fn remove(&mut self, key: &[u8], hasher: &Hasher) -> bool {
+        let hash = hasher.hash(key).0;
+        match self.root.find(key, hash) {
+            Some(place) => {
+                self.root.make_mut().remove(place, hash);
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub fn remove_at(&mut self, place: Place, hasher: &Hasher) {
+        let hash = hasher.hash(self.record(place).key.bytes()).0;
+        self.root.make_mut().remove(place, hash);
+    }
+
+    /// Removes up to `limit` records that expire before or at `now_ms`, after showing each. Looks
+    /// only at pages that have such a record (or lately had).
+    pub fn remove_expired(
+        &mut self,
+        now_ms: i64,
+        limit: usize,
+        hasher: &Hasher,
+        mut f: impl FnMut(Record<'_>),
+    ) -> usize {
+        let mut removed = 0;
+        while removed < limit && self.root.earliest_ms <= now_ms {
+            let Some(place) = self.root.make_mut().first_expired(now_ms) else { break };
+            f(self.record(place));
+            self.remove_at(place, hasher);
+            removed += 1;
+        }
+        removed
+    }
+
+    #[inline]
+    pub fn find(&self, key: &[u8], hasher: &Hasher) -> Option<Place> {
+        self.root.find(key, hasher.hash(key).0)
+    }
+
+    #[inline]
+    pub fn record(&self, place: Place) -> Record<'_> {
+        self.root.record(place)
+    }
+
+    /// The place of the record with this index: a number below `len()`, in no order that means
+    /// anything. Equally random indexes give equally random records.
+    pub fn nth(&self, index: usize) -> Option<Place> {
+        let mut left = index;
+        for (node, slot) in self.root.nodes.iter().enumerate() {
+            if left >= slot.count as usize {
+                left -= slot.count as usize;
+                continue;
+            }
+            for (page, slot) in slot.node.pages.iter().enumerate() {
+                if left < slot.count as usize {
+                    return Some(Place {
+                        node: node as u32,
+                        page: page as u16,
+                        record: left as u16,
+                    });
+                }
+                left -= slot.count as usize;
+            }
+        }
+        None
+    }
+
+    /// Shows at least `count` records from a cursor on, or all that are left; returns the cursor to go
+    /// on with, 0 at the end. A walk begins with 0.
+    pub fn scan(
+        &self,
+        cursor: u64,
+        count: usize,
+        hasher: &Hasher,
+        mut f: impl FnMut(Record<'_>),
+    ) -> u64 {
+        let mut shown = 0;
+        let mut position = cursor;
+        let mut found: Vec<(u64, usize)> = Vec::new();
+        while position < POSITIONS {
+            let (node, page, depth) = self.root.locate(position << POSITION_SHIFT);
+            let page = &self.root.nodes[node].node.pages[page].page;
+            found.clear();
+            for index in 0..page.len() {
+                let at = hasher.hash(page.key(index)).0 >> POSITION_SHIFT;
+                if at >= position {
+                    found.push((at, index));
+                }
+            }
+            found.sort_unstable();
+            let mut previous = u64::MAX;
+            for &(at, index) in &found {
+                // Those of one position are shown together, or the cursor could not tell them apart.
+                if shown >= count && at != previous {
+                    return previous + 1;
+                }
+                f(page.record(index));
+                shown += 1;
+                previous = at;
+            }
+            let span = POSITIONS >> depth;
+            position = (position & !(span - 1)) + span;
+            if shown >= count {
+                break;
+            }
+        }
+        if position < POSITIONS { position } else { 0 }
+    }
+
+    /// Shows up to `limit` records from a place on; returns where to go on, or `None` at the end. For
+    /// a walk in steps over a table that does not change.
+    pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Record<'_>)) -> Option<Walk> {
+        let Walk { node, page, record } = from;
+        let mut records = Iter { root: &self.root, node, page, record, left: limit };
+        for _ in 0..limit {
+            f(records.next()?);
+        }
+        Some(Walk { node: records.node, page: records.page, record: records.record })
+    }
+
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { root: &self.root, node: 0, page: 0, record: 0, left: self.len() }
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.root.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many records expire.
+    pub fn expiring(&self) -> usize {
+        self.root.expiring
+    }
+
+    /// No record expires earlier; [`NEVER`] when none does. May be earlier than it need be.
+    pub fn earliest_ms(&self) -> i64 {
+        self.root.earliest_ms
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        let root = &*self.root;
+        let nodes: usize = root.nodes.iter().map(|slot| slot.node.pages.capacity()).sum();
+        Cow::<Root>::size()
+            + root.index.capacity() * 4
+            + root.nodes.capacity() * size_of::<NodeSlot>()
+            + root.nodes.len() * Cow::<Node>::size()
+            + nodes * size_of::<directory::PageSlot>()
+            + root.bytes
+    }
+
+    /// How many blocks of memory it has, about.
+    pub fn free_effort(&self) -> usize {
+        2 + self.root.nodes.iter().map(|slot| 2 + slot.node.pages.len()).sum::<usize>()
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Record<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Record<'a>> {
+        loop {
+            let slot = self.root.nodes.get(self.node)?;
+            let pages = &slot.node.pages;
+            let Some(slot) = pages.get(self.page) else {
+                (self.node, self.page, self.record) = (self.node + 1, 0, 0);
+                continue;
+            };
+            if self.record == slot.page.len() {
+                (self.page, self.record) = (self.page + 1, 0);
+                continue;
+            }
+            self.record += 1;
+            self.left = self.left.saturating_sub(1);
+            return Some(slot.page.record(self.record - 1));
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+impl Root {
+    /// The node and the page that have a hash, and how many bits of it the page stands for.
+    #[inline(always)]
+    fn locate(&self, hash: u64) -> (usize, usize, u8) {
+        let node = self.index[self.slot(hash)] as usize;
+        let slot = &self.nodes[node];
+        let page = slot.node.page_of(hash, slot.depth);
+        (node, page, slot.depth + slot.node.pages[page].depth)
+    }
+
+    #[inline(always)]
+    fn slot(&self, hash: u64) -> usize {
+        // A shift by 64 would be none.
+        (hash >> 1 >> (63 - self.bits)) as usize
+    }
+
+    #[inline]
+    fn find(&self, key: &[u8], hash: u64) -> Option<Place> {
+        let node = self.index[self.slot(hash)] as usize;
+        let slot = &self.nodes[node];
+        let page = slot.node.page_of(hash, slot.depth);
+        let record = slot.node.pages[page].page.find(tag(hash), key)?;
+        Some(Place { node: node as u32, page: page as u16, record: record as u16 })
+    }
+
+    fn record(&self, place: Place) -> Record<'_> {
+        self.page(place).record(usize::from(place.record))
+    }
+
+    fn page(&self, place: Place) -> &Page {
+        &self.nodes[place.node as usize].node.pages[usize::from(place.page)].page
+    }
+
+    fn insert(&mut self, hash: u64, new: &NewRecord<'_>, hasher: &Hasher) {
+        let len = new.len();
+        loop {
+            let (node, page, _) = self.locate(hash);
+            let full = self.nodes[node].node.pages[page].page.is_full(len);
+            if full && self.split(node, page, hash, hasher) {
+                continue;
+            }
+            let slot = &mut self.nodes[node];
+            slot.count += 1;
+            let owner = slot.node.make_mut();
+            let slot = &mut owner.pages[page];
+            slot.count += 1;
+            let before = slot.page.memory();
+            slot.page.insert(tag(hash), new);
+            self.len += 1;
+            self.bytes = self.bytes + slot.page.memory() + new.outside_memory() - before;
+            if let Some(expire_ms) = new.expire_ms {
+                owner.earliest_ms = owner.earliest_ms.min(expire_ms);
+                self.earliest_ms = self.earliest_ms.min(expire_ms);
+                self.expiring += 1;
+            }
+            return;
+        }
+    }
+
+    fn replace(&mut self, place: Place, new: &NewRecord<'_>) {
+        let old = self.record(place);
+        let (expired, outside) = (old.expire_ms.is_some(), old.outside_memory());
+        let owner = self.nodes[place.node as usize].node.make_mut();
+        let page = &mut owner.pages[usize::from(place.page)].page;
+        let before = page.memory() + outside;
+        page.replace(usize::from(place.record), new);
+        self.bytes = self.bytes + page.memory() + new.outside_memory() - before;
+        self.expiring -= usize::from(expired);
+        if let Some(expire_ms) = new.expire_ms {
+            owner.earliest_ms = owner.earliest_ms.min(expire_ms);
+            self.earliest_ms = self.earliest_ms.min(expire_ms);
+            self.expiring += 1;
+        }
+    }
+
+    fn remove(&mut self, place: Place, hash: u64) {
+        let old = self.record(place);
+        let (expired, outside) = (old.expire_ms.is_some(), old.outside_memory());
+        let slot = &mut self.nodes[place.node as usize];
+        slot.count -= 1;
+        let depth = slot.depth;
+        let owner = slot.node.make_mut();
+        let slot = &mut owner.pages[usize::from(place.page)];
+        slot.count -= 1;
+        let before = slot.page.memory() + outside;
+        slot.page.remove(usize::from(place.record));
+        self.len -= 1;
+        self.bytes = self.bytes + slot.page.memory() - before;
+        self.expiring -= usize::from(expired);
+        if self.expiring == 0 {
+            self.earliest_ms = NEVER;
+        }
+        if slot.page.is_sparse()
+            && let Some(change) = owner.merge_page(hash, depth)
+        {
+            self.bytes = self.bytes.saturating_add_signed(change);
+            if owner.pages.len() <= PAGES_FEW {
+                self.merge_node(hash);
+            }
+        }
+    }
+
+    /// Splits a full page; returns `false` when that would make the index too large for what it is
+    /// good for, and the page has room yet.
+    #[cold]
+    #[inline(never)]
+    fn split(&mut self, node: usize, page: usize, hash: u64, hasher: &Hasher) -> bool {
+        let slot = &self.nodes[node];
+        let pages = &slot.node.pages;
+        if pages[page].depth == SLOT_BITS {
+            let doubles = slot.depth == self.bits;
+            let spread = self.index.len() >= INDEX_SPARE * self.nodes.len();
+            if doubles && (spread || self.bits >= INDEX_BITS_MAX) && pages[page].page.has_room() {
+                return false;
+            }
+            self.split_node(node, hash);
+            return true;
+        }
+        let depth = slot.depth;
+        let before = pages[page].page.memory();
+        let owner = self.nodes[node].node.make_mut();
+        owner.split_page(hash, depth, |key| hasher.hash(key).0);
+        let after = owner.pages[page].page.memory() + owner.pages[page + 1].page.memory();
+        self.bytes = self.bytes + after - before;
+        true
+    }
+
+    fn split_node(&mut self, node: usize, hash: u64) {
+        if self.nodes[node].depth == self.bits {
+            assert!(self.bits < INDEX_BITS_MAX, "too many equal hashes");
+            self.index = self.index.iter().flat_map(|&node| [node, node]).collect();
+            self.bits += 1;
+        }
+        let depth = self.nodes[node].depth + 1;
+        let (start, span) = self.range(hash, depth - 1);
+        let (left, right) = (*self.nodes[node].node).clone().split();
+        let (left_count, right_count) = (left.count(), right.count());
+        self.nodes[node] = NodeSlot { node: Cow::new(left), count: left_count, depth };
+        let right = NodeSlot { node: Cow::new(right), count: right_count, depth };
+        self.nodes.insert(node + 1, right);
+        for index in &mut self.index[start + span / 2..] {
+            *index += 1;
+        }
+    }
+
+    /// Puts the node that has a hash together with its other half, if that is possible.
+    #[cold]
+    fn merge_node(&mut self, hash: u64) {
+        let depth = self.nodes[self.index[self.slot(hash)] as usize].depth;
+        if depth == 0 {
+            return;
+        }
+        let (start, span) = self.range(hash, depth - 1);
+        let left = self.index[start] as usize;
+        let [one, other] = &self.nodes[left..left + 2] else { return };
+        if one.depth != depth || other.depth != depth {
+            return;
+        }
+        let Some(node) = one.node.merged(&other.node) else { return };
+        let count = node.count();
+        self.nodes[left] = NodeSlot { node: Cow::new(node), count, depth: depth - 1 };
+        self.nodes.remove(left + 1);
+        for index in &mut self.index[start + span / 2..] {
+            *index -= 1;
+        }
+        while self.bits > 0 && self.nodes.iter().all(|slot| slot.depth < self.bits) {
+            self.bits -= 1;
+            self.index = self.index.iter().step_by(2).copied().collect();
+        }
+    }
+
+    /// First slot and number of slots of the node of this depth that has a hash.
+    fn range(&self, hash: u64, depth: u8) -> (usize, usize) {
+        let span = 1 << (self.bits - depth);
+        (self.slot(hash) & !(span - 1), span)
+    }
+
+    /// A record that expires before or at `now_ms`; makes the hints on the way exact.
+    fn first_expired(&mut self, now_ms: i64) -> Option<Place> {
+        for (node, slot) in self.nodes.iter_mut().enumerate() {
+            if slot.node.earliest_ms > now_ms {
+                continue;
+            }
+            let owner = slot.node.make_mut();
+            for (page, slot) in owner.pages.iter_mut().enumerate() {
+                if slot.page.earliest_ms() > now_ms {
+                    continue;
+                }
+                let is_expired = |&index: &usize| {
+                    slot.page.record(index).expire_ms.is_some_and(|at| at <= now_ms)
+                };
+                if let Some(record) = (0..slot.page.len()).find(is_expired) {
+                    return Some(Place {
+                        node: node as u32,
+                        page: page as u16,
+                        record: record as u16,
+                    });
+                }
+                slot.page.refresh_earliest();
+            }
+            owner.earliest_ms =
+                owner.pages.iter().map(|slot| slot.page.earliest_ms()).min().unwrap_or(NEVER);
+        }
+        self.earliest_ms =
+            self.nodes.iter().map(|slot| slot.node.earliest_ms).min().unwrap_or(NEVER);
+        None
+    }
+}
+
+/// The bits of a hash that a page keeps; none of those that chose the page.
+#[inline(always)]
+const fn tag(hash: u64) -> u8 {
+    hash as u8
+}
+
+/// A position is so many bits less than a hash.
+const POSITION_SHIFT: u32 = 16;
+const POSITIONS: u64 = 1 << (64 - POSITION_SHIFT);
+/// The root's index gets no larger.
+const INDEX_BITS_MAX: u8 = 28;
+/// The root's index has at most about so many slots for each node.
+const INDEX_SPARE: usize = 64;
+/// A node with so few pages is merged with its other half.
+const PAGES_FEW: usize = 48;

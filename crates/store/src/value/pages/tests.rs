@@ -1,0 +1,219 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("member:{number}").into_bytes()
+}
+
+fn contents(table: &Table) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let value =
+        |record: Record<'_>| record.value.map_or_else(Vec::new, |value| value.bytes().to_vec());
+    let contents: BTreeMap<_, _> =
+        table.iter().map(|record| (record.key.bytes().to_vec(), value(record))).collect();
+    assert_eq!(contents.len(), table.len());
+    assert_eq!(table.iter().len(), table.len());
+    contents
+}
+
+/// What must hold of every table.
+fn verify(table: &Table, hasher: &Hasher) {
+    let root = &*table.root;
+    let (mut len, mut bytes, mut last) = (0, 0, None);
+    assert_eq!(root.index.len(), 1 << root.bits);
+    for (node_index, slot) in root.nodes.iter().enumerate() {
+        let mine = root.index.iter().filter(|&&node| node as usize == node_index).count();
+        assert_eq!(mine, 1 << (root.bits - slot.depth));
+        assert_eq!(slot.count, slot.node.count());
+        for (page_index, page_slot) in slot.node.pages.iter().enumerate() {
+            assert_eq!(page_slot.count as usize, page_slot.page.len());
+            bytes += page_slot.page.memory();
+            for index in 0..page_slot.page.len() {
+                let record = page_slot.page.record(index);
+                let hash = hasher.hash(record.key.bytes()).0;
+                let (node, page, depth) = root.locate(hash);
+                assert_eq!((node, page), (node_index, page_index));
+                let prefix = hash.checked_shr(64 - u32::from(depth)).unwrap_or(0);
+                assert!(last.is_none_or(|(at, was)| at != (node, page) || was == prefix));
+                last = Some(((node, page), prefix));
+                bytes += record.outside_memory();
+                len += 1;
+            }
+        }
+    }
+    assert_eq!((root.len, root.bytes), (len, bytes));
+}
+
+#[test]
+fn grows_and_shrinks_over_every_level() {
+    let hasher = Hasher::new(3);
+    let many = if cfg!(miri) { 700 } else { 60_000 };
+    let mut table = Table::new(false);
+    for number in 0..many {
+        assert!(table.insert_new(Given::Bytes(&key(number)), None, &hasher));
+        assert!(!table.insert_new(Given::Bytes(&key(number)), None, &hasher));
+    }
+    verify(&table, &hasher);
+    assert!(cfg!(miri) || table.root.nodes.len() > 2);
+    let pinned = table.clone();
+    for number in 0..many {
+        assert!(table.find(&key(number), &hasher).is_some());
+        assert!(table.find(&key(number + many), &hasher).is_none());
+    }
+    for number in 0..many - 3 {
+        assert!(table.remove(&key(number), &hasher));
+        assert!(!table.remove(&key(number), &hasher));
+        if number % 10_000 == 0 {
+            verify(&table, &hasher);
+        }
+    }
+    verify(&table, &hasher);
+    assert_eq!(table.len(), 3);
+    assert_eq!(table.root.nodes.len(), 1);
+    assert!(table.memory() < 4000, "{} bytes for three records", table.memory());
+    verify(&pinned, &hasher);
+    assert_eq!(contents(&pinned), (0..many).map(|number| (key(number), Vec::new())).collect());
+}
+
+#[test]
+fn memory_stays_near_the_bytes() {
+    let hasher = Hasher::new(3);
+    let many = if cfg!(miri) { 500 } else { 100_000 };
+    let mut table = Table::new(false);
+    for number in 0..many {
+        table.insert_new(Given::Bytes(format!("{number:016}").as_bytes()), None, &hasher);
+    }
+    let each = table.memory() as f64 / many as f64;
+    assert!(cfg!(miri) || each < 27.0, "{each} bytes for 16");
+}
+
+#[test]
+fn every_index_is_another_record() {
+    let hasher = Hasher::new(5);
+    let mut table = Table::new(false);
+    let many = if cfg!(miri) { 200 } else { 5000 };
+    for number in 0..many {
+        table.insert_new(Given::Bytes(&key(number)), None, &hasher);
+    }
+    let seen: BTreeSet<_> = (0..many as usize)
+        .map(|index| table.record(table.nth(index).unwrap()).key.bytes().to_vec())
+        .collect();
+    assert_eq!(seen.len() as u64, many);
+    assert!(table.nth(many as usize).is_none());
+}
+
+// Redis's guarantee: what is there from the beginning to the end of a walk is seen.
+#[test]
+fn a_walk_sees_what_stays_while_the_table_changes() {
+    let hasher = Hasher::new(9);
+    let many = if cfg!(miri) { 150 } else { 3000 };
+    for grows in [true, false] {
+        let mut table = Table::new(false);
+        let stays = |number: u64| number < many / 10;
+        let total = if grows { many / 10 } else { many };
+        for number in 0..total {
+            table.insert_new(Given::Bytes(&key(number)), None, &hasher);
+        }
+        let mut seen = BTreeMap::new();
+        let (mut cursor, mut changed, mut turns) = (0, many / 10, 0);
+        loop {
+            let mut shown = 0;
+            cursor = table.scan(cursor, 10, &hasher, |record| {
+                *seen.entry(record.key.bytes().to_vec()).or_insert(0) += 1;
+                shown += 1;
+            });
+            assert!(shown <= 10, "{shown} records");
+            turns += 1;
+            if cursor == 0 {
+                break;
+            }
+            for _ in 0..many / 50 {
+                if changed < many {
+                    if grows {
+                        table.insert_new(Given::Bytes(&key(changed)), None, &hasher);
+                    } else {
+                        table.remove(&key(changed), &hasher);
+                    }
+                    changed += 1;
+                }
+            }
+        }
+        assert!(cfg!(miri) || turns > 3);
+        assert!(
+            (0..many).filter(|&number| stays(number)).all(|number| seen.contains_key(&key(number)))
+        );
+        assert!(seen.values().all(|&times| times == 1));
+    }
+}
+
+#[test]
+fn long_strings_lie_outside_and_are_shared() {
+    let hasher = Hasher::new(9);
+    let mut table = Table::new(true);
+    let long = crate::entry::Shared::new(vec![b'x'; 1000]);
+    table.set(Given::Shared(&long), Some(Given::Shared(&long)), None, &hasher);
+    let Some(Text::Outside(outside)) = table.iter().next().and_then(|record| record.value) else {
+        panic!("not outside");
+    };
+    assert!(std::ptr::eq(outside.bytes(), long.as_slice()));
+    let shared = outside.to_shared();
+    let copy = table.clone();
+    for number in 0..100 {
+        table.set(Given::Bytes(&key(number)), Some(Given::Bytes(b"v")), Some(5), &hasher);
+    }
+    assert!(table.find(&long, &hasher).is_some());
+    verify(&table, &hasher);
+    assert!(table.remove(&long, &hasher));
+    verify(&table, &hasher);
+    assert_eq!(copy.len(), 1);
+    assert_eq!(table.remove_expired(5, 1000, &hasher, |_| {}), 100);
+    assert_eq!((table.len(), table.earliest_ms()), (0, NEVER));
+    drop((table, copy, shared));
+    assert_eq!(std::sync::Arc::strong_count(&long), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 64 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn behaves_like_a_map(
+        changes in prop::collection::vec((0u64..300, 0usize..900, 0..8), 0..600),
+        values in any::<bool>(),
+    ) {
+        let hasher = Hasher::new(11);
+        let (mut table, mut model) = (Table::new(values), BTreeMap::new());
+        let mut held = Vec::new();
+        for (number, len, what) in changes {
+            // Some keys are long as well.
+            let mut key = key(number);
+            key.resize(key.len() + if number % 17 == 0 { number as usize * 2 } else { 0 }, b'k');
+            let value = vec![b'v'; if values { len / if what == 3 { 1 } else { 20 } } else { 0 }];
+            match what {
+                0 | 1 => prop_assert_eq!(table.remove(&key, &hasher), model.remove(&key).is_some()),
+                2 => {
+                    if held.len() > 2 {
+                        held.remove(0);
+                    }
+                    held.push((table.clone(), model.clone()));
+                }
+                _ => {
+                    let given = values.then_some(Given::Bytes(&value));
+                    let added = table.set(Given::Bytes(&key), given, None, &hasher);
+                    prop_assert_eq!(added, model.insert(key, value).is_none());
+                }
+            }
+        }
+        verify(&table, &hasher);
+        prop_assert_eq!(contents(&table), model);
+        for (table, model) in held {
+            verify(&table, &hasher);
+            prop_assert_eq!(contents(&table), model);
+        }
+    }
+}

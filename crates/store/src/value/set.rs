@@ -1,0 +1,437 @@
+//! A set: integers in an intset, a few short members in a listpack, others in a table.
+
+use super::integer;
+use super::intset::Intset;
+use super::listpack::{self, Item, Listpack};
+pub use super::pages::Walk;
+use super::pages::{self, Given, Place, Record, Table, Text};
+use crate::entry::Encoding;
+use crate::hash::Hasher;
+
+/// See the module. It only ever goes from one form to the next, as in Redis.
+#[derive(Clone)]
+pub enum Set {
+    Integers(Intset),
+    Packed(Listpack),
+    Table(Table),
+}
+
+/// When a set takes another form: `set-max-intset-entries`, `set-max-listpack-entries` and
+/// `set-max-listpack-value`.
+#[derive(Clone, Copy, Debug)]
+pub struct SetLimits {
+    pub intset_entries: usize,
+    pub packed_entries: usize,
+    pub packed_value_len: usize,
+}
+
+/// The members, in no order that means anything.
+#[derive(Clone)]
+pub enum Iter<'a> {
+    Integers { set: &'a Intset, index: usize },
+    Packed { members: listpack::Iter<'a>, left: usize },
+    Table(pages::Iter<'a>),
+}
+
+/// Where a member lies, until the set changes.
+#[derive(Clone, Copy, Debug)]
+pub enum Spot {
+    Integer(usize),
+    Packed(listpack::Position),
+    Table(Place),
+}
+
+impl Set {
+    /// An empty set in the form that Redis chooses when it is about to add `expected` members, of
+    /// which this is the first.
+    pub fn for_members(first: &[u8], expected: usize, limits: &SetLimits) -> Self {
+        if integer::parse(first).is_some() && expected <= limits.intset_entries {
+            Self::Integers(Intset::new())
+        } else if expected <= limits.packed_entries {
+            Self::Packed(Listpack::new())
+        } else {
+            Self::Table(Table::new(false))
+        }
+    }
+
+    /// A set from a listpack's members; `None` when one of them is there twice.
+    pub fn from_listpack(members: Listpack, limits: &SetLimits, hasher: &Hasher) -> Option<Self> {
+        let mut table = Table::new(false);
+        let mut fits = members.len() <= limits.packed_entries;
+        let mut room = integer::Text::new(0);
+        for member in &members {
+            fits &= member.len() <= limits.packed_value_len;
+            if !table.insert_new(member.text(&mut room).into(), None, hasher) {
+                return None;
+            }
+        }
+        Some(if fits { Self::Packed(members) } else { Self::Table(table) })
+    }
+
+    pub fn from_intset(members: Intset, limits: &SetLimits, hasher: &Hasher) -> Self {
+        let len = members.len();
+        let mut set = Self::Integers(members);
+        if len > limits.intset_entries {
+            set.make_table(hasher);
+        }
+        set
+    }
+
+    /// Makes a table of it if so many members are about to be added that Redis would, even if they turn
+    /// out to be there already.
+    #[inline]
+    pub fn expect(&mut self, added: usize, limits: &SetLimits, hasher: &Hasher) {
+        let packs = match self {
+            Self::Table(_) => true,
+            Self::Packed(_) => added <= limits.packed_entries,
+            Self::Integers(_) => added <= limits.intset_entries,
+        };
+        if !packs {
+            self.make_table(hasher);
+        }
+    }
+
+    /// Returns whether the member was new.
+    pub fn insert(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) -> bool {
+        match self {
+            Self::Table(table) => table.insert_new(Given::Bytes(member), None, hasher),
+            Self::Packed(pack) => {
+                if pack.find(member, 1).is_some() {
+                    return false;
+                }
+                if pack.len() < limits.packed_entries
+                    && member.len() <= limits.packed_value_len
+                    && pack.has_room(1, member.len())
+                {
+                    pack.push_back(member);
+                    return true;
+                }
+                self.make_table(hasher);
+                self.insert(member, limits, hasher)
+            }
+            Self::Integers(integers) => match integer::parse(member) {
+                Some(value) => {
+                    let added = integers.insert(value);
+                    if added && integers.len() > limits.intset_entries {
+                        self.make_table(hasher);
+                    }
+                    added
+                }
+                None => {
+                    self.leave_integers(member, limits, hasher);
+                    self.insert(member, limits, hasher)
+                }
+            },
+        }
+    }
+
+    /// Returns whether the member was there.
+    pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> bool {
+        match self {
+            Self::Table(table) => table.remove(member, hasher),
+            Self::Packed(pack) => match pack.find(member, 1) {
+                Some(position) => {
+                    pack.remove(position);
+                    true
+                }
+                None => false,
+            },
+            Self::Integers(integers) => {
+                integer::parse(member).is_some_and(|value| integers.remove(value))
+            }
+        }
+    }
+
+    pub fn remove_at(&mut self, spot: Spot, hasher: &Hasher) {
+        match (self, spot) {
+            (Self::Table(table), Spot::Table(place)) => table.remove_at(place, hasher),
+            (Self::Packed(pack), Spot::Packed(position)) => {
+                pack.remove(position);
+            }
+            (Self::Integers(integers), Spot::Integer(index)) => integers.remove_at(index),
+            (set, spot) => unreachable!("{spot:?} in a set that is {:?}", set.encoding()),
+        }
+    }
+
+    pub fn contains(&self, member: &[u8], hasher: &Hasher) -> bool {
+        match self {
+            Self::Table(table) => table.find(member, hasher).is_some(),
+            Self::Packed(pack) => pack.find(member, 1).is_some(),
+            Self::Integers(integers) => {
+                integer::parse(member).is_some_and(|value| integers.contains(value))
+            }
+        }
+    }
+
+    /// The same for a member of another set.
+    pub fn contains_item(&self, member: Item<'_>, hasher: &Hasher) -> bool {
+        match (self, member) {
+            (Self::Integers(integers), Item::Integer(value)) => integers.contains(value),
+            (Self::Packed(pack), member) => pack.find(member, 1).is_some(),
+            (_, member) => self.contains(member.text(&mut integer::Text::new(0)), hasher),
+        }
+    }
+
+    /// Where the member with this index lies: a number below `len()`, in no order that means
+    /// anything. Equally random indexes give equally random members.
+    pub fn nth(&self, index: usize) -> Option<Spot> {
+        match self {
+            Self::Table(table) => table.nth(index).map(Spot::Table),
+            Self::Packed(pack) => pack.position(index).map(Spot::Packed),
+            Self::Integers(integers) => (index < integers.len()).then_some(Spot::Integer(index)),
+        }
+    }
+
+    /// The member at a place.
+    pub fn member(&self, spot: Spot) -> Item<'_> {
+        match (self, spot) {
+            (Self::Table(table), Spot::Table(place)) => item(table.record(place).key),
+            (Self::Packed(pack), Spot::Packed(position)) => pack.item(position),
+            (Self::Integers(integers), Spot::Integer(index)) => {
+                Item::Integer(integers.get(index).expect("the set has not changed since"))
+            }
+            (set, spot) => unreachable!("{spot:?} in a set that is {:?}", set.encoding()),
+        }
+    }
+
+    pub fn iter(&self) -> Iter<'_> {
+        match self {
+            Self::Table(table) => Iter::Table(table.iter()),
+            Self::Packed(pack) => Iter::Packed { members: pack.iter(), left: pack.len() },
+            Self::Integers(integers) => Iter::Integers { set: integers, index: 0 },
+        }
+    }
+
+    /// Shows at least `count` members from a cursor on (0 at first), or all that are left; returns
+    /// the cursor to go on with, 0 at the end. A small set is shown whole.
+    pub fn scan(
+        &self,
+        cursor: u64,
+        count: usize,
+        hasher: &Hasher,
+        mut f: impl FnMut(Item<'_>),
+    ) -> u64 {
+        match self {
+            Self::Table(table) => {
+                table.scan(cursor, count, hasher, |record: Record<'_>| f(item(record.key)))
+            }
+            _ => {
+                self.iter().for_each(f);
+                0
+            }
+        }
+    }
+
+    /// Shows up to `limit` members from a place on; returns where to go on, or `None` at the end. For
+    /// a walk in steps over a set that does not change.
+    pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Item<'_>)) -> Option<Walk> {
+        match self {
+            Self::Table(table) => table.walk(from, limit, |record| f(item(record.key))),
+            _ => {
+                self.iter().for_each(f);
+                None
+            }
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Table(table) => table.len(),
+            Self::Packed(pack) => pack.len(),
+            Self::Integers(integers) => integers.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Table(table) => table.is_empty(),
+            Self::Packed(pack) => pack.is_empty(),
+            Self::Integers(integers) => integers.is_empty(),
+        }
+    }
+
+    pub const fn encoding(&self) -> Encoding {
+        match self {
+            Self::Table(_) => Encoding::Hashtable,
+            Self::Packed(_) => Encoding::Listpack,
+            Self::Integers(_) => Encoding::Intset,
+        }
+    }
+
+    /// Bytes of memory, without the 16 of itself.
+    pub fn memory(&self) -> usize {
+        match self {
+            Self::Table(table) => table.memory(),
+            Self::Packed(pack) => pack.memory(),
+            Self::Integers(integers) => integers.memory(),
+        }
+    }
+
+    /// How many blocks of memory it has, about.
+    pub fn free_effort(&self) -> usize {
+        match self {
+            Self::Table(table) => table.free_effort(),
+            _ => 1,
+        }
+    }
+
+    /// A set of integers that gets a member that is none becomes packed if it may.
+    fn leave_integers(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) {
+        let Self::Integers(integers) = self else { return };
+        let (first, last) = (integers.get(0), integers.iter().next_back());
+        let widest = [first, last].into_iter().flatten().map(integer::text_len).max();
+        let packs = integers.len() < limits.packed_entries
+            && member.len() <= limits.packed_value_len
+            && widest.unwrap_or(0) <= limits.packed_value_len;
+        if !packs {
+            return self.make_table(hasher);
+        }
+        let mut pack = Listpack::new();
+        pack.append_many(integers.iter());
+        *self = Self::Packed(pack);
+    }
+
+    /// Makes a table of it.
+    pub fn make_table(&mut self, hasher: &Hasher) {
+        let mut table = Table::new(false);
+        let mut room = integer::Text::new(0);
+        for member in self.iter() {
+            table.insert_new(member.text(&mut room).into(), None, hasher);
+        }
+        *self = Self::Table(table);
+    }
+}
+
+impl Default for Set {
+    fn default() -> Self {
+        Self::Integers(Intset::new())
+    }
+}
+
+impl std::fmt::Debug for Set {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_set().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Item<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Item<'a>> {
+        match self {
+            Self::Table(records) => records.next().map(|record| item(record.key)),
+            Self::Packed { members, left } => {
+                *left = left.saturating_sub(1);
+                members.next()
+            }
+            Self::Integers { set, index } => {
+                let value = set.get(*index)?;
+                *index += 1;
+                Some(Item::Integer(value))
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = match self {
+            Self::Table(records) => records.len(),
+            Self::Packed { left, .. } => *left,
+            Self::Integers { set, index } => set.len() - index,
+        };
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+fn item(text: Text<'_>) -> Item<'_> {
+    match text {
+        Text::Inline(bytes) => Item::Bytes(bytes),
+        Text::Outside(outside) => Item::Bytes(outside.bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: SetLimits =
+        SetLimits { intset_entries: 16, packed_entries: 8, packed_value_len: 12 };
+
+    fn contents(set: &Set) -> BTreeSet<Vec<u8>> {
+        let members: Vec<_> = set.iter().map(Item::to_vec).collect();
+        let contents: BTreeSet<_> = members.iter().cloned().collect();
+        assert_eq!(contents.len(), members.len());
+        contents
+    }
+
+    #[test]
+    fn forms_follow_the_limits() {
+        let hasher = Hasher::new(1);
+        let mut set = Set::default();
+        for value in 0..16 {
+            set.insert(value.to_string().as_bytes(), &LIMITS, &hasher);
+        }
+        assert_eq!(set.encoding(), Encoding::Intset);
+        let mut packed = set.clone();
+        set.insert(b"16", &LIMITS, &hasher);
+        assert_eq!((set.encoding(), set.len()), (Encoding::Hashtable, 17));
+        packed.insert(b"x", &LIMITS, &hasher);
+        assert_eq!((packed.encoding(), packed.len()), (Encoding::Hashtable, 17));
+        let mut set = Set::default();
+        for member in ["1", "2", "x", "y", "z", "a", "b", "c"] {
+            set.insert(member.as_bytes(), &LIMITS, &hasher);
+        }
+        assert_eq!((set.encoding(), set.len()), (Encoding::Listpack, 8));
+        set.insert(b"d", &LIMITS, &hasher);
+        assert_eq!((set.encoding(), set.len()), (Encoding::Hashtable, 9));
+        let mut set = Set::default();
+        set.insert(&[b'x'; 13], &LIMITS, &hasher);
+        assert_eq!(set.encoding(), Encoding::Hashtable);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 2 } else { 128 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn behaves_like_a_set(changes in prop::collection::vec(
+            (prop_oneof![
+                (0i64..40).prop_map(|value| value.to_string().into_bytes()),
+                "[a-z]{1,2}".prop_map(String::into_bytes),
+                "[0-9a-z]{1,20}".prop_map(String::into_bytes),
+            ], 0..5), 0..120,
+        )) {
+            let hasher = Hasher::new(7);
+            let (mut set, mut model) = (Set::default(), BTreeSet::new());
+            for (member, what) in changes {
+                let (before, model_before) = (set.clone(), model.clone());
+                match what {
+                    0 => prop_assert_eq!(set.remove(&member, &hasher), model.remove(&member)),
+                    1 => if let Some(spot) = set.nth(member.len() % set.len().max(1)) {
+                        let member = set.member(spot).to_vec();
+                        prop_assert!(set.contains_item(Item::from(&member), &hasher));
+                        set.remove_at(spot, &hasher);
+                        prop_assert!(model.remove(&member));
+                    }
+                    _ => {
+                        let added = set.insert(&member, &LIMITS, &hasher);
+                        prop_assert_eq!(added, model.insert(member.clone()));
+                        prop_assert!(set.contains(&member, &hasher));
+                    }
+                }
+                prop_assert_eq!(set.len(), model.len());
+                prop_assert_eq!(contents(&set), model.clone());
+                prop_assert_eq!(contents(&before), model_before);
+            }
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! A block: a sequence of bytes that clones share until one of them changes.
+//!
+//! ```text
+//! u32 owners | u32 capacity | u32 start | u32 length | slack | bytes | slack
+//! ```
+//! It is what leaves of trees, pages of indexes and chunks of lists are made of: one allocation behind
+//! one thin pointer. Slack lies at both ends, so that a list may grow at either end without moving
+//! what it holds.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// Bytes behind a counted pointer. A clone is another owner of the same bytes; a change by one of
+/// several owners gives it a copy of its own first.
+pub(crate) struct SharedBlock {
+    pointer: NonNull<Header>,
+}
+
+struct Header {
+    owners: AtomicU32,
+    capacity: u32,
+    start: u32,
+    len: u32,
+}
+
+/// Where a block that has to be allocated anew gets its slack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Slack {
+    /// What the allocator's rounding leaves, behind the bytes.
+    Behind,
+    /// Room for so many bytes altogether, all of the slack behind the bytes.
+    FillBehind(usize),
+    /// The same, in front of the bytes.
+    FillBefore(usize),
+}
+
+// SAFETY: the bytes are plain, the count of owners is atomic, and bytes are changed by a sole owner only.
+unsafe impl Send for SharedBlock {}
+// SAFETY: as above; shared references only read.
+unsafe impl Sync for SharedBlock {}
+
+impl SharedBlock {
+    /// Bytes of a block beside its capacity.
+    pub(crate) const HEADER: usize = size_of::<Header>();
+
+    /// An empty block with room for `capacity` bytes, the slack behind.
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self::allocate(capacity, 0, &[])
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        Self::allocate(bytes.len(), 0, bytes)
+    }
+
+    /// The bytes, to be changed in place.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.make_unique();
+        let header = self.header();
+        let (start, len) = (header.start as usize, header.len as usize);
+        // SAFETY: `start + len <= capacity` holds of every block; all of those bytes are initialised;
+        // we are the sole owner and hold the block mutably.
+        unsafe { NonNull::slice_from_raw_parts(self.base().add(start), len).as_mut() }
+    }
+
+    /// Makes a gap of `count` bytes at `at`, of unspecified content, to be written. What is on the
+    /// shorter side moves, if there is slack enough.
+    pub(crate) fn open(&mut self, at: usize, count: usize, slack: Slack) -> &mut [u8] {
+        let len = self.len();
+        assert!(at <= len, "a gap at {at} of {len} bytes");
+        let header = self.header();
+        let (start, capacity) = (header.start as usize, header.capacity as usize);
+        let behind = capacity - start - len;
+        let before = at < len - at || len == 0 && slack_before(slack);
+        let enough = if before { start } else { behind } >= count;
+        if !self.is_unique() || !enough && !self.slide(before, count) {
+            self.reallocate(at, count, slack);
+        } else if before {
+            // SAFETY: sole owner; the bytes before the gap move into the slack before them, which is long
+            // enough, by itself or since the bytes slid.
+            unsafe {
+                let start = self.header().start as usize;
+                let base = self.base().as_ptr();
+                std::ptr::copy(base.add(start), base.add(start - count), at);
+                let header = self.header_mut();
+                header.start -= count as u32;
+                header.len += count as u32;
+            }
+        } else {
+            // SAFETY: the same, for the bytes behind the gap and the slack behind them.
+            unsafe {
+                let start = self.header().start as usize;
+                let base = self.base().as_ptr();
+                std::ptr::copy(base.add(start + at), base.add(start + at + count), len - at);
+                self.header_mut().len += count as u32;
+            }
+        }
+        &mut self.bytes_mut()[at..at + count]
+    }
+
+    /// Appends bytes of unspecified content, to be written.
+    pub(crate) fn extend(&mut self, count: usize) -> &mut [u8] {
+        let len = self.len();
+        self.open(len, count, Slack::Behind)
+    }
+
+    /// Removes `count` bytes at `at`; what is on the shorter side moves.
+    pub(crate) fn close(&mut self, at: usize, count: usize) {
+        let len = self.len();
+        assert!(at + count <= len, "{at} and {count} of {len} bytes");
+        self.make_unique();
+        if at < len - at - count {
+            self.bytes_mut().copy_within(0..at, count);
+            // SAFETY: sole owner since `make_unique`.
+            let header = unsafe { self.header_mut() };
+            header.start += count as u32;
+            header.len -= count as u32;
+        } else {
+            self.bytes_mut().copy_within(at + count.., at);
+            // SAFETY: as above.
+            unsafe { self.header_mut().len -= count as u32 };
+        }
+    }
+
+    /// Cuts the bytes from `len` on off.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        let old_len = self.len();
+        self.close(len, old_len - len);
+    }
+
+    /// Gives slack back that is worth it: a quarter of the block or more.
+    pub(crate) fn shrink(&mut self) {
+        let len = self.len();
+        let needed = capacity_for(len);
+        if needed + needed / 4 < self.header().capacity as usize {
+            *self = Self::allocate(len, 0, self);
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Header>() + self.header().capacity as usize
+    }
+
+    /// Bytes that may be added in front, and behind, before bytes have to move.
+    pub(crate) fn slack(&self) -> (usize, usize) {
+        let header = self.header();
+        (header.start as usize, (header.capacity - header.start - header.len) as usize)
+    }
+
+    #[inline(always)]
+    fn is_unique(&self) -> bool {
+        // Acquire: what a former owner did with the bytes happens before what we do.
+        self.header().owners.load(Ordering::Acquire) == 1
+    }
+
+    #[inline(always)]
+    fn make_unique(&mut self) {
+        if !self.is_unique() {
+            self.copy_for_itself();
+        }
+    }
+
+    #[cold]
+    fn copy_for_itself(&mut self) {
+        let header = self.header();
+        let mut copy = Self::with_capacity(header.capacity as usize);
+        // SAFETY: the copy is ours alone and has the same capacity, so the same start and length lie
+        // within it; the bytes there are written at once.
+        unsafe {
+            let base = copy.base();
+            let place = copy.header_mut();
+            place.start = header.start.min(place.capacity - header.len);
+            place.len = header.len;
+            let start = place.start as usize;
+            base.add(start).copy_from_nonoverlapping(NonNull::from(&**self).cast(), self.len());
+        }
+        *self = copy;
+    }
+
+    /// Shares the slack out to both ends, if one then has room for `count` bytes and for more to come.
+    fn slide(&mut self, before: bool, count: usize) -> bool {
+        let header = self.header();
+        let (start, len) = (header.start as usize, header.len as usize);
+        let slack = header.capacity as usize - len;
+        let half = if before { slack.div_ceil(2) } else { slack / 2 };
+        let room = if before { half } else { slack - half };
+        // Less is not worth moving everything: then it is time for another block.
+        if room < count || slack < header.capacity as usize / 4 {
+            return false;
+        }
+        // SAFETY: sole owner, as the caller has checked; both places lie within the capacity.
+        unsafe {
+            let base = self.base().as_ptr();
+            std::ptr::copy(base.add(start), base.add(half), len);
+            self.header_mut().start = half as u32;
+        }
+        true
+    }
+
+    /// Moves to a block with room for `count` bytes more, which become a gap at `at`.
+    fn reallocate(&mut self, at: usize, count: usize, slack: Slack) {
+        let len = self.len();
+        let total = len + count;
+        let capacity = match slack {
+            Slack::Behind => total,
+            Slack::FillBehind(capacity) | Slack::FillBefore(capacity) => capacity.max(total),
+        };
+        let mut new = Self::with_capacity(capacity);
+        // SAFETY: the new block is ours alone, and has room for `total` bytes from `start` on. Those before
+        // and behind the gap are copied, those of the gap zeroed, so all are initialised.
+        unsafe {
+            let base = new.base();
+            let header = new.header_mut();
+            header.start = if slack_before(slack) { header.capacity - total as u32 } else { 0 };
+            header.len = total as u32;
+            let to = base.add(header.start as usize);
+            let from = NonNull::from(&**self).cast::<u8>();
+            to.copy_from_nonoverlapping(from, at);
+            to.add(at).write_bytes(0, count);
+            to.add(at + count).copy_from_nonoverlapping(from.add(at), len - at);
+        }
+        *self = new;
+    }
+
+    /// A block with room for `capacity` bytes and more, which holds `bytes` from `start` on.
+    fn allocate(capacity: usize, start: usize, bytes: &[u8]) -> Self {
+        let capacity = capacity_for(capacity.max(start + bytes.len()));
+        let layout = layout(capacity);
+        // SAFETY: the layout has the header's size at least.
+        let Some(pointer) = NonNull::new(unsafe { alloc(layout) }.cast::<Header>()) else {
+            handle_alloc_error(layout);
+        };
+        let header = Header {
+            owners: AtomicU32::new(1),
+            capacity: capacity as u32,
+            start: start as u32,
+            len: bytes.len() as u32,
+        };
+        // SAFETY: the block is header and capacity long, and aligned for the header. The slack, too, is
+        // initialised, as moving bytes into it and cutting them off again makes it visible.
+        unsafe {
+            pointer.write(header);
+            let base = pointer.add(1).cast::<u8>();
+            base.write_bytes(0, capacity);
+            base.add(start).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
+        }
+        Self { pointer }
+    }
+
+    #[inline(always)]
+    fn header(&self) -> &Header {
+        // SAFETY: the block lives as long as any owner; the header is changed by a sole owner only.
+        unsafe { self.pointer.as_ref() }
+    }
+
+    /// # Safety
+    /// We are the sole owner.
+    #[inline(always)]
+    unsafe fn header_mut(&mut self) -> &mut Header {
+        // SAFETY: by the caller.
+        unsafe { self.pointer.as_mut() }
+    }
+
+    /// Where the room for bytes begins.
+    #[inline(always)]
+    const fn base(&self) -> NonNull<u8> {
+        // SAFETY: the header lies within the block.
+        unsafe { self.pointer.add(1).cast() }
+    }
+}
+
+impl Deref for SharedBlock {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        let header = self.header();
+        // SAFETY: `start + len <= capacity`, and the bytes are initialised; nobody changes them while
+        // there is this shared reference to an owner.
+        unsafe {
+            NonNull::slice_from_raw_parts(
+                self.base().add(header.start as usize),
+                header.len as usize,
+            )
+            .as_ref()
+        }
+    }
+}
+
+impl Clone for SharedBlock {
+    #[inline]
+    fn clone(&self) -> Self {
+        // Relaxed: who has an owner may make another without anything else being ordered by it.
+        let before = self.header().owners.fetch_add(1, Ordering::Relaxed);
+        assert!(before < OWNERS_MAX, "{before} owners of a block");
+        Self { pointer: self.pointer }
+    }
+}
+
+impl Drop for SharedBlock {
+    #[inline]
+    fn drop(&mut self) {
+        if self.header().owners.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        // What other owners did with the bytes happens before they are freed.
+        fence(Ordering::Acquire);
+        let layout = layout(self.header().capacity as usize);
+        // SAFETY: we were the last owner, and the layout is the one it was made with.
+        unsafe { dealloc(self.pointer.as_ptr().cast(), layout) };
+    }
+}
+
+const fn slack_before(slack: Slack) -> bool {
+    matches!(slack, Slack::FillBefore(_))
+}
+
+/// A capacity of at least `len` bytes such that the whole block fills one of the allocator's size
+/// classes: four to each doubling, as jemalloc has them.
+fn capacity_for(len: usize) -> usize {
+    let size = len + size_of::<Header>();
+    assert!(size <= SIZE_MAX, "a block of {size} bytes");
+    let step = (size.next_power_of_two() / 8).max(size_of::<Header>());
+    size.next_multiple_of(step) - size_of::<Header>()
+}
+
+fn layout(capacity: usize) -> Layout {
+    // Cannot fail: `capacity_for` bounds the size.
+    Layout::from_size_align(size_of::<Header>() + capacity, align_of::<u64>())
+        .expect("a block's size is in range")
+}
+
+/// As many owners would take more memory than there is.
+const OWNERS_MAX: u32 = u32::MAX / 2;
+/// Largest block; capacities have 32 bits.
+const SIZE_MAX: usize = 3 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn blocks_fill_size_classes() {
+        for (len, size) in [(0, 16), (1, 32), (48, 64), (113, 160), (1008, 1024), (1009, 1280)] {
+            assert_eq!(SharedBlock::with_capacity(len).memory(), size, "{len}");
+        }
+    }
+
+    #[test]
+    fn slack_before_lets_it_grow_to_the_front_in_place() {
+        let mut block = SharedBlock::with_capacity(0);
+        block.open(0, 4, Slack::FillBefore(112)).copy_from_slice(b"last");
+        assert_eq!(block.slack(), (108, 0));
+        block.open(0, 5, Slack::Behind).copy_from_slice(b"first");
+        assert_eq!(block.slack(), (103, 0));
+        assert_eq!(&*block, b"firstlast");
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_vec_while_clones_stay_as_they_were(
+            steps in proptest::collection::vec((0..6usize, any::<u16>(), 0..200usize), 1..60)
+        ) {
+            let mut block = SharedBlock::with_capacity(0);
+            let mut model: Vec<u8> = Vec::new();
+            let mut clones = Vec::new();
+            for (number, (what, at, count)) in steps.into_iter().enumerate() {
+                let at = usize::from(at) % (model.len() + 1);
+                let fill = vec![number as u8; count];
+                match what {
+                    0 | 1 => {
+                        let slack = match number % 3 {
+                            0 => Slack::Behind,
+                            1 => Slack::FillBefore(500),
+                            _ => Slack::FillBehind(500),
+                        };
+                        block.open(at, count, slack).copy_from_slice(&fill);
+                        model.splice(at..at, fill);
+                    }
+                    2 | 3 => {
+                        let count = count.min(model.len() - at);
+                        block.close(at, count);
+                        model.drain(at..at + count);
+                    }
+                    4 => clones.push((block.clone(), model.clone())),
+                    _ => {
+                        block.shrink();
+                        if let Some(last) = block.bytes_mut().last_mut() {
+                            *last = number as u8;
+                            *model.last_mut().unwrap() = number as u8;
+                        }
+                    }
+                }
+                prop_assert_eq!(&*block, &*model);
+            }
+            for (clone, model) in clones {
+                prop_assert_eq!(&*clone, &*model);
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The index of a sorted set by member: which leaf a member is in.
+//!
+//! A slot is 8 bytes: 32 bits of the member's hash, its *position*, and the number of the leaf. The member
+//! itself is looked for in the leaf. Slots lie in pages, in order of positions; there are as many pages as
+//! needed, and the table grows and shrinks one page at a time (linear hashing: with `n` pages, those that
+//! are split use one more of the position's highest bits than the others). So positions, from 0 up, are an
+//! order in which one can walk over all members while the table grows and shrinks.
+
+use crate::value::directory::Directory;
+use crate::value::shared_block::{SharedBlock, Slack};
+
+/// A multiset of (position, leaf) pairs.
+#[derive(Clone)]
+pub(super) struct Index {
+    pages: Directory<SharedBlock>,
+    len: usize,
+}
+
+impl Index {
+    pub(super) fn new() -> Self {
+        let mut pages = Directory::new();
+        pages.push(SharedBlock::with_capacity(0));
+        Self { pages, len: 0 }
+    }
+
+    pub(super) fn insert(&mut self, position: u32, leaf: u32) {
+        let page_index = self.page_index(position);
+        let prefix = self.prefix(page_index);
+        let page = self.pages.get_mut(page_index);
+        let at = lower_bound(page, position, prefix);
+        let slot = slot(position, leaf).to_le_bytes();
+        page.open(at * SLOT, SLOT, Slack::Behind).copy_from_slice(&slot);
+        self.len += 1;
+        if self.len > self.pages.len() * SLOTS_MEAN_MAX {
+            self.split_one();
+        }
+    }
+
+    /// Removes one such pair.
+    pub(super) fn remove(&mut self, position: u32, leaf: u32) {
+        let (page_index, at) = self.find(position, leaf);
+        let page = self.pages.get_mut(page_index);
+        page.close(at * SLOT, SLOT);
+        page.shrink();
+        self.len -= 1;
+        if self.pages.len() > 1 && self.len < self.pages.len() * SLOTS_MEAN_MIN {
+            self.merge_one();
+        }
+    }
+
+    /// The member has moved to another leaf.
+    pub(super) fn replace(&mut self, position: u32, old: u32, new: u32) {
+        if old != new {
+            let (page, at) = self.find(position, old);
+            let slot = slot(position, new).to_le_bytes();
+            self.pages.get_mut(page).bytes_mut()[at * SLOT..(at + 1) * SLOT].copy_from_slice(&slot);
+        }
+    }
+
+    /// The leaves in which members of this position are.
+    #[inline]
+    pub(super) fn leaves(&self, position: u32) -> impl Iterator<Item = u32> {
+        let page_index = self.page_index(position);
+        let page = self.pages.get(page_index);
+        let at = lower_bound(page, position, self.prefix(page_index));
+        slots(page)[at..]
+            .iter()
+            .map(|slot| u64::from_le_bytes(*slot))
+            .take_while(move |slot| (slot >> 32) as u32 == position)
+            .map(|slot| slot as u32)
+    }
+
+    /// Calls `visit` with the pairs from a position on, all of one position in one call, until it has had
+    /// `count` pairs. Returns the position to go on from; `None` at the end.
+    pub(super) fn walk(
+        &self,
+        from: u32,
+        mut count: usize,
+        mut visit: impl FnMut(u32, &mut dyn Iterator<Item = u32>),
+    ) -> Option<u32> {
+        let mut position = from;
+        loop {
+            let page_index = self.page_index(position);
+            let prefix = self.prefix(page_index);
+            let page = slots(self.pages.get(page_index));
+            let mut rest = &page[lower_bound(self.pages.get(page_index), position, prefix)..];
+            while let Some(first) = rest.first() {
+                let here = (u64::from_le_bytes(*first) >> 32) as u32;
+                if count == 0 {
+                    return Some(here);
+                }
+                let run = rest
+                    .iter()
+                    .take_while(|slot| (u64::from_le_bytes(**slot) >> 32) as u32 == here)
+                    .count();
+                visit(here, &mut rest[..run].iter().map(|slot| u64::from_le_bytes(*slot) as u32));
+                count = count.saturating_sub(run);
+                rest = &rest[run..];
+            }
+            // The first position of the next page.
+            let size = 1u64 << (32 - prefix);
+            position = u32::try_from((u64::from(position) / size + 1) * size).ok()?;
+            if count == 0 {
+                return Some(position);
+            }
+        }
+    }
+
+    pub(super) const fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Bytes of memory, about.
+    pub(super) fn memory(&self) -> usize {
+        let (mut count, mut sum) = (0, 0);
+        for page in self.pages.sample(SAMPLE) {
+            count += 1;
+            sum += page.memory() + size_of::<SharedBlock>();
+        }
+        sum * self.pages.len() / count.max(1)
+    }
+
+    #[inline(always)]
+    fn page_index(&self, position: u32) -> usize {
+        page_index(position, self.pages.len())
+    }
+
+    /// How many of the highest bits the positions in a page have in common.
+    #[inline(always)]
+    fn prefix(&self, page_index: usize) -> u32 {
+        let bits = bits(self.pages.len());
+        let shorter = bits > 0
+            && page_index + (1 << (bits - 1)) >= self.pages.len()
+            && page_index < 1 << (bits - 1);
+        bits - u32::from(shorter)
+    }
+
+    fn find(&self, position: u32, leaf: u32) -> (usize, usize) {
+        let page_index = self.page_index(position);
+        let page = self.pages.get(page_index);
+        let at = lower_bound(page, position, self.prefix(page_index));
+        let wanted = slot(position, leaf).to_le_bytes();
+        let found = slots(page)[at..].iter().position(|slot| *slot == wanted);
+        (page_index, at + found.expect("every member is in the index"))
+    }
+
+    /// Adds a page: it takes one half of the positions of the page whose turn it is.
+    fn split_one(&mut self) {
+        let new = self.pages.len();
+        if new >= PAGES_MAX {
+            return;
+        }
+        let bits = bits(new + 1);
+        let sibling = self.pages.get_mut(new - (1 << (bits - 1)));
+        // Those of the upper half have the bit, so they come last.
+        let half = slots(sibling)
+            .partition_point(|slot| (u64::from_le_bytes(*slot) >> (64 - bits)) & 1 == 0);
+        let upper = SharedBlock::from_bytes(&sibling[half * SLOT..]);
+        sibling.truncate(half * SLOT);
+        sibling.shrink();
+        self.pages.push(upper);
+    }
+
+    /// The opposite.
+    fn merge_one(&mut self) {
+        let bits = bits(self.pages.len());
+        let last = self.pages.len() - 1;
+        let Some(upper) = self.pages.pop() else { return };
+        let sibling = self.pages.get_mut(last - (1 << (bits - 1)));
+        sibling.extend(upper.len()).copy_from_slice(&upper);
+    }
+}
+
+/// How many bits tell apart so many pages.
+#[inline(always)]
+const fn bits(pages: usize) -> u32 {
+    usize::BITS - (pages - 1).leading_zeros()
+}
+
+/// Pages are numbered by the bits of positions from the highest down, the highest first in weight one.
+#[inline(always)]
+const fn page_index(position: u32, pages: usize) -> usize {
+    let bits = bits(pages);
+    let index = position.reverse_bits() as usize & ((1 << bits) - 1);
+    if index < pages { index } else { index & ((1 << (bits - 1)) - 1) }
+}
+
+const fn slot(position: u32, leaf: u32) -> u64 {
+    (position as u64) << 32 | leaf as u64
+}
+
+#[inline(always)]
+fn slots(page: &SharedBlock) -> &[[u8; SLOT]] {
+    page.as_chunks().0
+}
+
+/// How many slots of a page have lower positions. Positions are evenly spread, so the place can be guessed.
+#[inline]
+fn lower_bound(page: &SharedBlock, position: u32, prefix: u32) -> usize {
+    let slots = slots(page);
+    let at = |index: usize| (u64::from_le_bytes(slots[index]) >> 32) as u32;
+    // The position within the page, as a fraction of 2^32.
+    let fraction = (u64::from(position) << prefix) as u32;
+    let mut guess = ((u64::from(fraction) * slots.len() as u64) >> 32) as usize;
+    while guess > 0 && at(guess - 1) >= position {
+        guess -= 1;
+    }
+    while guess < slots.len() && at(guess) < position {
+        guess += 1;
+    }
+    guess
+}
+
+const SLOT: usize = size_of::<u64>();
+/// Slots of a page on average, at most: then there is one page more.
+const SLOTS_MEAN_MAX: usize = 96;
+/// And at least: then there is one page less.
+const SLOTS_MEAN_MIN: usize = 32;
+/// More would need more bits than positions have.
+const PAGES_MAX: usize = 1 << 30;
+/// Pages that are looked at to estimate all.
+const SAMPLE: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+        #[test]
+        fn behaves_like_a_multiset(
+            pairs in proptest::collection::vec((any::<u32>(), 0..50u32), 1..3000),
+            few in any::<bool>(),
+        ) {
+            let mut index = Index::new();
+            let mut model: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+            let mut clone = None;
+            for (number, &(position, leaf)) in pairs.iter().enumerate() {
+                let position = if few { position << 24 } else { position };
+                index.insert(position, leaf);
+                model.entry(position).or_default().push(leaf);
+                if number == pairs.len() / 2 {
+                    clone = Some((index.clone(), model.clone()));
+                }
+            }
+            for &(position, leaf) in &pairs[pairs.len() / 3..] {
+                let position = if few { position << 24 } else { position };
+                let leaves = model.get_mut(&position).unwrap();
+                let at = leaves.iter().position(|&other| other == leaf).unwrap();
+                if leaf % 7 == 0 {
+                    index.replace(position, leaf, 100);
+                    leaves[at] = 100;
+                    index.replace(position, 100, leaf);
+                    leaves[at] = leaf;
+                } else {
+                    index.remove(position, leaf);
+                    leaves.remove(at);
+                }
+            }
+            model.retain(|_, leaves| !leaves.is_empty());
+            for (index, mut model) in [(index, model)].into_iter().chain(clone) {
+                for leaves in model.values_mut() {
+                    leaves.sort_unstable();
+                }
+                for (&position, leaves) in &model {
+                    let mut found: Vec<u32> = index.leaves(position).collect();
+                    found.sort_unstable();
+                    prop_assert_eq!(&found, leaves);
+                }
+                let mut from = Some(0);
+                let mut walked = BTreeMap::new();
+                while let Some(position) = from {
+                    from = index.walk(position, 10, |position, leaves| {
+                        let mut leaves: Vec<u32> = leaves.collect();
+                        leaves.sort_unstable();
+                        assert!(walked.insert(position, leaves).is_none());
+                    });
+                }
+                prop_assert_eq!(walked, model);
+            }
+        }
+    }
+
+    #[test]
+    fn walking_misses_nothing_that_stays_while_the_table_shrinks() {
+        let mut index = Index::new();
+        for number in 0..20_000u32 {
+            index.insert(number.wrapping_mul(0x9e37_79b9), number);
+        }
+        let mut seen = vec![0; 20_000];
+        let mut from = Some(0);
+        let mut removed = 1u32;
+        while let Some(position) = from {
+            from = index
+                .walk(position, 10, |_, leaves| leaves.for_each(|leaf| seen[leaf as usize] += 1));
+            for _ in 0..10 {
+                if removed < 20_000 {
+                    if !removed.is_multiple_of(20) {
+                        index.remove(removed.wrapping_mul(0x9e37_79b9), removed);
+                    }
+                    removed += 1;
+                }
+            }
+        }
+        assert!((0..20_000).step_by(20).all(|number| seen[number] == 1));
+    }
+}

@@ -1,0 +1,393 @@
+//! A large sorted set: leaves of packed members in a tree by score and member, and an index that
+//! knows the leaf of each member.
+
+use std::ops::Range;
+
+use super::index::Index;
+use super::leaf::{Element, Leaf};
+use crate::hash::{Hash, Hasher};
+use crate::value::directory::Directory;
+use crate::value::tree::{Path, Side, Tree};
+
+/// See the module. The tree holds the leaves' numbers; a number is good for as long as its leaf lives.
+#[derive(Clone)]
+pub struct Large {
+    tree: Tree<u32, Separator>,
+    leaves: Directory<Leaf>,
+    /// Numbers without a leaf.
+    free: Vec<u32>,
+    index: Index,
+}
+
+/// The least (score, member) that may be in the leaf behind it, with the member cut off where that leaves
+/// it greater than all in the leaf before.
+#[derive(Clone, Default, Debug)]
+struct Separator {
+    score: f64,
+    member: Box<[u8]>,
+}
+
+/// A place in the order: a leaf and which of its elements.
+#[derive(Clone, Copy)]
+pub(super) struct Cursor {
+    path: Path,
+    index: usize,
+}
+
+impl Large {
+    pub(super) fn new() -> Self {
+        let mut leaves = Directory::new();
+        leaves.push(Leaf::new());
+        Self { tree: Tree::new(0, 0), leaves, free: Vec::new(), index: Index::new() }
+    }
+
+    /// Gives a member the score that `decide` makes of its old one, or leaves it alone; returns the old score.
+    pub(super) fn update(
+        &mut self,
+        member: &[u8],
+        hasher: &Hasher,
+        decide: impl FnOnce(Option<f64>) -> Option<f64>,
+    ) -> Option<f64> {
+        let hash = hasher.hash(member);
+        let Some((number, index)) = self.find(member, hash) else {
+            let element = Element { score: decide(None)?, member, tag: tag(hash) };
+            let number = self.attach(element, hasher);
+            self.index.insert(hash.position(), number);
+            return None;
+        };
+        let leaf = self.leaves.get(number as usize);
+        let old_score = leaf.score(index);
+        let Some(score) = decide(Some(old_score)).filter(|&score| score != old_score) else {
+            return Some(old_score);
+        };
+        let element = Element { score, member, tag: tag(hash) };
+        if keeps_place(leaf, index, element) {
+            self.leaves.get_mut(number as usize).set_score(index, score);
+            return Some(old_score);
+        }
+        let path = self.path_of(old_score, member);
+        self.detach(&path, index, hasher);
+        let new_number = self.attach(element, hasher);
+        self.index.replace(hash.position(), number, new_number);
+        Some(old_score)
+    }
+
+    /// Returns the member's score, if it was there.
+    pub(super) fn remove(&mut self, member: &[u8], hasher: &Hasher) -> Option<f64> {
+        let hash = hasher.hash(member);
+        let (number, index) = self.find(member, hash)?;
+        let score = self.leaves.get(number as usize).score(index);
+        let path = self.path_of(score, member);
+        self.index.remove(hash.position(), number);
+        self.detach(&path, index, hasher);
+        Some(score)
+    }
+
+    /// Removes the elements of these ranks.
+    pub(super) fn remove_range(&mut self, ranks: Range<usize>, hasher: &Hasher) {
+        let mut left = ranks.len();
+        while left > 0 {
+            let (path, first) = self.tree.seek_rank(ranks.start);
+            let number = *self.tree.leaf(&path);
+            let leaf = self.leaves.get(number as usize);
+            let last = leaf.count().min(first + left);
+            for element in leaf.elements(first..last) {
+                self.index.remove(hasher.hash(element.member).position(), number);
+            }
+            left -= last - first;
+            self.leaves.get_mut(number as usize).remove_range(first, last);
+            self.tree.add(&path, -((last - first) as isize));
+            self.tidy(&path, hasher);
+        }
+    }
+
+    pub(super) fn score(&self, member: &[u8], hasher: &Hasher) -> Option<f64> {
+        let (number, index) = self.find(member, hasher.hash(member))?;
+        Some(self.leaves.get(number as usize).score(index))
+    }
+
+    pub(super) fn rank(&self, member: &[u8], hasher: &Hasher) -> Option<(usize, f64)> {
+        let (number, index) = self.find(member, hasher.hash(member))?;
+        let score = self.leaves.get(number as usize).score(index);
+        Some((self.tree.rank(&self.path_of(score, member)) + index, score))
+    }
+
+    /// How many elements have a score below this one, or not above it.
+    pub(super) fn rank_below_score(&self, score: f64, inclusive: bool) -> usize {
+        let below = |other: f64| if inclusive { other <= score } else { other < score };
+        let (path, rank) = self.tree.seek_counting(|separator| below(separator.score));
+        rank + self.leaf(&path).partition(|index, leaf| below(leaf.score(index)))
+    }
+
+    /// How many members come before this one, or not after it, where all have the same score.
+    pub(super) fn rank_below_member(&self, member: &[u8], inclusive: bool) -> usize {
+        let first = self.leaf(&self.tree.first());
+        if first.count() == 0 {
+            return 0;
+        }
+        let score = first.score(0);
+        let below = |other: &[u8]| if inclusive { other <= member } else { other < member };
+        let (path, rank) = self.tree.seek_counting(|separator| {
+            separator.score < score || separator.score == score && below(&separator.member)
+        });
+        rank + self.leaf(&path).partition(|index, leaf| below(leaf.member(index)))
+    }
+
+    /// The place of the element with this rank.
+    pub(super) fn cursor(&self, rank: usize) -> Cursor {
+        let (path, index) = self.tree.seek_rank(rank);
+        Cursor { path, index }
+    }
+
+    /// The element at a cursor, which moves to the next one.
+    #[inline]
+    pub(super) fn next(&self, cursor: &mut Cursor) -> Option<(&[u8], f64)> {
+        let mut leaf = self.leaf(&cursor.path);
+        if cursor.index >= leaf.count() {
+            *cursor = Cursor { path: self.tree.next(&cursor.path)?, index: 0 };
+            leaf = self.leaf(&cursor.path);
+        }
+        let index = cursor.index;
+        cursor.index += 1;
+        Some((leaf.member(index), leaf.score(index)))
+    }
+
+    /// The element before a cursor, which moves to it.
+    #[inline]
+    pub(super) fn previous(&self, cursor: &mut Cursor) -> Option<(&[u8], f64)> {
+        let mut leaf = self.leaf(&cursor.path);
+        if cursor.index == 0 {
+            let path = self.tree.previous(&cursor.path)?;
+            leaf = self.leaf(&path);
+            *cursor = Cursor { path, index: leaf.count() };
+        }
+        cursor.index -= 1;
+        Some((leaf.member(cursor.index), leaf.score(cursor.index)))
+    }
+
+    /// Calls `visit` with `count` elements or a few more, from a position of their hashes on. Returns the
+    /// position to go on from; `None` at the end.
+    pub(super) fn scan(
+        &self,
+        from: u32,
+        count: usize,
+        hasher: &Hasher,
+        mut visit: impl FnMut(&[u8], f64),
+    ) -> Option<u32> {
+        self.index.walk(from, count, |position, numbers| {
+            let mut seen: Vec<u32> = Vec::new();
+            for number in numbers {
+                if seen.contains(&number) {
+                    continue;
+                }
+                seen.push(number);
+                let leaf = self.leaves.get(number as usize);
+                for element in leaf.elements(0..leaf.count()) {
+                    if hasher.hash(element.member).position() == position {
+                        visit(element.member, element.score);
+                    }
+                }
+            }
+        })
+    }
+
+    #[inline(always)]
+    pub(super) const fn len(&self) -> usize {
+        self.tree.len()
+    }
+
+    /// Bytes of memory, about.
+    pub(super) fn memory(&self) -> usize {
+        let (mut count, mut sum) = (0, 0);
+        for leaf in self.leaves.sample(SAMPLE) {
+            count += 1;
+            sum += leaf.memory() + size_of::<Leaf>();
+        }
+        size_of::<Self>()
+            + self.tree.memory()
+            + self.index.memory()
+            + sum * self.leaves.len() / count.max(1)
+    }
+
+    /// Number of blocks.
+    pub(super) const fn blocks(&self) -> usize {
+        self.tree.leaves() + self.index.pages() + 4
+    }
+
+    /// The leaf that a member is in, and where.
+    #[inline]
+    fn find(&self, member: &[u8], hash: Hash) -> Option<(u32, usize)> {
+        self.index.leaves(hash.position()).find_map(|number| {
+            let index = self.leaves.get(number as usize).find(tag(hash), member)?;
+            Some((number, index))
+        })
+    }
+
+    #[inline(always)]
+    fn leaf(&self, path: &Path) -> &Leaf {
+        self.leaves.get(*self.tree.leaf(path) as usize)
+    }
+
+    /// The way to the leaf where an element is, or would be.
+    #[inline]
+    fn path_of(&self, score: f64, member: &[u8]) -> Path {
+        self.tree.seek(|separator| {
+            separator.score < score || separator.score == score && *separator.member <= *member
+        })
+    }
+
+    /// Puts an element into the tree; returns the number of its leaf.
+    fn attach(&mut self, element: Element<'_>, hasher: &Hasher) -> u32 {
+        let path = self.path_of(element.score, element.member);
+        let number = *self.tree.leaf(&path);
+        let leaf = self.leaves.get_mut(number as usize);
+        let index = leaf.lower_bound(element.score, element.member);
+        let count = leaf.count();
+        if count == 0 || leaf.byte_len() + Leaf::size_of(element.member) <= LEAF_LEN_MAX {
+            leaf.insert(index, element);
+            self.tree.add(&path, 1);
+            return number;
+        }
+        let mut right = if index == count && self.tree.next(&path).is_none() {
+            // Elements that come in order leave full leaves behind.
+            Leaf::of(element)
+        } else {
+            let middle = if count == 1 { index.min(1) } else { leaf.middle() };
+            let mut right = leaf.split_off(middle);
+            if index < middle || index == middle && middle > 0 && index < count {
+                leaf.insert(index, element);
+            } else if middle == 0 {
+                *leaf = Leaf::of(element);
+            } else {
+                right.insert(index - middle, element);
+            }
+            right
+        };
+        let leaf = self.leaves.get(number as usize);
+        let (left_count, right_count) = (leaf.count(), right.count());
+        let separator = Separator::between(leaf.element(left_count - 1), right.element(0));
+        let right_number = self.free.pop().unwrap_or(self.leaves.len() as u32);
+        // The new element is not in the index yet.
+        let in_right = !separator.above(&element);
+        for moved in right.elements(0..right_count) {
+            let is_new = in_right && moved.score == element.score && moved.member == element.member;
+            if !is_new {
+                self.index.replace(hasher.hash(moved.member).position(), number, right_number);
+            }
+        }
+        if (right_number as usize) < self.leaves.len() {
+            std::mem::swap(self.leaves.get_mut(right_number as usize), &mut right);
+        } else {
+            self.leaves.push(right);
+        }
+        self.tree.add(&path, left_count as isize - count as isize);
+        self.tree.insert(&path, Side::After, separator, right_number, right_count);
+        if in_right { right_number } else { number }
+    }
+
+    /// Takes an element out of the tree.
+    fn detach(&mut self, path: &Path, index: usize, hasher: &Hasher) {
+        let number = *self.tree.leaf_mut(path, -1);
+        self.leaves.get_mut(number as usize).remove(index);
+        self.tidy(path, hasher);
+    }
+
+    /// Takes a leaf out that has become empty, and merges one that has become small.
+    fn tidy(&mut self, path: &Path, hasher: &Hasher) {
+        let number = *self.tree.leaf(path);
+        let leaf = self.leaves.get(number as usize);
+        let len = leaf.byte_len();
+        if leaf.count() == 0 {
+            if self.tree.leaves() > 1 {
+                self.tree.remove(path);
+                self.release(number);
+            }
+            return;
+        }
+        if len > LEAF_LEN_MIN {
+            return;
+        }
+        let fits = |path: &Path| len + self.leaf(path).byte_len() <= LEAF_LEN_MERGED;
+        if let Some(next) = self.tree.next_sibling(path).filter(fits) {
+            self.merge(path, &next, hasher);
+        } else if let Some(previous) = self.tree.previous_sibling(path).filter(fits) {
+            self.merge(&previous, path, hasher);
+        }
+    }
+
+    fn merge(&mut self, left: &Path, right: &Path, hasher: &Hasher) {
+        let (to, from) = (*self.tree.leaf(left), *self.tree.leaf(right));
+        let moved = self.leaves.get(from as usize).clone();
+        for element in moved.elements(0..moved.count()) {
+            self.index.replace(hasher.hash(element.member).position(), from, to);
+        }
+        self.leaves.get_mut(to as usize).append(&moved);
+        self.tree.add(left, moved.count() as isize);
+        self.tree.remove(right);
+        self.release(from);
+    }
+
+    fn release(&mut self, number: u32) {
+        *self.leaves.get_mut(number as usize) = Leaf::new();
+        self.free.push(number);
+    }
+
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        self.tree.check();
+        let mut cursor = self.cursor(0);
+        let mut last: Option<(f64, Vec<u8>)> = None;
+        let mut count = 0;
+        while let Some((member, score)) = self.next(&mut cursor) {
+            if let Some((last_score, last_member)) = last {
+                assert!(last_score < score || last_score == score && *last_member < *member);
+            }
+            last = Some((score, member.to_vec()));
+            count += 1;
+        }
+        assert_eq!(count, self.len());
+        assert_eq!(self.leaves.len(), self.free.len() + self.tree.leaves());
+    }
+}
+
+impl Separator {
+    /// What separates two neighbours.
+    fn between(left: Element<'_>, right: Element<'_>) -> Self {
+        let member = if left.score == right.score {
+            let same = left.member.iter().zip(right.member).take_while(|(a, b)| a == b).count();
+            &right.member[..same + 1]
+        } else {
+            &[]
+        };
+        Self { score: right.score, member: member.into() }
+    }
+
+    /// Whether the element belongs to the left of it.
+    fn above(&self, element: &Element<'_>) -> bool {
+        element.score < self.score || element.score == self.score && element.member < &*self.member
+    }
+}
+
+fn tag(hash: Hash) -> u8 {
+    hash.tag() as u8
+}
+
+/// Whether an element of a leaf, with another score, would still be between the same two in this leaf.
+fn keeps_place(leaf: &Leaf, index: usize, element: Element<'_>) -> bool {
+    let before = |one: Element<'_>, other: Element<'_>| {
+        one.score < other.score || one.score == other.score && one.member < other.member
+    };
+    index > 0
+        && index + 1 < leaf.count()
+        && before(leaf.element(index - 1), element)
+        && before(element, leaf.element(index + 1))
+}
+
+/// Bytes of a leaf at most, unless a single member is longer: such that its block fills a size class.
+const LEAF_LEN_MAX: usize = 1536 - 16;
+/// A leaf of so few bytes looks for another one to merge with.
+const LEAF_LEN_MIN: usize = LEAF_LEN_MAX / 4;
+/// Bytes of a merged leaf at most, so that it is not soon split again.
+const LEAF_LEN_MERGED: usize = LEAF_LEN_MAX * 3 / 4;
+/// Leaves that are looked at to estimate all.
+const SAMPLE: usize = 64;

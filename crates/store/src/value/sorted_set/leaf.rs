@@ -1,0 +1,340 @@
+//! A leaf: some members of a sorted set with their scores, in order, in one block.
+//!
+//! ```text
+//! u32 count, highest bit: wide | count x f64 score | count x (u16, wide: u32) where the member ends
+//! | count x u8 tag | members
+//! ```
+//! The tag is a byte of the member's hash, which finds a member whose score is not known.
+
+use std::cmp::Ordering;
+
+use crate::value::shared_block::SharedBlock;
+
+/// See the module. The order is by score, then by the member's bytes.
+#[derive(Clone)]
+pub(super) struct Leaf(SharedBlock);
+
+/// One element.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Element<'a> {
+    pub score: f64,
+    pub member: &'a [u8],
+    pub tag: u8,
+}
+
+impl Leaf {
+    pub(super) fn new() -> Self {
+        Self(SharedBlock::from_bytes(&[0; HEADER]))
+    }
+
+    /// A leaf of one element.
+    pub(super) fn of(element: Element<'_>) -> Self {
+        Self::from_elements(std::iter::once(element))
+    }
+
+    fn from_elements<'a>(elements: impl Iterator<Item = Element<'a>> + Clone) -> Self {
+        let (mut count, mut members_len) = (0, 0);
+        for element in elements.clone() {
+            count += 1;
+            members_len += element.member.len();
+        }
+        let shape = Shape { count, wide: members_len > usize::from(u16::MAX) };
+        let members = shape.members();
+        let mut block = SharedBlock::with_capacity(members + members_len);
+        let bytes = block.extend(members + members_len);
+        bytes[..HEADER].copy_from_slice(&shape.header());
+        let mut end = 0;
+        for (index, element) in elements.enumerate() {
+            let start = members + end;
+            end += element.member.len();
+            bytes[start..members + end].copy_from_slice(element.member);
+            shape.set_score(bytes, index, element.score);
+            shape.set_end(bytes, index, end);
+            bytes[shape.tags() + index] = element.tag;
+        }
+        Self(block)
+    }
+
+    /// Puts an element in at its place, which [`Self::lower_bound`] found.
+    pub(super) fn insert(&mut self, index: usize, element: Element<'_>) {
+        let old = self.shape();
+        let added = element.member.len();
+        let members_len = self.0.len() - old.members();
+        if old.wide || members_len + added > usize::from(u16::MAX) {
+            // Rare, and large copies anyway.
+            let new = Self::from_elements(
+                self.elements(0..index)
+                    .chain(std::iter::once(element))
+                    .chain(self.elements(index..old.count)),
+            );
+            *self = new;
+            return;
+        }
+        let new = Shape { count: old.count + 1, ..old };
+        let start = self.end_before(index);
+        let len = self.0.len();
+        self.0.extend(SCORE + END + TAG + added);
+        let bytes = self.0.bytes_mut();
+        // From the back, each part moves by what is put in before it.
+        let member_at = new.members() + start;
+        bytes.copy_within(old.members() + start..len, member_at + added);
+        bytes.copy_within(old.members()..old.members() + start, new.members());
+        bytes[member_at..member_at + added].copy_from_slice(element.member);
+        bytes.copy_within(old.tags() + index..old.members(), new.tags() + index + 1);
+        bytes.copy_within(old.tags()..old.tags() + index, new.tags());
+        bytes[new.tags() + index] = element.tag;
+        bytes.copy_within(old.ends() + index * END..old.tags(), new.ends() + (index + 1) * END);
+        bytes.copy_within(old.ends()..old.ends() + index * END, new.ends());
+        shift_ends(&mut bytes[new.ends() + (index + 1) * END..new.tags()], added as u16);
+        new.set_end(bytes, index, start + added);
+        let scores = HEADER + index * SCORE;
+        bytes.copy_within(scores..old.ends(), scores + SCORE);
+        new.set_score(bytes, index, element.score);
+        bytes[..HEADER].copy_from_slice(&new.header());
+    }
+
+    pub(super) fn remove(&mut self, index: usize) {
+        self.remove_range(index, index + 1);
+    }
+
+    /// Removes the elements from `first` up to before `last`.
+    pub(super) fn remove_range(&mut self, first: usize, last: usize) {
+        let old = self.shape();
+        let removed = last - first;
+        if removed == 0 {
+            return;
+        }
+        if old.wide || removed > 1 {
+            let new =
+                Self::from_elements(self.elements(0..first).chain(self.elements(last..old.count)));
+            *self = new;
+            return;
+        }
+        let new = Shape { count: old.count - 1, ..old };
+        let (start, end) = (self.end_before(first), self.end_before(last));
+        let len = self.0.len();
+        let bytes = self.0.bytes_mut();
+        // From the front, each part moves by what is taken out before it.
+        let scores = HEADER + first * SCORE;
+        bytes.copy_within(scores + SCORE..old.ends(), scores);
+        shift_ends(
+            &mut bytes[old.ends() + last * END..old.tags()],
+            ((end - start) as u16).wrapping_neg(),
+        );
+        bytes.copy_within(old.ends()..old.ends() + first * END, new.ends());
+        bytes.copy_within(old.ends() + last * END..old.tags(), new.ends() + first * END);
+        bytes.copy_within(old.tags()..old.tags() + first, new.tags());
+        bytes.copy_within(old.tags() + last..old.members(), new.tags() + first);
+        bytes.copy_within(old.members()..old.members() + start, new.members());
+        bytes.copy_within(old.members() + end..len, new.members() + start);
+        bytes[..HEADER].copy_from_slice(&new.header());
+        self.0.truncate(len - SCORE - END - TAG - (end - start));
+        self.0.shrink();
+    }
+
+    /// Moves an element to another place among the same elements, with another score.
+    pub(super) fn set_score(&mut self, index: usize, score: f64) {
+        let shape = self.shape();
+        shape.set_score(self.0.bytes_mut(), index, score);
+    }
+
+    /// Takes the elements from `index` on away.
+    pub(super) fn split_off(&mut self, index: usize) -> Self {
+        if index == 0 {
+            return std::mem::replace(self, Self::new());
+        }
+        let count = self.count();
+        let right = Self::from_elements(self.elements(index..count));
+        *self = Self::from_elements(self.elements(0..index));
+        right
+    }
+
+    /// Puts the elements of another leaf, all greater, behind its own.
+    pub(super) fn append(&mut self, other: &Self) {
+        let new = Self::from_elements(
+            self.elements(0..self.count()).chain(other.elements(0..other.count())),
+        );
+        *self = new;
+    }
+
+    #[inline(always)]
+    pub(super) fn count(&self) -> usize {
+        self.shape().count
+    }
+
+    /// Bytes that it takes without slack.
+    pub(super) fn byte_len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.0.memory()
+    }
+
+    #[inline(always)]
+    pub(super) fn score(&self, index: usize) -> f64 {
+        score_at(&self.0, index)
+    }
+
+    #[inline(always)]
+    pub(super) fn member(&self, index: usize) -> &[u8] {
+        let shape = self.shape();
+        let start = if index == 0 { 0 } else { shape.end(&self.0, index - 1) };
+        &self.0[shape.members() + start..shape.members() + shape.end(&self.0, index)]
+    }
+
+    pub(super) fn element(&self, index: usize) -> Element<'_> {
+        let tag = self.0[self.shape().tags() + index];
+        Element { score: self.score(index), member: self.member(index), tag }
+    }
+
+    pub(super) fn elements(
+        &self,
+        range: std::ops::Range<usize>,
+    ) -> impl Iterator<Item = Element<'_>> + Clone {
+        range.map(|index| self.element(index))
+    }
+
+    /// How many elements come before this one.
+    #[inline]
+    pub(super) fn lower_bound(&self, score: f64, member: &[u8]) -> usize {
+        self.partition(|at, leaf| match leaf.score(at).partial_cmp(&score) {
+            Some(Ordering::Equal) => leaf.member(at) < member,
+            order => order == Some(Ordering::Less),
+        })
+    }
+
+    /// How many elements, from the first on, the predicate holds of.
+    #[inline(always)]
+    pub(super) fn partition(&self, holds: impl Fn(usize, &Self) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let middle = low.midpoint(high);
+            if holds(middle, self) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Where a member of unknown score is.
+    #[inline]
+    pub(super) fn find(&self, tag: u8, member: &[u8]) -> Option<usize> {
+        let shape = self.shape();
+        let tags = &self.0[shape.tags()..shape.members()];
+        let mut from = 0;
+        while let Some(found) = tags[from..].iter().position(|&other| other == tag) {
+            let index = from + found;
+            if self.member(index) == member {
+                return Some(index);
+            }
+            from = index + 1;
+        }
+        None
+    }
+
+    /// Where to cut it in halves of about as many bytes, neither of them empty.
+    pub(super) fn middle(&self) -> usize {
+        let shape = self.shape();
+        let half = self.0.len() / 2;
+        let fixed = SCORE + TAG + shape.end_size();
+        let index = self.partition(|at, _| (at + 1) * fixed + shape.end(&self.0, at) < half);
+        index.clamp(1, shape.count.max(2) - 1)
+    }
+
+    /// Bytes that an element takes.
+    pub(super) const fn size_of(member: &[u8]) -> usize {
+        SCORE + END + TAG + member.len()
+    }
+
+    #[inline(always)]
+    fn shape(&self) -> Shape {
+        let header = u32::from_le_bytes(*self.0.first_chunk().expect("every leaf has a header"));
+        Shape { count: (header & !WIDE) as usize, wide: header & WIDE != 0 }
+    }
+
+    fn end_before(&self, index: usize) -> usize {
+        if index == 0 { 0 } else { self.shape().end(&self.0, index - 1) }
+    }
+}
+
+impl std::fmt::Debug for Leaf {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_list().entries(self.elements(0..self.count())).finish()
+    }
+}
+
+/// Where the parts of a leaf lie.
+#[derive(Clone, Copy)]
+struct Shape {
+    count: usize,
+    wide: bool,
+}
+
+impl Shape {
+    fn header(self) -> [u8; HEADER] {
+        (self.count as u32 | if self.wide { WIDE } else { 0 }).to_le_bytes()
+    }
+
+    #[inline(always)]
+    const fn end_size(self) -> usize {
+        if self.wide { 4 } else { END }
+    }
+
+    #[inline(always)]
+    const fn ends(self) -> usize {
+        HEADER + self.count * SCORE
+    }
+
+    #[inline(always)]
+    const fn tags(self) -> usize {
+        self.ends() + self.count * self.end_size()
+    }
+
+    #[inline(always)]
+    const fn members(self) -> usize {
+        self.tags() + self.count
+    }
+
+    #[inline(always)]
+    fn end(self, bytes: &[u8], index: usize) -> usize {
+        let at = self.ends() + index * self.end_size();
+        if self.wide {
+            u32::from_le_bytes(*bytes[at..].first_chunk().expect("ends are whole")) as usize
+        } else {
+            usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+        }
+    }
+
+    fn set_end(self, bytes: &mut [u8], index: usize, end: usize) {
+        let at = self.ends() + index * self.end_size();
+        bytes[at..at + self.end_size()].copy_from_slice(&end.to_le_bytes()[..self.end_size()]);
+    }
+
+    fn set_score(self, bytes: &mut [u8], index: usize, score: f64) {
+        let at = HEADER + index * SCORE;
+        bytes[at..at + SCORE].copy_from_slice(&score.to_le_bytes());
+    }
+}
+
+#[inline(always)]
+fn score_at(bytes: &[u8], index: usize) -> f64 {
+    let at = HEADER + index * SCORE;
+    f64::from_le_bytes(*bytes[at..].first_chunk().expect("scores are whole"))
+}
+
+/// Adds to each of the ends.
+fn shift_ends(ends: &mut [u8], by: u16) {
+    let (ends, _) = ends.as_chunks_mut::<END>();
+    for end in ends {
+        *end = u16::from_le_bytes(*end).wrapping_add(by).to_le_bytes();
+    }
+}
+
+const HEADER: usize = 4;
+const WIDE: u32 = 1 << 31;
+const SCORE: usize = 8;
+const END: usize = 2;
+const TAG: usize = 1;

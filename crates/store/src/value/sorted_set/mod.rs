@@ -1,0 +1,371 @@
+//! Sorted sets.
+
+mod index;
+mod large;
+mod leaf;
+mod packed;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use large::{Cursor, Large};
+
+use super::cow::Cow;
+use super::integer;
+use super::listpack::{self, Item, Listpack};
+use crate::entry::Encoding;
+use crate::hash::Hasher;
+
+/// Members with scores, ordered by score and then by the members' bytes.
+///
+/// A hasher is always the one of the keyspace, the same for all calls.
+#[derive(Clone)]
+pub enum SortedSet {
+    Packed(Listpack),
+    Large(Cow<Large>),
+}
+
+/// Until when a sorted set is packed.
+#[derive(Clone, Copy, Debug)]
+pub struct SortedSetLimits {
+    pub packed_entries_max: usize,
+    /// Bytes of a member.
+    pub packed_value_max: usize,
+}
+
+/// Elements in their order, or backwards by `rev()`.
+#[derive(Clone)]
+pub struct SortedSetIter<'a>(Elements<'a>);
+
+#[derive(Clone)]
+enum Elements<'a> {
+    Packed(listpack::Iter<'a>),
+    Large { set: &'a Large, left: usize, front: Cursor, back: Cursor },
+}
+
+impl SortedSet {
+    pub fn new() -> Self {
+        Self::Packed(Listpack::new())
+    }
+
+    /// Adds a member or changes its score; returns its old score. The score is not NaN.
+    #[inline]
+    pub fn insert(
+        &mut self,
+        member: &[u8],
+        score: f64,
+        limits: SortedSetLimits,
+        hasher: &Hasher,
+    ) -> Option<f64> {
+        self.update(member, limits, hasher, |_| Some(score))
+    }
+
+    /// Gives a member the score that `decide` makes of its old one, or leaves it alone; returns the old score.
+    /// The new score is not NaN.
+    #[inline]
+    pub fn update(
+        &mut self,
+        member: &[u8],
+        limits: SortedSetLimits,
+        hasher: &Hasher,
+        decide: impl FnOnce(Option<f64>) -> Option<f64>,
+    ) -> Option<f64> {
+        match self {
+            Self::Large(large) => large.make_mut().update(member, hasher, decide),
+            Self::Packed(pack) => {
+                if let Some((position, old_score)) = packed::find(pack, member) {
+                    if let Some(score) = decide(Some(old_score))
+                        && score != old_score
+                    {
+                        packed::remove(pack, position);
+                        packed::insert(pack, member, score);
+                    }
+                    return Some(old_score);
+                }
+                let score = decide(None)?;
+                if pack.len() / 2 < limits.packed_entries_max
+                    && member.len() <= limits.packed_value_max
+                    && pack.has_room(2, member.len())
+                {
+                    packed::insert(pack, member, score);
+                } else {
+                    self.enlarge(hasher).update(member, hasher, |_| Some(score));
+                }
+                None
+            }
+        }
+    }
+
+    /// Returns the member's score, if it was there.
+    pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> Option<f64> {
+        match self {
+            Self::Large(large) => large.make_mut().remove(member, hasher),
+            Self::Packed(pack) => {
+                let (position, score) = packed::find(pack, member)?;
+                packed::remove(pack, position);
+                Some(score)
+            }
+        }
+    }
+
+    /// Removes the elements of these ranks; the range may reach past the end.
+    pub fn remove_range(&mut self, ranks: Range<usize>, hasher: &Hasher) {
+        let ranks = self.clamp(ranks);
+        match self {
+            Self::Large(large) => large.make_mut().remove_range(ranks, hasher),
+            Self::Packed(pack) => pack.remove_range(ranks.start * 2, ranks.len() * 2),
+        }
+    }
+
+    /// Packs it again where the limits allow that: for sets that a command has just made, as Redis does.
+    pub fn pack(&mut self, limits: SortedSetLimits) {
+        let Self::Large(large) = self else { return };
+        if large.len() > limits.packed_entries_max {
+            return;
+        }
+        let mut pack = Listpack::new();
+        for (member, score) in self.iter() {
+            let Item::Bytes(member) = member else { return };
+            if member.len() > limits.packed_value_max || !pack.has_room(2, member.len()) {
+                return;
+            }
+            packed::insert(&mut pack, member, score);
+        }
+        *self = Self::Packed(pack);
+    }
+
+    /// A sorted set of a listpack from elsewhere, whose entries were not looked at: `None` unless they are
+    /// members and scores in turn, without a member twice. They need not be in order.
+    pub fn from_listpack(pack: Listpack, limits: SortedSetLimits, hasher: &Hasher) -> Option<Self> {
+        let mut set = Self::new();
+        let mut entries = pack.iter();
+        let mut room = integer::Text::new(0);
+        while let Some(member) = entries.next() {
+            let score = match entries.next()? {
+                Item::Integer(value) => value as f64,
+                Item::Bytes(text) => packed::parse_score(text)?,
+            };
+            if set.insert(member.text(&mut room), score, limits, hasher).is_some() {
+                return None;
+            }
+        }
+        Some(set)
+    }
+
+    #[inline]
+    pub fn score(&self, member: &[u8], hasher: &Hasher) -> Option<f64> {
+        match self {
+            Self::Large(large) => large.score(member, hasher),
+            Self::Packed(pack) => packed::find(pack, member).map(|(_, score)| score),
+        }
+    }
+
+    /// How many elements come before the member's, and its score.
+    pub fn rank(&self, member: &[u8], hasher: &Hasher) -> Option<(usize, f64)> {
+        match self {
+            Self::Large(large) => large.rank(member, hasher),
+            Self::Packed(pack) => {
+                let mut found = None;
+                let rank = packed::partition(pack, |other, score| {
+                    found = (other == member).then_some(score);
+                    found.is_none()
+                });
+                found.map(|score| (rank, score))
+            }
+        }
+    }
+
+    /// How many elements have a score below this one; with `inclusive`, not above it.
+    pub fn rank_below_score(&self, score: f64, inclusive: bool) -> usize {
+        match self {
+            Self::Large(large) => large.rank_below_score(score, inclusive),
+            Self::Packed(pack) => {
+                packed::partition(
+                    pack,
+                    |_, other| {
+                        if inclusive { other <= score } else { other < score }
+                    },
+                )
+            }
+        }
+    }
+
+    /// How many members come before this one, with `inclusive` not after it. Only where all have the same
+    /// score is that more than some number.
+    pub fn rank_below_member(&self, member: &[u8], inclusive: bool) -> usize {
+        match self {
+            Self::Large(large) => large.rank_below_member(member, inclusive),
+            Self::Packed(pack) => {
+                let mut room = integer::Text::new(0);
+                packed::partition(pack, |other, _| match other.text(&mut room).cmp(member) {
+                    Ordering::Less => true,
+                    Ordering::Equal => inclusive,
+                    Ordering::Greater => false,
+                })
+            }
+        }
+    }
+
+    /// The element with so many others before it.
+    pub fn get(&self, rank: usize) -> Option<(Item<'_>, f64)> {
+        self.range(rank..rank.saturating_add(1)).next()
+    }
+
+    pub fn iter(&self) -> SortedSetIter<'_> {
+        self.range(0..usize::MAX)
+    }
+
+    /// The elements of these ranks; the range may reach past the end.
+    pub fn range(&self, ranks: Range<usize>) -> SortedSetIter<'_> {
+        let ranks = self.clamp(ranks);
+        SortedSetIter(match self {
+            Self::Packed(pack) => Elements::Packed(pack.slice(ranks.start * 2..ranks.end * 2)),
+            Self::Large(set) => Elements::Large {
+                set,
+                left: ranks.len(),
+                front: set.cursor(ranks.start),
+                back: set.cursor(ranks.end),
+            },
+        })
+    }
+
+    /// Calls `visit` with about `count` elements from a cursor on; returns the cursor to go on with, zero
+    /// at the end. What is there from the first call to the last is visited, whatever else changes.
+    pub fn scan(
+        &self,
+        cursor: u64,
+        count: usize,
+        hasher: &Hasher,
+        mut visit: impl FnMut(Item<'_>, f64),
+    ) -> u64 {
+        match self {
+            Self::Packed(_) => {
+                self.iter().for_each(|(member, score)| visit(member, score));
+                0
+            }
+            Self::Large(large) => {
+                // No cursor that was given out is that large.
+                let Ok(from) = u32::try_from(cursor) else { return 0 };
+                let next = large.scan(from, count, hasher, |member, score| {
+                    visit(Item::Bytes(member), score);
+                });
+                next.map_or(0, u64::from)
+            }
+        }
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Large(large) => large.len(),
+            Self::Packed(pack) => pack.len() / 2,
+        }
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Large(large) => large.len() == 0,
+            Self::Packed(pack) => pack.is_empty(),
+        }
+    }
+
+    /// Bytes of memory; of a large one an estimate.
+    pub fn memory(&self) -> usize {
+        match self {
+            Self::Large(large) => large.memory(),
+            Self::Packed(pack) => pack.memory(),
+        }
+    }
+
+    pub const fn encoding(&self) -> Encoding {
+        match self {
+            Self::Large(_) => Encoding::Skiplist,
+            Self::Packed(_) => Encoding::Listpack,
+        }
+    }
+
+    /// How many blocks of memory there are to free.
+    pub fn free_effort(&self) -> usize {
+        match self {
+            Self::Large(large) => large.blocks(),
+            Self::Packed(_) => 1,
+        }
+    }
+
+    fn clamp(&self, ranks: Range<usize>) -> Range<usize> {
+        let end = ranks.end.min(self.len());
+        ranks.start.min(end)..end
+    }
+
+    /// Turns it into the large form.
+    #[cold]
+    fn enlarge(&mut self, hasher: &Hasher) -> &mut Large {
+        let mut large = Large::new();
+        let mut room = integer::Text::new(0);
+        for (member, score) in self.iter() {
+            large.update(member.text(&mut room), hasher, |_| Some(score));
+        }
+        *self = Self::Large(Cow::new(large));
+        let Self::Large(large) = self else { unreachable!("it was just made") };
+        large.make_mut()
+    }
+}
+
+impl Default for SortedSet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for SortedSet {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl SortedSetIter<'_> {
+    /// How many elements there still are.
+    pub fn remaining(&self) -> usize {
+        match &self.0 {
+            Elements::Packed(entries) => entries.clone().count() / 2,
+            Elements::Large { left, .. } => *left,
+        }
+    }
+}
+
+impl<'a> Iterator for SortedSetIter<'a> {
+    type Item = (Item<'a>, f64);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            Elements::Packed(entries) => {
+                let member = entries.next()?;
+                Some((member, packed::score_of(entries.next()?)))
+            }
+            Elements::Large { set, left, front, .. } => {
+                *left = left.checked_sub(1)?;
+                set.next(front).map(|(member, score)| (Item::Bytes(member), score))
+            }
+        }
+    }
+}
+
+impl DoubleEndedIterator for SortedSetIter<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            Elements::Packed(entries) => {
+                let score = packed::score_of(entries.next_back()?);
+                Some((entries.next_back()?, score))
+            }
+            Elements::Large { set, left, back, .. } => {
+                *left = left.checked_sub(1)?;
+                set.previous(back).map(|(member, score)| (Item::Bytes(member), score))
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A small sorted set: a listpack of members and scores in turn, in order, as Redis packs them.
+
+use std::cmp::Ordering;
+
+use bobbin_number::{format_f64, parse_f64};
+
+use crate::value::integer;
+use crate::value::listpack::{Item, Listpack, Position};
+
+/// Puts an element at its place; the member is not in there yet.
+pub(super) fn insert(pack: &mut Listpack, member: &[u8], score: f64) {
+    let mut room = integer::Text::new(0);
+    let place =
+        positions(pack).find(|&(_, other, other_score)| match other_score.partial_cmp(&score) {
+            Some(Ordering::Equal) => other.text(&mut room) > member,
+            order => order == Some(Ordering::Greater),
+        });
+    let text = format_f64(score);
+    let score = score_item(score, &text);
+    match place {
+        Some((position, ..)) => {
+            let position = pack.insert_before(position, member);
+            pack.insert_after(position, score);
+        }
+        None => pack.append_many([Item::Bytes(member), score].into_iter()),
+    }
+}
+
+/// The member's position, rank and score.
+pub(super) fn find(pack: &Listpack, member: &[u8]) -> Option<(Position, f64)> {
+    let position = pack.find(member, 2)?;
+    let score = pack.next(position).map(|score| score_of(pack.item(score)))?;
+    Some((position, score))
+}
+
+pub(super) fn remove(pack: &mut Listpack, position: Position) {
+    pack.remove_from(position, 2);
+}
+
+/// How many elements, from the first on, the predicate holds of.
+pub(super) fn partition(pack: &Listpack, mut holds: impl FnMut(Item<'_>, f64) -> bool) -> usize {
+    positions(pack).take_while(|&(_, member, score)| holds(member, score)).count()
+}
+
+fn positions(pack: &Listpack) -> impl Iterator<Item = (Position, Item<'_>, f64)> {
+    let mut entries = pack.iter();
+    std::iter::from_fn(move || {
+        let position = entries.position()?;
+        let member = entries.next()?;
+        let score = score_of(entries.next()?);
+        Some((position, member, score))
+    })
+}
+
+/// The score that an entry is.
+pub(super) fn score_of(item: Item<'_>) -> f64 {
+    match item {
+        Item::Integer(value) => value as f64,
+        // What was put in parses; what came from elsewhere was checked.
+        Item::Bytes(text) => parse_score(text).unwrap_or(0.0),
+    }
+}
+
+/// A score in a listpack from elsewhere: also what a lax parser would take.
+pub(super) fn parse_score(text: &[u8]) -> Option<f64> {
+    parse_f64(text)
+        .or_else(|| str::from_utf8(text).ok()?.parse().ok())
+        .filter(|score: &f64| !score.is_nan())
+}
+
+/// The entry that a score is: an integer where that is the same number, as in Redis, so that -0 becomes 0.
+fn score_item(score: f64, text: &[u8]) -> Item<'_> {
+    if score.abs() <= (i64::MAX / 2) as f64 && score.trunc() == score {
+        Item::Integer(score as i64)
+    } else {
+        Item::Bytes(text)
+    }
+}

@@ -1,0 +1,183 @@
+//! A sorted set against a model of the standard library's, with clones held while it changes.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Members and their scores.
+#[derive(Clone, Default)]
+struct Model(HashMap<Vec<u8>, f64>);
+
+impl Model {
+    fn ordered(&self) -> Vec<(Vec<u8>, f64)> {
+        let mut elements: Vec<_> =
+            self.0.iter().map(|(member, &score)| (member.clone(), score)).collect();
+        elements.sort_by(|one, other| {
+            one.1.partial_cmp(&other.1).unwrap().then_with(|| one.0.cmp(&other.0))
+        });
+        elements
+    }
+}
+
+fn owned((member, score): (Item<'_>, f64)) -> (Vec<u8>, f64) {
+    (member.to_vec(), score)
+}
+
+fn check(set: &SortedSet, model: &Model, hasher: &Hasher) {
+    if let SortedSet::Large(large) = set {
+        large.check();
+    }
+    let ordered = model.ordered();
+    assert_eq!(set.len(), ordered.len());
+    assert_eq!(set.iter().map(owned).collect::<Vec<_>>(), ordered);
+    let backwards: Vec<_> = set.iter().rev().map(owned).collect();
+    assert!(backwards.iter().eq(ordered.iter().rev()));
+    for (rank, (member, score)) in ordered.iter().enumerate() {
+        assert_eq!(set.rank(member, hasher), Some((rank, *score)));
+        assert_eq!(set.score(member, hasher), Some(*score));
+    }
+    for bound in [-1.0, 0.0, 0.5, 3.0, 1e9, f64::INFINITY] {
+        let below = ordered.iter().filter(|(_, score)| *score < bound).count();
+        assert_eq!(set.rank_below_score(bound, false), below);
+        let to = ordered.iter().filter(|(_, score)| *score <= bound).count();
+        assert_eq!(set.rank_below_score(bound, true), to);
+    }
+    let mut scanned = HashMap::new();
+    let mut cursor = 0;
+    loop {
+        cursor = set.scan(cursor, 7, hasher, |member, score| {
+            assert!(scanned.insert(member.to_vec(), score).is_none());
+        });
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(scanned, model.0);
+}
+
+/// What a generated number stands for: members of many lengths, some of them integers.
+fn member(number: u16, long: bool) -> Vec<u8> {
+    match number % 7 {
+        0 => format!("{}", i32::from(number) - 700).into_bytes(),
+        1 if long => vec![b'x'; usize::from(number) * 5],
+        2 if long && number > 3990 => vec![b'y'; usize::from(number) * 25],
+        _ => format!("member:{number:012}").into_bytes(),
+    }
+}
+
+fn run(steps: &[(u8, u16, u16)], entries_max: usize, long: bool, scores: u16) {
+    let hasher = Hasher::new(7);
+    let limits = SortedSetLimits { packed_entries_max: entries_max, packed_value_max: 64 };
+    let mut set = SortedSet::new();
+    let mut model = Model::default();
+    let mut clones = Vec::new();
+    for &(what, number, score) in steps {
+        let score = f64::from(score % scores) / 2.0;
+        let member = member(number % 4000, long);
+        match what {
+            0..100 => {
+                assert_eq!(
+                    set.insert(&member, score, limits, &hasher),
+                    model.0.insert(member, score)
+                );
+            }
+            100..140 => assert_eq!(set.remove(&member, &hasher), model.0.remove(&member)),
+            140 => {
+                let ordered = model.ordered();
+                let start = usize::from(number) % (ordered.len() + 1);
+                let end = start + usize::from(number % 100);
+                set.remove_range(start..end, &hasher);
+                for (member, _) in &ordered[start..end.min(ordered.len())] {
+                    model.0.remove(member);
+                }
+            }
+            141 => clones.push((set.clone(), model.clone())),
+            142..150 => {
+                let ordered = model.ordered();
+                let start = usize::from(number) % (ordered.len() + 1);
+                let end = (start + 20).min(ordered.len());
+                let found: Vec<_> = set.range(start..end).map(owned).collect();
+                assert_eq!(found, ordered[start..end]);
+                let found: Vec<_> = set.range(start..end).rev().map(owned).collect();
+                assert!(found.iter().eq(ordered[start..end].iter().rev()));
+            }
+            _ => unreachable!(),
+        }
+    }
+    check(&set, &model, &hasher);
+    for (clone, model) in clones {
+        check(&clone, &model, &hasher);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn behaves_like_a_model(
+        steps in proptest::collection::vec((0..150u8, any::<u16>(), any::<u16>()), 1..1500),
+        entries_max in prop_oneof![Just(0usize), Just(8), Just(128)],
+        long in any::<bool>(),
+        scores in prop_oneof![Just(1u16), Just(5), Just(1000)],
+    ) {
+        run(&steps, entries_max, long, scores);
+    }
+}
+
+#[test]
+fn thousands_come_in_order_and_go() {
+    let hasher = Hasher::new(1);
+    let limits = SortedSetLimits { packed_entries_max: 128, packed_value_max: 64 };
+    for descending in [false, true] {
+        let mut set = SortedSet::new();
+        for number in 0..20_000 {
+            let score = if descending { -number } else { number };
+            let member = format!("m{number}");
+            assert_eq!(set.insert(member.as_bytes(), f64::from(score), limits, &hasher), None);
+        }
+        let SortedSet::Large(large) = &set else { panic!("still packed") };
+        large.check();
+        for number in 0..20_000 {
+            let rank = if descending { 19_999 - number } else { number };
+            let member = format!("m{number}");
+            assert_eq!(set.rank(member.as_bytes(), &hasher).unwrap().0, rank);
+        }
+        set.remove_range(0..usize::MAX, &hasher);
+        assert!(set.is_empty());
+        set.insert(b"again", 1.0, limits, &hasher);
+        assert_eq!(set.len(), 1);
+    }
+}
+
+#[test]
+fn members_of_one_score_are_ranked_by_their_bytes() {
+    let hasher = Hasher::new(1);
+    let limits = SortedSetLimits { packed_entries_max: 0, packed_value_max: 64 };
+    let mut set = SortedSet::new();
+    for number in 0..5000 {
+        set.insert(format!("m{:05}", number * 2).as_bytes(), 3.0, limits, &hasher);
+    }
+    for number in 0..5000 {
+        let member = format!("m{:05}", number * 2);
+        assert_eq!(set.rank_below_member(member.as_bytes(), false), number);
+        assert_eq!(set.rank_below_member(member.as_bytes(), true), number + 1);
+        let between = format!("m{:05}", number * 2 + 1);
+        assert_eq!(set.rank_below_member(between.as_bytes(), true), number + 1);
+    }
+}
+
+#[test]
+fn packed_scores_are_integers_where_they_can_be() {
+    let hasher = Hasher::new(1);
+    let limits = SortedSetLimits { packed_entries_max: 128, packed_value_max: 64 };
+    let mut set = SortedSet::new();
+    for (member, score) in [("a", -0.0), ("b", 1.5), ("c", 1e300), ("d", f64::NEG_INFINITY)] {
+        set.insert(member.as_bytes(), score, limits, &hasher);
+    }
+    let SortedSet::Packed(pack) = &set else { panic!("not packed") };
+    let texts: Vec<_> = pack.iter().map(|item| String::from_utf8(item.to_vec()).unwrap()).collect();
+    assert_eq!(texts, ["d", "-inf", "a", "0", "b", "1.5", "c", "1e+300"]);
+    let again = SortedSet::from_listpack(pack.clone(), limits, &hasher).unwrap();
+    assert!(again.iter().eq(set.iter()));
+}

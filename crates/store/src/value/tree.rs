@@ -1,0 +1,524 @@
+//! A tree of leaves in an order, each with a count: finds a leaf by what separates it from the one
+//! before it, or by how many elements come before.
+//!
+//! It knows nothing of what is in a leaf. Who changes a leaf says by how much its count changed, and
+//! splits, merges and removes leaves itself; the tree keeps the counts along the path, and splits its own
+//! nodes. Clones share all nodes until one of them changes.
+
+use super::cow::Cow;
+
+/// `L` is a leaf, `S` what lies between two leaves: a lower bound of all that the right one may hold.
+#[derive(Clone)]
+pub(crate) struct Tree<L, S> {
+    root: Cow<Inner<L, S>>,
+    depth: u8,
+    leaves: usize,
+    len: usize,
+}
+
+/// The way from the root to a leaf: which child at each level. Good until leaves are added or removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Path {
+    indices: [u8; DEPTH_MAX],
+    depth: u8,
+}
+
+#[derive(Clone)]
+struct Inner<L, S> {
+    children: Vec<Child<L, S>>,
+}
+
+#[derive(Clone)]
+struct Child<L, S> {
+    /// Elements in all leaves below.
+    count: usize,
+    /// Of the first child of a node it means nothing.
+    separator: S,
+    node: Node<L, S>,
+}
+
+#[derive(Clone)]
+enum Node<L, S> {
+    Inner(Cow<Inner<L, S>>),
+    Leaf(L),
+}
+
+/// On which side of a leaf another is put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Before,
+    After,
+}
+
+impl<L: Clone, S: Clone + Default> Tree<L, S> {
+    /// A tree of one leaf with `count` elements.
+    pub(crate) fn new(leaf: L, count: usize) -> Self {
+        let child = Child { count, separator: S::default(), node: Node::Leaf(leaf) };
+        Self { root: Cow::new(Inner { children: vec![child] }), depth: 1, leaves: 1, len: count }
+    }
+
+    /// The leaf at the end of a path, for changing, after its count changes by `change`.
+    pub(crate) fn leaf_mut(&mut self, path: &Path, change: isize) -> &mut L {
+        self.len = self.len.checked_add_signed(change).expect("counts are right");
+        let mut node = &mut self.root;
+        for &index in path.inner() {
+            let child = &mut node.make_mut().children[usize::from(index)];
+            child.count = child.count.wrapping_add_signed(change);
+            let Node::Inner(inner) = &mut child.node else {
+                unreachable!("leaves are at the bottom")
+            };
+            node = inner;
+        }
+        let child = &mut node.make_mut().children[path.last_index()];
+        child.count = child.count.wrapping_add_signed(change);
+        let Node::Leaf(leaf) = &mut child.node else { unreachable!("no leaf where the path ends") };
+        leaf
+    }
+
+    /// Changes the count of a leaf alone.
+    pub(crate) fn add(&mut self, path: &Path, change: isize) {
+        self.leaf_mut(path, change);
+    }
+
+    /// Puts a leaf with `count` elements beside another one. The separator lies between the two; before
+    /// another leaf it can only be put when separators do not matter.
+    pub(crate) fn insert(&mut self, path: &Path, side: Side, separator: S, leaf: L, count: usize) {
+        self.len += count;
+        self.leaves += 1;
+        let child = Child { count, separator, node: Node::Leaf(leaf) };
+        let Some(right) = Self::insert_below(&mut self.root, path.all(), side, child) else {
+            return;
+        };
+        assert!(usize::from(self.depth) < DEPTH_MAX, "a tree of depth {DEPTH_MAX}");
+        let left = Child {
+            count: self.root.count(),
+            separator: S::default(),
+            node: Node::Inner(self.root.clone()),
+        };
+        self.root = Cow::new(Inner { children: vec![left, right] });
+        self.depth += 1;
+    }
+
+    /// Returns what has to be put behind the node, if it was split.
+    fn insert_below(
+        node: &mut Cow<Inner<L, S>>,
+        path: &[u8],
+        side: Side,
+        child: Child<L, S>,
+    ) -> Option<Child<L, S>> {
+        let inner = node.make_mut();
+        let index = usize::from(path[0]);
+        if path.len() == 1 {
+            return inner.insert(index + usize::from(side == Side::After), child);
+        }
+        let below = &mut inner.children[index];
+        below.count += child.count;
+        let Node::Inner(node) = &mut below.node else { unreachable!("leaves are at the bottom") };
+        let right = Self::insert_below(node, &path[1..], side, child)?;
+        below.count -= right.count;
+        inner.insert(index + 1, right)
+    }
+
+    /// Takes a leaf out. Other paths are void after that.
+    pub(crate) fn remove(&mut self, path: &Path) -> L {
+        let (leaf, count) = Self::remove_below(&mut self.root, path.all());
+        self.len -= count;
+        self.leaves -= 1;
+        while self.depth > 1 && self.root.children.len() == 1 {
+            let Node::Inner(only) = &self.root.children[0].node else { unreachable!("depth > 1") };
+            let only = only.clone();
+            self.root = only;
+            self.depth -= 1;
+        }
+        if self.root.children.is_empty() {
+            self.depth = 1;
+        }
+        leaf
+    }
+
+    fn remove_below(node: &mut Cow<Inner<L, S>>, path: &[u8]) -> (L, usize) {
+        let inner = node.make_mut();
+        let index = usize::from(path[0]);
+        if path.len() == 1 {
+            let Child { count, node: Node::Leaf(leaf), .. } = inner.children.remove(index) else {
+                unreachable!("no leaf where the path ends")
+            };
+            return (leaf, count);
+        }
+        let child = &mut inner.children[index];
+        let Node::Inner(below) = &mut child.node else { unreachable!("leaves are at the bottom") };
+        let (leaf, count) = Self::remove_below(below, &path[1..]);
+        child.count -= count;
+        if below.children.is_empty() {
+            inner.children.remove(index);
+        } else {
+            inner.merge_small(index);
+        }
+        (leaf, count)
+    }
+
+    /// Elements in all leaves.
+    #[inline(always)]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Number of leaves.
+    pub(crate) const fn leaves(&self) -> usize {
+        self.leaves
+    }
+
+    #[inline]
+    pub(crate) fn leaf(&self, path: &Path) -> &L {
+        match &self.parent(path).children[path.last_index()].node {
+            Node::Leaf(leaf) => leaf,
+            Node::Inner(_) => unreachable!("no leaf where the path ends"),
+        }
+    }
+
+    /// Elements in a leaf.
+    pub(crate) fn leaf_count(&self, path: &Path) -> usize {
+        self.parent(path).children[path.last_index()].count
+    }
+
+    /// The last leaf of which `reaches` holds: whether what is sought may lie right of a separator. It
+    /// holds of all separators up to some, and of none after.
+    #[inline]
+    pub(crate) fn seek(&self, reaches: impl Fn(&S) -> bool) -> Path {
+        self.descend(|children| {
+            (children[1..].partition_point(|child| reaches(&child.separator)), 0)
+        })
+        .0
+    }
+
+    /// The same, with how many elements the leaves before have.
+    pub(crate) fn seek_counting(&self, reaches: impl Fn(&S) -> bool) -> (Path, usize) {
+        self.descend(|children| {
+            let index = children[1..].partition_point(|child| reaches(&child.separator));
+            (index, children[..index].iter().map(|child| child.count).sum())
+        })
+    }
+
+    /// The leaf with the element that has `rank` others before it, and how many of these are in the same
+    /// leaf. A rank past the end leads to the last leaf.
+    pub(crate) fn seek_rank(&self, rank: usize) -> (Path, usize) {
+        let mut rest = rank;
+        let (path, _) = self.descend(|children| {
+            let mut index = 0;
+            while index + 1 < children.len() && rest >= children[index].count {
+                rest -= children[index].count;
+                index += 1;
+            }
+            (index, 0)
+        });
+        (path, rest)
+    }
+
+    pub(crate) fn first(&self) -> Path {
+        self.descend(|_| (0, 0)).0
+    }
+
+    pub(crate) fn last(&self) -> Path {
+        self.descend(|children| (children.len().saturating_sub(1), 0)).0
+    }
+
+    /// How many elements come before a leaf.
+    pub(crate) fn rank(&self, path: &Path) -> usize {
+        let mut indices = path.all().iter();
+        self.descend(|children| {
+            let index =
+                usize::from(*indices.next().expect("a path is as long as the tree is deep"));
+            (index, children[..index].iter().map(|child| child.count).sum())
+        })
+        .1
+    }
+
+    pub(crate) fn next(&self, path: &Path) -> Option<Path> {
+        let (mut next, mut node, mut turn) = (*path, &*self.root, None);
+        for (level, &index) in path.all().iter().enumerate() {
+            if usize::from(index) + 1 < node.children.len() {
+                turn = Some(level);
+            }
+            if let Node::Inner(inner) = &node.children[usize::from(index)].node {
+                node = inner;
+            }
+        }
+        let turn = turn?;
+        next.indices[turn] += 1;
+        next.indices[turn + 1..usize::from(self.depth)].fill(0);
+        Some(next)
+    }
+
+    pub(crate) fn previous(&self, path: &Path) -> Option<Path> {
+        let turn = path.all().iter().rposition(|&index| index > 0)?;
+        let mut previous = *path;
+        previous.indices[turn] -= 1;
+        let mut node = &*self.root;
+        for level in 0..usize::from(self.depth) {
+            if level > turn {
+                previous.indices[level] = (node.children.len() - 1) as u8;
+            }
+            if let Node::Inner(inner) = &node.children[usize::from(previous.indices[level])].node {
+                node = inner;
+            }
+        }
+        Some(previous)
+    }
+
+    /// The leaf after this one, if both hang on the same node: only such may be merged, as the separators
+    /// above then stay right.
+    pub(crate) fn next_sibling(&self, path: &Path) -> Option<Path> {
+        let mut sibling = *path;
+        sibling.indices[usize::from(self.depth) - 1] += 1;
+        (path.last_index() + 1 < self.parent(path).children.len()).then_some(sibling)
+    }
+
+    pub(crate) fn previous_sibling(&self, path: &Path) -> Option<Path> {
+        let mut sibling = *path;
+        let last = &mut sibling.indices[usize::from(self.depth) - 1];
+        *last = last.checked_sub(1)?;
+        Some(sibling)
+    }
+
+    /// Bytes of memory that the nodes take, about.
+    pub(crate) const fn memory(&self) -> usize {
+        // Nodes are about two thirds full, and 16 bytes are the block's counters.
+        self.leaves * size_of::<Child<L, S>>() * 3 / 2 + 16 + size_of::<Inner<L, S>>()
+    }
+
+    /// Goes down as `choose` says: which child, and what to add up on the way.
+    #[inline(always)]
+    fn descend(&self, mut choose: impl FnMut(&[Child<L, S>]) -> (usize, usize)) -> (Path, usize) {
+        let mut path = Path { indices: [0; DEPTH_MAX], depth: self.depth };
+        let (mut node, mut sum) = (&*self.root, 0);
+        for slot in &mut path.indices[..usize::from(self.depth)] {
+            let (index, add) = choose(&node.children);
+            *slot = index as u8;
+            sum += add;
+            match node.children.get(index).map(|child| &child.node) {
+                Some(Node::Inner(inner)) => node = inner,
+                _ => break,
+            }
+        }
+        (path, sum)
+    }
+
+    /// The node that a leaf hangs on.
+    #[inline]
+    fn parent(&self, path: &Path) -> &Inner<L, S> {
+        let mut node = &*self.root;
+        for &index in path.inner() {
+            match &node.children[usize::from(index)].node {
+                Node::Inner(inner) => node = inner,
+                Node::Leaf(_) => unreachable!("leaves are at the bottom"),
+            }
+        }
+        node
+    }
+
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        assert_eq!(self.root.check(usize::from(self.depth)), (self.len, self.leaves));
+    }
+}
+
+impl<L: Clone, S: Clone + Default> Inner<L, S> {
+    fn count(&self) -> usize {
+        self.children.iter().map(|child| child.count).sum()
+    }
+
+    /// Puts a child in; returns the half to be put behind this node, if there was no room.
+    fn insert(&mut self, index: usize, child: Child<L, S>) -> Option<Child<L, S>> {
+        if self.children.len() < FANOUT {
+            self.children.insert(index, child);
+            return None;
+        }
+        // Elements that come in order fill the nodes they leave behind.
+        let at = match index {
+            FANOUT => FANOUT,
+            0 => 0,
+            _ => FANOUT / 2,
+        };
+        let mut right = self.children.split_off(at);
+        if index < at || at == 0 {
+            self.children.insert(index, child);
+        } else {
+            right.insert(index - at, child);
+        }
+        let separator = std::mem::take(&mut right[0].separator);
+        let right = Self { children: right };
+        Some(Child { count: right.count(), separator, node: Node::Inner(Cow::new(right)) })
+    }
+
+    /// Merges a child node that has become small with the one before or after it, if one of them then is
+    /// not nearly full.
+    fn merge_small(&mut self, index: usize) {
+        let size = |child: &Child<L, S>| match &child.node {
+            Node::Inner(inner) => inner.children.len(),
+            Node::Leaf(_) => FANOUT,
+        };
+        if size(&self.children[index]) >= FANOUT / 4 {
+            return;
+        }
+        let fits = |left: usize| {
+            self.children
+                .get(left + 1)
+                .is_some_and(|right| size(&self.children[left]) + size(right) <= FANOUT * 3 / 4)
+        };
+        let left = if fits(index) {
+            index
+        } else if index > 0 && fits(index - 1) {
+            index - 1
+        } else {
+            return;
+        };
+        let right = self.children.remove(left + 1);
+        let child = &mut self.children[left];
+        let (Node::Inner(to), Node::Inner(from)) = (&mut child.node, right.node) else { return };
+        child.count += right.count;
+        let start = to.children.len();
+        let to = to.make_mut();
+        let mut from = from;
+        to.children.append(&mut from.make_mut().children);
+        to.children[start].separator = right.separator;
+    }
+
+    #[cfg(test)]
+    fn check(&self, depth: usize) -> (usize, usize) {
+        let (mut sum, mut leaves) = (0, 0);
+        for child in &self.children {
+            match &child.node {
+                Node::Inner(inner) => {
+                    let (below, leaves_below) = inner.check(depth - 1);
+                    assert_eq!(below, child.count);
+                    assert!(!inner.children.is_empty() && inner.children.len() <= FANOUT);
+                    leaves += leaves_below;
+                }
+                Node::Leaf(_) => {
+                    assert_eq!(depth, 1);
+                    leaves += 1;
+                }
+            }
+            sum += child.count;
+        }
+        (sum, leaves)
+    }
+}
+
+impl Path {
+    #[inline(always)]
+    fn all(&self) -> &[u8] {
+        &self.indices[..usize::from(self.depth)]
+    }
+
+    /// The way to the node that the leaf hangs on.
+    #[inline(always)]
+    fn inner(&self) -> &[u8] {
+        &self.indices[..usize::from(self.depth) - 1]
+    }
+
+    #[inline(always)]
+    fn last_index(&self) -> usize {
+        usize::from(self.indices[usize::from(self.depth) - 1])
+    }
+}
+
+/// Children of a node at most.
+const FANOUT: usize = 64;
+/// A level more needs 32 times as many insertions, so there never are so many.
+const DEPTH_MAX: usize = 15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Model = Vec<(u32, usize)>;
+
+    fn leaves(tree: &Tree<u32, ()>) -> Model {
+        let mut found = Vec::new();
+        let mut path = (tree.leaves() > 0).then(|| tree.first());
+        let mut rank = 0;
+        while let Some(here) = path {
+            let count = tree.leaf_count(&here);
+            assert_eq!(tree.rank(&here), rank);
+            found.push((*tree.leaf(&here), count));
+            rank += count;
+            path = tree.next(&here);
+            if let Some(next) = &path {
+                assert_eq!(tree.previous(next), Some(here));
+            }
+        }
+        found
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        #[test]
+        fn behaves_like_a_vec_of_leaves(
+            steps in proptest::collection::vec((0..10u8, any::<u32>(), 1..20usize), 1..600),
+            prefer_removal in any::<bool>(),
+        ) {
+            let mut tree = Tree::new(0, 1);
+            let mut model: Model = vec![(0, 1)];
+            let mut clones = Vec::new();
+            for (number, (what, at, count)) in steps.into_iter().enumerate() {
+                let total: usize = model.iter().map(|&(_, count)| count).sum();
+                let (path, offset) = tree.seek_rank(at as usize % total);
+                let mut rest = at as usize % total;
+                let index = model
+                    .iter()
+                    .position(|&(_, count)| { if rest < count { true } else { rest -= count; false } })
+                    .unwrap();
+                prop_assert_eq!(rest, offset);
+                prop_assert_eq!(*tree.leaf(&path), model[index].0);
+                let removal = if prefer_removal && number > 300 { 2 } else { 8 };
+                match what {
+                    0 => clones.push((tree.clone(), model.clone())),
+                    1 => {
+                        *tree.leaf_mut(&path, count as isize) = at;
+                        model[index] = (at, model[index].1 + count);
+                    }
+                    _ if what >= removal => {
+                        if model.len() > 1 {
+                            prop_assert_eq!(tree.remove(&path), model.remove(index).0);
+                        }
+                    }
+                    _ if at % 2 == 0 => {
+                        tree.insert(&path, Side::After, (), at, count);
+                        model.insert(index + 1, (at, count));
+                    }
+                    _ => {
+                        tree.insert(&path, Side::Before, (), at, count);
+                        model.insert(index, (at, count));
+                    }
+                }
+            }
+            tree.check();
+            prop_assert_eq!(leaves(&tree), model);
+            for (clone, model) in clones {
+                clone.check();
+                prop_assert_eq!(leaves(&clone), model);
+            }
+        }
+    }
+
+    #[test]
+    fn grows_in_order_at_either_end_and_shrinks_to_nothing() {
+        let mut tree: Tree<u32, ()> = Tree::new(0, 1);
+        for number in 1..20_000 {
+            let (path, side) = match number % 2 {
+                0 => (tree.first(), Side::Before),
+                _ => (tree.last(), Side::After),
+            };
+            tree.insert(&path, side, (), number, 1);
+        }
+        tree.check();
+        assert!(tree.depth <= 4, "{}", tree.depth);
+        while tree.leaves() > 0 {
+            let path = tree.seek_rank(tree.len() / 2).0;
+            tree.remove(&path);
+        }
+        assert_eq!(tree.len(), 0);
+    }
+}
