@@ -82,6 +82,13 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// After publishing: puts the client off if a worker has more messages waiting than it may.
+    pub fn wait_for_listeners(&mut self) {
+        if self.data.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun()) {
+            self.client.postpone(true);
+        }
+    }
+
     /// An argument as an integer.
     #[inline]
     pub fn integer(&self, index: usize) -> Result<i64, Failure> {
@@ -166,12 +173,12 @@ fn admit(
     if command.has(Flags::NO_MULTI.with(Flags::PROTECTED)) && client.transaction.is_some() {
         check_in_transaction(context.server, client, command)?;
     }
+    if client.only_listens() && !command.has(Flags::LISTENERS) {
+        return Err(only_listens(command));
+    }
     let switches = context.server.switches.load();
     if (switches != 0 || !context.data.may_expire) && !guard(context, client, command, switches)? {
         return Ok(Executed::Postponed);
-    }
-    if client.only_listens() && !command.has(Flags::LISTENERS) {
-        return Err(only_listens(command));
     }
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
@@ -260,6 +267,7 @@ pub fn run(call: &mut Call<'_>) {
     }
     if !call.data.events.is_empty() {
         call.data.publish_events();
+        call.wait_for_listeners();
     }
     if call.server.switches.load() & Switch::MONITORED != 0 {
         monitor::feed(call);

@@ -138,6 +138,7 @@ fn post(call: &mut Call<'_>, kind: Kind) -> Outcome {
             Some(subscribers) => subscribers.publish(kind, channel, payload),
             None => 0,
         };
+        call.wait_for_listeners();
     }
     call.reply.integer(clients as i64);
     Ok(())

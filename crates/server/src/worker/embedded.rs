@@ -128,6 +128,11 @@ impl Embedded {
         let (server, mut consumed) = (self.server, 0);
         let bulk_len_max = server.config.proto_max_bulk_len() as usize;
         loop {
+            if session.client.postponed && server.paused(self.data.now_ms).is_none() {
+                // It published more than may wait, but here nobody does.
+                self.drop_posts();
+                session.client.postpone(false);
+            }
             let client = &mut session.client;
             if client.close || client.postponed {
                 return consumed;

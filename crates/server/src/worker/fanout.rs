@@ -4,6 +4,7 @@
 //! else to send refer to the same bytes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bobbin_resp::Protocol;
@@ -188,6 +189,8 @@ impl Worker {
                 _ => {}
             }
         }
+        // Nobody is to wait for this worker.
+        self.handle.backlog_bytes.store(0, Ordering::Relaxed);
         for mut connection in arrived {
             let mut from = Arc::clone(&self.handle);
             while let Some(to) = self.server.workers.next() {
