@@ -16,24 +16,29 @@ mod elements;
 mod expire;
 mod flush;
 mod generic;
+mod geo;
 mod hash;
 mod hyperloglog;
 mod info;
 mod latency;
 mod list;
 mod memory;
+mod migrate;
+mod module;
 pub(crate) mod monitor;
 mod object;
 mod scan;
 mod server;
 mod set;
 mod slowlog;
+mod sort;
 mod sorted_set;
 mod string;
 mod transaction;
 
 pub use client::describe::{class as client_class, line as describe_client};
 pub use client::kill_client;
+pub(crate) use dump::Pinned;
 pub use monitor::Monitors;
 
 /// Every family's rows.
@@ -49,18 +54,22 @@ pub const FAMILIES: &[&[Command]] = &[
     expire::COMMANDS,
     flush::COMMANDS,
     generic::COMMANDS,
+    geo::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     list::COMMANDS,
     memory::COMMANDS,
+    migrate::COMMANDS,
+    module::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
     set::COMMANDS,
     slowlog::COMMANDS,
+    sort::COMMANDS,
     sorted_set::COMMANDS,
     string::COMMANDS,
     transaction::COMMANDS,

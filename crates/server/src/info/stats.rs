@@ -1,6 +1,7 @@
 //! The section of counters, and the one of figures about the event loop that is shown when named.
 
 use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, zero};
+use crate::migration;
 use crate::rates::Note;
 
 pub(super) const STATS: Section =
@@ -60,7 +61,7 @@ const FIELDS: &[Field] = &[
     zero("pubsubshard_channels"),
     zero("latest_fork_usec"),
     zero("total_forks"),
-    zero("migrate_cached_sockets"),
+    counter("migrate_cached_sockets", |_| (migration::idle_connections() as u64).into()),
     zero("slave_expires_tracked_keys"),
     zero("active_defrag_hits"),
     zero("active_defrag_misses"),
