@@ -15,7 +15,8 @@ fuzz_target!(|data: &[u8]| {
     };
     let input = expand(input);
     let whole = parse(&input, input.len().max(1), false, &limits);
-    let step = (usize::from(*step) + 1) << (settings >> 4);
+    // What has not been consumed is copied with every piece: there must not be too many.
+    let step = (usize::from(*step) + 1).max(input.len() / PIECES_MAX);
     let pieces = parse(&input, step, settings & 2 != 0, &limits);
     // Only a line that has not ended can be too long, and in pieces it has not ended for longer.
     if input.len() <= limits.inline_len_max {
@@ -111,3 +112,4 @@ fn owned(arguments: &[&[u8]]) -> Vec<Vec<u8>> {
 }
 
 const EXPANSIONS_MAX: usize = 4;
+const PIECES_MAX: usize = 512;

@@ -1,10 +1,14 @@
 //! The serialised forms of collections: a byte that says which, and the value.
 
 use bobbin_store::Hasher;
-use bobbin_store::value::{AnyCollection, CollectionRef};
+use bobbin_store::value::{
+    AnyCollection, CollectionRef, HashLimits, ListLimits, SetLimits, SortedSetLimits,
+};
 
+use crate::hash::{append_hash, read_hash};
 use crate::input::Input;
-use crate::{Options, PayloadError, ValueKind};
+use crate::set::{append_set, read_set};
+use crate::{Options, PayloadError, ValueKind, list, sorted_set};
 
 /// A collection as it lies in a payload or a file, not looked at yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +22,10 @@ pub struct SerializedCollection<'a> {
 pub struct Target<'a> {
     /// The keyspace's.
     pub hasher: &'a Hasher,
+    pub list: ListLimits,
+    pub hash: HashLimits,
+    pub set: SetLimits,
+    pub sorted_set: SortedSetLimits,
 }
 
 impl SerializedCollection<'_> {
@@ -27,13 +35,57 @@ impl SerializedCollection<'_> {
         options: &Options,
         target: Target<'_>,
     ) -> Result<AnyCollection, PayloadError> {
-        let input = Input(self.bytes);
-        let _ = (input, options, target);
-        Err(PayloadError::Unsupported(self.kind))
+        let mut input = Input(self.bytes);
+        let read = match self.kind {
+            ValueKind::List
+            | ValueKind::ListZiplist
+            | ValueKind::ListQuicklist
+            | ValueKind::ListQuicklist2 => list::read(self.kind, &mut input, options, target.list),
+            ValueKind::Set | ValueKind::SetIntset | ValueKind::SetListpack => {
+                read_set(self.kind, input, options, target).map(AnyCollection::Set)
+            }
+            ValueKind::SortedSet
+            | ValueKind::SortedSet2
+            | ValueKind::SortedSetZiplist
+            | ValueKind::SortedSetListpack => {
+                sorted_set::read(self.kind, &mut input, options, target)
+            }
+            ValueKind::Hash
+            | ValueKind::HashListpack
+            | ValueKind::HashZiplist
+            | ValueKind::HashZipmap
+            | ValueKind::HashExpiring => {
+                read_hash(self.kind, input, options, target).map(AnyCollection::Hash)
+            }
+            kind => return Err(PayloadError::Unsupported(kind)),
+        };
+        read.ok_or(PayloadError::BadFormat)
     }
 }
 
 /// Appends a collection: the byte of its form, and that.
 pub fn append_collection(collection: CollectionRef<'_>, compress: bool, output: &mut Vec<u8>) {
-    let _ = (collection, compress, output);
+    match collection {
+        CollectionRef::List(list) => list::append(list, compress, output),
+        CollectionRef::Set(set) => append_set(set, compress, output),
+        CollectionRef::SortedSet(set) => sorted_set::append(set, compress, output),
+        CollectionRef::Hash(hash) => append_hash(hash, compress, output),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// With the limits that are Redis's defaults.
+    pub(crate) fn target(hasher: &Hasher) -> Target<'_> {
+        Target {
+            hasher,
+            list: ListLimits::new(-2),
+            hash: HashLimits { packed_entries: 512, packed_value_len: 64 },
+            set: SetLimits { intset_entries: 512, packed_entries: 128, packed_value_len: 64 },
+            sorted_set: SortedSetLimits { packed_entries_max: 128, packed_value_max: 64 },
+        }
+    }
 }

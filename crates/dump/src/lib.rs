@@ -8,12 +8,18 @@
 
 mod collection;
 mod crc64;
+mod hash;
 mod input;
 mod kind;
 mod length;
+mod list;
 mod lzf;
 mod payload;
+mod set;
+mod sorted_set;
 mod string;
+mod ziplist;
+mod zipmap;
 
 pub use collection::{SerializedCollection, Target};
 pub use crc64::crc64;

@@ -7,18 +7,16 @@
 #![forbid(unsafe_code)]
 
 mod error;
-mod float;
 mod inline;
-mod number;
 mod parser;
 mod reader;
 mod reply;
 mod value;
 
+// Arguments are numbers often enough that who parses a request wants these with it.
+pub use bobbin_number::{FloatText, append_f64, format_f64, parse_f64, parse_i64};
 pub use error::ProtocolError;
-pub use float::{FloatText, append_f64, format_f64};
 pub use inline::split_arguments;
-pub use number::{parse_f64, parse_i64};
 pub use parser::{
     INLINE_LEN_MAX, LARGE_LEN_MIN, Large, Limits, MULTIBULK_LEN_MAX, Parser, Step,
     UNAUTHENTICATED_BULK_LEN_MAX, UNAUTHENTICATED_MULTIBULK_LEN_MAX,

@@ -10,6 +10,7 @@ use crate::blocking::Waiter;
 use crate::command::Registered;
 use crate::command::transaction::{Transaction, WatchedKey};
 use crate::io::Token;
+use crate::pubsub::Subscriptions;
 use crate::stats::Counter;
 use crate::worker::{Account, Connection, Job};
 
@@ -22,6 +23,8 @@ pub struct Client {
     pub authenticated: bool,
     pub transaction: Option<Box<Transaction>>,
     pub watched: Vec<WatchedKey>,
+    /// `None`: it never listened to anything.
+    pub subscriptions: Option<Box<Subscriptions>>,
     pub replies: Replies,
     /// Set by a command that ends the connection once its reply is out.
     pub close: bool,
@@ -76,6 +79,9 @@ pub struct ClientInfo {
     pub queued_bytes: AtomicUsize,
     pub watched: AtomicUsize,
     pub watched_bytes: AtomicUsize,
+    /// How many channels, patterns and shard channels it listens to.
+    pub subscriptions: [AtomicU32; 3],
+    pub subscription_bytes: AtomicUsize,
     pub input_bytes: AtomicUsize,
     pub input_capacity: AtomicUsize,
     pub output_bytes: AtomicUsize,
@@ -142,6 +148,8 @@ impl ClientInfo {
             queued_bytes: AtomicUsize::new(0),
             watched: AtomicUsize::new(0),
             watched_bytes: AtomicUsize::new(0),
+            subscriptions: Default::default(),
+            subscription_bytes: AtomicUsize::new(0),
             input_bytes: AtomicUsize::new(0),
             input_capacity: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
@@ -164,7 +172,7 @@ impl ClientInfo {
         self.flags.load(Ordering::Relaxed) & bits != 0
     }
 
-    /// Bytes of memory that the client takes: its connection, buffers, transaction and watched keys.
+    /// Bytes of memory that the client takes: its connection, buffers, transaction, watched keys and subscriptions.
     pub fn memory(&self) -> usize {
         let names = self.names();
         let named = names.name.len() + names.library.len() + names.library_version.len();
@@ -175,6 +183,7 @@ impl ClientInfo {
             + named
             + self.queued_bytes.load(Ordering::Relaxed)
             + self.watched_bytes.load(Ordering::Relaxed)
+            + self.subscription_bytes.load(Ordering::Relaxed)
             + self.input_capacity.load(Ordering::Relaxed)
             + self.output_bytes.load(Ordering::Relaxed)
     }
@@ -205,6 +214,7 @@ impl Client {
             authenticated,
             transaction: None,
             watched: Vec::new(),
+            subscriptions: None,
             replies: Replies::On,
             close: false,
             discard: false,
@@ -237,6 +247,13 @@ impl Client {
     pub fn set_no_touch(&mut self, on: bool) {
         self.no_touch = on;
         self.info.flag(ClientFlag::NO_TOUCH, on);
+    }
+
+    /// Whether the protocol leaves it no way to tell messages from replies, so that it may only listen.
+    #[inline(always)]
+    pub fn only_listens(&self) -> bool {
+        self.subscriptions.as_ref().is_some_and(|s| !s.is_empty())
+            && self.protocol == Protocol::Resp2
     }
 
     /// Puts the client off, or ends that.

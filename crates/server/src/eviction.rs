@@ -8,7 +8,7 @@
 use bobbin_store::{AccessClock, EntryRef, Hash, SHARDS};
 
 use crate::clock::ticks;
-use crate::command::Data;
+use crate::command::{Classes, Data};
 use crate::config::{Config, MaxmemoryPolicy};
 use crate::lazyfree;
 use crate::server::Server;
@@ -218,6 +218,7 @@ impl Candidate {
         };
         if fate == Fate::Evicted {
             data.remove(key);
+            data.event(Classes::EVICTED, "evicted", key);
         }
         data.visit(self.hash.shard(), bobbin_store::Shard::trim);
         data.release();
@@ -248,5 +249,58 @@ fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, rand
         }
         VolatileTtl => u64::MAX - entry.expire_ms().unwrap_or(i64::MAX).max(0) as u64,
         AllkeysRandom | VolatileRandom | Noeviction => random,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bobbin_store::shard::Expire;
+    use bobbin_store::{AccessPolicy, Gate, Keyspace, NewValue};
+
+    use super::*;
+
+    #[test]
+    fn a_candidate_that_was_used_meanwhile_is_spared() {
+        let lfu = AccessPolicy::Lfu { log_factor: 10, decay_minutes: 1 };
+        let cases =
+            [(MaxmemoryPolicy::AllkeysLru, AccessPolicy::Lru), (MaxmemoryPolicy::AllkeysLfu, lfu)];
+        for (policy, access) in cases {
+            let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));
+            let gate: &'static Gate = Box::leak(Box::default());
+            let mut data = Data::new(keyspace, gate, 1).expect("few threads");
+            data.enter();
+            let names: Vec<String> = (0..100).map(|i| format!("key {i}")).collect();
+            data.clock = AccessClock::new(access, 1_700_000_000_000);
+            for name in &names {
+                let key = data.key(name.as_bytes());
+                data.hold_one(key.hash.shard());
+                data.set(key, NewValue::string(b"v"), Expire::Clear);
+                data.release();
+            }
+            let mut evictor = Evictor::default();
+            let config = Config::new();
+            // All candidates that the first rounds found are read, and must outlive all others.
+            assert!(evictor.evict(&mut data, &config, policy));
+            evictor.sample(&mut data, policy, 5);
+            evictor.walk(&mut data, policy);
+            data.clock = AccessClock::new(access, 1_700_000_005_000);
+            let spared: Vec<_> = evictor.pool.iter().map(|c| c.key.clone()).collect();
+            assert!(!spared.is_empty());
+            for name in &spared {
+                let key = data.key(name);
+                data.hold_one(key.hash.shard());
+                assert!(data.read(key).is_some());
+                data.release();
+            }
+            for _ in 0..99 - spared.len() {
+                assert!(evictor.evict(&mut data, &config, policy));
+            }
+            for name in &spared {
+                let key = data.key(name);
+                data.hold_one(key.hash.shard());
+                assert!(data.exists(key), "{policy:?}");
+            }
+            data.leave();
+        }
     }
 }

@@ -13,8 +13,9 @@ use crate::clock::Clock;
 use crate::command::Registry;
 use crate::commands::Monitors;
 use crate::config::Config;
-use crate::io::{Acceptor, DriverKind};
+use crate::io::{Acceptor, DriverKind, Waker};
 use crate::pause::Pause;
+use crate::pubsub::PubSub;
 use crate::services::Services;
 use crate::stats::{CommandStats, Totals, WorkerStats};
 use crate::worker::{Mailbox, Post};
@@ -38,6 +39,9 @@ pub struct Server {
     pub switches: Switches,
     pub pause: Pause,
     pub monitors: Monitors,
+    pub pubsub: PubSub,
+    /// `Classes` that `notify-keyspace-events` asks for. Changes with the gate held.
+    pub event_classes: AtomicU32,
     pub waiters: Waiters,
     pub errors: ErrorStats,
     pub workers: Workers,
@@ -162,8 +166,23 @@ pub struct WorkerHandle {
     pub id: usize,
     pub mailbox: Mailbox,
     pub stats: WorkerStats,
+    /// Bytes of published messages that wait in the mailbox, or behind it.
+    pub backlog_bytes: AtomicUsize,
     /// `epoll` or `io_uring`.
     pub driver: &'static str,
+}
+
+impl WorkerHandle {
+    /// `commands`: how many there are to count.
+    pub fn new(id: usize, waker: Waker, driver: &'static str, commands: usize) -> Self {
+        Self {
+            id,
+            mailbox: Mailbox::new(waker),
+            stats: WorkerStats::new(commands),
+            backlog_bytes: AtomicUsize::new(0),
+            driver,
+        }
+    }
 }
 
 impl Workers {

@@ -5,9 +5,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use bobbin_store::hash::Hasher;
 use bobbin_store::{Gate, Keyspace};
 use rustix::net::SendFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -22,6 +24,7 @@ use crate::commands::Monitors;
 use crate::config::{Config, IoDriver, OptionId};
 use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
 use crate::pause::Pause;
+use crate::pubsub::PubSub;
 use crate::random::Random;
 use crate::server::{End, ErrorStats, Server, Switch, Switches, Workers, lock};
 use crate::services::Services;
@@ -36,13 +39,15 @@ impl Server {
         let clock = Clock::new();
         Ok(Box::leak(Box::new(Self {
             registry,
-            keyspace: Keyspace::new(random_seed()),
+            keyspace: Keyspace::new(hash_seed(&config.hash_seed())),
             gate: Gate::default(),
             clients: Clients::default(),
             client_memory: ClientMemory::default(),
             switches: Switches::default(),
             pause: Pause::default(),
             monitors: Monitors::default(),
+            pubsub: PubSub::new(random_seed()),
+            event_classes: Default::default(),
             waiters: Waiters::default(),
             errors: ErrorStats::default(),
             workers,
@@ -61,6 +66,8 @@ impl Server {
     pub fn follow_config(&self) {
         self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
         self.follow_client_memory();
+        let classes = self.config.notify_keyspace_events();
+        self.event_classes.store(classes as u32, Ordering::Relaxed);
     }
 
     /// Starts the workers and the listening sockets; from then on clients are served.
@@ -96,7 +103,9 @@ impl Server {
         if !path.is_empty() {
             let path = Path::new(OsStr::from_bytes(&path));
             let permission = self.config.unixsocketperm() as u32;
-            let unix = Listener::unix(path, permission, backlog).map_err(|e| e.to_string())?;
+            let group = self.config.unixsocketgroup();
+            let unix =
+                Listener::unix(path, &group, permission, backlog).map_err(|e| e.to_string())?;
             listeners.push(unix);
         }
         if listeners.is_empty() {
@@ -321,6 +330,11 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
         }
     }
     bytes
+}
+
+/// What keys are hashed with: the same for the same `hash-seed`, a secret without one.
+fn hash_seed(chosen: &[u8]) -> u64 {
+    if chosen.is_empty() { random_seed() } else { Hasher::new(0).hash(chosen).0 }
 }
 
 fn random_seed() -> u64 {

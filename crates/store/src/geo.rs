@@ -145,7 +145,7 @@ mod tests {
             longitude in -150.0..150.0f64,
             latitude in -60.0..60.0f64,
             radius in 1.0..500_000.0f64,
-            angle in 0.0..6.28f64,
+            angle in 0.0..std::f64::consts::TAU,
             part in 0.0..0.999f64,
         ) {
             let centre = Position { longitude, latitude };

@@ -39,12 +39,38 @@ impl<P, B: Bell> Inbox<P, B> {
             }
             queue.posts.push(post);
         }
+        self.wake();
+        Ok(())
+    }
+
+    /// Leaves a post in each of several inboxes, so that no owner sees its own before all the others could see
+    /// theirs. Every caller must name the inboxes in the same order. An owner that has ended gets nothing.
+    /// Nobody is woken: [`wake`](Self::wake) each afterwards.
+    pub fn post_to_all<'a>(inboxes: impl Iterator<Item = &'a Self>, mut post: impl FnMut() -> P)
+    where
+        Self: 'a,
+    {
+        let mut queues: Vec<MutexGuard<'a, Queue<P>>> = Vec::new();
+        let mut inboxes = inboxes.peekable();
+        while let Some(inbox) = inboxes.next() {
+            let mut queue = inbox.lock();
+            if !queue.closed {
+                queue.posts.push(post());
+            }
+            // The last one may be let go at once; often it is the only one.
+            if inboxes.peek().is_some() {
+                queues.push(queue);
+            }
+        }
+    }
+
+    /// Wakes the owner if it sleeps. To be called after what should wake it was left.
+    pub fn wake(&self) {
         // Pairs with the fence in `sleep`: either the owner sees the post, or we see it asleep.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
             self.bell.ring();
         }
-        Ok(())
     }
 
     /// Announces that the owner is about to sleep; `false` when there is something to do first.

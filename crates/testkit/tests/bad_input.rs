@@ -162,6 +162,85 @@ fn a_value_above_the_limit_is_refused_before_it_is_sent() {
     });
 }
 
+/// A request is one array of strings: what nests in it is refused at its first byte, however deep.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn nested_requests_are_refused() {
+    on_both(&[], |name, server| {
+        let before = server.resident_bytes();
+        for head in [&b""[..], b"*2\r\n$4\r\nECHO\r\n", b"*1\r\n", b"*1048576\r\n"] {
+            for nested in [&b"*1\r\n"[..], b"*2147483647\r\n"] {
+                let bytes = [head, &nested.repeat(10_000)].concat();
+                assert_refused(name, server, &bytes, "expected '$', got '*'");
+            }
+        }
+        for other in [b'%', b'~', b'>', b'+', b':', b'|'] {
+            let bytes = [&b"*2\r\n$4\r\nECHO\r\n"[..], &[other], b"1\r\n"].concat();
+            let error = format!("expected '$', got '{}'", char::from(other));
+            assert_refused(name, server, &bytes, &error);
+        }
+        assert_well(name, server, before, 32 * MIB, "nested requests");
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_line_that_never_ends_is_refused() {
+    on_both(&[], |name, server| {
+        let before = server.resident_bytes();
+        for (head, filling, error) in [
+            (&b""[..], b'a', "too big inline request"),
+            (b"*", b'1', "too big mbulk count string"),
+            (b"*1\r\n$", b'1', "too big bulk count string"),
+        ] {
+            let bytes = [head, &vec![filling; 70_000]].concat();
+            assert_refused(name, server, &bytes, error);
+        }
+        assert_well(name, server, before, 32 * MIB, "endless lines");
+    });
+}
+
+/// What a client has sent and has not been executed: an argument without an end, and commands that
+/// wait for an EXEC.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn input_that_waits_is_bounded() {
+    on_both(&["--client-query-buffer-limit", "1mb"], |name, server| {
+        let before = server.resident_bytes();
+        let command = |length: usize| {
+            let value = vec![b'x'; length];
+            [format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n").as_bytes(), &value, b"\r\n"]
+                .concat()
+        };
+        let mut closed = 0;
+        for (when, start, waiting) in [
+            ("a large argument", &b""[..], command(8_000_000)[..4_000_000].to_vec()),
+            ("small commands", b"MULTI\r\n", command(10).repeat(100_000)),
+            ("middling commands", b"MULTI\r\n", command(1000).repeat(4000)),
+            ("large commands", b"MULTI\r\n", command(100_000).repeat(40)),
+        ] {
+            let mut stream = connect_patiently(server);
+            let mut reader = stream.try_clone().expect("a socket can be cloned");
+            let drained = std::thread::spawn(move || drain(&mut reader));
+            // The server closes before it has read all, or else when it has.
+            let _ = stream.write_all(start).and_then(|()| stream.write_all(&waiting));
+            drained.join().unwrap_or_else(|_| panic!("{name} keeps {when}"));
+            closed += 1;
+            let stats = server.connect().say("INFO stats").text();
+            let count = format!("client_query_buffer_limit_disconnections:{closed}\r\n");
+            assert!(stats.contains(&count), "{name}: {when}: not {count}");
+        }
+        assert_eq!(server.connect().say("EXISTS k").as_integer(), Some(0), "{name}");
+        // At the limit a value is served, and what was executed does not count.
+        let mut connection = server.connect();
+        for _ in 0..8 {
+            let reply = connection.call(&["SET", "k", &"y".repeat(1_000_000)]).expect("is stored");
+            assert_eq!(reply.text(), "OK", "{name}");
+        }
+        assert_well(name, server, before, 64 * MIB, "input that waits");
+    });
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn ten_thousand_connections_come_and_go() {
@@ -267,6 +346,35 @@ fn a_client_that_never_reads_is_bounded() {
     });
 }
 
+/// Together they may hold no more than each alone.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn many_clients_that_never_read_are_bounded() {
+    on_both(&["--client-output-buffer-limit", "normal 1mb 0 0"], |name, server| {
+        let mut other = server.connect();
+        other.call(&["SET", "big", &"x".repeat(100_000)]).expect("is stored");
+        let before = server.resident_bytes();
+        let ask = b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n".repeat(200);
+        let greedy: Vec<TcpStream> = (0..100)
+            .map(|_| {
+                let mut stream = connect_patiently(server);
+                stream.set_write_timeout(Some(PATIENCE)).expect("a time-out is allowed");
+                // 20 MB each: either the server stops reading or it closes.
+                let _ = stream.write_all(&ask);
+                assert_eq!(other.say("PING").text(), "PONG", "{name}");
+                stream
+            })
+            .collect();
+        let deadline = Instant::now() + PATIENCE;
+        while other.say("CLIENT LIST").text().lines().count() > 1 {
+            assert!(Instant::now() < deadline, "{name}: clients are still there");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_well(name, server, before, 128 * MIB, "clients that never read");
+        drop(greedy);
+    });
+}
+
 /// Without a limit the client may take what it asked for, but all of it arrives in the end.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -338,6 +446,40 @@ fn who_stops_sending_is_still_answered() {
     });
 }
 
+/// What valkey-server 9.1.2 lets pass and what not, to the byte.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_query_buffer_over_its_limit_ends_its_client() {
+    on_both(&["--client-query-buffer-limit", "1mb"], |name, server| {
+        let is_ok = |reply: std::io::Result<bobbin_testkit::Reply>| {
+            reply.is_ok_and(|reply| reply.text() == "OK")
+        };
+        let limit = MIB as usize;
+        // The argument and the line end behind it.
+        for (len, passes) in [(limit - 2, true), (limit - 1, false), (limit + 200_000, false)] {
+            let value = vec![b'x'; len];
+            let reply = server.connect().call(&[b"SET".as_slice(), b"k", &value]);
+            assert_eq!(is_ok(reply), passes, "{name}: {len} bytes");
+        }
+        // Arguments that are complete do not count,
+        let half = vec![b'x'; limit * 3 / 5];
+        let reply = server.connect().call(&[b"MSET".as_slice(), b"a", &half, b"b", &half]);
+        assert!(is_ok(reply), "{name}");
+        let many: Vec<&[u8]> =
+            std::iter::once(&b"MSET"[..]).chain((0..200_000).map(|_| &b"same word"[..])).collect();
+        assert!(is_ok(server.connect().call(&many)), "{name}");
+        // but commands do that wait for EXEC.
+        let mut connection = server.connect();
+        assert_eq!(connection.say("MULTI").text(), "OK", "{name}");
+        let reply = connection.call(&[b"SET".as_slice(), b"k", &half]).expect("is queued");
+        assert_eq!(reply.text(), "QUEUED", "{name}");
+        // The second is queued only if it comes in one piece: each piece is held against the limit.
+        let _ = connection.call(&[b"SET".as_slice(), b"k", &half]);
+        assert!(connection.call(&["EXEC"]).is_err(), "{name}: more than the limit was queued");
+        assert_serves(name, server);
+    });
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_value_of_many_megabytes_comes_back() {
@@ -359,6 +501,24 @@ fn assert_well(name: &str, server: &mut Server, before: u64, growth_max: u64, wh
         after < before + growth_max,
         "{name}: {when}: resident memory grew from {before} to {after}"
     );
+}
+
+/// The error is told and the connection closed. (A reset follows when bytes were left unread; it may
+/// come before the error has been read.)
+fn assert_refused(name: &str, server: &Server, bytes: &[u8], error: &str) {
+    let mut connection = server.connect();
+    let _ = connection.send_raw(bytes);
+    let shown = bytes[..bytes.len().min(40)].escape_ascii();
+    match connection.receive() {
+        Ok(reply) => {
+            assert_eq!(reply.text(), format!("ERR Protocol error: {error}"), "{name}: {shown}");
+            assert!(connection.receive().is_err(), "{name}: {shown}: is not closed");
+        }
+        Err(failed) => assert!(
+            matches!(failed.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
+            "{name}: {shown}: {failed}"
+        ),
+    }
 }
 
 fn assert_serves(name: &str, server: &Server) {

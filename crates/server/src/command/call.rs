@@ -170,6 +170,9 @@ fn admit(
     if (switches != 0 || !context.data.may_expire) && !guard(context, client, command, switches)? {
         return Ok(Executed::Postponed);
     }
+    if client.only_listens() && !command.has(Flags::LISTENERS) {
+        return Err(only_listens(command));
+    }
     if let Some(transaction) = &mut client.transaction
         && !command.has(Flags::NOT_QUEUED)
     {
@@ -254,6 +257,9 @@ pub fn run(call: &mut Call<'_>) {
         call.stats.commands[call.command.id].failed.add(1);
         call.stats.totals.error_replies.add(1);
         call.server.errors.count(failure.code());
+    }
+    if !call.data.events.is_empty() {
+        call.data.publish_events();
     }
     if call.server.switches.load() & Switch::MONITORED != 0 {
         monitor::feed(call);
@@ -484,6 +490,15 @@ fn unknown(args: &[&[u8]]) -> Failure {
         shown.push_str(&format!("'{}' ", String::from_utf8_lossy(arg)));
     }
     Failure::format(format!("ERR unknown command '{name}', with args beginning with: {shown}"))
+}
+
+#[cold]
+fn only_listens(command: &Registered) -> Failure {
+    let name = &command.full_name;
+    Failure::format(format!(
+        "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+         allowed in this context"
+    ))
 }
 
 #[cold]

@@ -18,7 +18,8 @@ use bobbin_store::{
 use super::call::ShardSet;
 use super::{Failure, Values};
 use crate::eviction::Evictor;
-use crate::notify::{Classes, Event};
+use crate::notify::{self, Classes, Event};
+use crate::pubsub::Subscribers;
 use crate::random::Random;
 
 /// A key of the command at hand, hashed once.
@@ -57,6 +58,8 @@ pub struct Data {
     pub event_classes: Classes,
     /// What happened to keys and is not published yet.
     pub events: Vec<Event>,
+    /// What this worker's clients listen to; `None`: there are no clients.
+    pub subscribers: Option<Box<Subscribers>>,
     /// Keys (and their databases) that changed while blocked clients wait for them.
     pub ready: VecDeque<(u32, Box<[u8]>)>,
     pub random: Random,
@@ -102,6 +105,7 @@ impl Data {
             may_expire: true,
             event_classes: Classes::NONE,
             events: Vec::new(),
+            subscribers: None,
             ready: VecDeque::new(),
             random: Random::new(seed),
             counters: Counters::default(),
@@ -198,6 +202,9 @@ impl Data {
     /// Holds nothing any more, and frees what waited for that.
     #[inline(always)]
     pub fn release(&mut self) {
+        if !self.events.is_empty() {
+            self.publish_events();
+        }
         match self.held {
             Held::None => {}
             Held::One(_) => self.held = Held::None,
@@ -364,6 +371,7 @@ impl Data {
         self.discard(entry);
         self.counters.expired += 1;
         self.touch_watched(key);
+        self.event(Classes::EXPIRED, "expired", key);
     }
 
     /// The key's entry, without counting as a use of it.
@@ -382,18 +390,33 @@ impl Data {
     #[inline]
     pub fn look(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
         let Some(place) = self.live(key) else {
-            self.counters.misses += 1;
+            self.missed(key);
             return None;
         };
         self.counters.hits += 1;
         Some(self.database_of(key.hash).entry(place))
     }
 
+    /// The same for OBJECT, whose misses are no event.
+    pub fn inspect(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+        if self.live(key).is_none() {
+            self.counters.misses += 1;
+            return None;
+        }
+        self.look(key)
+    }
+
+    #[inline(always)]
+    fn missed(&mut self, key: Key<'_>) {
+        self.counters.misses += 1;
+        self.event(Classes::MISS, "keymiss", key);
+    }
+
     /// The key's entry for reading: a hit or a miss, and a use of it.
     #[inline(always)]
     pub fn read(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
         let Some(place) = self.live(key) else {
-            self.counters.misses += 1;
+            self.missed(key);
             return None;
         };
         self.counters.hits += 1;
@@ -484,7 +507,9 @@ impl Data {
     fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> Place {
         let (access, hasher) = (self.clock.fresh(), self.keyspace.hasher());
         let entry = OwnedEntry::new(key.bytes, NewValue::Collection(collection), None, access);
-        self.database_of(key.hash).insert(key.hash, entry, hasher)
+        let place = self.database_of(key.hash).insert(key.hash, entry, hasher);
+        self.event(Classes::NEW, "new", key);
+        place
     }
 
     /// Makes a collection of the key, whatever it was and without an expiry; an empty one deletes it. Whether
@@ -519,11 +544,18 @@ impl Data {
     #[inline]
     pub fn set(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
         let found = self.live(key);
+        if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.clock.policy) {
+            // Writing a key anew is one more use of it.
+            self.used(key, place);
+        }
         let (clock, hasher) = (self.clock, self.keyspace.hasher());
         let database = self.database_of(key.hash);
         let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);
         if let Some(old) = old {
             self.discard(old);
+        }
+        if found.is_none() {
+            self.event(Classes::NEW, "new", key);
         }
         self.changed(key);
     }
@@ -544,6 +576,8 @@ impl Data {
         if let Some(old) = old {
             self.discard(old);
         }
+        // Whatever was there was deleted before, as Redis sees it.
+        self.event(Classes::NEW, "new", key);
         self.changed(key);
     }
 
@@ -595,6 +629,19 @@ impl Data {
         self.events.push(Event { class, name, database: self.database, key: key.bytes.into() });
     }
 
+    /// Publishes what happened to keys. To be called while their shards are held.
+    #[cold]
+    pub fn publish_events(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        if let Some(subscribers) = &mut self.subscribers {
+            for event in &events {
+                notify::publish(subscribers, event, self.event_classes);
+            }
+        }
+        events.clear();
+        self.events = events;
+    }
+
     #[inline(always)]
     fn touch_watched(&mut self, key: Key<'_>) {
         let database = self.database;
@@ -624,9 +671,10 @@ impl Data {
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let mut ready = std::mem::take(&mut self.ready);
-        let shard = self.shard(index);
-        for database in 0..shard.databases() {
+        let databases = self.shard(index).databases();
+        for database in 0..databases {
             let first = gone.len();
+            let shard = self.shard(index);
             let Some(used) = shard.used_mut(database) else { continue };
             used.expire_due(now_ms, looks, hasher, &mut gone);
             if let Some(watched) = shard.watched_mut() {
@@ -636,9 +684,10 @@ impl Data {
                     }
                 }
             }
+            self.note_expired(database, &gone[first..]);
         }
         if !gone.is_empty() {
-            shard.trim();
+            self.shard(index).trim();
         }
         self.counters.expired += gone.len() as u64;
         self.garbage = gone;
@@ -646,10 +695,29 @@ impl Data {
         self.release();
     }
 
+    /// Notes that entries were taken out of a database as they had expired.
+    #[inline]
+    fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
+        if !self.event_classes.has(Classes::EXPIRED) {
+            return;
+        }
+        self.events.extend(gone.iter().map(|entry| Event {
+            class: Classes::EXPIRED,
+            name: "expired",
+            database,
+            key: entry.as_ref().key().into(),
+        }));
+    }
+
     /// Takes out those of a shard's keys that have expired.
     pub fn expire_keys(&mut self, index: usize, database: u32, keys: &[Box<[u8]>]) {
         if !self.may_expire || keys.is_empty() {
             return;
+        }
+        // So that the events are published before the shard is unlocked.
+        let alone = matches!(self.held, Held::None);
+        if alone {
+            self.hold_one(index);
         }
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
@@ -670,8 +738,12 @@ impl Data {
             }
         });
         self.counters.expired += (gone.len() - before) as u64;
+        self.note_expired(database, &gone[before..]);
         self.garbage = gone;
         self.ready = ready;
+        if alone {
+            self.release();
+        }
     }
 
     /// A shard's part of a database, taken out with all its keys.

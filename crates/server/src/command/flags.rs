@@ -22,6 +22,14 @@ macro_rules! bits {
                 Self(self.0 | other.0)
             }
 
+            pub const fn bits(self) -> $repr {
+                self.0
+            }
+
+            pub const fn of_bits(bits: $repr) -> Self {
+                Self(bits)
+            }
+
             /// The names of the bits that are set.
             pub fn names(self) -> impl Iterator<Item = &'static str> {
                 Self::NAMES.iter().filter(move |(bit, n)| self.has(*bit) && !n.is_empty()).map(|(_, n)| *n)
@@ -75,6 +83,8 @@ bits! {
         NOT_QUEUED = "",
         /// EXEC: its flags are those of what was queued, too.
         EXECUTES = "",
+        /// What a client may do that listens and has RESP2.
+        LISTENERS = "",
     }
 }
 

@@ -138,11 +138,12 @@ impl Registered {
     fn new(row: &'static Command, full_name: String, id: usize, parent: Option<usize>) -> Self {
         let shape = match row.keys {
             [] => KeyShape::None,
-            [
-                KeySpec {
-                    begin: Begin::Index(1), find: Find::Range { last: 0, .. }, usage, ..
-                },
-            ] if !usage.has(super::KeyUse::NOT_KEY) => KeyShape::First,
+            keys if keys.iter().all(|spec| spec.usage.has(super::KeyUse::NOT_KEY)) => {
+                KeyShape::None
+            }
+            [KeySpec { begin: Begin::Index(1), find: Find::Range { last: 0, .. }, .. }] => {
+                KeyShape::First
+            }
             _ => KeyShape::Specified,
         };
         Self { row, full_name, id, shape, subcommands: Vec::new(), parent }

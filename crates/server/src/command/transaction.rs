@@ -24,6 +24,7 @@ pub struct Transaction {
     ends: Vec<usize>,
     /// Large arguments, by number.
     large: Vec<(usize, Shared)>,
+    /// Bytes of those.
     large_bytes: usize,
     /// A command was refused: EXEC will be too.
     spoiled: bool,
@@ -58,7 +59,7 @@ impl Transaction {
     }
 
     /// Bytes of the arguments, as `client-query-buffer-limit` counts them.
-    pub fn argument_bytes(&self) -> usize {
+    pub const fn argument_bytes(&self) -> usize {
         self.bytes.len() + self.large_bytes + self.ends.len() * ARGUMENT_BYTES
     }
 

@@ -26,6 +26,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     let allowed = is_allowed(server.config.enable_protected_configs(), call.client);
     let mut apply = |option: OptionId, config: &Config| apply(server, option, config);
     server.config.set(&pairs, allowed, &mut apply).map_err(failure)?;
+    call.data.event_classes = server.event_classes();
     call.reply.ok();
     Ok(())
 }
@@ -73,7 +74,7 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
             }
             Ok(())
         }
-        OptionId::maxmemory_clients => {
+        OptionId::maxmemory_clients | OptionId::notify_keyspace_events => {
             server.follow_config();
             Ok(())
         }

@@ -3,13 +3,18 @@
 use bobbin_resp::Protocol;
 
 use super::client::name::{checked_name, set_name};
-use super::monitor;
+use super::{monitor, pubsub};
 use crate::client::Replies;
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome, transaction};
 use crate::server::{HELLO_SERVER, REDIS_VERSION, Server};
 
 fn ping(call: &mut Call<'_>) -> Outcome {
     match call.args {
+        [_] | [_, _] if call.client.only_listens() => {
+            call.reply.array(2);
+            call.reply.bulk(b"pong");
+            call.reply.bulk(call.args.get(1).copied().unwrap_or_default());
+        }
         [_] => call.reply.simple("PONG"),
         [_, message] => call.reply.bulk(message),
         _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
@@ -33,6 +38,7 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     monitor::leave(call.server, &call.client.info);
     call.data.release();
     transaction::end(call);
+    pubsub::leave_all(call);
     let client = &mut call.client;
     client.select(0);
     client.set_protocol(Protocol::Resp2);
@@ -190,7 +196,7 @@ const UNAUTHENTICATED: Flags =
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("ping", -1, ping)
-        .flags(Flags::FAST)
+        .flags(Flags::FAST.with(Flags::LISTENERS))
         .categories(Categories::CONNECTION)
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .doc("connection", "1.0.0", "O(1)", "Answers PONG, or the message.")
@@ -201,11 +207,11 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("connection", "1.0.0", "O(1)", "Answers the message.")
         .syntax("message"),
     Command::new("quit", -1, quit)
-        .flags(UNAUTHENTICATED.with(Flags::NOT_QUEUED))
+        .flags(UNAUTHENTICATED.with(Flags::NOT_QUEUED).with(Flags::LISTENERS))
         .categories(Categories::CONNECTION)
         .doc("connection", "1.0.0", "O(1)", "Ends the connection."),
     Command::new("reset", 1, reset)
-        .flags(UNAUTHENTICATED.with(Flags::NOT_QUEUED))
+        .flags(UNAUTHENTICATED.with(Flags::NOT_QUEUED).with(Flags::LISTENERS))
         .categories(Categories::CONNECTION)
         .doc("connection", "6.2.0", "O(1)", "Makes the connection as it was when it began."),
     Command::new("auth", -2, auth)

@@ -9,7 +9,7 @@ use bobbin_store::value::AnyCollection;
 use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 use crate::config::RdbVersionCheck;
 
 fn dump(call: &mut Call<'_>) -> Outcome {
@@ -86,7 +86,13 @@ fn restore(call: &mut Call<'_>) -> Outcome {
             NewValue::string(&bytes)
         }
         Ok(Payload::Collection(serialized)) => {
-            let target = Target { hasher: call.data.keyspace().hasher() };
+            let target = Target {
+                hasher: call.data.keyspace().hasher(),
+                hash: super::hash::limits(call.server),
+                set: super::set::limits(call.server),
+                list: super::list::limits(call),
+                sorted_set: super::sorted_set::limits(call),
+            };
             match serialized.read(&options_of_payload, target) {
                 Ok(collection) => NewValue::Collection(collection),
                 Err(error) => return Err(Failure::format(format!("ERR {error}"))),
@@ -102,10 +108,13 @@ fn restore(call: &mut Call<'_>) -> Outcome {
         _ => Some(ttl_ms.wrapping_add(now_ms)),
     };
     if expire_ms.is_some_and(|ms| ms <= now_ms) {
-        call.data.remove(key);
+        if call.data.remove(key) {
+            call.data.event(Classes::GENERIC, "del", key);
+        }
     } else {
         let access = options.access(call);
         call.data.install(key, OwnedEntry::new(key.bytes, value, expire_ms, access));
+        call.data.event(Classes::GENERIC, "restore", key);
     }
     call.reply.ok();
     Ok(())

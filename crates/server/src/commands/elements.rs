@@ -37,7 +37,7 @@ pub(super) fn from_one(
     error: &'static str,
 ) -> Result<usize, Failure> {
     let number = parse_i64(call.args[index]).and_then(|number| usize::try_from(number).ok());
-    number.filter(|&number| number > 0).ok_or(Failure::new(error))
+    number.filter(|&number| number > 0).ok_or_else(|| Failure::new(error))
 }
 
 /// What follows the keys of `[timeout] numkeys key [key ...] WHERE [COUNT count]`.
@@ -70,6 +70,10 @@ pub(super) fn popping<T>(
     Ok((Popping { keys: first..end_at, count: count.unwrap_or(1) }, end))
 }
 
+/// What has no opposite number.
+pub(super) const TOO_LOW: Failure = Failure::new(
+    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+);
 const NOT_POSITIVE: Failure = Failure::new("ERR value is out of range, must be positive");
 
 #[cfg(test)]

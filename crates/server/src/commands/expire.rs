@@ -1,7 +1,7 @@
 //! Commands about when keys expire.
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 
 /// What a time on the way in is counted in, and from when.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,8 +56,10 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     if allowed && expire_ms <= now_ms {
         call.data.counters.expired += 1;
         call.data.remove(key);
+        call.data.event(Classes::EXPIRED, "expired", key);
     } else if allowed {
         call.data.set_expire(key, Some(expire_ms));
+        call.data.event(Classes::GENERIC, "expire", key);
     }
     call.reply.integer(i64::from(allowed));
     Ok(())
@@ -121,6 +123,7 @@ fn persist(call: &mut Call<'_>) -> Outcome {
     let expires = call.data.write(key).is_some_and(|entry| entry.as_ref().expire_ms().is_some());
     if expires {
         call.data.set_expire(key, None);
+        call.data.event(Classes::GENERIC, "persist", key);
     }
     call.reply.integer(i64::from(expires));
     Ok(())

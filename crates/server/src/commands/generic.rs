@@ -3,7 +3,7 @@
 use bobbin_store::{OwnedEntry, SHARDS};
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Command, Failure, Flags, Key, Outcome};
+use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Key, Outcome};
 
 fn exists(call: &mut Call<'_>) -> Outcome {
     let found = (1..call.args.len()).filter(|&at| call.data.look(call.key(at)).is_some()).count();
@@ -38,7 +38,9 @@ fn delete(call: &mut Call<'_>, in_background: bool) -> Outcome {
     let mut deleted = 0;
     let mut heavy = Vec::new();
     for at in 1..call.args.len() {
-        let Some(entry) = call.data.take(call.key(at)) else { continue };
+        let key = call.key(at);
+        let Some(entry) = call.data.take(key) else { continue };
+        call.data.event(Classes::GENERIC, "del", key);
         deleted += 1;
         if in_background || entry.as_ref().is_light() {
             call.data.discard(entry);
@@ -80,6 +82,8 @@ fn rename_key(call: &mut Call<'_>, overwrite: bool) -> Result<bool, Failure> {
     let expire_ms = old.as_ref().expire_ms();
     let access = call.data.clock.fresh();
     call.data.install(to, old.renamed(to.bytes, expire_ms, access));
+    call.data.event(Classes::GENERIC, "rename_from", from);
+    call.data.event(Classes::GENERIC, "rename_to", to);
     // Two keys changed, but Redis counts one change.
     call.data.counters.dirty -= 1;
     Ok(true)
@@ -114,6 +118,7 @@ fn copy(call: &mut Call<'_>) -> Outcome {
         let free = replace || !call.data.exists(to);
         if free {
             call.data.install(to, entry);
+            call.data.event(Classes::GENERIC, "copy_to", to);
         }
         free
     });
@@ -139,6 +144,8 @@ fn move_to(call: &mut Call<'_>, key: Key<'_>, target: u32) -> bool {
     let Some(mut entry) = call.data.take(key) else { return false };
     entry.set_access(call.data.clock.fresh());
     in_database(call, target, |call| call.data.install(key, entry));
+    call.data.event(Classes::GENERIC, "move_from", key);
+    in_database(call, target, |call| call.data.event(Classes::GENERIC, "move_to", key));
     call.data.counters.dirty -= 1;
     true
 }

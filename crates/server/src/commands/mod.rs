@@ -27,6 +27,7 @@ mod migrate;
 mod module;
 pub(crate) mod monitor;
 mod object;
+mod pubsub;
 mod scan;
 mod server;
 mod set;
@@ -65,6 +66,7 @@ pub const FAMILIES: &[&[Command]] = &[
     module::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,
+    pubsub::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,
     set::COMMANDS,

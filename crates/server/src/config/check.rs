@@ -45,13 +45,6 @@ pub(super) fn needs_save(shown: &[u8]) -> bool {
     shown.split(|byte| *byte == b' ').any(|word| word == b"save" || word == b"failover")
 }
 
-pub(super) fn notification_classes(text: &[u8]) -> Result<(), String> {
-    if text.iter().any(|byte| !b"Ag$lshzxeKEtmdn".contains(byte)) {
-        return Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into());
-    }
-    Ok(())
-}
-
 pub(super) fn snapshot_name(text: &[u8]) -> Result<(), String> {
     file_name(text, "dbfilename", "filename")
 }

@@ -52,6 +52,11 @@ pub enum Kind {
         default: i64,
         check: NumberCheck,
     },
+    /// One word whose letters are bits. By default none is set.
+    Letters {
+        parse: LettersParse,
+        format: fn(i64) -> String,
+    },
     Text {
         default: &'static str,
         check: TextCheck,
@@ -66,6 +71,7 @@ pub enum Kind {
 }
 
 pub(super) type NumberCheck = fn(i64) -> Result<(), String>;
+pub(super) type LettersParse = fn(&[u8]) -> Result<i64, String>;
 pub(super) type TextCheck = fn(&[u8]) -> Result<(), String>;
 pub(super) type WordsParse = fn(&[&[u8]], &[u8]) -> Result<Vec<u8>, String>;
 
@@ -93,7 +99,7 @@ impl Kind {
     pub fn default(&self) -> Value {
         match *self {
             Self::YesNo { default } => Value::Number(i64::from(default)),
-            Self::IntegerOrAuto { .. } => Value::Number(0),
+            Self::IntegerOrAuto { .. } | Self::Letters { .. } => Value::Number(0),
             Self::Memory { default, .. } => Value::Number(default as i64),
             Self::Integer { default, .. }
             | Self::SignedMemory { default, .. }
@@ -172,6 +178,7 @@ impl Kind {
             Self::Choice { words, .. } => {
                 number_of_word(words, text).ok_or_else(|| must_be_one_of(words))?
             }
+            Self::Letters { parse, .. } => parse(text)?,
             Self::Text { check, .. } => {
                 check(text)?;
                 return Ok(Value::text(text));
@@ -197,6 +204,7 @@ impl Kind {
             Self::Octal { .. } => format!("{number:o}").into(),
             Self::Choice { words, .. } => word_of_number(words, number).into(),
             Self::Flags { words, .. } => words_of_bits(words, number).into(),
+            Self::Letters { format, .. } => format(number).into(),
             _ => number.to_string().into(),
         }
     }
@@ -207,7 +215,9 @@ impl Kind {
         match *self {
             Self::Memory { .. } | Self::SignedMemory { .. } => memory::format(number).into(),
             Self::MemoryOrPercent { .. } if number >= 0 => memory::format(number).into(),
-            Self::Text { .. } | Self::Directory => super::words::quote(&self.format(value)),
+            Self::Text { .. } | Self::Letters { .. } | Self::Directory => {
+                super::words::quote(&self.format(value))
+            }
             _ => self.format(value),
         }
     }

@@ -28,7 +28,6 @@ const CLUSTER: &str = "the cluster";
 const DEFRAG: &str = "active defragmentation";
 const LUA: &str = "scripts";
 const MODULES: &str = "modules";
-const NOTIFICATIONS: &str = "keyspace notifications";
 const PERSISTENCE: &str = "persistence";
 const RDMA: &str = "RDMA";
 const REPLICATION: &str = "replication";
@@ -59,7 +58,7 @@ options! {
         /// Path of a Unix socket to listen on; empty for none.
         unixsocket = text("") => Full, flags IMMUTABLE;
         /// Group that owns the Unix socket.
-        unixsocketgroup = text("") => NotYet("a group for the Unix socket"), flags IMMUTABLE;
+        unixsocketgroup = text("") => Full, flags IMMUTABLE;
         /// Permissions of the Unix socket in octal; 0 leaves what the umask gives.
         unixsocketperm = octal(0o777, 0) => Full, flags IMMUTABLE;
         /// Close a client's connection after so many seconds without a command; 0 for never.
@@ -167,7 +166,7 @@ options! {
         /// Seconds a shutdown waits for replicas that lag.
         shutdown_timeout = integer(0, INT_MAX, 10) => Dormant(REPLICATION);
         /// Seed of the hash function, for the same order on several servers.
-        hash_seed = text("") => NotYet("a chosen hash seed"), flags IMMUTABLE;
+        hash_seed = text("") => Full, flags IMMUTABLE;
         /// Milliseconds between a watchdog's looks; 0 for no watchdog.
         watchdog_period = integer(0, INT_MAX, 0) => NotYet("the software watchdog"), flags HIDDEN;
         /// Leave by exit rather than abort after a panic.
@@ -310,7 +309,7 @@ options! {
         /// Percentiles that INFO shows of each command's time.
         latency_tracking_info_percentiles = words("50 99 99.9", special::percentiles) => Full;
         /// Which events on keys are published: K (by key), E (by event) and classes of events; empty for none.
-        notify_keyspace_events = text("", notification_classes) => NotYet(NOTIFICATIONS);
+        notify_keyspace_events = letters(special::notification_classes, special::notification_letters) => Full;
     }
 
     section "scripts" {

@@ -1,6 +1,7 @@
 //! Options of several words: how their words become the one text that is kept and shown.
 
 use super::memory;
+use crate::notify::Classes;
 
 /// Addresses at most, as Valkey has it.
 const BIND_MAX: usize = 16;
@@ -87,6 +88,16 @@ fn output_limit(hard: &[u8], soft: &[u8], seconds: &[u8]) -> Option<OutputLimit>
         soft_s: leading_integer(seconds)
             .filter(|seconds| (0..=i64::from(i32::MAX)).contains(seconds))?,
     })
+}
+
+pub(super) fn notification_classes(text: &[u8]) -> Result<i64, String> {
+    let classes = Classes::parse(text);
+    let classes = classes.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+    Ok(classes.bits().into())
+}
+
+pub(super) fn notification_letters(bits: i64) -> String {
+    Classes::of_bits(bits as u32).text()
 }
 
 /// The lines that CONFIG REWRITE writes: one for each class, with units.

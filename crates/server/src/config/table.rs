@@ -171,6 +171,9 @@ macro_rules! kind {
     (words($default:expr, $parse:expr)) => {
         Kind::Words { default: $default, parse: $parse }
     };
+    (letters($parse:expr, $format:expr)) => {
+        Kind::Letters { parse: $parse, format: $format }
+    };
     (directory()) => {
         Kind::Directory
     };

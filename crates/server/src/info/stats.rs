@@ -2,6 +2,7 @@
 
 use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, zero};
 use crate::migration;
+use crate::pubsub::Kind;
 use crate::rates::Note;
 
 pub(super) const STATS: Section =
@@ -56,9 +57,9 @@ const FIELDS: &[Field] = &[
     zero("current_eviction_exceeded_time"),
     counter("keyspace_hits", |s| s.totals().keyspace_hits.get().into()),
     counter("keyspace_misses", |s| s.totals().keyspace_misses.get().into()),
-    zero("pubsub_channels"),
-    zero("pubsub_patterns"),
-    zero("pubsubshard_channels"),
+    gauge("pubsub_channels", |s| (s.server.pubsub.len(Kind::Channel) as u64).into()),
+    gauge("pubsub_patterns", |s| (s.server.pubsub.len(Kind::Pattern) as u64).into()),
+    gauge("pubsubshard_channels", |s| (s.server.pubsub.len(Kind::Shard) as u64).into()),
     zero("latest_fork_usec"),
     zero("total_forks"),
     counter("migrate_cached_sockets", |_| (migration::idle_connections() as u64).into()),

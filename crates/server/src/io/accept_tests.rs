@@ -81,7 +81,7 @@ fn accepts_on_all_addresses_of_both_protocols() {
 fn accepts_on_a_unix_socket_with_its_permission() {
     let path = temporary("accept.sock");
     std::fs::write(&path, "stale").unwrap();
-    let listener = Listener::unix(&path, 0o700, 511).unwrap();
+    let listener = Listener::unix(&path, b"", 0o700, 511).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
     let (_acceptor, accepted) = start(vec![listener]);
     let _peer = UnixStream::connect(&path).unwrap();
@@ -90,7 +90,7 @@ fn accepts_on_a_unix_socket_with_its_permission() {
     assert_eq!(ours.local, ours.peer);
     assert!(!ours.is_tcp());
     // Again over the socket just left.
-    drop(Listener::unix(&path, 0, 511).unwrap());
+    drop(Listener::unix(&path, b"", 0, 511).unwrap());
     std::fs::remove_file(&path).unwrap();
 }
 
@@ -99,7 +99,11 @@ fn tells_why_it_cannot_listen() {
     let (_listeners, port) = listen_somewhere(&["127.0.0.1"]);
     let busy = Listener::tcp(&["127.0.0.1"], port, 511).unwrap_err();
     assert_eq!(busy.to_string(), format!("Failed listening on port {port} (tcp), aborting."));
-    let nowhere = Listener::unix(&temporary("no/such/folder"), 0, 511).unwrap_err();
+    let nowhere = Listener::unix(&temporary("no/such/folder"), b"", 0, 511).unwrap_err();
+    let unknown = Listener::unix(&temporary("group.sock"), b"no-such-group", 0, 511).unwrap_err();
+    std::fs::remove_file(temporary("group.sock")).unwrap();
+    let text = "Failed opening Unix socket: getgrnam error for group 'no-such-group': Success";
+    assert_eq!(unknown.to_string(), text);
     let text = "Failed opening Unix socket: bind: No such file or directory";
     assert_eq!(nowhere.to_string(), text);
 }

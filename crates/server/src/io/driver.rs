@@ -13,6 +13,9 @@ use std::time::Duration;
 pub struct Token(u64);
 
 impl Token {
+    /// Names no connection.
+    pub const NONE: Self = Self((GENERATION_MASK as u64) << 32 | u32::MAX as u64);
+
     /// `generation` counts modulo 2^24: the top byte of the word is the driver's own.
     #[inline]
     pub fn new(slot: u32, generation: u32) -> Self {

@@ -1,9 +1,10 @@
-//! Listening sockets: the options `bind`, `port`, `tcp-backlog`, `unixsocket` and `unixsocketperm`, with the messages of
+//! Listening sockets: the options `bind`, `port`, `tcp-backlog`, `unixsocket`, `unixsocketgroup` and `unixsocketperm`, with the messages of
 //! valkey-server 9.1.
 
 use super::Address;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use std::ffi::CString;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -57,10 +58,15 @@ impl Listener {
         Ok(listeners)
     }
 
-    /// Binds a Unix socket, in place of whatever file of that name there is. `permission`: the file's mode, or 0
-    /// to leave it to the umask.
-    pub fn unix(path: &Path, permission: u32, backlog: u32) -> Result<Self, ListenError> {
-        Self::unix_one(path, permission, backlog)
+    /// Binds a Unix socket, in place of whatever file of that name there is. `group`: the name of the file's
+    /// group, or nothing for that of the process; `permission`: the file's mode, or 0 to leave it to the umask.
+    pub fn unix(
+        path: &Path,
+        group: &[u8],
+        permission: u32,
+        backlog: u32,
+    ) -> Result<Self, ListenError> {
+        Self::unix_one(path, group, permission, backlog)
             .map_err(|failure| ListenError(format!("Failed opening Unix socket: {}", failure.text)))
     }
 
@@ -110,13 +116,17 @@ impl Listener {
         Ok(Self { socket, address: Address::Tcp(address) })
     }
 
-    fn unix_one(path: &Path, permission: u32, backlog: u32) -> Result<Self, Failure> {
+    fn unix_one(path: &Path, group: &[u8], permission: u32, backlog: u32) -> Result<Self, Failure> {
         let _ = std::fs::remove_file(path);
         let address =
             rustix::net::SocketAddrUnix::new(path).map_err(|error| Failure::of("bind", error))?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)
             .map_err(|error| Failure::of("creating socket", error))?;
         bind(&socket, &address).map_err(|error| Failure::of("bind", error))?;
+        if !group.is_empty() {
+            rustix::fs::chown(path, None, Some(find_group(group)?))
+                .map_err(|error| Failure::of("chown", error))?;
+        }
         if permission != 0 {
             // Before anybody can connect.
             rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(permission))
@@ -169,6 +179,35 @@ fn lacks_protocol(error: Errno) -> bool {
     )
 }
 
+/// The group of this name.
+fn find_group(name: &[u8]) -> Result<rustix::fs::Gid, Failure> {
+    let failure = |reason: &str| {
+        let name = String::from_utf8_lossy(name);
+        Failure { text: format!("getgrnam error for group '{name}': {reason}"), errno: None }
+    };
+    let terminated = CString::new(name).map_err(|_| failure("Invalid argument"))?;
+    let mut buffer = vec![0 as libc::c_char; GROUP_BYTES_MAX];
+    // SAFETY: all zeros are a valid `group`: null pointers and the number 0.
+    let mut group: libc::group = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: the name ends in a NUL; the others are memory of ours that lives through the call, the buffer with its
+    // own length.
+    let error = unsafe {
+        libc::getgrnam_r(
+            terminated.as_ptr(),
+            &raw mut group,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &raw mut found,
+        )
+    };
+    match error {
+        0 if found.is_null() => Err(failure("Success")),
+        0 => Ok(rustix::fs::Gid::from_raw(group.gr_gid)),
+        error => Err(failure(&error_text(Errno::from_raw_os_error(error)))),
+    }
+}
+
 /// The system's words for an error, without the number that std appends.
 pub(super) fn error_text(error: Errno) -> String {
     let text = io::Error::from(error).to_string();
@@ -178,4 +217,6 @@ pub(super) fn error_text(error: Errno) -> String {
     }
 }
 
+/// Room for a group's entry, its members included.
+const GROUP_BYTES_MAX: usize = 64 * 1024;
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);

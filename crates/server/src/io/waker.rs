@@ -15,7 +15,7 @@ pub struct Waker {
 }
 
 impl Waker {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { event: Arc::new(event) })
     }

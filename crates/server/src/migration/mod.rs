@@ -17,7 +17,9 @@ use crate::blocking::{self, Waiter};
 use crate::clock;
 use crate::command::{Classes, Data, Failure, Outcome};
 use crate::commands::Pinned;
-use crate::server::{Server, lock};
+use crate::io::Waker;
+use crate::pubsub::Subscribers;
+use crate::server::{Server, WorkerHandle, lock};
 pub use connection::idle_connections;
 
 /// Where keys go, and how.
@@ -201,7 +203,7 @@ impl Migration {
             rounds += 1;
             if outcome.is_err() || self.travellers.is_empty() || rounds == ROUNDS_MAX {
                 let unfinished = !self.travellers.is_empty();
-                self.forget(data);
+                self.forget(server, data);
                 return if outcome.is_ok() && unfinished { Err(STILL_CHANGING) } else { outcome };
             }
             // The target has them, as they were.
@@ -210,9 +212,9 @@ impl Migration {
     }
 
     /// Watches the rest no longer.
-    fn forget(&mut self, data: &mut Data) {
+    fn forget(&mut self, server: &'static Server, data: &mut Data) {
         for traveller in self.travellers.drain(..) {
-            with_key(data, self.database, &traveller.key, |data, key| {
+            with_key(server, data, self.database, &traveller.key, |data, key| {
                 data.unwatch(data.database, key);
             });
         }
@@ -237,7 +239,7 @@ fn settle(
     acknowledged: bool,
 ) -> Settled {
     let bytes = std::mem::take(&mut traveller.key);
-    let settled = with_key(data, database, &bytes, |data, key| {
+    let settled = with_key(server, data, database, &bytes, |data, key| {
         let version = data.watched_version(database, key);
         let unchanged = version == Some(traveller.version);
         if acknowledged && unchanged {
@@ -245,7 +247,6 @@ fn settle(
             if data.remove(key) {
                 data.event(Classes::GENERIC, "del", key);
             }
-            blocking::serve_ready(server, data);
             return Settled::Done;
         }
         let found = data.peek(key).map(|entry| (Pinned::new(entry.value()), entry.expire_ms()));
@@ -268,8 +269,9 @@ fn settle(
     }
 }
 
-/// Calls `f` with a key whose shard is held.
+/// Calls `f` with a key whose shard is held, and tells those whom it concerns what it did.
 fn with_key<R>(
+    server: &'static Server,
     data: &mut Data,
     database: u32,
     bytes: &[u8],
@@ -279,8 +281,11 @@ fn with_key<R>(
     data.enter();
     data.now_ms = clock::system_ms().max(data.now_ms);
     data.database = database;
+    data.event_classes = server.event_classes();
     data.hold_one(key.hash.shard());
     let result = f(data, key);
+    data.publish_events();
+    blocking::serve_ready(server, data);
     data.leave();
     result
 }
@@ -306,14 +311,9 @@ fn run_tasks() {
             return;
         };
         drop(queue);
-        let seed = SEED.fetch_add(1, Ordering::Relaxed);
         let server = task.server;
-        let outcome = match Data::new(&server.keyspace, &server.gate, seed) {
-            Some(mut data) => {
-                data.now_ms = server.clock.now_ms();
-                data.may_expire = server.paused(data.now_ms).is_none();
-                task.migration.run(server, &mut data)
-            }
+        let outcome = match access(server) {
+            Some(mut data) => task.migration.run(server, &mut data),
             None => Err(NO_THREAD),
         };
         task.waiter.answer(server, |reply| {
@@ -322,6 +322,18 @@ fn run_tasks() {
             Ok(())
         });
     }
+}
+
+/// What a thread needs to reach keys, and to publish what happens to them.
+fn access(server: &'static Server) -> Option<Data> {
+    let seed = SEED.fetch_add(1, Ordering::Relaxed);
+    let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
+    data.now_ms = server.clock.now_ms();
+    data.may_expire = server.paused(data.now_ms).is_none();
+    // No worker has this id: nothing is ever published to this thread.
+    let handle = WorkerHandle::new(usize::MAX, Waker::new().ok()?, "none", 0);
+    data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
+    Some(data)
 }
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), threads: 0 });

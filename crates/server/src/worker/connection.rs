@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use bobbin_resp::Parser;
 
 use super::large::LargeArguments;
-use super::output::{Output, Range};
+use super::output::{Arena, Output, Range};
 use crate::client::Client;
 use crate::io::Token;
 
@@ -57,6 +57,19 @@ impl Connection {
             touched: false,
             closing: false,
             moving: false,
+        }
+    }
+
+    /// Has it send these replies of the turn's behind what it has.
+    pub fn add_replies(&mut self, arena: &Arena, added: Range) {
+        match &mut self.replies {
+            None => self.replies = Some(added),
+            Some(range) if range.end == added.start => range.end = added.end,
+            Some(range) => {
+                // Two ranges with others' replies between them: they meet in the pending bytes.
+                let range = std::mem::replace(range, added);
+                self.output.push_replies(arena, range, 0);
+            }
         }
     }
 

@@ -14,8 +14,11 @@ use crate::client::{Client, ClientInfo};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::config::Config;
-use crate::server::Server;
+use crate::io::Waker;
+use crate::pubsub::{Queued, Subscribers};
+use crate::server::{Server, WorkerHandle};
 use crate::stats::WorkerStats;
+use crate::worker::Post;
 
 /// See the module. Its server is never freed: make few.
 pub struct Embedded {
@@ -39,8 +42,11 @@ impl Embedded {
     pub fn new(config: Config, seed: u64) -> Result<Self, String> {
         let server = Server::new(config, &[])?;
         server.follow_config();
-        let data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
+        let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
         let stats = WorkerStats::new(server.registry.all().len());
+        let waker = Waker::new().map_err(|error| error.to_string())?;
+        let handle = WorkerHandle::new(0, waker, "none", server.registry.all().len());
+        data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
         let mut embedded =
             Self { server, data, stats, batch: Batch::default(), replies: Arena::default() };
         embedded.set_time(0);
@@ -53,6 +59,7 @@ impl Embedded {
         self.data.clock = AccessClock::new(self.server.access_policy(), now_ms);
         self.server.end_pause_in_time(now_ms);
         self.data.may_expire = self.server.paused(now_ms).is_none();
+        self.data.event_classes = self.server.event_classes();
     }
 
     pub fn connect(&mut self) -> Session {
@@ -66,6 +73,9 @@ impl Embedded {
     pub fn disconnect(&mut self, mut session: Session) {
         self.data.enter();
         transaction::forget(&mut session.client, &mut self.data);
+        if let Some(subscribers) = &mut self.data.subscribers {
+            subscribers.forget(&mut session.client);
+        }
         self.data.leave();
     }
 
@@ -85,6 +95,7 @@ impl Embedded {
             session.input = input;
         }
         self.data.leave();
+        self.drop_posts();
         self.replies.join()
     }
 
@@ -97,6 +108,19 @@ impl Embedded {
             }
         }
         self.data.leave();
+    }
+
+    /// A session gets what it publishes to itself; there is no way to the others.
+    fn drop_posts(&mut self) {
+        let Some(subscribers) = &mut self.data.subscribers else { return };
+        subscribers.take_mailbox();
+        while let Some(queued) = subscribers.pop() {
+            match &queued {
+                Queued::Post(Post::Message(message)) => subscribers.done(message),
+                Queued::Delivery(delivery) => subscribers.done(&delivery.message),
+                Queued::Post(_) | Queued::Nothing => {}
+            }
+        }
     }
 
     /// Executes the commands of these bytes; how many bytes they were.
@@ -178,6 +202,27 @@ mod tests {
         embedded.set_time(1010 + 100);
         embedded.expire();
         assert_eq!(embedded.feed(&mut session, b"DBSIZE\r\nGET k\r\n"), b":0\r\n$-1\r\n");
+    }
+
+    #[test]
+    fn a_command_that_goes_on_in_slices_is_counted_and_silenced_like_any_other() {
+        let mut embedded = embedded();
+        let mut session = embedded.connect();
+        embedded.feed(&mut session, b"CONFIG SET slowlog-log-slower-than 0\r\n");
+        for i in 0..2000 {
+            embedded.feed(&mut session, format!("SET {i} v\r\n").as_bytes());
+        }
+        let asked = b"CLIENT REPLY SKIP\r\nKEYS *\r\nPING\r\n";
+        assert_eq!(embedded.feed(&mut session, asked), b"+PONG\r\n");
+        let asked = b"CLIENT REPLY OFF\r\nKEYS *\r\nCLIENT REPLY ON\r\nKEYS 7\r\n";
+        assert_eq!(embedded.feed(&mut session, asked), b"+OK\r\n*1\r\n$1\r\n7\r\n");
+        let keys = embedded.server.registry.find(b"keys").unwrap();
+        let stats = &embedded.stats.commands[keys.id];
+        assert_eq!(stats.calls.get(), 3);
+        assert!(stats.ticks.get() > 0);
+        let log = embedded.feed(&mut session, b"SLOWLOG GET 1\r\n");
+        let log = String::from_utf8_lossy(log);
+        assert!(log.contains("KEYS\r\n$1\r\n7\r\n"), "{log}");
     }
 
     #[test]

@@ -8,8 +8,8 @@ use super::limits::ReplyLimit;
 use super::output::Arena;
 use crate::client::Client;
 use crate::clock::ticks;
-use crate::command::Data;
 use crate::command::call::{Context, Executed, Request, execute};
+use crate::command::{Data, Registered};
 use crate::server::Server;
 use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
@@ -76,28 +76,28 @@ impl Executor<'_> {
             let now = ticks();
             if let Executed::Ran(command) = outcome {
                 done.executed += 1;
-                if client.blocked.is_some() {
-                    // It counts when it is over.
-                    (done.answered, done.end) = (done.answered + 1, parsed.end);
-                    done.halted = true;
-                    *self.clock = now;
-                    break;
-                }
                 let measured = Measured {
                     ticks: now - *self.clock,
                     request_bytes: parsed.end - done.end + batch.outside_len(index),
                     reply_bytes: self.arena.len_since(reply_start),
                 };
-                if client.job.is_some() {
-                    let account = Account::new(command, request.args, measured);
-                    let quiet = std::mem::take(&mut client.job_is_quiet);
-                    client.account = Some(Box::new(account.quiet(quiet)));
-                } else {
-                    self.stats.commands[command.id].executed(measured.ticks, track);
-                    if limits.exceeded_by(&measured) {
-                        slowlog::note(server, client, command, request.args, &measured);
+                if client.blocked.is_some() || client.job.is_some() {
+                    // It counts when it is over.
+                    if client.job.is_some() {
+                        open_account(client, command, request.args, measured);
                     }
+                    (done.answered, done.end) = (done.answered + 1, parsed.end);
+                    done.halted = true;
+                    *self.clock = now;
+                    break;
                 }
+                self.stats.commands[command.id].executed(measured.ticks, track);
+                if limits.exceeded_by(&measured) {
+                    slowlog::note(server, client, command, request.args, &measured);
+                }
+            }
+            if client.subscriptions.is_some() {
+                self.append_own(client);
             }
             *self.clock = now;
             if outcome == Executed::Postponed {
@@ -106,11 +106,33 @@ impl Executor<'_> {
                 (done.answered, done.end) = (done.answered + 1, parsed.end);
             }
             done.overflowed = reply_limit.is_exceeded_by(self.arena, start);
-            if done.overflowed || client.close || client.job.is_some() || client.postponed {
+            if done.overflowed || client.close || client.postponed {
                 done.halted = true;
                 break;
             }
         }
         done
     }
+
+    /// Appends what a client was sent while its command was at work: that follows the reply.
+    #[cold]
+    fn append_own(&mut self, client: &Client) {
+        if let Some(subscribers) = &mut self.data.subscribers {
+            let own = subscribers.own(client);
+            self.arena.bytes.extend_from_slice(own);
+            own.clear();
+        }
+    }
+}
+
+/// A command left a job.
+#[cold]
+fn open_account(
+    client: &mut Client,
+    command: &'static Registered,
+    args: &[&[u8]],
+    measured: Measured,
+) {
+    let quiet = std::mem::take(&mut client.job_is_quiet);
+    client.account = Some(Box::new(Account::new(command, args, measured).quiet(quiet)));
 }

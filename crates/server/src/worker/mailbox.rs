@@ -7,6 +7,7 @@ use bobbin_store::inbox::{Bell, Inbox};
 use super::connection::Connection;
 use crate::client::ClientInfo;
 use crate::io::Waker;
+use crate::pubsub::Message;
 
 /// A worker's queue of posts. Posting never blocks.
 pub type Mailbox = Inbox<Post, Waker>;
@@ -19,6 +20,8 @@ pub enum Post {
     Kill(Arc<ClientInfo>),
     /// Bytes for a client that it did not ask for at this moment, such as what it monitors.
     Push { to: Arc<ClientInfo>, bytes: Arc<[u8]> },
+    /// A message for those of the worker's clients that listen.
+    Message(Arc<Message>),
     /// The wait of this blocked client has ended.
     Unblock(Arc<ClientInfo>),
     /// A pause has ended: look again at whom it put off.

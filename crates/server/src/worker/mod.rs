@@ -8,6 +8,7 @@ mod blocked;
 mod connection;
 pub mod embedded;
 mod execution;
+mod fanout;
 mod job;
 mod large;
 mod limits;
@@ -41,6 +42,7 @@ use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
+use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
 
 /// An argument of which at least this much is missing is received straight into the connection's own
@@ -78,6 +80,8 @@ pub struct Worker {
     jobs: Vec<u32>,
     /// Slots of connections that a pause put off.
     postponed: Vec<u32>,
+    /// Connections that listen, and that the driver let go of for another worker.
+    leaving: Vec<Token>,
     /// Of blocked clients.
     deadlines: Deadlines,
     events: Vec<Event>,
@@ -104,19 +108,17 @@ struct Span {
 impl Worker {
     /// Makes the worker of the calling thread; its handle must then be listed. `None`: too many threads.
     pub fn new(server: &'static Server, id: usize, driver: AnyDriver) -> Option<Self> {
-        let handle = Arc::new(WorkerHandle {
-            id,
-            mailbox: Mailbox::new(driver.waker()),
-            stats: crate::stats::WorkerStats::new(server.registry.all().len()),
-            driver: driver.name(),
-        });
+        let commands = server.registry.all().len();
+        let handle = Arc::new(WorkerHandle::new(id, driver.waker(), driver.name(), commands));
         let seed = server.clock.now_ms() as u64 ^ ticks() ^ (id as u64) << 56;
+        let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
+        data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::clone(&handle))));
         Some(Self {
             server,
             handle,
             driver,
             connections: Slab::default(),
-            data: Data::new(&server.keyspace, &server.gate, seed)?,
+            data,
             batch: Batch::default(),
             spans: Vec::new(),
             arena: Arena::default(),
@@ -125,6 +127,7 @@ impl Worker {
             arriving: Vec::new(),
             jobs: Vec::new(),
             postponed: Vec::new(),
+            leaving: Vec::new(),
             deadlines: Deadlines::default(),
             events: Vec::new(),
             timer: Timer::default(),
@@ -147,12 +150,7 @@ impl Worker {
         if self.stop {
             self.finish();
         }
-        for post in self.handle.mailbox.close() {
-            match post {
-                Post::Adopt(connection) if !self.stop => self.server.hand_over(connection),
-                _ => {}
-            }
-        }
+        self.close_mailbox();
     }
 
     /// Lets the last replies leave before the sockets are closed.
@@ -180,6 +178,7 @@ impl Worker {
         }
         self.events = events;
         self.execute();
+        self.move_listeners();
         self.take_posts();
         self.look_at_deadlines();
         self.resume_postponed();
@@ -201,12 +200,15 @@ impl Worker {
 
     fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
-        let busy = !idle || self.ending || !self.jobs.is_empty();
+        let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
+        let busy = !idle || more || self.ending || !self.jobs.is_empty();
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         timeout = timeout.min(self.deadlines.until_next(self.data.now_ms));
         if !self.postponed.is_empty() {
             let left_ms = self.server.paused(self.data.now_ms).map_or(0, |pause| pause.left_ms);
-            timeout = timeout.min(Duration::from_millis(left_ms as u64));
+            let left = Duration::from_millis(left_ms as u64);
+            let left = if self.is_overrun() { fanout::OVERRUN_PAUSE } else { left };
+            timeout = timeout.min(left);
         }
         if let Err(error) = self.driver.wait(Some(timeout), &mut self.events) {
             // Nothing that a client does leads here; without the driver the worker is of no use.
@@ -223,6 +225,7 @@ impl Worker {
         self.server.end_pause_in_time(now_ms);
         self.data.may_expire = self.server.paused(now_ms).is_none();
         self.data.clock = self.server.access_clock(now_ms);
+        self.data.event_classes = self.server.event_classes();
     }
 
     // Step: what became of the sends of the last turn.
@@ -432,7 +435,7 @@ impl Worker {
             limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
             self.arena.truncate(start);
         }
-        if done.postponed {
+        if connection.client.postponed {
             self.postponed.push(span.slot);
         }
         let blocked = connection.client.blocked.is_some();
@@ -461,15 +464,7 @@ impl Worker {
         }
         let end = self.arena.bytes.len();
         if end > start {
-            match &mut connection.replies {
-                None => connection.replies = Some(Range { start, end }),
-                Some(range) if range.end == start => range.end = end,
-                Some(range) => {
-                    // Two ranges with others' replies between them: they meet in the pending bytes.
-                    let range = std::mem::replace(range, Range { start, end });
-                    connection.output.push_replies(&self.arena, range, 0);
-                }
-            }
+            connection.add_replies(&self.arena, Range { start, end });
         }
         if blocked {
             self.blocked(span.slot);
@@ -526,23 +521,22 @@ impl Worker {
 
     // Step: posts.
 
-    fn take_posts(&mut self) {
-        for post in self.handle.mailbox.take() {
-            match post {
-                Post::Adopt(connection) => self.adopt(connection),
-                Post::Kill(info) => self.kill(&info),
-                Post::Push { to, bytes } => self.push(to, bytes),
-                Post::Unblock(info) => self.unblock(&info),
-                Post::Resume => {}
-                Post::Rebalance => self.rebalance(),
-                Post::Retire => self.retire(),
-                Post::Stop => self.stop = true,
-            }
+    fn take_post(&mut self, post: Post) {
+        match post {
+            Post::Adopt(connection) => self.adopt(connection),
+            Post::Kill(info) => self.kill(&info),
+            Post::Push { to, bytes } => self.push(to, bytes),
+            Post::Message(message) => _ = self.fan_out(&message),
+            Post::Unblock(info) => self.unblock(&info),
+            Post::Resume => {}
+            Post::Rebalance => self.rebalance(),
+            Post::Retire => self.retire(),
+            Post::Stop => self.stop = true,
         }
     }
 
     fn adopt(&mut self, connection: Box<Connection>) {
-        if self.retiring {
+        if self.retiring && connection.client.subscriptions.is_none() {
             self.server.hand_over(connection);
             return;
         }
@@ -551,6 +545,9 @@ impl Worker {
         // SAFETY: the socket is closed by dropping the connection, and `close` removes it first.
         let added = unsafe { self.driver.add(connection.token, connection.socket.as_fd()) };
         connection.reading = Reading::Data;
+        if let Some(subscribers) = &mut self.data.subscribers {
+            subscribers.adopt(&connection.client, connection.token);
+        }
         if let Err(error) = added {
             log::warn!("Cannot watch a new connection: {error}");
             self.close(slot);
@@ -564,9 +561,16 @@ impl Worker {
         if connection.client.job.is_some() {
             self.jobs.push(slot);
         }
+        if connection.large.is_arriving() {
+            self.arriving.push(slot);
+        }
         touch(&mut self.touched, connection);
         connection.client.postpone(false);
         self.adopted_blocked(slot);
+        if self.retiring {
+            self.give_away(slot);
+            return;
+        }
         self.parse_own(slot);
         self.execute();
     }
@@ -596,7 +600,8 @@ impl Worker {
 
     /// Serves the connections that a pause put off, once it is over.
     fn resume_postponed(&mut self) {
-        if self.postponed.is_empty() || self.server.paused(self.data.now_ms).is_some() {
+        let wait = || self.server.paused(self.data.now_ms).is_some();
+        if self.postponed.is_empty() || wait() || self.is_overrun() {
             return;
         }
         for slot in std::mem::take(&mut self.postponed) {
@@ -606,6 +611,11 @@ impl Worker {
             }
         }
         self.execute();
+    }
+
+    /// Whether others have to catch up with what this worker's clients publish.
+    fn is_overrun(&mut self) -> bool {
+        self.data.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun())
     }
 
     fn kill(&mut self, info: &ClientInfo) {
@@ -627,6 +637,9 @@ impl Worker {
         transaction::forget(&mut connection.client, &mut self.data);
         if let Some(waiter) = connection.client.blocked.take() {
             waiter.unlink(self.server, &mut self.data);
+        }
+        if let Some(subscribers) = &mut self.data.subscribers {
+            subscribers.forget(&mut connection.client);
         }
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
@@ -662,15 +675,22 @@ impl Worker {
 
     /// The driver has let go: the connection goes, with all that it has.
     fn detached(&mut self, token: Token) {
-        if self.connections.find(token).is_none() {
-            return;
+        let Some(connection) = self.connections.find(token) else { return };
+        if connection.client.subscriptions.is_some() {
+            self.leaving.push(token);
+        } else if let Some(connection) = self.take_detached(token) {
+            self.server.hand_over(connection);
         }
-        let Some(mut connection) = self.connections.remove(token.slot()) else { return };
+    }
+
+    fn take_detached(&mut self, token: Token) -> Option<Box<Connection>> {
+        self.connections.find(token)?;
+        let mut connection = self.connections.remove(token.slot())?;
         self.jobs.retain(|&job| job != token.slot());
         connection.moving = false;
         connection.touched = false;
         connection.output.blocked = false;
-        self.server.hand_over(connection);
+        Some(connection)
     }
 
     // Step: jobs.

@@ -161,7 +161,7 @@ pub use list::{End, List, ListIter, ListLimits};
 pub use listpack::{Item, Listpack};
 pub use set::{Set, SetLimits};
 pub use sorted_set::{SortedSet, SortedSetIter, SortedSetLimits};
-pub use stream::Stream;
+pub use stream::{Stream, StreamId, StreamLimits};
 
 collections! {
     List => List,

@@ -77,6 +77,20 @@ impl Set {
         set
     }
 
+    /// Makes a table of it if so many members are about to be added that Redis would, even if they turn
+    /// out to be there already.
+    #[inline]
+    pub fn expect(&mut self, added: usize, limits: &SetLimits, hasher: &Hasher) {
+        let packs = match self {
+            Self::Table(_) => true,
+            Self::Packed(_) => added <= limits.packed_entries,
+            Self::Integers(_) => added <= limits.intset_entries,
+        };
+        if !packs {
+            self.make_table(hasher);
+        }
+    }
+
     /// Returns whether the member was new.
     pub fn insert(&mut self, member: &[u8], limits: &SetLimits, hasher: &Hasher) -> bool {
         match self {

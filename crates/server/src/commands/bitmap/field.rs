@@ -2,7 +2,7 @@
 
 use super::BAD_OFFSET;
 use super::window::{Overflow, Width};
-use crate::command::{Call, Failure, Outcome};
+use crate::command::{Call, Classes, Failure, Outcome};
 use crate::commands::string::{edit_or_make, len_max};
 
 /// One subcommand.
@@ -44,7 +44,7 @@ fn run(call: &mut Call<'_>, steps: &[Step]) -> Outcome {
         return Ok(());
     };
     let reply = &mut call.reply;
-    edit_or_make(call.data, key, |_| Ok(len), &mut |bytes, old_len| {
+    let changed = edit_or_make(call.data, key, |_| Ok(len), &mut |bytes, old_len| {
         reply.array(steps.len());
         let mut changed = false;
         for step in steps {
@@ -59,8 +59,12 @@ fn run(call: &mut Call<'_>, steps: &[Step]) -> Outcome {
                 changed |= new != old || old_len < bytes.len();
             }
         }
-        ((), changed)
-    })
+        (changed, changed)
+    })?;
+    if changed {
+        call.data.event(Classes::STRING, "setbit", key);
+    }
+    Ok(())
 }
 
 impl Step {

@@ -7,7 +7,7 @@ mod window;
 
 use super::string::{edit_or_make, len_max};
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Command, Failure, Flags, Handler, Outcome};
+use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Handler, Outcome};
 
 const BAD_OFFSET: Failure = Failure::new("ERR bit offset is not an integer or out of range");
 
@@ -20,11 +20,15 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
     };
     let key = call.key(1);
     let (at, shift) = (offset / 8, 7 - offset % 8);
-    let old = edit_or_make(call.data, key, |_| Ok(at + 1), &mut |bytes, old_len| {
+    let (old, changed) = edit_or_make(call.data, key, |_| Ok(at + 1), &mut |bytes, old_len| {
         let old = bytes[at] >> shift & 1;
         bytes[at] = bytes[at] & !(1 << shift) | bit << shift;
-        (old, old != bit || old_len <= at)
+        let changed = old != bit || old_len <= at;
+        ((old, changed), changed)
     })?;
+    if changed {
+        call.data.event(Classes::STRING, "setbit", key);
+    }
     call.reply.integer(i64::from(old));
     Ok(())
 }

@@ -8,7 +8,7 @@ use bobbin_store::shard::Expire;
 use bobbin_store::{NewValue, ValueRef};
 
 use crate::command::data::string;
-use crate::command::{Call, Failure, Outcome};
+use crate::command::{Call, Classes, Failure, Outcome};
 
 /// How strings are combined. In the names of Redis 8.2, X is the first source and Y the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,9 @@ pub(super) fn bitop(call: &mut Call<'_>) -> Outcome {
     let key = call.key(2);
     let len = result.len();
     if len == 0 {
-        call.data.remove(key);
+        if call.data.remove(key) {
+            call.data.event(Classes::GENERIC, "del", key);
+        }
     } else {
         let value = if len <= INLINE_MAX {
             NewValue::InlineRaw(&result)
@@ -69,6 +71,7 @@ pub(super) fn bitop(call: &mut Call<'_>) -> Outcome {
             NewValue::Shared(Arc::new(result))
         };
         call.data.set(key, value, Expire::Clear);
+        call.data.event(Classes::STRING, "set", key);
     }
     call.reply.integer(len as i64);
     Ok(())

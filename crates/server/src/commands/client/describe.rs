@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::client::{ClientFlag, ClientInfo};
 use crate::config::ClientClass;
+use crate::pubsub::Kind;
 use crate::server::Server;
 
 /// `asking`: it is the one that asks, with so many bytes of arguments.
@@ -26,8 +27,8 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
     // Writing to a string does not fail.
     let _ = writeln!(
         line,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={idle_s} flags={} capa={} db={} sub=0 \
-         psub=0 ssub=0 multi={} watch={} qbuf={input_bytes} qbuf-free={} argv-mem={argument_bytes} \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={idle_s} flags={} capa={} db={} sub={} \
+         psub={} ssub={} multi={} watch={} qbuf={input_bytes} qbuf-free={} argv-mem={argument_bytes} \
          multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={output_bytes} \
          tot-mem={total_bytes} events={} cmd={} user=default redir=-1 resp={} lib-name={} \
          lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
@@ -40,6 +41,9 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         flags(info),
         capabilities(info),
         info.database.load(Relaxed),
+        info.subscriptions[Kind::Channel as usize].load(Relaxed),
+        info.subscriptions[Kind::Pattern as usize].load(Relaxed),
+        info.subscriptions[Kind::Shard as usize].load(Relaxed),
         info.queued.load(Relaxed),
         info.watched.load(Relaxed),
         input_capacity.saturating_sub(input_bytes),

@@ -30,7 +30,7 @@ pub(super) fn all(call: &mut Call<'_>) -> Outcome {
                 for entry in database.table().iter().filter(live) {
                     let mut digest = Digest::default();
                     digest.mix(entry.key());
-                    digest.mix_value(entry);
+                    digest.mix_value(entry, now_ms);
                     sum.xor(&sha1(&digest.0));
                     *used = true;
                 }
@@ -47,12 +47,13 @@ pub(super) fn all(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn values(call: &mut Call<'_>) -> Outcome {
+    let now_ms = call.data.now_ms;
     call.reply.array(call.args.len() - 2);
     for index in 2..call.args.len() {
         let key = call.key(index);
         let mut digest = Digest::default();
         if let Some(entry) = call.data.peek(key) {
-            digest.mix_value(entry);
+            digest.mix_value(entry, now_ms);
         }
         call.reply.simple(digest.text());
     }
@@ -67,10 +68,10 @@ impl Digest {
     }
 
     /// Adds a value and whether it expires.
-    fn mix_value(&mut self, entry: EntryRef<'_>) {
+    fn mix_value(&mut self, entry: EntryRef<'_>, now_ms: i64) {
         self.mix(&(entry.kind() as u32).to_be_bytes());
         match entry.value() {
-            ValueRef::Collection(collection) => self.mix_collection(collection),
+            ValueRef::Collection(collection) => self.mix_collection(collection, now_ms),
             _ => self.mix(entry.bytes()),
         }
         if entry.expire_ms().is_some() {
@@ -78,20 +79,17 @@ impl Digest {
         }
     }
 
-    fn mix_collection(&mut self, collection: CollectionRef<'_>) {
+    fn mix_collection(&mut self, collection: CollectionRef<'_>, now_ms: i64) {
         let mut room = integer::Text::new(0);
         match collection {
             CollectionRef::Set(set) => {
                 set.iter().for_each(|member| self.xor(&sha1(member.text(&mut room))));
             }
             CollectionRef::Hash(hash) => {
-                for field in hash.iter() {
+                for field in hash.live(now_ms) {
                     let mut digest = Self::default();
                     digest.mix(field.name.text(&mut room));
                     digest.mix(field.value.item().text(&mut room));
-                    if field.expire_ms.is_some() {
-                        digest.xor(&sha1(b"!!hexpire!!"));
-                    }
                     self.xor(&sha1(&digest.0));
                 }
             }
@@ -124,7 +122,7 @@ mod tests {
         let text = |value: &[u8], expire_ms| {
             let entry = OwnedEntry::new(b"key", NewValue::Inline(value), expire_ms, 0);
             let mut digest = Digest::default();
-            digest.mix_value(entry.as_ref());
+            digest.mix_value(entry.as_ref(), 0);
             digest.text()
         };
         assert_eq!(text(b"1", None), "b4fc66738120fba0b5aa500ab5c2bf89cea1c5da");

@@ -85,21 +85,25 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     let (key, now_ms) = (call.key(1), call.data.now_ms);
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let exists = call.data.write_as::<Hash>(key)?.is_some();
-    let expire_ms = options.expire_ms(call)?;
-    let shared = shared_values(call, word + 3);
-    let hash = call.data.write_as::<Hash>(key)?;
-    let has = |name: &[u8]| hash.as_deref().is_some_and(|hash| hash.contains(name, now_ms, hasher));
-    let fields_fit = options
-        .fields_exist
-        .is_none_or(|wanted| pairs.chunks_exact(2).all(|pair| has(pair[0]) == wanted));
-    if options.key_exists.is_some_and(|wanted| wanted != exists) || !fields_fit {
+    if options.key_exists.is_some_and(|wanted| wanted != exists) {
         call.reply.integer(0);
         return Ok(());
     }
+    let expire_ms = options.expire_ms(call)?;
+    if let Some(wanted) = options.fields_exist {
+        let hash = call.data.write_as::<Hash>(key)?;
+        let has =
+            |name: &[u8]| hash.as_deref().is_some_and(|hash| hash.contains(name, now_ms, hasher));
+        if pairs.chunks_exact(2).any(|pair| has(pair[0]) != wanted) {
+            call.reply.integer(0);
+            return Ok(());
+        }
+    }
+    let shared = shared_values(call, word + 3);
     let count = pairs.len() / 2;
     call.reply.integer(1);
     if expire_ms.is_some_and(|at| at <= now_ms) {
-        if let Some(hash) = hash {
+        if let Some(hash) = call.data.write_as::<Hash>(key)? {
             pairs.chunks_exact(2).for_each(|pair| {
                 hash.remove(pair[0], now_ms, hasher);
             });

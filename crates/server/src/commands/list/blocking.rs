@@ -5,7 +5,7 @@ use bobbin_store::Kind;
 use bobbin_store::value::{End, ListLimits};
 
 use super::super::elements;
-use super::transfer::Transfer;
+use super::transfer::{self, Transfer};
 use super::{end, ends, limits};
 use crate::blocking::{self, Wait};
 use crate::command::{Call, Data, Failure, Key, Outcome};
@@ -26,8 +26,8 @@ fn pop(call: &mut Call<'_>, end: End) -> Outcome {
 }
 
 pub(super) fn blmpop(call: &mut Call<'_>) -> Outcome {
-    let deadline_ms = blocking::deadline_ms(call, 1)?;
     let (popping, end) = elements::popping(call, 2, end)?;
+    let deadline_ms = blocking::deadline_ms(call, 1)?;
     let pop = Pop { count: Some(popping.count), end, limits: limits(call) };
     blocking::serve_or_block(call, pop, popping.keys, deadline_ms)
 }
@@ -43,6 +43,10 @@ pub(super) fn brpoplpush(call: &mut Call<'_>) -> Outcome {
 
 fn transfer(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outcome {
     let deadline_ms = blocking::deadline_ms(call, timeout_at)?;
+    if call.in_transaction {
+        // There nobody waits, and the answer is another null than when the time is over.
+        return transfer::transfer(call, transfer);
+    }
     let transfer = Move { transfer, destination: call.args[2].into() };
     blocking::serve_or_block(call, transfer, 1..2, deadline_ms)
 }
@@ -105,9 +109,5 @@ impl Wait for Move {
 
     fn destination(&self) -> Option<&[u8]> {
         Some(&self.destination)
-    }
-
-    fn timed_out(&self, reply: &mut Reply<'_>) {
-        reply.null();
     }
 }

@@ -13,7 +13,7 @@ use crate::command::keys::{KeySpec, KeyUse};
 use crate::command::{Call, Categories, Classes, Command, Data, Failure, Flags, Handler, Key};
 
 /// `list-max-listpack-size` as it is now.
-fn limits(call: &Call<'_>) -> ListLimits {
+pub(super) fn limits(call: &Call<'_>) -> ListLimits {
     ListLimits::new(call.server.config.list_max_listpack_size())
 }
 

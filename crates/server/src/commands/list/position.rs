@@ -2,6 +2,7 @@
 
 use bobbin_store::value::List;
 
+use super::super::elements::TOO_LOW;
 use crate::command::{Call, Failure, Outcome};
 
 /// What is looked for.
@@ -45,7 +46,7 @@ impl<'a> Search<'a> {
             if call.word_is(at, "rank") && has_value {
                 let rank = call.integer(at + 1)?;
                 if rank == i64::MIN {
-                    return Err(RANK_TOO_LOW);
+                    return Err(TOO_LOW);
                 }
                 search.backwards = rank < 0;
                 search.skip = usize::try_from(rank.abs() - 1).or(Err(RANK_ZERO))?;
@@ -79,11 +80,10 @@ impl<'a> Search<'a> {
 
 fn non_negative(call: &Call<'_>, index: usize, error: &'static str) -> Result<usize, Failure> {
     let number = bobbin_resp::parse_i64(call.args[index]);
-    number.and_then(|number| usize::try_from(number).ok()).ok_or(Failure::new(error))
+    number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| Failure::new(error))
 }
 
 const RANK_ZERO: Failure = Failure::new(
     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... \
      or use negative to start from the end of the list",
 );
-const RANK_TOO_LOW: Failure = Failure::new("ERR value is out of range");

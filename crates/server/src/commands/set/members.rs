@@ -18,6 +18,8 @@ pub(super) fn sadd(call: &mut Call<'_>) -> Outcome {
     let set = call.data.write_or_create::<Set>(key)?;
     if set.is_empty() {
         *set = Set::for_members(members[0], members.len(), &limits);
+    } else {
+        set.expect(members.len(), &limits, hasher);
     }
     let added = members.iter().filter(|member| set.insert(member, &limits, hasher)).count();
     if added > 0 {

@@ -23,8 +23,8 @@ fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
 }
 
 pub(super) fn bzmpop(call: &mut Call<'_>) -> Outcome {
-    let deadline_ms = blocking::deadline_ms(call, 1)?;
     let (popping, extreme) = elements::popping(call, 2, Extreme::read)?;
+    let deadline_ms = blocking::deadline_ms(call, 1)?;
     let pop = Pop { extreme, count: Some(popping.count) };
     blocking::serve_or_block(call, pop, popping.keys, deadline_ms)
 }

@@ -83,7 +83,12 @@ impl Score {
             [b'(', text @ ..] => (true, text),
             text => (false, text),
         };
-        Some(Self { score: parse_f64(text)?, excluded })
+        // Other than a score, a bound may be beyond what is representable, or nothing, which is 0.
+        let score = match text {
+            b"" => Some(0.0),
+            text => parse_f64(text).or_else(|| str::from_utf8(text).ok()?.parse().ok()),
+        };
+        Some(Self { score: score.filter(|score: &f64| !score.is_nan())?, excluded })
     }
 }
 

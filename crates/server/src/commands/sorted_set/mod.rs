@@ -17,7 +17,7 @@ use crate::command::keys::{KeySpec, KeyUse};
 use crate::command::{Call, Categories, Classes, Command, Data, Failure, Flags, Handler, Key};
 
 /// The limits of the packed form as they are now.
-fn limits(call: &Call<'_>) -> SortedSetLimits {
+pub(super) fn limits(call: &Call<'_>) -> SortedSetLimits {
     SortedSetLimits {
         packed_entries_max: call.server.config.zset_max_listpack_entries() as usize,
         packed_value_max: call.server.config.zset_max_listpack_value() as usize,

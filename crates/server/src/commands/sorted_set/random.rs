@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use bobbin_store::value::SortedSet;
 
-use super::super::elements::bulk;
+use super::super::elements::{TOO_LOW, bulk};
 use super::range::{element, header};
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Failure, Outcome};
@@ -16,7 +16,7 @@ pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
     }
     let count = bobbin_resp::parse_i64(call.args[2]).ok_or(Failure::NOT_AN_INTEGER)?;
     if count == i64::MIN {
-        return Err(OUT_OF_RANGE);
+        return Err(TOO_LOW);
     }
     if call.args.len() > 4 || call.args.len() == 4 && !call.word_is(3, "withscores") {
         return Err(Failure::SYNTAX);

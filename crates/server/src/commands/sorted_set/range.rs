@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bobbin_resp::{Protocol, Reply};
+use bobbin_store::Encoding;
 use bobbin_store::value::{Item, SortedSet, integer};
 
 use super::super::elements::bulk;
@@ -61,7 +62,7 @@ fn range(call: &mut Call<'_>, by: Option<By>, reverse: Option<bool>) -> Outcome 
         call.reply.array(0);
         return Ok(());
     };
-    let ranks = options.cut(bounds.find(set, reverse));
+    let ranks = options.cut(set, bounds.find(set, reverse));
     if ranks.len() < SLICED_MIN || call.in_transaction {
         header(&mut call.reply, ranks.len(), with_scores);
         answer(&mut call.reply, set, ranks, reverse, with_scores);
@@ -124,7 +125,7 @@ pub(super) fn zrangestore(call: &mut Call<'_>) -> Outcome {
     let mut stored = SortedSet::new();
     if let Some(set) = call.data.read_as::<SortedSet>(call.key(2))? {
         let mut room = integer::Text::new(0);
-        for (member, score) in set.range(options.cut(bounds.find(set, reverse))) {
+        for (member, score) in set.range(options.cut(set, bounds.find(set, reverse))) {
             stored.insert(member.text(&mut room), score, limits, hasher);
         }
     }
@@ -160,11 +161,11 @@ impl Options {
             } else if call.word_is(at, "limit") && at + 2 < call.args.len() {
                 options.limit = Some((call.integer(at + 1)?, call.integer(at + 2)?));
                 at += 2;
-            } else if reverse.is_none() && call.word_is(at, "rev") {
+            } else if options.reverse.is_none() && call.word_is(at, "rev") {
                 options.reverse = Some(true);
-            } else if by.is_none() && call.word_is(at, "bylex") {
+            } else if options.by.is_none() && call.word_is(at, "bylex") {
                 options.by = Some(By::Member);
-            } else if by.is_none() && call.word_is(at, "byscore") {
+            } else if options.by.is_none() && call.word_is(at, "byscore") {
                 options.by = Some(By::Score);
             } else {
                 return Err(Failure::SYNTAX);
@@ -203,12 +204,22 @@ impl Options {
     }
 
     /// The part of a range that LIMIT leaves.
-    fn cut(&self, ranks: Range<usize>) -> Range<usize> {
+    fn cut(&self, set: &SortedSet, ranks: Range<usize>) -> Range<usize> {
         let Some((offset, count)) = self.limit.filter(|_| self.by() != By::Rank) else {
             return ranks;
         };
-        let Ok(offset) = usize::try_from(offset) else { return ranks.start..ranks.start };
-        let offset = offset.min(ranks.len());
+        let offset = match usize::try_from(offset) {
+            Ok(offset) => offset.min(ranks.len()),
+            // A quirk of the reference that we keep: in a large set such an offset counts from the other
+            // end, in a packed one nothing is found.
+            Err(_) => {
+                let from_end = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
+                match set.encoding() {
+                    Encoding::Skiplist if from_end <= ranks.len() => ranks.len() - from_end,
+                    _ => return ranks.start..ranks.start,
+                }
+            }
+        };
         // A negative count means all.
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(ranks.len() - offset);
         if self.reverse() {

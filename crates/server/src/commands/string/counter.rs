@@ -5,7 +5,7 @@ use bobbin_store::shard::Expire;
 
 use super::extended::Extended;
 use crate::command::data::string;
-use crate::command::{Call, Failure, Outcome};
+use crate::command::{Call, Classes, Failure, Outcome};
 
 pub(super) fn incr(call: &mut Call<'_>) -> Outcome {
     add(call, 1)
@@ -50,6 +50,7 @@ fn add(call: &mut Call<'_>, increment: i64) -> Outcome {
     } else {
         call.data.set(key, NewValue::Inline(digits.format(sum).as_bytes()), Expire::Keep);
     }
+    call.data.event(Classes::STRING, "incrby", key);
     call.reply.integer(sum);
     Ok(())
 }
@@ -69,6 +70,7 @@ pub(super) fn incrbyfloat(call: &mut Call<'_>) -> Outcome {
         long => long,
     };
     call.data.set(key, value, Expire::Keep);
+    call.data.event(Classes::STRING, "incrbyfloat", key);
     call.reply.bulk(&text);
     Ok(())
 }

@@ -6,7 +6,7 @@ use bobbin_store::NewValue;
 use bobbin_store::shard::Expire;
 
 use crate::command::data::string;
-use crate::command::{Call, Data, Failure, Key, Outcome};
+use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 /// A string that outgrows its entry and is longer than this becomes a long one, which grows without a
 /// new entry each time.
@@ -28,6 +28,7 @@ pub(super) fn append(call: &mut Call<'_>) -> Outcome {
             tail.len()
         }
     };
+    call.data.event(Classes::STRING, "append", key);
     call.reply.integer(len as i64);
     Ok(())
 }
@@ -52,6 +53,7 @@ pub(super) fn setrange(call: &mut Call<'_>) -> Outcome {
         (bytes.len(), true)
     };
     let len = edit_or_make(call.data, key, room, &mut copy)?;
+    call.data.event(Classes::STRING, "setrange", key);
     call.reply.integer(len as i64);
     Ok(())
 }

@@ -4,7 +4,7 @@ use bobbin_store::shard::Expire;
 
 use super::options::{Condition, Grammar, Options};
 use super::set::store;
-use crate::command::{Call, Failure, Outcome};
+use crate::command::{Call, Classes, Failure, Outcome};
 
 /// Most keys of MSETEX, as in Valkey.
 const KEYS_MAX: i64 = i32::MAX as i64;
@@ -15,6 +15,7 @@ pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
         let key = call.key(index);
         let value = call.value(index + 1);
         call.data.set(key, value, Expire::Clear);
+        call.data.event(Classes::STRING, "set", key);
     }
     call.reply.ok();
     Ok(())
@@ -59,13 +60,32 @@ fn set_pairs(
             Condition::Always | Condition::Equal(_) => true,
         }
     });
-    if holds {
+    let past = matches!(expire, Expire::At(expire_ms) if expire_ms <= call.data.now_ms);
+    if holds && past {
+        expire_pairs(call, indices);
+    } else if holds {
         for index in indices {
             let key = call.key(index);
             store(call, key, index + 1, expire);
         }
     }
     holds
+}
+
+/// Stores pairs with an expiry that is past: no key is left. The events are those of Valkey, where the keys
+/// are there for a moment.
+fn expire_pairs(call: &mut Call<'_>, indices: impl Iterator<Item = usize> + Clone) {
+    for index in indices.clone() {
+        let key = call.key(index);
+        if !call.data.remove(key) {
+            call.data.event(Classes::NEW, "new", key);
+        }
+        call.data.event(Classes::STRING, "set", key);
+        call.data.event(Classes::GENERIC, "expire", key);
+    }
+    for index in indices {
+        call.data.event(Classes::EXPIRED, "expired", call.key(index));
+    }
 }
 
 fn check_pairs(call: &Call<'_>) -> Outcome {

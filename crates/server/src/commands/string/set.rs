@@ -5,13 +5,14 @@ use bobbin_store::shard::Expire;
 use super::options::{Condition, Expiry, Grammar, Options, Unit};
 use super::read::get;
 use crate::command::data::string;
-use crate::command::{Call, Failure, Key, Outcome};
+use crate::command::{Call, Classes, Failure, Key, Outcome};
 
 pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     if call.args.len() == 3 {
         let key = call.key(1);
         let value = call.value(2);
         call.data.set(key, value, Expire::Clear);
+        call.data.event(Classes::STRING, "set", key);
         call.reply.ok();
         return Ok(());
     }
@@ -68,7 +69,9 @@ pub(super) fn getset(call: &mut Call<'_>) -> Outcome {
 pub(super) fn getdel(call: &mut Call<'_>) -> Outcome {
     get(call)?;
     let key = call.key(1);
-    call.data.remove(key);
+    if call.data.remove(key) {
+        call.data.event(Classes::GENERIC, "del", key);
+    }
     Ok(())
 }
 
@@ -85,10 +88,15 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
     match (options.expiry, expire) {
         (_, Expire::At(expire_ms)) if expire_ms <= call.data.now_ms => {
             call.data.remove(key);
+            call.data.event(Classes::EXPIRED, "expired", key);
         }
-        (_, Expire::At(expire_ms)) => call.data.set_expire(key, Some(expire_ms)),
+        (_, Expire::At(expire_ms)) => {
+            call.data.set_expire(key, Some(expire_ms));
+            call.data.event(Classes::GENERIC, "expire", key);
+        }
         (Expiry::Persist, _) if call.data.peek(key).is_some_and(|e| e.expire_ms().is_some()) => {
             call.data.set_expire(key, None);
+            call.data.event(Classes::GENERIC, "persist", key);
         }
         _ => {}
     }
@@ -103,6 +111,7 @@ pub(super) fn delifeq(call: &mut Call<'_>) -> Outcome {
     };
     if equal {
         call.data.remove(key);
+        call.data.event(Classes::GENERIC, "del", key);
     }
     call.reply.integer(i64::from(equal));
     Ok(())
@@ -135,11 +144,17 @@ fn store_if(
 pub(super) fn store(call: &mut Call<'_>, key: Key<'_>, index: usize, expire: Expire) {
     match expire {
         Expire::At(expire_ms) if expire_ms <= call.data.now_ms => {
-            call.data.remove(key);
+            if call.data.remove(key) {
+                call.data.event(Classes::EXPIRED, "expired", key);
+            }
         }
         Expire::At(_) | Expire::Keep | Expire::Clear => {
             let value = call.value(index);
             call.data.set(key, value, expire);
+            call.data.event(Classes::STRING, "set", key);
+            if let Expire::At(_) = expire {
+                call.data.event(Classes::GENERIC, "expire", key);
+            }
         }
     }
 }

@@ -204,7 +204,8 @@ impl Chunked {
     fn tidy(&mut self, path: &Path, limits: ListLimits) {
         let half = limits.chunk_bytes() / 2;
         let (len, count) = (self.tree.leaf(path).bytes().len(), self.tree.leaf_count(path));
-        if len > half / 2 || count > limits.entries_max / 4 {
+        // The last two stay apart: Redis would not pack such a list either.
+        if len > half / 2 || count > limits.entries_max / 4 || self.tree.leaves() <= 2 {
             return;
         }
         let fits = |other: &Path| {

@@ -22,7 +22,7 @@ fn check(list: &List, model: &Model) {
 fn value(number: u16, large: bool) -> Vec<u8> {
     match number % 5 {
         0 => format!("{}", i32::from(number % 300) - 100).into_bytes(),
-        1 if large && number % 7 == 0 => vec![b'x'; usize::from(number) / 4],
+        1 if large && number.is_multiple_of(7) => vec![b'x'; usize::from(number) / 4],
         2 => format!("v{}", number % 4).into_bytes(),
         _ => vec![b'a' + (number % 3) as u8; usize::from(number % 90)],
     }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use bobbin_resp::{format_f64, parse_f64};
+use bobbin_number::{format_f64, parse_f64};
 
 use crate::value::integer;
 use crate::value::listpack::{Item, Listpack, Position};

@@ -1,0 +1,362 @@
+//! Publish and subscribe: SUBSCRIBE and its relatives, PUBLISH, PUBSUB.
+//!
+//! What SUBSCRIBE and UNSUBSCRIBE answer is no reply but a push for each name, so CLIENT REPLY OFF does not
+//! suppress it.
+
+use std::sync::Arc;
+
+use bobbin_resp::Reply;
+use bobbin_store::NewValue;
+use bobbin_store::entry::INLINE_MAX;
+
+use super::help;
+use crate::client::{Client, Replies};
+use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::{Call, Command, Failure, Flags, Outcome};
+use crate::pubsub::{Kind, Payload, Subscribers};
+
+fn subscribe(call: &mut Call<'_>) -> Outcome {
+    join(call, Kind::Channel, "subscribe")
+}
+
+fn psubscribe(call: &mut Call<'_>) -> Outcome {
+    join(call, Kind::Pattern, "psubscribe")
+}
+
+fn ssubscribe(call: &mut Call<'_>) -> Outcome {
+    if call.in_transaction {
+        return Err("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client".into());
+    }
+    join(call, Kind::Shard, "ssubscribe")
+}
+
+fn unsubscribe(call: &mut Call<'_>) -> Outcome {
+    leave(call, Kind::Channel, "unsubscribe")
+}
+
+fn punsubscribe(call: &mut Call<'_>) -> Outcome {
+    leave(call, Kind::Pattern, "punsubscribe")
+}
+
+fn sunsubscribe(call: &mut Call<'_>) -> Outcome {
+    leave(call, Kind::Shard, "sunsubscribe")
+}
+
+fn join(call: &mut Call<'_>, kind: Kind, word: &str) -> Outcome {
+    for name in &call.args[1..] {
+        change(call, |subscribers, client| subscribers.subscribe(client, kind, name));
+        confirm(call, kind, word, Some(name));
+    }
+    Ok(())
+}
+
+fn leave(call: &mut Call<'_>, kind: Kind, word: &str) -> Outcome {
+    if call.args.len() > 1 {
+        for name in &call.args[1..] {
+            change(call, |subscribers, client| subscribers.unsubscribe(client, kind, name));
+            confirm(call, kind, word, Some(name));
+        }
+        return Ok(());
+    }
+    let names = names(call, kind);
+    for name in &names {
+        change(call, |subscribers, client| subscribers.unsubscribe(client, kind, name));
+        confirm(call, kind, word, Some(name));
+    }
+    if names.is_empty() {
+        confirm(call, kind, word, None);
+    }
+    Ok(())
+}
+
+/// Ends all subscriptions of the client, without a word.
+pub(super) fn leave_all(call: &mut Call<'_>) {
+    for kind in Kind::ALL {
+        for name in names(call, kind) {
+            change(call, |subscribers, client| subscribers.unsubscribe(client, kind, &name));
+        }
+    }
+    let silent = call.client.replies != Replies::On;
+    if let Some(subscribers) = &mut call.data.subscribers
+        && !silent
+    {
+        call.reply.raw(subscribers.set_aside());
+        subscribers.set_aside().clear();
+    }
+}
+
+fn names(call: &Call<'_>, kind: Kind) -> Vec<Arc<[u8]>> {
+    call.client.subscriptions.as_ref().map(|s| s.names(kind)).unwrap_or_default()
+}
+
+/// Changes what the client listens to.
+fn change(call: &mut Call<'_>, change: impl FnOnce(&mut Subscribers, &mut Client) -> bool) {
+    if let Some(subscribers) = &mut call.data.subscribers {
+        change(subscribers, call.client);
+    }
+}
+
+/// Tells the client of a change, behind the messages that it was sent before.
+fn confirm(call: &mut Call<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
+    let count = call.client.subscriptions.as_ref().map_or(0, |subscriptions| match kind {
+        Kind::Shard => subscriptions.len(Kind::Shard),
+        Kind::Channel | Kind::Pattern => subscriptions.channels_and_patterns(),
+    });
+    let (silent, protocol) = (call.client.replies != Replies::On, call.client.protocol);
+    let Some(subscribers) = &mut call.data.subscribers else { return };
+    let own = subscribers.set_aside();
+    // In a transaction messages follow the whole.
+    if !silent && !call.in_transaction {
+        call.reply.raw(own);
+        own.clear();
+    }
+    let mut reply = if silent { Reply::new(own, protocol) } else { call.reply.reborrow() };
+    reply.push(3);
+    reply.bulk(word.as_bytes());
+    reply.bulk_or_null(name);
+    reply.integer(count as i64);
+}
+
+fn publish(call: &mut Call<'_>) -> Outcome {
+    post(call, Kind::Channel)
+}
+
+fn spublish(call: &mut Call<'_>) -> Outcome {
+    post(call, Kind::Shard)
+}
+
+fn post(call: &mut Call<'_>, kind: Kind) -> Outcome {
+    let mut clients = 0;
+    if !call.server.pubsub.is_silent(kind) {
+        let channel = call.args[1];
+        let value = if call.args[2].len() > INLINE_MAX { Some(call.value(2)) } else { None };
+        let payload = match &value {
+            Some(NewValue::Shared(shared)) => Payload::Large(shared),
+            _ => Payload::Bytes(call.args[2]),
+        };
+        clients = match &mut call.data.subscribers {
+            Some(subscribers) => subscribers.publish(kind, channel, payload),
+            None => 0,
+        };
+    }
+    call.reply.integer(clients as i64);
+    Ok(())
+}
+
+fn channels(call: &mut Call<'_>) -> Outcome {
+    list(call, Kind::Channel)
+}
+
+fn shardchannels(call: &mut Call<'_>) -> Outcome {
+    list(call, Kind::Shard)
+}
+
+fn list(call: &mut Call<'_>, kind: Kind) -> Outcome {
+    if call.args.len() > 3 {
+        let name = String::from_utf8_lossy(call.args[1]);
+        return Err(Failure::format(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP."
+        )));
+    }
+    let found = call.server.pubsub.channels(kind, call.args.get(2).copied());
+    call.reply.array(found.len());
+    found.iter().for_each(|name| call.reply.bulk(name));
+    Ok(())
+}
+
+fn numsub(call: &mut Call<'_>) -> Outcome {
+    count(call, Kind::Channel)
+}
+
+fn shardnumsub(call: &mut Call<'_>) -> Outcome {
+    count(call, Kind::Shard)
+}
+
+fn count(call: &mut Call<'_>, kind: Kind) -> Outcome {
+    let names = &call.args[2..];
+    call.reply.array(names.len() * 2);
+    for name in names {
+        call.reply.bulk(name);
+        call.reply.integer(call.server.pubsub.clients_of(kind, name) as i64);
+    }
+    Ok(())
+}
+
+fn numpat(call: &mut Call<'_>) -> Outcome {
+    call.reply.integer(call.server.pubsub.len(Kind::Pattern) as i64);
+    Ok(())
+}
+
+fn pubsub_help(call: &mut Call<'_>) -> Outcome {
+    help(
+        call,
+        &[
+            ("CHANNELS [<pattern>]", "The channels that somebody listens to (and that match)."),
+            ("NUMPAT", "How many patterns somebody listens to."),
+            ("NUMSUB [<channel> ...]", "How many clients listen to each channel itself."),
+            ("SHARDCHANNELS [<pattern>]", "As CHANNELS, of shard channels."),
+            ("SHARDNUMSUB [<shardchannel> ...]", "As NUMSUB, of shard channels."),
+        ],
+    )
+}
+
+const ANYTIME: Flags = Flags::PUBSUB.with(Flags::LOADING).with(Flags::STALE);
+const LISTEN: Flags = ANYTIME.with(Flags::NOSCRIPT).with(Flags::LISTENERS);
+const SHARD: KeyUse = KeyUse::NOT_KEY;
+const PER_ACTIVE: &str = "O(N) where N is the number of active channels";
+
+/// A row of this family.
+const fn row(
+    name: &'static str,
+    arity: i32,
+    handler: crate::command::Handler,
+    flags: Flags,
+    since: &'static str,
+    complexity: &'static str,
+    summary: &'static str,
+) -> Command {
+    Command::new(name, arity, handler).flags(flags).doc("pubsub", since, complexity, summary)
+}
+
+pub(super) const COMMANDS: &[Command] = &[
+    row(
+        "subscribe",
+        -2,
+        subscribe,
+        LISTEN,
+        "2.0.0",
+        "O(N) where N is the number of channels to subscribe to.",
+        "Has the client get what is published to channels.",
+    )
+    .syntax("channel [channel ...]"),
+    row(
+        "unsubscribe",
+        -1,
+        unsubscribe,
+        LISTEN,
+        "2.0.0",
+        "O(N) where N is the number of channels to unsubscribe.",
+        "Ends what SUBSCRIBE began, of some channels or all.",
+    )
+    .syntax("[channel [channel ...]]"),
+    row(
+        "psubscribe",
+        -2,
+        psubscribe,
+        LISTEN,
+        "2.0.0",
+        "O(N) where N is the number of patterns to subscribe to.",
+        "Has the client get what is published to channels whose names match.",
+    )
+    .syntax("pattern [pattern ...]"),
+    row(
+        "punsubscribe",
+        -1,
+        punsubscribe,
+        LISTEN,
+        "2.0.0",
+        "O(N) where N is the number of patterns to unsubscribe.",
+        "Ends what PSUBSCRIBE began, of some patterns or all.",
+    )
+    .syntax("[pattern [pattern ...]]"),
+    row(
+        "ssubscribe",
+        -2,
+        ssubscribe,
+        LISTEN,
+        "7.0.0",
+        "O(N) where N is the number of shard channels to subscribe to.",
+        "Has the client get what is published to shard channels.",
+    )
+    .keys(&[KeySpec::range(1, -1, 1, SHARD)])
+    .syntax("shardchannel [shardchannel ...]"),
+    row(
+        "sunsubscribe",
+        -1,
+        sunsubscribe,
+        LISTEN,
+        "7.0.0",
+        "O(N) where N is the number of shard channels to unsubscribe.",
+        "Ends what SSUBSCRIBE began, of some shard channels or all.",
+    )
+    .keys(&[KeySpec::range(1, -1, 1, SHARD)])
+    .syntax("[shardchannel [shardchannel ...]]"),
+    row(
+        "publish",
+        3,
+        publish,
+        ANYTIME.with(Flags::FAST),
+        "2.0.0",
+        "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the \
+         number of subscribed patterns (by any client).",
+        "Sends a message to all who listen to a channel.",
+    )
+    .values(2, 0)
+    .syntax("channel message"),
+    row(
+        "spublish",
+        3,
+        spublish,
+        ANYTIME.with(Flags::FAST),
+        "7.0.0",
+        "O(N) where N is the number of clients subscribed to the receiving shard channel.",
+        "Sends a message to all who listen to a shard channel.",
+    )
+    .keys(&[KeySpec::at(1, SHARD)])
+    .values(2, 0)
+    .syntax("shardchannel message"),
+    Command::new("pubsub", -2, super::container)
+        .doc("pubsub", "2.8.0", "Depends on subcommand.", "Tells who listens to what.")
+        .subcommands(&[
+            row(
+                "channels",
+                -2,
+                channels,
+                ANYTIME,
+                "2.8.0",
+                PER_ACTIVE,
+                "Lists the channels in use.",
+            )
+            .syntax("[pattern]"),
+            row(
+                "help",
+                2,
+                pubsub_help,
+                Flags::LOADING.with(Flags::STALE),
+                "6.2.0",
+                "O(1)",
+                "Tells what the subcommands do.",
+            ),
+            row("numpat", 2, numpat, ANYTIME, "2.8.0", "O(1)", "Counts the patterns in use."),
+            row(
+                "numsub",
+                -2,
+                numsub,
+                ANYTIME,
+                "2.8.0",
+                "O(N) where N is the number of requested channels",
+                "Counts the clients that listen to channels.",
+            )
+            .syntax("[channel [channel ...]]"),
+            row(
+                "shardchannels",
+                -2,
+                shardchannels,
+                ANYTIME,
+                "7.0.0",
+                PER_ACTIVE,
+                "Lists the shard channels in use.",
+            )
+            .syntax("[pattern]"),
+            row(
+                "shardnumsub",
+                -2,
+                shardnumsub,
+                ANYTIME,
+                "7.0.0",
+                "O(N) where N is the number of requested shard channels",
+                "Counts the clients that listen to shard channels.",
+            )
+            .syntax("[shardchannel [shardchannel ...]]"),
+        ]),
+];

@@ -1,0 +1,294 @@
+//! Publish and subscribe: channels, patterns and shard channels, and who listens to them.
+//!
+//! The registry here knows of each channel which workers have listening clients, and how many; a worker knows
+//! its own clients ([`Subscribers`]). Publishing leaves one post for each such worker, which fans it out
+//! (`worker/fanout.rs`). Posts are left with the channel's part of the registry locked, in all mailboxes at
+//! once: so everybody sees the messages of a channel in the same order, and nobody sees an answer before
+//! what it answers.
+//!
+//! Whoever begins or ends a subscription takes, under the same lock, what was posted to its worker until then:
+//! those messages go to the listeners of before, all others to those of after.
+
+mod message;
+mod subscribers;
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use bobbin_store::Hasher;
+
+pub use self::message::{Message, Payload};
+pub use self::subscribers::{Delivery, Queued, Recipient, Subscribers, Subscriptions};
+use crate::glob;
+use crate::server::{WorkerHandle, lock};
+use crate::worker::{Mailbox, Post};
+
+/// What can be subscribed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Kind {
+    Channel,
+    Pattern,
+    Shard,
+}
+
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Channel, Self::Pattern, Self::Shard];
+}
+
+/// Who listens to what. See the module.
+pub struct PubSub {
+    hasher: NameHasher,
+    channels: Space,
+    shard_channels: Space,
+    patterns: RwLock<Vec<Pattern>>,
+    /// How many patterns there are, for looking without the lock.
+    pattern_count: AtomicUsize,
+}
+
+/// Channels by name, cut into parts with a lock of their own. A leaf: nothing but mailboxes is locked under it.
+struct Space {
+    parts: Box<[Mutex<Names<Listeners>>]>,
+    len: AtomicUsize,
+}
+
+struct Pattern {
+    text: Arc<[u8]>,
+    listeners: Listeners,
+}
+
+/// Workers that have listening clients, by id.
+struct Listeners(Vec<Listener>);
+
+struct Listener {
+    worker: Arc<WorkerHandle>,
+    clients: usize,
+}
+
+/// A map by name, with the keyspace's hash function.
+type Names<V> = HashMap<Arc<[u8]>, V, NameHasher>;
+
+/// Parts of the registry: so many threads may publish at once.
+const PARTS: usize = 256;
+
+impl PubSub {
+    pub fn new(seed: u64) -> Self {
+        // Shared by all maps of a server, which lives as long as the process.
+        let hasher = NameHasher(Box::leak(Box::new(Hasher::new(seed))));
+        Self {
+            hasher,
+            channels: Space::new(hasher),
+            shard_channels: Space::new(hasher),
+            patterns: RwLock::default(),
+            pattern_count: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many channels, patterns or shard channels somebody listens to.
+    pub fn len(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Channel => self.channels.len.load(Ordering::Acquire),
+            Kind::Pattern => self.pattern_count.load(Ordering::Acquire),
+            Kind::Shard => self.shard_channels.len.load(Ordering::Acquire),
+        }
+    }
+
+    /// Whether publishing to such a channel reaches nobody, whatever its name.
+    #[inline]
+    pub fn is_silent(&self, kind: Kind) -> bool {
+        self.len(kind) == 0 && (kind != Kind::Channel || self.len(Kind::Pattern) == 0)
+    }
+
+    /// How many clients listen to a channel itself.
+    pub fn clients_of(&self, kind: Kind, channel: &[u8]) -> usize {
+        let part = lock(self.space(kind).part(self.hasher, channel));
+        part.get(channel).map_or(0, Listeners::clients)
+    }
+
+    /// The channels that somebody listens to and that match.
+    pub fn channels(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
+        let matches = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches_text(pattern, name));
+        let mut found = Vec::new();
+        for part in &self.space(kind).parts {
+            found.extend(lock(part).keys().filter(|name| matches(name)).cloned());
+        }
+        found
+    }
+
+    /// One client more of the worker listens; returns the name, which all share. `locked` is called while nobody
+    /// can publish to it.
+    fn join(
+        &self,
+        kind: Kind,
+        name: &[u8],
+        worker: &Arc<WorkerHandle>,
+        locked: impl FnOnce(),
+    ) -> Arc<[u8]> {
+        if kind == Kind::Pattern {
+            let mut patterns = self.patterns.write().unwrap_or_else(|e| e.into_inner());
+            let at = patterns.iter().position(|pattern| *pattern.text == *name);
+            let at = at.unwrap_or_else(|| {
+                patterns.push(Pattern { text: name.into(), listeners: Listeners(Vec::new()) });
+                self.pattern_count.store(patterns.len(), Ordering::Release);
+                patterns.len() - 1
+            });
+            patterns[at].listeners.add(worker);
+            locked();
+            return Arc::clone(&patterns[at].text);
+        }
+        let space = self.space(kind);
+        let mut part = lock(space.part(self.hasher, name));
+        let shared = match part.get_key_value(name) {
+            Some((shared, _)) => Arc::clone(shared),
+            None => {
+                let shared: Arc<[u8]> = name.into();
+                part.insert(Arc::clone(&shared), Listeners(Vec::with_capacity(1)));
+                space.len.fetch_add(1, Ordering::Release);
+                shared
+            }
+        };
+        if let Some(listeners) = part.get_mut(name) {
+            listeners.add(worker);
+        }
+        locked();
+        shared
+    }
+
+    /// One client of the worker listens no more. `locked` as for `join`.
+    fn leave(&self, kind: Kind, name: &[u8], worker: &WorkerHandle, locked: impl FnOnce()) {
+        if kind == Kind::Pattern {
+            let mut patterns = self.patterns.write().unwrap_or_else(|e| e.into_inner());
+            if let Some(at) = patterns.iter().position(|pattern| *pattern.text == *name) {
+                patterns[at].listeners.remove(worker);
+                if patterns[at].listeners.0.is_empty() {
+                    patterns.remove(at);
+                    self.pattern_count.store(patterns.len(), Ordering::Release);
+                }
+            }
+            locked();
+            return;
+        }
+        let space = self.space(kind);
+        let mut part = lock(space.part(self.hasher, name));
+        if let Some(listeners) = part.get_mut(name) {
+            listeners.remove(worker);
+            if listeners.0.is_empty() {
+                part.remove(name);
+                space.len.fetch_sub(1, Ordering::Release);
+                if part.is_empty() {
+                    part.shrink_to_fit();
+                }
+            }
+        }
+        locked();
+    }
+
+    /// Leaves a message for the workers of all that listen; to how many clients it goes, as each is counted once
+    /// for the channel and once for every pattern. The workers are put into `targets`, to be woken.
+    fn publish(
+        &self,
+        kind: Kind,
+        channel: &[u8],
+        payload: Payload<'_>,
+        targets: &mut Vec<Arc<WorkerHandle>>,
+    ) -> usize {
+        let patterns = (kind == Kind::Channel && self.len(Kind::Pattern) > 0)
+            .then(|| self.patterns.read().unwrap_or_else(|e| e.into_inner()));
+        let all = patterns.iter().flat_map(|patterns| patterns.iter());
+        let matching: Vec<&Pattern> =
+            all.filter(|pattern| glob::matches_text(&pattern.text, channel)).collect();
+        let part = lock(self.space(kind).part(self.hasher, channel));
+        let direct = part.get(channel);
+        let mut clients = 0;
+        for listeners in direct.into_iter().chain(matching.iter().map(|p| &p.listeners)) {
+            clients += listeners.clients();
+            targets.extend(listeners.0.iter().map(|listener| Arc::clone(&listener.worker)));
+        }
+        if clients == 0 {
+            return 0;
+        }
+        if !matching.is_empty() {
+            targets.sort_unstable_by_key(|worker| worker.id);
+            targets.dedup_by_key(|worker| worker.id);
+        }
+        let mut message = Message::new(kind, channel, payload);
+        message.patterns = matching.iter().map(|pattern| Arc::clone(&pattern.text)).collect();
+        let message = Arc::new(message);
+        for worker in &*targets {
+            worker.backlog_bytes.fetch_add(message.memory(), Ordering::Relaxed);
+        }
+        let mailboxes = targets.iter().map(|worker| &worker.mailbox);
+        Mailbox::post_to_all(mailboxes, || Post::Message(Arc::clone(&message)));
+        clients
+    }
+
+    fn space(&self, kind: Kind) -> &Space {
+        if kind == Kind::Shard { &self.shard_channels } else { &self.channels }
+    }
+}
+
+impl Space {
+    fn new(hasher: NameHasher) -> Self {
+        let parts = (0..PARTS).map(|_| Mutex::new(Names::with_hasher(hasher))).collect();
+        Self { parts, len: AtomicUsize::new(0) }
+    }
+
+    fn part(&self, hasher: NameHasher, name: &[u8]) -> &Mutex<Names<Listeners>> {
+        &self.parts[hasher.0.hash(name).shard() % PARTS]
+    }
+}
+
+impl Listeners {
+    fn clients(&self) -> usize {
+        self.0.iter().map(|listener| listener.clients).sum()
+    }
+
+    fn add(&mut self, worker: &Arc<WorkerHandle>) {
+        match self.0.binary_search_by_key(&worker.id, |listener| listener.worker.id) {
+            Ok(at) => self.0[at].clients += 1,
+            Err(at) => self.0.insert(at, Listener { worker: Arc::clone(worker), clients: 1 }),
+        }
+    }
+
+    fn remove(&mut self, worker: &WorkerHandle) {
+        let found = self.0.binary_search_by_key(&worker.id, |listener| listener.worker.id);
+        let Ok(at) = found else { return };
+        self.0[at].clients -= 1;
+        if self.0[at].clients == 0 {
+            self.0.remove(at);
+        }
+    }
+}
+
+/// Hashes names by the keyspace's function; names are all that it can hash.
+#[derive(Clone, Copy)]
+struct NameHasher(&'static Hasher);
+
+struct HashOfName {
+    hasher: &'static Hasher,
+    hash: u64,
+}
+
+impl BuildHasher for NameHasher {
+    type Hasher = HashOfName;
+
+    fn build_hasher(&self) -> HashOfName {
+        HashOfName { hasher: self.0, hash: 0 }
+    }
+}
+
+impl std::hash::Hasher for HashOfName {
+    fn write(&mut self, bytes: &[u8]) {
+        self.hash = self.hasher.hash(bytes).0;
+    }
+
+    fn write_usize(&mut self, _: usize) {
+        // The name's length, which its hash takes in by itself.
+    }
+
+    fn finish(&self) -> u64 {
+        self.hash
+    }
+}

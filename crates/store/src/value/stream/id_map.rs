@@ -1,0 +1,340 @@
+//! Records in the order of their IDs: in pages, which clones share until one of them changes.
+//!
+//! Most records come at the end and go from the front, which moves nothing.
+
+use std::collections::VecDeque;
+
+use super::StreamId;
+use crate::value::cow::Cow;
+
+/// A record that has an ID, by which it is found. The ID does not change.
+pub trait Keyed: Clone {
+    fn id(&self) -> StreamId;
+}
+
+impl Keyed for StreamId {
+    fn id(&self) -> StreamId {
+        *self
+    }
+}
+
+/// See the module. No page is empty.
+#[derive(Clone)]
+pub struct IdMap<T> {
+    pages: VecDeque<Cow<VecDeque<T>>>,
+    len: usize,
+}
+
+/// A place between records: before the one with this index in its page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    page: usize,
+    index: usize,
+}
+
+impl<T> Default for IdMap<T> {
+    fn default() -> Self {
+        Self { pages: VecDeque::new(), len: 0 }
+    }
+}
+
+impl<T: Keyed> IdMap<T> {
+    /// Adds a record, or puts it in the place of the one that has its ID.
+    pub fn insert(&mut self, record: T) {
+        let id = record.id();
+        if self.last().is_none_or(|last| last.id() < id) {
+            return self.push_back(record);
+        }
+        let mut place = self.lower_bound(id);
+        let page = self.pages[place.page].make_mut();
+        if let Some(there) = page.get_mut(place.index).filter(|there| there.id() == id) {
+            *there = record;
+            return;
+        }
+        self.len += 1;
+        if page.len() < PAGE_LEN_MAX {
+            page.insert(place.index, record);
+            return;
+        }
+        let upper = page.split_off(PAGE_LEN_MAX / 2);
+        self.pages.insert(place.page + 1, Cow::new(upper));
+        if place.index > PAGE_LEN_MAX / 2 {
+            place = Place { page: place.page + 1, index: place.index - PAGE_LEN_MAX / 2 };
+        }
+        self.pages[place.page].make_mut().insert(place.index, record);
+    }
+
+    /// Adds a record whose ID is greater than all others.
+    pub fn push_back(&mut self, record: T) {
+        debug_assert!(self.last().is_none_or(|last| last.id() < record.id()));
+        self.len += 1;
+        match self.pages.back_mut() {
+            Some(page) if page.len() < PAGE_LEN_MAX => page.make_mut().push_back(record),
+            _ => {
+                // The first page of many a map stays at one record.
+                let mut page = VecDeque::with_capacity(1);
+                page.push_back(record);
+                self.pages.push_back(Cow::new(page));
+            }
+        }
+    }
+
+    pub fn remove(&mut self, id: StreamId) -> Option<T> {
+        let place = self.place_of(id)?;
+        let removed = self.pages[place.page].make_mut().remove(place.index)?;
+        self.len -= 1;
+        self.tidy(place.page);
+        Some(removed)
+    }
+
+    pub fn pop_front(&mut self) -> Option<T> {
+        let page = self.pages.front_mut()?.make_mut();
+        let removed = page.pop_front()?;
+        self.len -= 1;
+        if page.is_empty() {
+            self.pages.pop_front();
+        }
+        Some(removed)
+    }
+
+    pub fn get_mut(&mut self, id: StreamId) -> Option<&mut T> {
+        let place = self.place_of(id)?;
+        self.pages[place.page].make_mut().get_mut(place.index)
+    }
+
+    pub fn first_mut(&mut self) -> Option<&mut T> {
+        self.pages.front_mut()?.make_mut().front_mut()
+    }
+
+    #[inline]
+    pub fn last_mut(&mut self) -> Option<&mut T> {
+        self.pages.back_mut()?.make_mut().back_mut()
+    }
+
+    /// The record with the greatest ID that is not above this one.
+    pub fn floor_mut(&mut self, id: StreamId) -> Option<&mut T> {
+        let place = self.before(self.upper_bound(id))?;
+        self.pages[place.page].make_mut().get_mut(place.index)
+    }
+
+    pub fn get(&self, id: StreamId) -> Option<&T> {
+        let place = self.place_of(id)?;
+        self.pages[place.page].get(place.index)
+    }
+
+    pub fn first(&self) -> Option<&T> {
+        self.pages.front()?.front()
+    }
+
+    #[inline]
+    pub fn last(&self) -> Option<&T> {
+        self.pages.back()?.back()
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn iter(&self) -> Records<'_, T> {
+        Records { map: self, next: Place { page: 0, index: 0 } }
+    }
+
+    /// The records from the first on whose ID is not below this one.
+    pub fn iter_from(&self, id: StreamId) -> Records<'_, T> {
+        Records { map: self, next: self.lower_bound(id) }
+    }
+
+    /// The records from the last one on whose ID is not above this one.
+    pub fn iter_floor(&self, id: StreamId) -> Records<'_, T> {
+        let after = self.upper_bound(id);
+        Records { map: self, next: self.before(after).unwrap_or(after) }
+    }
+
+    /// The records from the last one backwards whose ID is not above this one.
+    pub fn iter_back_from(&self, id: StreamId) -> RecordsBack<'_, T> {
+        RecordsBack { map: self, next: self.before(self.upper_bound(id)) }
+    }
+
+    /// How many pages there are.
+    pub fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Bytes of memory that it takes, without what the records point to.
+    pub fn memory(&self) -> usize {
+        let page = |page: &Cow<VecDeque<T>>| page.capacity() * size_of::<T>();
+        let records: usize = match self.pages.len() {
+            0..=SAMPLE => self.pages.iter().map(page).sum(),
+            pages => self.pages.iter().rev().take(SAMPLE).map(page).sum::<usize>() / SAMPLE * pages,
+        };
+        let directory = self.pages.capacity() * size_of::<Cow<VecDeque<T>>>();
+        directory + self.pages.len() * Cow::<VecDeque<T>>::size() + records
+    }
+
+    fn place_of(&self, id: StreamId) -> Option<Place> {
+        let place = self.lower_bound(id);
+        let record = self.pages.get(place.page)?.get(place.index)?;
+        (record.id() == id).then_some(place)
+    }
+
+    fn lower_bound(&self, id: StreamId) -> Place {
+        self.bound(|other| other < id)
+    }
+
+    fn upper_bound(&self, id: StreamId) -> Place {
+        self.bound(|other| other <= id)
+    }
+
+    /// Before the first record of which `is_before` does not hold; never at the end of a page that is not the last.
+    fn bound(&self, is_before: impl Fn(StreamId) -> bool) -> Place {
+        let is_page_before =
+            |page: &Cow<VecDeque<T>>| page.back().is_some_and(|last| is_before(last.id()));
+        // Most look at the end.
+        let last = self.pages.len().saturating_sub(1);
+        let page = match self.pages.get(last).and_then(|page| page.front()) {
+            Some(first) if is_before(first.id()) => last,
+            _ => self.pages.partition_point(is_page_before),
+        };
+        let Some(records) = self.pages.get(page) else { return Place { page, index: 0 } };
+        let index = records.partition_point(|record| is_before(record.id()));
+        if index == records.len() {
+            Place { page: page + 1, index: 0 }
+        } else {
+            Place { page, index }
+        }
+    }
+
+    /// The record before a place.
+    fn before(&self, place: Place) -> Option<Place> {
+        if place.index > 0 {
+            return Some(Place { index: place.index - 1, ..place });
+        }
+        let page = place.page.checked_sub(1)?;
+        Some(Place { page, index: self.pages[page].len() - 1 })
+    }
+
+    /// After a removal: an empty page goes, a small one is joined with its neighbour.
+    fn tidy(&mut self, page: usize) {
+        let len = self.pages[page].len();
+        if len == 0 {
+            self.pages.remove(page);
+        } else if len < PAGE_LEN_MAX / 4 {
+            let lower = if page + 1 < self.pages.len() { page } else { page.saturating_sub(1) };
+            let both = [lower, lower + 1].map(|at| self.pages.get(at).map_or(0, |page| page.len()));
+            if both[1] > 0
+                && both[0] + both[1] <= PAGE_LEN_MAX / 2
+                && let Some(upper) = self.pages.remove(lower + 1)
+            {
+                self.pages[lower].make_mut().extend(upper.iter().cloned());
+            }
+        }
+    }
+}
+
+/// Records in their order.
+pub struct Records<'a, T> {
+    map: &'a IdMap<T>,
+    next: Place,
+}
+
+impl<T> Clone for Records<'_, T> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
+    }
+}
+
+impl<'a, T> Iterator for Records<'a, T> {
+    type Item = &'a T;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a T> {
+        let page = self.map.pages.get(self.next.page)?;
+        let record = page.get(self.next.index)?;
+        self.next.index += 1;
+        if self.next.index == page.len() {
+            self.next = Place { page: self.next.page + 1, index: 0 };
+        }
+        Some(record)
+    }
+}
+
+/// Records against their order.
+#[derive(Clone)]
+pub struct RecordsBack<'a, T> {
+    map: &'a IdMap<T>,
+    next: Option<Place>,
+}
+
+impl<'a, T: Keyed> Iterator for RecordsBack<'a, T> {
+    type Item = &'a T;
+
+    fn next(&mut self) -> Option<&'a T> {
+        let place = self.next?;
+        self.next = self.map.before(place);
+        self.map.pages[place.page].get(place.index)
+    }
+}
+
+/// Records of a page, at most.
+const PAGE_LEN_MAX: usize = 128;
+/// Pages that are looked at to estimate the memory of all.
+const SAMPLE: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_sorted_set_while_clones_stay_as_they_were(
+            steps in proptest::collection::vec((0..8u8, 0..600u64), 1..900)
+        ) {
+            let (mut map, mut model) = (IdMap::default(), BTreeSet::new());
+            let mut clones = Vec::new();
+            let mut end = 600;
+            for (what, number) in steps {
+                let id = StreamId::new(number / 7, number % 7);
+                match what {
+                    0..3 => {
+                        map.insert(id);
+                        model.insert(id);
+                    }
+                    3 => {
+                        end += 1;
+                        map.push_back(StreamId::new(end, 0));
+                        model.insert(StreamId::new(end, 0));
+                    }
+                    4 | 5 => prop_assert_eq!(map.remove(id).is_some(), model.remove(&id)),
+                    6 => prop_assert_eq!(map.pop_front(), model.pop_first()),
+                    _ if clones.len() < 4 => clones.push((map.clone(), model.clone())),
+                    _ => {}
+                }
+                prop_assert_eq!(map.len(), model.len());
+                prop_assert_eq!(map.get(id).copied(), model.get(&id).copied());
+                prop_assert_eq!(map.first(), model.first());
+                prop_assert_eq!(map.last(), model.last());
+                prop_assert!(map.iter_from(id).take(3).eq(model.range(id..).take(3)));
+                prop_assert!(map.iter_back_from(id).take(3).eq(model.range(..=id).rev().take(3)));
+                let floor = model.range(..=id).next_back().or_else(|| model.first());
+                prop_assert_eq!(map.iter_floor(id).next(), floor);
+                prop_assert_eq!(
+                    map.floor_mut(id).map(|id| *id),
+                    model.range(..=id).next_back().copied()
+                );
+            }
+            clones.push((map, model));
+            for (map, model) in clones {
+                prop_assert!(map.iter().eq(&model));
+                prop_assert!(map.iter_back_from(StreamId::MAX).eq(model.iter().rev()));
+            }
+        }
+    }
+}

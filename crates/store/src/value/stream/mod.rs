@@ -1,0 +1,396 @@
+//! Streams: entries in the order of their IDs, and the groups that read them.
+//!
+//! Entries lie in nodes of about a hundred, these in pages ([`IdMap`]). A clone shares nodes and pages until one changes.
+
+mod group;
+mod id;
+mod id_map;
+mod node;
+mod range;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+pub use group::{Consumer, ConsumerNumber, Group, Pending, PendingFrom};
+pub use id::StreamId;
+pub use id_map::{IdMap, Keyed, Records, RecordsBack};
+pub use node::{Entries, Entry, Items, NODE_BYTES_MAX, Node, Pairs};
+pub use range::{Range, RangeBack};
+
+use super::Item;
+use super::cow::Cow;
+use crate::entry::Encoding;
+
+/// A stream. It may be empty: its key stays.
+#[derive(Clone)]
+pub struct Stream(Box<Parts>);
+
+/// What a stream consists of.
+#[derive(Clone, Default)]
+pub struct Parts {
+    pub log: Log,
+    pub groups: Groups,
+}
+
+/// The entries, and what is known of those that were.
+#[derive(Clone, Default)]
+pub struct Log {
+    nodes: IdMap<Node>,
+    len: usize,
+    /// The greatest ID that was given; new ones are greater.
+    pub last_id: StreamId,
+    /// The greatest ID that was deleted by itself.
+    pub max_deleted_id: StreamId,
+    /// How many entries were ever added.
+    pub entries_added: u64,
+}
+
+/// The consumer groups by their names.
+#[derive(Clone, Default)]
+pub struct Groups(BTreeMap<Box<[u8]>, Cow<Group>>);
+
+/// How large a node may become; 0: there is no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamLimits {
+    pub node_bytes_max: usize,
+    pub node_entries_max: usize,
+}
+
+/// Until when entries are taken from the front.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trim {
+    /// Until there are no more than these.
+    Len(usize),
+    /// Until none is below this ID.
+    Id(StreamId),
+}
+
+impl Stream {
+    pub fn new() -> Self {
+        Self(Box::default())
+    }
+
+    #[inline]
+    pub fn log_mut(&mut self) -> &mut Log {
+        &mut self.0.log
+    }
+
+    pub fn groups_mut(&mut self) -> &mut Groups {
+        &mut self.0.groups
+    }
+
+    /// A group for changing, together with the entries.
+    pub fn group_mut(&mut self, name: &[u8]) -> Option<(&mut Log, &mut Group)> {
+        let group = self.0.groups.get_mut(name)?;
+        Some((&mut self.0.log, group))
+    }
+
+    #[inline]
+    pub fn log(&self) -> &Log {
+        &self.0.log
+    }
+
+    pub fn groups(&self) -> &Groups {
+        &self.0.groups
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.log.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub const fn encoding(&self) -> Encoding {
+        Encoding::Stream
+    }
+
+    /// An estimate from some of the nodes.
+    pub fn memory(&self) -> usize {
+        size_of::<Parts>() + self.0.log.memory() + self.0.groups.memory()
+    }
+
+    pub fn free_effort(&self) -> usize {
+        let groups = self.0.groups.iter().map(|(_, group)| group.blocks());
+        1 + self.0.log.nodes.len() + groups.sum::<usize>()
+    }
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Stream")
+            .field("len", &self.len())
+            .field("last_id", &self.log().last_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Adds an entry, whose ID is greater than all: fields and values in turn, of `bytes` bytes together (at most
+    /// [`NODE_BYTES_MAX`]).
+    #[inline]
+    pub fn append<'a>(
+        &mut self,
+        id: StreamId,
+        items: impl Iterator<Item = Item<'a>> + Clone,
+        bytes: usize,
+        limits: StreamLimits,
+    ) {
+        debug_assert!(self.last_id < id, "{id:?} behind {:?}", self.last_id);
+        match self.nodes.last_mut() {
+            Some(node) if node.has_room(bytes, limits) => node.push(id, items, false),
+            _ => self.append_node(id, items, false),
+        }
+        self.len += 1;
+        self.entries_added += 1;
+        self.last_id = id;
+    }
+
+    fn append_node<'a>(
+        &mut self,
+        id: StreamId,
+        items: impl Iterator<Item = Item<'a>> + Clone,
+        is_deleted: bool,
+    ) {
+        // It will probably become as long as the one before.
+        let capacity = self.nodes.last_mut().map_or(0, |node| {
+            node.finish();
+            node.byte_len().min(CAPACITY_MAX)
+        });
+        let mut node = Node::new(id, items.clone().step_by(2), capacity);
+        node.push(id, items, is_deleted);
+        self.nodes.push_back(node);
+    }
+
+    /// Takes entries from the front; returns how many. Whole nodes only, if `whole`; of those as many as have
+    /// together no more entries than `limit` (0: any number).
+    pub fn trim(&mut self, until: Trim, whole: bool, limit: usize) -> usize {
+        let mut trimmed = 0;
+        while let Some(node) = self.nodes.first() {
+            let live = node.live();
+            if matches!(until, Trim::Len(len) if self.len <= len)
+                || limit > 0 && trimmed + live > limit
+            {
+                break;
+            }
+            let goes = match until {
+                Trim::Len(len) => self.len - live >= len,
+                Trim::Id(id) => node.last() < id,
+            };
+            if goes {
+                self.nodes.pop_front();
+                self.len -= live;
+                trimmed += live;
+                continue;
+            }
+            if whole {
+                break;
+            }
+            let len = self.len;
+            let deleted = self.nodes.first_mut().map_or(0, |node| {
+                node.delete_until(|id, deleted| match until {
+                    Trim::Len(len_max) => len - deleted <= len_max,
+                    Trim::Id(first) => id >= first,
+                })
+            });
+            self.len -= deleted;
+            return trimmed + deleted;
+        }
+        trimmed
+    }
+
+    /// Deletes an entry; whether it was there.
+    pub fn delete(&mut self, id: StreamId) -> bool {
+        // Nothing is copied for an entry that is not there.
+        let there =
+            self.nodes.iter_floor(id).next().is_some_and(|node| {
+                node.entries().any(|entry| entry.id == id && !entry.is_deleted)
+            });
+        if !there {
+            return false;
+        }
+        let Some(node) = self.nodes.floor_mut(id) else { return false };
+        node.delete(id);
+        if node.live() == 0 {
+            let master = node.master();
+            self.nodes.remove(master);
+        }
+        self.len -= 1;
+        self.max_deleted_id = self.max_deleted_id.max(id);
+        true
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The ID of the first entry, or zero.
+    pub fn first_id(&self) -> StreamId {
+        self.range(StreamId::ZERO, StreamId::MAX).next().map_or(StreamId::ZERO, |entry| entry.id)
+    }
+
+    /// The greatest ID of an entry that is there, or zero.
+    pub fn last_entry_id(&self) -> StreamId {
+        let mut back = self.range_back(StreamId::ZERO, StreamId::MAX);
+        back.next().map_or(StreamId::ZERO, |entry| entry.id)
+    }
+
+    pub fn entry(&self, id: StreamId) -> Option<Entry<'_>> {
+        self.range(id, id).next()
+    }
+
+    /// The entries from one ID to another, both included.
+    #[inline]
+    pub fn range(&self, start: StreamId, end: StreamId) -> Range<'_> {
+        Range::new(self, start, end)
+    }
+
+    /// The same, against their order.
+    pub fn range_back(&self, start: StreamId, end: StreamId) -> RangeBack<'_> {
+        RangeBack::new(self, start, end)
+    }
+
+    pub fn nodes(&self) -> &IdMap<Node> {
+        &self.nodes
+    }
+
+    /// How many entries had been added when this one was, as far as that can be told.
+    pub fn position(&self, id: StreamId) -> Option<u64> {
+        if self.entries_added == 0 {
+            return Some(0);
+        }
+        if id == self.last_id || self.is_empty() && id < self.last_id {
+            return Some(self.entries_added);
+        }
+        if id > self.last_id {
+            return None;
+        }
+        let first_id = self.first_id();
+        // Behind the first one there may be gaps as soon as one has been deleted there.
+        let gapless = self.max_deleted_id == StreamId::ZERO || self.max_deleted_id < first_id;
+        let before_first = self.entries_added.wrapping_sub(self.len as u64);
+        match id.cmp(&first_id) {
+            std::cmp::Ordering::Less if gapless => Some(before_first),
+            std::cmp::Ordering::Equal if gapless => Some(before_first.wrapping_add(1)),
+            _ => None,
+        }
+    }
+
+    /// Whether an entry that was deleted may lie at this ID or behind it.
+    pub fn has_gaps_from(&self, id: StreamId) -> bool {
+        !self.is_empty() && self.max_deleted_id != StreamId::ZERO && id <= self.max_deleted_id
+    }
+
+    /// How many entries a group has still to read, as far as that can be told.
+    pub fn lag(&self, group: &Group) -> Option<i64> {
+        let read = match group.entries_read {
+            _ if self.entries_added == 0 => return Some(0),
+            Some(read) if !self.has_gaps_from(group.last_id) => read,
+            _ => self.position(group.last_id)?,
+        };
+        Some(self.entries_added.wrapping_sub(read) as i64)
+    }
+
+    fn memory(&self) -> usize {
+        let count = self.nodes.len();
+        let blocks: usize = match count {
+            0..=SAMPLE => self.nodes.iter().map(Node::memory).sum(),
+            _ => {
+                let sampled = self.nodes.iter_back_from(StreamId::MAX).skip(1).take(SAMPLE - 1);
+                sampled.map(Node::memory).sum::<usize>() / (SAMPLE - 1) * count
+            }
+        };
+        self.nodes.memory() + blocks
+    }
+}
+
+/// Building a stream of nodes from elsewhere.
+impl Log {
+    /// Adds an empty node behind all others; `false` if there is an ID that is not below `master`.
+    pub fn append_empty_node<'a>(
+        &mut self,
+        master: StreamId,
+        fields: impl Iterator<Item = Item<'a>> + Clone,
+    ) -> bool {
+        let fits = self.nodes.last().is_none_or(|node| node.last() < master);
+        if fits {
+            self.nodes.push_back(Node::new(master, fields, 0));
+        }
+        fits
+    }
+
+    /// Adds an entry to the last node; `false` if its ID is not above all others.
+    pub fn append_to_node<'a>(
+        &mut self,
+        id: StreamId,
+        items: impl Iterator<Item = Item<'a>> + Clone,
+        is_deleted: bool,
+    ) -> bool {
+        let Some(node) = self.nodes.last_mut() else { return false };
+        let fits = if node.is_empty() { node.master() <= id } else { node.last() < id };
+        if fits {
+            node.push(id, items, is_deleted);
+            self.len += usize::from(!is_deleted);
+        }
+        fits
+    }
+}
+
+impl Groups {
+    /// Adds a group; `false` if there is one of this name.
+    pub fn add(&mut self, name: &[u8], group: Group) -> bool {
+        if self.0.contains_key(name) {
+            return false;
+        }
+        self.0.insert(name.into(), Cow::new(group));
+        true
+    }
+
+    /// Whether there was one.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        self.0.remove(name).is_some()
+    }
+
+    pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
+        self.0.get_mut(name).map(Cow::make_mut)
+    }
+
+    pub fn get(&self, name: &[u8]) -> Option<&Group> {
+        self.0.get(name).map(|group| &**group)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// In the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Group)> {
+        self.0.iter().map(|(name, group)| (&**name, &**group))
+    }
+
+    fn memory(&self) -> usize {
+        self.iter().map(|(name, group)| name.len() + 2 * size_of::<usize>() + group.memory()).sum()
+    }
+}
+
+/// Nodes that are looked at to estimate the memory of all.
+const SAMPLE: usize = 16;
+/// What a new node gets at most before there is any need.
+const CAPACITY_MAX: usize = 64 << 10;

@@ -1,0 +1,472 @@
+//! A node: a run of entries in one block.
+//!
+//! ```text
+//! field ...                          those that the node was made with
+//! entry ...
+//! entry: head | ms | sequence | number of fields, field and value ... (or value ...)
+//! ```
+//! The head's lowest bits say what follows ([`DELETED`], [`SAME_FIELDS`], [`NEXT_SEQUENCE`]); the four highest are
+//! the milliseconds since the entry before, if they are few. So an entry that has the node's fields takes one byte and its
+//! values. Those are encoded as in a listpack, without the length at the end, as nodes are only read forwards.
+//!
+//! Which entries share a node is what Redis's limits make of Redis's form of it: so trimming whole nodes leaves the
+//! same entries, and DUMP need not divide them anew. Hence the count of bytes that form would have.
+
+use super::{Keyed, StreamId, StreamLimits};
+use crate::value::Item;
+use crate::value::listpack::format::{Encoded, decode};
+use crate::value::shared_block::{SharedBlock, Slack};
+
+/// See the module.
+#[derive(Clone)]
+pub struct Node {
+    /// The ID that it was made for, and under which Redis would keep it.
+    master: StreamId,
+    /// Of its last entry, deleted or not.
+    last: StreamId,
+    block: SharedBlock,
+    /// Where the entries begin.
+    entries_at: u32,
+    field_count: u32,
+    live: u32,
+    deleted: u32,
+    /// Bytes of its listpack in Redis, without the numbers of entries and of deleted ones.
+    packed_len: u32,
+}
+
+/// An entry as it lies in its node.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    pub id: StreamId,
+    pub is_deleted: bool,
+    /// Whether its fields are the node's.
+    has_same_fields: bool,
+    /// Fields and values there are.
+    count: u32,
+    /// The node's fields.
+    fields: &'a [u8],
+    /// From its first field or value on.
+    items: &'a [u8],
+}
+
+impl Keyed for Node {
+    fn id(&self) -> StreamId {
+        self.master
+    }
+}
+
+impl Node {
+    /// An empty node with these fields, to which entries from `master` on are added.
+    pub fn new<'a>(
+        master: StreamId,
+        fields: impl Iterator<Item = Item<'a>> + Clone,
+        capacity: usize,
+    ) -> Self {
+        let (mut len, mut packed_len, mut field_count) = (0, 0, 0u32);
+        for field in fields.clone() {
+            let encoded = Encoded::new(field);
+            len += encoded.len();
+            packed_len += encoded.len_with_back();
+            field_count += 1;
+        }
+        let mut block = SharedBlock::with_capacity(len);
+        let mut room = block.open(0, len, Slack::FillBehind(capacity));
+        for field in fields {
+            room = write(Encoded::new(field), room);
+        }
+        let master_len = LISTPACK_OVERHEAD + packed_integer(field_count.into()) + packed_integer(0);
+        Self {
+            master,
+            last: StreamId { seq: master.seq.wrapping_sub(1), ..master },
+            block,
+            entries_at: len as u32,
+            field_count,
+            live: 0,
+            deleted: 0,
+            packed_len: (master_len + packed_len) as u32,
+        }
+    }
+
+    /// Whether another entry, whose fields and values have so many bytes, may still be added.
+    #[inline]
+    pub fn has_room(&self, bytes: usize, limits: StreamLimits) -> bool {
+        let bytes_max = match limits.node_bytes_max {
+            0 => NODE_BYTES_MAX,
+            limit => limit.min(NODE_BYTES_MAX),
+        };
+        let counts = packed_integer(self.live.into()) + packed_integer(self.deleted.into());
+        let count = self.live as usize + self.deleted as usize;
+        self.packed_len as usize + counts + bytes < bytes_max
+            && (limits.node_entries_max == 0 || count < limits.node_entries_max)
+    }
+
+    /// Adds an entry behind the others: fields and values in turn.
+    pub fn push<'a>(
+        &mut self,
+        id: StreamId,
+        items: impl Iterator<Item = Item<'a>> + Clone,
+        is_deleted: bool,
+    ) {
+        debug_assert!(self.is_empty() || self.last < id, "{id:?} behind {:?}", self.last);
+        let has_same_fields = self.has_fields(items.clone());
+        let mut count = 0;
+        let (mut len, mut packed_len) = (0, 0);
+        for (index, item) in items.clone().enumerate() {
+            count += 1;
+            if !has_same_fields || index % 2 == 1 {
+                let encoded = Encoded::new(item);
+                len += encoded.len();
+                packed_len += encoded.len_with_back();
+            }
+        }
+        let fields = count / 2;
+        let mut lead = Lead::new(self.last, id);
+        lead.bytes[0] |= if has_same_fields { SAME_FIELDS } else { 0 };
+        lead.bytes[0] |= if is_deleted { DELETED } else { 0 };
+        let mut packed_count = fields as i64 + 3;
+        if !has_same_fields {
+            lead.push(fields as u64);
+            packed_len += packed_integer(fields as i64);
+            packed_count += fields as i64 + 1;
+        }
+        self.packed_len += (packed_len
+            + packed_integer(0)
+            + packed_integer(id.ms.wrapping_sub(self.master.ms) as i64)
+            + packed_integer(id.seq.wrapping_sub(self.master.seq) as i64)
+            + packed_integer(packed_count)) as u32;
+
+        let room = self.block.extend(lead.len + len);
+        let (room_of_lead, mut room) = room.split_at_mut(lead.len);
+        room_of_lead.copy_from_slice(&lead.bytes[..lead.len]);
+        for (index, item) in items.enumerate() {
+            if !has_same_fields || index % 2 == 1 {
+                room = write(Encoded::new(item), room);
+            }
+        }
+        self.last = id;
+        *(if is_deleted { &mut self.deleted } else { &mut self.live }) += 1;
+    }
+
+    /// Marks entries as deleted, from the front until `stop` (given the ID and how many were marked) says so;
+    /// returns how many.
+    pub fn delete_until(&mut self, stop: impl Fn(StreamId, usize) -> bool) -> usize {
+        let mut deleted = 0;
+        let mut cursor = self.cursor();
+        while let Some((at, entry)) = self.read(&mut cursor) {
+            if stop(entry.id, deleted) {
+                break;
+            }
+            if !entry.is_deleted {
+                self.block.bytes_mut()[at] |= DELETED;
+                deleted += 1;
+            }
+        }
+        self.live -= deleted as u32;
+        self.deleted += deleted as u32;
+        deleted
+    }
+
+    /// Marks an entry as deleted; whether it was there.
+    pub fn delete(&mut self, id: StreamId) -> bool {
+        let mut cursor = self.cursor();
+        while let Some((at, entry)) = self.read(&mut cursor) {
+            if entry.id >= id {
+                let found = entry.id == id && !entry.is_deleted;
+                if found {
+                    self.block.bytes_mut()[at] |= DELETED;
+                    self.live -= 1;
+                    self.deleted += 1;
+                }
+                return found;
+            }
+        }
+        false
+    }
+
+    /// Gives memory back that it will not need: it takes no more entries.
+    pub fn finish(&mut self) {
+        self.block.shrink();
+    }
+
+    pub fn master(&self) -> StreamId {
+        self.master
+    }
+
+    pub fn last(&self) -> StreamId {
+        self.last
+    }
+
+    pub fn live(&self) -> usize {
+        self.live as usize
+    }
+
+    pub fn deleted(&self) -> usize {
+        self.deleted as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.live == 0 && self.deleted == 0
+    }
+
+    /// Bytes of its own form.
+    pub fn byte_len(&self) -> usize {
+        self.block.len()
+    }
+
+    pub fn memory(&self) -> usize {
+        self.block.memory()
+    }
+
+    /// The fields that it was made with.
+    pub fn fields(&self) -> Items<'_> {
+        Items { bytes: &self.block[..self.entries_at as usize], count: self.field_count }
+    }
+
+    /// All entries, deleted ones too.
+    pub fn entries(&self) -> Entries<'_> {
+        Entries { node: self, cursor: self.cursor() }
+    }
+
+    fn has_fields<'a>(&self, items: impl Iterator<Item = Item<'a>>) -> bool {
+        let mut fields = &self.block[..self.entries_at as usize];
+        let mut count = 0;
+        for item in items.step_by(2) {
+            let encoded = Encoded::new(item);
+            let head = &encoded.head[..encoded.head_len];
+            let Some(rest) = fields.strip_prefix(head) else { return false };
+            let Some(rest) = rest.strip_prefix(encoded.tail) else { return false };
+            fields = rest;
+            count += 1;
+        }
+        count == self.field_count
+    }
+
+    fn cursor(&self) -> Cursor {
+        let before_first = StreamId { seq: self.master.seq.wrapping_sub(1), ..self.master };
+        Cursor { at: self.entries_at as usize, before: before_first }
+    }
+
+    /// Where the next entry lies, and the entry.
+    #[inline]
+    fn read(&self, cursor: &mut Cursor) -> Option<(usize, Entry<'_>)> {
+        let bytes = &self.block[..];
+        let start = cursor.at;
+        let head = *bytes.get(start)?;
+        let mut at = start + 1;
+        let mut since_ms = u64::from(head >> MS_SHIFT);
+        if since_ms == MS_FOLLOWS {
+            since_ms += varint(bytes, &mut at);
+        }
+        let before = cursor.before;
+        let base = if since_ms == 0 { before.seq.wrapping_add(1) } else { 0 };
+        let more = if head & NEXT_SEQUENCE != 0 { 0 } else { varint(bytes, &mut at) };
+        let id = StreamId::new(before.ms.wrapping_add(since_ms), base.wrapping_add(more));
+        let has_same_fields = head & SAME_FIELDS != 0;
+        let count = if has_same_fields { self.field_count } else { varint(bytes, &mut at) as u32 };
+        let items_at = at;
+        for _ in 0..if has_same_fields { count } else { count * 2 } {
+            at += decode(bytes, at).1;
+        }
+        *cursor = Cursor { at, before: id };
+        let entry = Entry {
+            id,
+            is_deleted: head & DELETED != 0,
+            has_same_fields,
+            count,
+            fields: &bytes[..self.entries_at as usize],
+            items: &bytes[items_at..at],
+        };
+        Some((start, entry))
+    }
+}
+
+impl<'a> Entry<'a> {
+    /// How many fields it has.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether its fields are those of its node.
+    pub fn has_same_fields(&self) -> bool {
+        self.has_same_fields
+    }
+
+    /// Each field with its value.
+    #[inline]
+    pub fn iter(&self) -> Pairs<'a> {
+        let fields = self.has_same_fields.then_some(self.fields);
+        Pairs { fields, items: self.items, left: self.count }
+    }
+}
+
+impl<'a> IntoIterator for &Entry<'a> {
+    type Item = (Item<'a>, Item<'a>);
+    type IntoIter = Pairs<'a>;
+
+    fn into_iter(self) -> Pairs<'a> {
+        self.iter()
+    }
+}
+
+/// Fields with their values.
+#[derive(Clone, Debug)]
+pub struct Pairs<'a> {
+    /// Those of the node, if the fields are not among the items.
+    fields: Option<&'a [u8]>,
+    items: &'a [u8],
+    left: u32,
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (Item<'a>, Item<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let field = take(self.fields.as_mut().unwrap_or(&mut self.items));
+        Some((field, take(&mut self.items)))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+/// Fields.
+#[derive(Clone, Debug)]
+pub struct Items<'a> {
+    bytes: &'a [u8],
+    count: u32,
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        self.count = self.count.checked_sub(1)?;
+        Some(take(&mut self.bytes))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.count as usize, Some(self.count as usize))
+    }
+}
+
+/// The entries of a node.
+#[derive(Clone)]
+pub struct Entries<'a> {
+    node: &'a Node,
+    cursor: Cursor,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'a>> {
+        self.node.read(&mut self.cursor).map(|(_, entry)| entry)
+    }
+}
+
+/// Where the next entry begins, and the ID of the one before.
+#[derive(Clone, Copy)]
+struct Cursor {
+    at: usize,
+    before: StreamId,
+}
+
+/// The bytes of an entry before its fields and values.
+struct Lead {
+    bytes: [u8; LEAD_LEN_MAX],
+    len: usize,
+}
+
+impl Lead {
+    fn new(before: StreamId, id: StreamId) -> Self {
+        let mut lead = Self { bytes: [0; LEAD_LEN_MAX], len: 1 };
+        let since_ms = id.ms.wrapping_sub(before.ms);
+        lead.bytes[0] = (since_ms.min(MS_FOLLOWS) as u8) << MS_SHIFT;
+        if since_ms >= MS_FOLLOWS {
+            lead.push(since_ms - MS_FOLLOWS);
+        }
+        let base = if since_ms == 0 { before.seq.wrapping_add(1) } else { 0 };
+        match id.seq.wrapping_sub(base) {
+            0 => lead.bytes[0] |= NEXT_SEQUENCE,
+            more => lead.push(more),
+        }
+        lead
+    }
+
+    /// Appends a number, seven bits a byte, the lowest first.
+    fn push(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.bytes[self.len] = number as u8 | 0x80;
+            self.len += 1;
+            number >>= 7;
+        }
+        self.bytes[self.len] = number as u8;
+        self.len += 1;
+    }
+}
+
+#[inline]
+fn varint(bytes: &[u8], at: &mut usize) -> u64 {
+    let (mut number, mut shift) = (0, 0);
+    while let Some(&byte) = bytes.get(*at) {
+        *at += 1;
+        number |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte < 0x80 || shift > 63 {
+            break;
+        }
+    }
+    number
+}
+
+#[inline]
+fn take<'a>(bytes: &mut &'a [u8]) -> Item<'a> {
+    let (item, len) = decode(bytes, 0);
+    *bytes = &bytes[len..];
+    item
+}
+
+/// Writes an item to the front of the room; returns the rest.
+#[inline]
+fn write<'r>(encoded: Encoded<'_>, room: &'r mut [u8]) -> &'r mut [u8] {
+    let (room, rest) = room.split_at_mut(encoded.len());
+    let (head, tail) = room.split_at_mut(encoded.head_len);
+    head.copy_from_slice(&encoded.head[..encoded.head_len]);
+    tail.copy_from_slice(encoded.tail);
+    rest
+}
+
+/// Bytes of an integer in a listpack.
+#[inline]
+fn packed_integer(value: i64) -> usize {
+    match value {
+        0..=127 => 2,
+        -4096..=4095 => 3,
+        _ => Encoded::new(Item::Integer(value)).len_with_back(),
+    }
+}
+
+/// The entry is deleted.
+const DELETED: u8 = 1;
+/// Its fields are the node's, and only values follow.
+const SAME_FIELDS: u8 = 2;
+/// Its sequence number is the least possible behind the entry before; else, how far it is from that follows.
+const NEXT_SEQUENCE: u8 = 4;
+/// Where the milliseconds since the entry before lie.
+const MS_SHIFT: u8 = 4;
+/// As many milliseconds, or more, follow the head.
+const MS_FOLLOWS: u64 = 15;
+/// A head and three numbers.
+const LEAD_LEN_MAX: usize = 31;
+/// Header and end of a listpack.
+const LISTPACK_OVERHEAD: usize = 7;
+/// Redis lets no node become larger, nor takes an entry that is.
+pub const NODE_BYTES_MAX: usize = 1 << 30;

@@ -1,0 +1,168 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+type Model = BTreeMap<StreamId, Vec<Vec<u8>>>;
+
+fn contents<'a>(entries: impl Iterator<Item = Entry<'a>>) -> Vec<(StreamId, Vec<Vec<u8>>)> {
+    entries.map(|entry| (entry.id, items(&entry))).collect()
+}
+
+fn items(entry: &Entry<'_>) -> Vec<Vec<u8>> {
+    entry.iter().flat_map(|(field, value)| [field.to_vec(), value.to_vec()]).collect()
+}
+
+fn expected<'a>(
+    entries: impl Iterator<Item = (&'a StreamId, &'a Vec<Vec<u8>>)>,
+) -> Vec<(StreamId, Vec<Vec<u8>>)> {
+    entries.map(|(id, items)| (*id, items.clone())).collect()
+}
+
+fn append(log: &mut Log, id: StreamId, items: &[Vec<u8>], limits: StreamLimits) {
+    let bytes = items.iter().map(Vec::len).sum();
+    log.append(id, items.iter().map(Item::from), bytes, limits);
+}
+
+fn fields() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let value = prop_oneof![
+        Just(b"value".to_vec()),
+        (-70000..70000i64).prop_map(|number| number.to_string().into_bytes()),
+        proptest::collection::vec(any::<u8>(), 0..90),
+    ];
+    let same = proptest::collection::vec(value.clone(), 2).prop_map(|values| {
+        vec![b"one".to_vec(), values[0].clone(), b"2".to_vec(), values[1].clone()]
+    });
+    let other = (value.clone(), value).prop_map(|(field, value)| vec![field, value]);
+    prop_oneof![3 => same, 1 => other]
+}
+
+proptest! {
+    #[test]
+    fn behaves_like_a_sorted_map_while_clones_stay_as_they_were(
+        limits in prop_oneof![Just((0, 5)), Just((200, 0)), Just((4096, 100))],
+        steps in proptest::collection::vec((0..12u8, 0..40u64, 0..5u64, fields()), 1..300)
+    ) {
+        let limits = StreamLimits { node_bytes_max: limits.0, node_entries_max: limits.1 };
+        let (mut stream, mut model) = (Stream::new(), Model::new());
+        let mut clones = Vec::new();
+        let mut added = 0;
+        for (what, ms, seq, items) in steps {
+            let log = stream.log_mut();
+            let id = StreamId::new(log.last_id.ms.saturating_sub(ms * 3), seq);
+            match what {
+                0..=6 => {
+                    let ms = [0, 0, 1, 20, 5000][seq as usize];
+                    let id = StreamId::new(log.last_id.ms + ms, if ms == 0 { log.last_id.seq + 1 + seq % 2 } else { seq % 3 });
+                    append(log, id, &items, limits);
+                    model.insert(id, items);
+                    added += 1;
+                }
+                7 => prop_assert_eq!(log.delete(id), model.remove(&id).is_some()),
+                8 => {
+                    let len = model.len().saturating_sub(ms as usize);
+                    let trimmed = log.trim(Trim::Len(len), false, 0);
+                    prop_assert_eq!(trimmed, model.len() - len);
+                    (0..trimmed).for_each(|_| drop(model.pop_first()));
+                }
+                9 => {
+                    let trimmed = log.trim(Trim::Id(id), false, 0);
+                    let kept = model.split_off(&id);
+                    prop_assert_eq!(trimmed, model.len());
+                    model = kept;
+                }
+                10 => {
+                    let len = model.len().saturating_sub(ms as usize);
+                    let trimmed = log.trim(Trim::Len(len), true, 20);
+                    prop_assert!(trimmed <= 20 && log.len() >= len);
+                    (0..trimmed).for_each(|_| drop(model.pop_first()));
+                }
+                _ if clones.len() < 4 => clones.push((stream.clone(), model.clone())),
+                _ => {}
+            }
+            let log = stream.log();
+            prop_assert_eq!((log.len(), log.entries_added), (model.len(), added));
+            prop_assert_eq!(log.first_id(), model.keys().next().copied().unwrap_or_default());
+            prop_assert_eq!(log.last_entry_id(), model.keys().next_back().copied().unwrap_or_default());
+            prop_assert_eq!(log.entry(id).map(|entry| self::items(&entry)), model.get(&id).cloned());
+            let end = StreamId::new(id.ms + 30, 2);
+            prop_assert_eq!(contents(log.range(id, end)), expected(model.range(id..=end)));
+            prop_assert_eq!(contents(log.range_back(id, end)), expected(model.range(id..=end).rev()));
+        }
+        clones.push((stream, model));
+        for (stream, model) in clones {
+            let log = stream.log();
+            prop_assert_eq!(contents(log.range(StreamId::ZERO, StreamId::MAX)), expected(model.iter()));
+            prop_assert_eq!(
+                contents(log.range_back(StreamId::ZERO, StreamId::MAX)),
+                expected(model.iter().rev())
+            );
+        }
+    }
+}
+
+/// Where valkey-server 9.1.2 began new nodes (XINFO STREAM's radix-tree-keys), asked with these entries.
+#[test]
+fn nodes_end_where_redis_ends_them() {
+    let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
+    for (fields, len, count, nodes) in NODES {
+        let mut log = Log::default();
+        for number in 1..=*count {
+            let items: Vec<_> = (0..*fields)
+                .flat_map(|field| [format!("field{field}").into_bytes(), vec![b'x'; *len]])
+                .collect();
+            append(&mut log, StreamId::new(number, 0), &items, limits);
+        }
+        assert_eq!(log.nodes().len(), *nodes, "{fields} fields of {len} bytes");
+    }
+}
+
+/// Fields, bytes of each value, entries, nodes.
+const NODES: &[(usize, usize, u64, usize)] = &[];
+
+#[test]
+fn an_entry_with_the_fields_of_its_node_takes_a_byte_and_its_values() {
+    let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
+    let mut log = Log::default();
+    for number in 0..100 {
+        let items = [
+            b"field1".to_vec(),
+            b"0123456789x".to_vec(),
+            b"field2".to_vec(),
+            b"abcdefghij".to_vec(),
+        ];
+        append(
+            &mut log,
+            StreamId::new(1_700_000_000_000 + number / 3, number % 3 + 1),
+            &items,
+            limits,
+        );
+    }
+    let node = log.nodes().first().unwrap();
+    assert_eq!((log.nodes().len(), node.live()), (1, 100));
+    // Those that begin a millisecond with 1 say so in another byte.
+    assert_eq!(node.byte_len(), 14 + 100 * (1 + 12 + 11) + 33);
+}
+
+#[test]
+fn what_is_pending_belongs_to_one_consumer() {
+    let mut group = Group::new(StreamId::ZERO, None);
+    let [a, b] = [b"a", b"b"].map(|name| group.add_consumer(name, 5));
+    let id = |seq| StreamId::new(1, seq);
+    (1..=4).for_each(|seq| group.assign(id(seq), a, 7, 1));
+    let pinned = group.clone();
+    group.assign(id(2), b, 8, 2);
+    assert!(group.acknowledge(id(1)) && !group.acknowledge(id(1)));
+    let ids = |group: &Group, consumer| -> Vec<u64> {
+        group.pending_from(StreamId::ZERO, consumer).map(|pending| pending.id.seq).collect()
+    };
+    assert_eq!(
+        (ids(&group, None), ids(&group, Some(a)), ids(&group, Some(b))),
+        (vec![2, 3, 4], vec![3, 4], vec![2])
+    );
+    assert_eq!(group.remove_consumer(b"a"), Some(2));
+    assert_eq!((ids(&group, None), group.consumer_number(b"a")), (vec![2], None));
+    assert_eq!(ids(&pinned, Some(a)), [1, 2, 3, 4]);
+    assert_eq!(group.add_consumer(b"c", 9), a);
+}

@@ -1,0 +1,241 @@
+//! Lists as queues between many clients: nothing is lost, nothing comes twice, who waited first is served first.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::random::{Random, seed};
+use bobbin_testkit::{Connection, Reply, Server};
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn valkey_loses_nothing() {
+    exchange(&Server::valkey(&[]), |_| {});
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn bobbin_loses_nothing_with_more_threads_than_cores() {
+    for driver in DRIVERS {
+        exchange(&Server::bobbin(&["--io-driver", driver, "--io-threads", "4"]), |_| {});
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn bobbin_loses_nothing_while_its_threads_change() {
+    for driver in DRIVERS {
+        let server = Server::bobbin(&["--io-driver", driver, "--io-threads", "2"]);
+        let mut control = server.connect();
+        let mut round = 0;
+        exchange(&server, |_| {
+            round += 1;
+            let reply = control.say(&format!("CONFIG SET io-threads {}", 1 + round % 4));
+            assert_eq!(reply.text(), "OK");
+        });
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn who_waits_first_is_served_first_whatever_its_thread() {
+    for server in [Server::valkey(&[]), Server::bobbin(&["--io-threads", "4"])] {
+        let mut control = server.connect();
+        let mut waiting: Vec<Connection> = Vec::new();
+        for number in 0..WAITING {
+            let mut client = server.connect();
+            // Of two keys the one that gets something counts.
+            client.send(&["BLPOP", "other", "queue", "0"]).expect("is sent");
+            wait_for_blocked(&mut control, number + 1);
+            waiting.push(client);
+        }
+        for number in 0..WAITING {
+            control.say(&format!("RPUSH queue {number}"));
+        }
+        for (number, client) in waiting.iter_mut().enumerate() {
+            let reply = client.receive().expect("is served");
+            assert_eq!(reply, pair("queue", &number.to_string()), "client {number}");
+        }
+        wait_for_blocked(&mut control, 0);
+        assert_eq!(control.say("EXISTS queue").as_integer(), Some(0));
+    }
+}
+
+/// A chain: what one client moves on is what the next waits for.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn moves_serve_each_other() {
+    for server in [Server::valkey(&[]), Server::bobbin(&["--io-threads", "4"])] {
+        let mut control = server.connect();
+        let mut movers: Vec<Connection> = Vec::new();
+        for number in (0..WAITING).rev() {
+            let mut client = server.connect();
+            let (from, to) = (format!("stage{number}"), format!("stage{}", number + 1));
+            client.send(&["BLMOVE", &from, &to, "LEFT", "RIGHT", "0"]).expect("is sent");
+            wait_for_blocked(&mut control, WAITING - number);
+            movers.push(client);
+        }
+        control.say("RPUSH stage0 x");
+        for client in &mut movers {
+            assert_eq!(client.receive().expect("is served").text(), "x");
+        }
+        assert_eq!(control.say(&format!("LPOP stage{WAITING}")).text(), "x");
+    }
+}
+
+/// Producers push numbered items to a few queues; consumers take them by every blocking command there is.
+fn exchange(server: &Server, mut meanwhile: impl FnMut(usize)) {
+    let seed = seed();
+    let done = AtomicBool::new(false);
+    let consumed: Vec<Vec<Item>> = std::thread::scope(|scope| {
+        let producers: Vec<_> = (0..PRODUCERS)
+            .map(|number| scope.spawn(move || produce(server, number, seed)))
+            .collect();
+        let consumers: Vec<_> = (0..CONSUMERS)
+            .map(|number| {
+                scope.spawn({
+                    let done = &done;
+                    move || consume(server, number, seed, done)
+                })
+            })
+            .collect();
+        let deadline = Instant::now() + RUN_LIMIT;
+        let mut rounds = 0;
+        while !producers.iter().all(|producer| producer.is_finished()) && Instant::now() < deadline
+        {
+            meanwhile(rounds);
+            rounds += 1;
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        producers.into_iter().for_each(|producer| producer.join().expect("all is pushed"));
+        done.store(true, Ordering::Relaxed);
+        consumers.into_iter().map(|consumer| consumer.join().expect("pops are answered")).collect()
+    });
+    let mut seen: HashMap<(usize, usize), usize> = HashMap::new();
+    for item in consumed.iter().flatten() {
+        *seen.entry((item.producer, item.number)).or_default() += 1;
+    }
+    let twice: Vec<_> = seen.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(twice.is_empty(), "seed {seed}: came more than once: {twice:?}");
+    let missing: Vec<_> = (0..PRODUCERS)
+        .flat_map(|producer| (0..ITEMS).map(move |number| (producer, number)))
+        .filter(|item| !seen.contains_key(item))
+        .collect();
+    assert!(missing.is_empty(), "seed {seed}: lost {missing:?}");
+    // What one client pushes to a queue and one client pops from its other end stays in order.
+    for items in &consumed {
+        let mut last: HashMap<(usize, &str), usize> = HashMap::new();
+        for item in items.iter().filter(|item| item.from.starts_with("queue")) {
+            let before = last.insert((item.producer, &item.from), item.number);
+            assert!(
+                before < Some(item.number) || before.is_none(),
+                "seed {seed}: {item:?} after {before:?}"
+            );
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Item {
+    from: String,
+    producer: usize,
+    number: usize,
+}
+
+fn produce(server: &Server, producer: usize, seed: u64) {
+    let mut random = Random::new(seed ^ producer as u64);
+    let mut client = server.connect();
+    let mut number = 0;
+    while number < ITEMS {
+        let count = (1 + random.below(3)).min(ITEMS - number);
+        let item = |number: usize| format!("{producer}:{number}");
+        let queue = |random: &mut Random| format!("queue{}", random.below(QUEUES));
+        if count == 3 {
+            // Two queues become ready at once.
+            client.say("MULTI");
+            client.say(&format!(
+                "RPUSH {} {} {}",
+                queue(&mut random),
+                item(number),
+                item(number + 1)
+            ));
+            client.say(&format!("RPUSH {} {}", queue(&mut random), item(number + 2)));
+            assert_eq!(client.say("EXEC").items().len(), 2);
+        } else {
+            let items: Vec<_> = (number..number + count).map(item).collect();
+            let reply = client.say(&format!("RPUSH {} {}", queue(&mut random), items.join(" ")));
+            assert!(reply.as_integer() >= Some(count as i64));
+        }
+        number += count;
+    }
+}
+
+fn consume(server: &Server, consumer: usize, seed: u64, done: &AtomicBool) -> Vec<Item> {
+    let mut random = Random::new(seed ^ (consumer as u64 + 100));
+    let mut client = server.connect();
+    let mut items = Vec::new();
+    loop {
+        // Before the look: what was pushed before is there to be popped.
+        let last_round = done.load(Ordering::Relaxed);
+        let first = random.below(QUEUES);
+        let queues: Vec<_> =
+            (0..QUEUES).map(|at| format!("queue{}", (first + at) % QUEUES)).collect();
+        let all = queues.join(" ");
+        let command = match random.below(6) {
+            0 | 1 => format!("BLPOP {all} moved 0.02"),
+            2 => format!("BLMPOP 0.02 {} {all} moved LEFT COUNT 2", QUEUES + 1),
+            // To be popped from there by somebody.
+            3 => format!("BLMOVE {} moved LEFT RIGHT 0.005", queues[0]),
+            4 => "BRPOPLPUSH moved moved 0.005".into(),
+            _ => format!("BLPOP moved {all} 0.02"),
+        };
+        let reply = client.say(&command);
+        note(&reply, &mut items);
+        if last_round && reply.is_null() {
+            break;
+        }
+    }
+    // Who moved something is still here to take it.
+    loop {
+        let reply = client.say("BLPOP queue0 queue1 queue2 moved 0.5");
+        if reply.is_null() {
+            return items;
+        }
+        note(&reply, &mut items);
+    }
+}
+
+/// Notes the items of a reply: of BLPOP (queue, item) or BLMPOP (queue, items).
+fn note(reply: &Reply, items: &mut Vec<Item>) {
+    let [from, popped] = reply.items() else { return };
+    let from = from.text();
+    let popped =
+        if popped.items().is_empty() { std::slice::from_ref(popped) } else { popped.items() };
+    for item in popped {
+        let text = item.text();
+        let (producer, number) = text.split_once(':').expect("an item of ours");
+        let parse = |text: &str| text.parse().expect("a number of ours");
+        items.push(Item { from: from.clone(), producer: parse(producer), number: parse(number) });
+    }
+}
+
+fn wait_for_blocked(control: &mut Connection, count: usize) {
+    let deadline = Instant::now() + RUN_LIMIT;
+    let wanted = format!("blocked_clients:{count}\r\n");
+    while !control.say("INFO clients").text().contains(&wanted) {
+        assert!(Instant::now() < deadline, "there are never {count} blocked clients");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn pair(first: &str, second: &str) -> Reply {
+    Reply::array(vec![Reply::bulk(first), Reply::bulk(second)])
+}
+
+const DRIVERS: [&str; 2] = ["auto", "epoll"];
+const PRODUCERS: usize = 4;
+const CONSUMERS: usize = 12;
+const QUEUES: usize = 3;
+const ITEMS: usize = 3000;
+const WAITING: usize = 6;
+const RUN_LIMIT: Duration = Duration::from_secs(120);
