@@ -34,6 +34,9 @@ pub type Handler = fn(&mut Call<'_>) -> Outcome;
 /// Calls a function with the index of each key among the words of a command, and its use.
 pub type KeyFinder = fn(&[&[u8]], &mut dyn FnMut(usize, KeyUse));
 
+/// Something about the words of a command.
+pub type Condition = fn(&[&[u8]]) -> bool;
+
 /// Arguments that are stored as they are. Large ones are copied before any shard is locked.
 #[derive(Clone, Copy)]
 pub struct Values {
@@ -54,7 +57,7 @@ pub struct Command {
     /// Finds the keys where the specifications cannot say where they are: among options.
     pub key_finder: Option<KeyFinder>,
     /// Whether these arguments make the command run with the gate: they do not tell which keys it will read.
-    pub gate_when: Option<fn(&[&[u8]]) -> bool>,
+    pub gate_when: Option<Condition>,
     /// Which arguments become values of keys.
     pub values: Option<Values>,
     pub handler: Handler,
@@ -123,7 +126,7 @@ impl Command {
         self
     }
 
-    pub const fn gate_when(mut self, condition: fn(&[&[u8]]) -> bool) -> Self {
+    pub const fn gate_when(mut self, condition: Condition) -> Self {
         self.gate_when = Some(condition);
         self
     }

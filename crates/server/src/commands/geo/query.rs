@@ -99,7 +99,8 @@ impl Query {
         let mut parser = Parser { args, form, set, at: 0, centre, extent, query };
         parser.leading()?;
         while parser.at < args.len() {
-            if !parser.option()? && !(parser.is_search() && parser.search_option()?) {
+            let known = parser.option()? || parser.is_search() && parser.search_option()?;
+            if !known {
                 return Err(Failure::SYNTAX);
             }
         }
