@@ -131,8 +131,8 @@ const NO_EXPIRY: i64 = -1;
 #[cfg(test)]
 mod tests {
     use bobbin_store::Hasher;
+    use bobbin_store::value::AnyCollection;
     use bobbin_store::value::hash::Field;
-    use bobbin_store::value::{AnyCollection, HashLimits, SetLimits};
 
     use super::*;
     use crate::{Payload, VersionCheck, parse_payload_with};
@@ -141,15 +141,7 @@ mod tests {
 
     fn restore(payload: &[u8]) -> Option<Fields> {
         let hasher = Hasher::new(1);
-        let target = Target {
-            hasher: &hasher,
-            hash_limits: HashLimits { packed_entries: 512, packed_value_len: 64 },
-            set_limits: SetLimits {
-                intset_entries: 512,
-                packed_entries: 128,
-                packed_value_len: 64,
-            },
-        };
+        let target = crate::collection::tests::target(&hasher);
         let options = Options { version_check: VersionCheck::Relaxed, ..Options::default() };
         let Ok(Payload::Collection(serialized)) = parse_payload_with(payload, &options) else {
             return None;

@@ -44,6 +44,11 @@ pub trait Wait: Send + Sync {
         None
     }
 
+    /// Whether CLIENT UNBLOCK ends it.
+    fn can_be_unblocked(&self) -> bool {
+        true
+    }
+
     /// What is answered when nothing came in time.
     fn timed_out(&self, reply: &mut Reply<'_>) {
         reply.null_array();
@@ -195,11 +200,30 @@ impl Waiter {
     /// CLIENT UNBLOCK, from any thread; whether it was that that ended it.
     pub fn unblock(&self, server: &Server, with_error: bool) -> bool {
         let to = if with_error { State::FAILED } else { State::TIMED_OUT };
-        let ended = self.step_waiting(to);
+        let ended = self.wait.can_be_unblocked() && self.step_waiting(to);
         if ended {
             self.tell(server);
         }
         ended
+    }
+
+    /// Ends it with a reply that was worked out elsewhere, from any thread.
+    pub fn answer(
+        &self,
+        server: &Server,
+        reply: impl FnOnce(&mut Reply<'_>) -> Result<(), Failure>,
+    ) {
+        if !self.step(State::WAITING, State::CLAIMED) {
+            return;
+        }
+        let mut answer = Answer::default();
+        if let Err(failure) = reply(&mut Reply::new(&mut answer.bytes, self.protocol)) {
+            answer.bytes.clear();
+            answer.failed = Some(failure);
+        }
+        *lock(&self.answer) = answer;
+        self.step(State::CLAIMED, State::SERVED);
+        self.tell(server);
     }
 
     /// The client goes away.
@@ -311,7 +335,7 @@ pub fn block(
     wait: impl Wait + 'static,
     keys: &[Key<'_>],
     deadline_ms: Option<i64>,
-) {
+) -> Arc<Waiter> {
     let database = call.client.database;
     let waiter = Arc::new(Waiter {
         client: Arc::clone(&call.client.info),
@@ -338,7 +362,8 @@ pub fn block(
     }
     call.client.info.flag(ClientFlag::BLOCKED, true);
     *lock(&call.client.info.waiter) = Some(Arc::clone(&waiter));
-    call.client.blocked = Some(waiter);
+    call.client.blocked = Some(Arc::clone(&waiter));
+    waiter
 }
 
 /// Serves whom the keys that just changed were waited for by, while their shards are held.

@@ -19,6 +19,7 @@ pub mod lazyfree;
 pub mod logging;
 pub mod lolwut;
 pub mod memory;
+mod migration;
 pub mod notify;
 pub mod pause;
 pub mod pubsub;

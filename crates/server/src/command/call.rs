@@ -368,9 +368,9 @@ impl ShardSet {
         args: &[&[u8]],
         first_hash: Hash,
     ) {
-        if command.has(Flags::GATE) || command.has(Flags::WALKS) {
-            self.everything = true;
-        }
+        self.everything |= command.has(Flags::GATE)
+            || command.has(Flags::WALKS)
+            || command.row.gate_when.is_some_and(|condition| condition(args));
         if command.shape == KeyShape::First {
             self.shards.push(first_hash.shard() as u16);
             return;
@@ -381,6 +381,7 @@ impl ShardSet {
     /// The same for a command alone: remembers the hashes, and prefetches the shards.
     fn add_hashed(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
         self.hashes.resize(args.len(), Hash::default());
+        self.everything |= command.row.gate_when.is_some_and(|condition| condition(args));
         command.key_positions(args, |at| {
             let key = data.key(args[at]);
             data.keyspace().prefetch_shard(key.hash);

@@ -82,6 +82,12 @@ impl KeySpec {
         Self { begin: Begin::Keyword(word, from), find, usage, notes: "" }
     }
 
+    /// Keys behind a word, to the end.
+    pub const fn keyword_range(word: &'static str, from: i32, usage: KeyUse) -> Self {
+        let find = Find::Range { last: -1, step: 1, limit: 0 };
+        Self { begin: Begin::Keyword(word, from), find, usage, notes: "" }
+    }
+
     pub const fn notes(mut self, notes: &'static str) -> Self {
         self.notes = notes;
         self

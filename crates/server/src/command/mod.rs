@@ -31,6 +31,12 @@ pub type Outcome = Result<(), Failure>;
 /// Executes a command. The shards of its keys are held.
 pub type Handler = fn(&mut Call<'_>) -> Outcome;
 
+/// Calls a function with the index of each key among the words of a command, and its use.
+pub type KeyFinder = fn(&[&[u8]], &mut dyn FnMut(usize, KeyUse));
+
+/// Something about the words of a command.
+pub type Condition = fn(&[&[u8]]) -> bool;
+
 /// Arguments that are stored as they are. Large ones are copied before any shard is locked.
 #[derive(Clone, Copy)]
 pub struct Values {
@@ -48,6 +54,10 @@ pub struct Command {
     pub flags: Flags,
     pub categories: Categories,
     pub keys: &'static [KeySpec],
+    /// Finds the keys where the specifications cannot say where they are: among options.
+    pub key_finder: Option<KeyFinder>,
+    /// Whether these arguments make the command run with the gate: they do not tell which keys it will read.
+    pub gate_when: Option<Condition>,
     /// Which arguments become values of keys.
     pub values: Option<Values>,
     pub handler: Handler,
@@ -78,6 +88,8 @@ impl Command {
             flags: Flags::NONE,
             categories: Categories::NONE,
             keys: &[],
+            key_finder: None,
+            gate_when: None,
             values: None,
             handler,
             since: "1.0.0",
@@ -105,6 +117,17 @@ impl Command {
 
     pub const fn keys(mut self, keys: &'static [KeySpec]) -> Self {
         self.keys = keys;
+        self
+    }
+
+    /// Where the keys are, instead of the specifications, which are then only shown.
+    pub const fn keys_by(mut self, finder: KeyFinder) -> Self {
+        self.key_finder = Some(finder);
+        self
+    }
+
+    pub const fn gate_when(mut self, condition: Condition) -> Self {
+        self.gate_when = Some(condition);
         self
     }
 

@@ -177,6 +177,10 @@ impl Registered {
                 true
             }
             KeyShape::Specified => {
+                if let Some(finder) = self.row.key_finder {
+                    finder(args, &mut |at, _| f(at));
+                    return true;
+                }
                 let mut fits = true;
                 for spec in self.row.keys.iter().filter(|s| !s.usage.has(super::KeyUse::NOT_KEY)) {
                     fits &= spec.positions(args, &mut f);

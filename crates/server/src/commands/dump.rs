@@ -1,11 +1,11 @@
 //! DUMP and RESTORE: values as bytes that other servers understand.
 
-use std::sync::Arc;
-
 use bobbin_dump::{
     Options, Payload, Target, VersionCheck, append_collection_payload, append_string_payload,
     parse_payload_with,
 };
+use bobbin_store::entry::Shared;
+use bobbin_store::value::AnyCollection;
 use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 
 use crate::command::keys::{KeySpec, KeyUse};
@@ -19,26 +19,46 @@ fn dump(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     };
     let mut payload = Vec::new();
-    match entry.value() {
-        ValueRef::Bytes(bytes) => append_string_payload(bytes, compress, &mut payload),
-        ValueRef::Shared(shared) => {
-            let shared = Arc::clone(shared);
-            if !call.in_transaction {
-                // Compressing takes long: nobody else needs to wait for it.
-                call.data.release();
-            }
-            append_string_payload(&shared, compress, &mut payload);
+    if let ValueRef::Bytes(bytes) = entry.value() {
+        append_string_payload(bytes, compress, &mut payload);
+    } else {
+        let pinned = Pinned::new(entry.value());
+        if !call.in_transaction {
+            // Compressing takes long: nobody else needs to wait for it.
+            call.data.release();
         }
-        ValueRef::Collection(collection) => {
-            let collection = collection.cloned();
-            if !call.in_transaction {
-                call.data.release();
-            }
-            append_collection_payload(collection.as_ref(), compress, &mut payload);
-        }
+        pinned.append_payload(compress, &mut payload);
     }
     call.reply.bulk(&payload);
     Ok(())
+}
+
+/// A value as it was, to be used without its shard.
+pub(crate) enum Pinned {
+    Bytes(Box<[u8]>),
+    Shared(Shared),
+    Collection(AnyCollection),
+}
+
+impl Pinned {
+    pub(crate) fn new(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Bytes(bytes) => Self::Bytes(bytes.into()),
+            ValueRef::Shared(shared) => Self::Shared(Shared::clone(shared)),
+            ValueRef::Collection(collection) => Self::Collection(collection.cloned()),
+        }
+    }
+
+    /// Appends it as DUMP answers it.
+    pub(crate) fn append_payload(&self, compress: bool, payload: &mut Vec<u8>) {
+        match self {
+            Self::Bytes(bytes) => append_string_payload(bytes, compress, payload),
+            Self::Shared(shared) => append_string_payload(shared, compress, payload),
+            Self::Collection(collection) => {
+                append_collection_payload(collection.as_ref(), compress, payload);
+            }
+        }
+    }
 }
 
 fn restore(call: &mut Call<'_>) -> Outcome {
@@ -176,6 +196,22 @@ pub(super) const COMMANDS: &[Command] = &[
             "2.6.0",
             "O(N), N: bytes of the value; for a sorted set O(N*log(N)), N: members",
             "Makes a key hold a value that DUMP gave.",
+        )
+        .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
+        .history(&[
+            ("3.0.0", "Takes `REPLACE`."),
+            ("5.0.0", "Takes `ABSTTL`."),
+            ("5.0.0", "Takes `IDLETIME` and `FREQ`."),
+        ]),
+    Command::new("restore-asking", -4, restore)
+        .flags(Flags::WRITE.with(Flags::DENYOOM).with(Flags::ASKING))
+        .categories(Categories::KEYSPACE.with(Categories::DANGEROUS))
+        .keys(&[KeySpec::at(1, KeyUse::OVERWRITE.with(KeyUse::UPDATE))])
+        .doc(
+            "server",
+            "3.0.0",
+            "O(N), N: bytes of the value; for a sorted set O(N*log(N)), N: members",
+            "RESTORE, for a node of a cluster that the key is on its way to.",
         )
         .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
         .history(&[

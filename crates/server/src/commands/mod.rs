@@ -16,12 +16,15 @@ mod elements;
 mod expire;
 mod flush;
 mod generic;
+mod geo;
 mod hash;
 mod hyperloglog;
 mod info;
 mod latency;
 mod list;
 mod memory;
+mod migrate;
+mod module;
 pub(crate) mod monitor;
 mod object;
 mod pubsub;
@@ -29,6 +32,7 @@ mod scan;
 mod server;
 mod set;
 mod slowlog;
+mod sort;
 mod sorted_set;
 mod stream;
 mod string;
@@ -36,6 +40,7 @@ mod transaction;
 
 pub use client::describe::{class as client_class, line as describe_client};
 pub use client::kill_client;
+pub(crate) use dump::Pinned;
 pub use monitor::Monitors;
 
 /// Every family's rows.
@@ -51,12 +56,15 @@ pub const FAMILIES: &[&[Command]] = &[
     expire::COMMANDS,
     flush::COMMANDS,
     generic::COMMANDS,
+    geo::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     list::COMMANDS,
     memory::COMMANDS,
+    migrate::COMMANDS,
+    module::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,
     pubsub::COMMANDS,
@@ -65,6 +73,7 @@ pub const FAMILIES: &[&[Command]] = &[
     set::COMMANDS,
     slowlog::COMMANDS,
     stream::COMMANDS,
+    sort::COMMANDS,
     sorted_set::COMMANDS,
     string::COMMANDS,
     transaction::COMMANDS,

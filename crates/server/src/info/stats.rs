@@ -1,6 +1,7 @@
 //! The section of counters, and the one of figures about the event loop that is shown when named.
 
 use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, zero};
+use crate::migration;
 use crate::pubsub::Kind;
 use crate::rates::Note;
 
@@ -61,7 +62,7 @@ const FIELDS: &[Field] = &[
     gauge("pubsubshard_channels", |s| (s.server.pubsub.len(Kind::Shard) as u64).into()),
     zero("latest_fork_usec"),
     zero("total_forks"),
-    zero("migrate_cached_sockets"),
+    counter("migrate_cached_sockets", |_| (migration::idle_connections() as u64).into()),
     zero("slave_expires_tracked_keys"),
     zero("active_defrag_hits"),
     zero("active_defrag_misses"),

@@ -72,6 +72,10 @@ impl Shape {
     /// may come twice where a shape is as large as the Earth.
     pub fn score_ranges(&self) -> Vec<Range<u64>> {
         let (centre, bounds) = (self.centre(), self.bounds());
+        if Position::new(centre.longitude, centre.latitude).is_none() {
+            // Around a pole, where no position can be: Redis finds nothing there.
+            return Vec::new();
+        }
         let mut steps = steps_for(self.reach(&bounds), centre.latitude);
         let mut cell = Cell::around(centre, steps);
         if steps > 1 && !covered_by_neighbours(cell, &bounds) {

@@ -16,7 +16,11 @@ pub(super) fn of<'a>(call: &Call<'a>, from: usize) -> Result<Vec<(&'a [u8], KeyU
         return Err("ERR Invalid number of arguments specified for command".into());
     }
     let mut keys = Vec::new();
-    for spec in command.row.keys.iter().filter(|spec| !spec.usage.has(KeyUse::NOT_KEY)) {
+    if let Some(finder) = command.row.key_finder {
+        finder(args, &mut |at, usage| keys.push((args[at], usage)));
+    }
+    let specified = if command.row.key_finder.is_none() { command.row.keys } else { &[] };
+    for spec in specified.iter().filter(|spec| !spec.usage.has(KeyUse::NOT_KEY)) {
         let usage = usage(command, args, spec.usage);
         spec.positions(args, |at| keys.push((args[at], usage)));
     }

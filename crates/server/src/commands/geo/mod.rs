@@ -1,0 +1,277 @@
+//! Geo: positions in sorted sets. The arithmetic is `bobbin_store::geo`.
+
+mod query;
+mod search;
+
+use bobbin_resp::{Reply, parse_f64};
+use bobbin_store::geo::Position;
+use bobbin_store::value::{SortedSet, SortedSetLimits};
+
+use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Handler, Outcome};
+
+fn geoadd(call: &mut Call<'_>) -> Outcome {
+    let (mut new_only, mut old_only, mut count_changes) = (false, false, false);
+    let mut first = 2;
+    while first < call.args.len() {
+        let option = [("nx", &mut new_only), ("xx", &mut old_only), ("ch", &mut count_changes)]
+            .into_iter()
+            .find(|(word, _)| call.args[first].eq_ignore_ascii_case(word.as_bytes()));
+        let Some((_, option)) = option else { break };
+        *option = true;
+        first += 1;
+    }
+    let places = &call.args[first..];
+    if places.is_empty() || !places.len().is_multiple_of(3) || new_only && old_only {
+        return Err(Failure::SYNTAX);
+    }
+    let mut scores = Vec::with_capacity(places.len() / 3);
+    for place in places.chunks_exact(3) {
+        scores.push(position(place)?.score() as f64);
+    }
+    let (key, limits, hasher) = (call.key(1), limits(call), call.data.keyspace().hasher());
+    let set = if old_only {
+        call.data.write_as::<SortedSet>(key)?
+    } else {
+        Some(call.data.write_or_create::<SortedSet>(key)?)
+    };
+    let (mut added, mut changed) = (0, 0);
+    if let Some(set) = set {
+        for (&score, place) in scores.iter().zip(places.chunks_exact(3)) {
+            let old_score = set.update(place[2], limits, hasher, |old_score| match old_score {
+                Some(_) => (!new_only).then_some(score),
+                None => (!old_only).then_some(score),
+            });
+            match old_score {
+                None => added += i64::from(!old_only),
+                Some(old_score) => changed += i64::from(!new_only && old_score != score),
+            }
+        }
+    }
+    if added + changed > 0 {
+        call.data.counters.dirty += (added + changed - 1) as u64;
+        call.data.changed(key);
+        call.data.event(Classes::SORTED_SET, "zadd", key);
+    }
+    call.reply.integer(if count_changes { added + changed } else { added });
+    Ok(())
+}
+
+fn geopos(call: &mut Call<'_>) -> Outcome {
+    each_member(call, |reply, score| match score.map(Position::from_score) {
+        Some(place) => append_position(reply, place),
+        None => reply.null_array(),
+    })
+}
+
+fn geohash(call: &mut Call<'_>) -> Outcome {
+    each_member(call, |reply, score| match score.map(Position::from_score) {
+        Some(place) => reply.bulk(&place.geohash()),
+        None => reply.null(),
+    })
+}
+
+/// Answers an array with what `append` makes of each member's score, if it has one.
+fn each_member(call: &mut Call<'_>, append: impl Fn(&mut Reply<'_>, Option<f64>)) -> Outcome {
+    let (key, hasher) = (call.key(1), call.data.keyspace().hasher());
+    let set = call.data.read_as::<SortedSet>(key)?;
+    call.reply.array(call.args.len() - 2);
+    for member in &call.args[2..] {
+        append(&mut call.reply, set.and_then(|set| set.score(member, hasher)));
+    }
+    Ok(())
+}
+
+fn geodist(call: &mut Call<'_>) -> Outcome {
+    let metres = match call.args.len() {
+        4 => 1.0,
+        5 => unit(call.args[4])?,
+        _ => return Err(Failure::SYNTAX),
+    };
+    let (key, hasher) = (call.key(1), call.data.keyspace().hasher());
+    let set = call.data.read_as::<SortedSet>(key)?;
+    let place = |at: usize| Some(Position::from_score(set?.score(call.args[at], hasher)?));
+    match (place(2), place(3)) {
+        (Some(a), Some(b)) => append_distance(&mut call.reply, a.distance(b) / metres),
+        _ => call.reply.null(),
+    }
+    Ok(())
+}
+
+/// Two words as a longitude and a latitude.
+fn position(words: &[&[u8]]) -> Result<Position, Failure> {
+    let longitude = parse_f64(words[0]).ok_or(Failure::NOT_A_FLOAT)?;
+    let latitude = parse_f64(words[1]).ok_or(Failure::NOT_A_FLOAT)?;
+    Position::new(longitude, latitude).ok_or_else(|| {
+        let pair = format!("{},{}", fixed(longitude), fixed(latitude));
+        Failure::format(format!("ERR invalid longitude,latitude pair {pair}"))
+    })
+}
+
+/// As C's `%f`.
+fn fixed(number: f64) -> String {
+    if number.is_infinite() {
+        return if number > 0.0 { "inf".to_owned() } else { "-inf".to_owned() };
+    }
+    format!("{number:.6}")
+}
+
+/// How many metres a unit is.
+fn unit(word: &[u8]) -> Result<f64, Failure> {
+    let known = [("m", 1.0), ("km", 1000.0), ("ft", 0.3048), ("mi", 1609.34)];
+    let found = known.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
+    found.map(|(_, metres)| metres).ok_or(UNKNOWN_UNIT)
+}
+
+/// With four decimals.
+fn append_distance(reply: &mut Reply<'_>, distance: f64) {
+    let rounded = (distance * 10_000.0).round_ties_even() as i64;
+    let (whole, decimals) = (rounded / 10_000, rounded % 10_000);
+    reply.bulk(format!("{whole}.{decimals:04}").as_bytes());
+}
+
+/// With seventeen decimals, without zeros at the end.
+fn append_position(reply: &mut Reply<'_>, place: Position) {
+    reply.array(2);
+    for coordinate in [place.longitude, place.latitude] {
+        let text = format!("{coordinate:.17}");
+        reply.double_text(text.trim_end_matches('0').trim_end_matches('.').as_bytes());
+    }
+}
+
+/// The limits of the packed form as they are now.
+fn limits(call: &Call<'_>) -> SortedSetLimits {
+    SortedSetLimits {
+        packed_entries_max: call.server.config.zset_max_listpack_entries() as usize,
+        packed_value_max: call.server.config.zset_max_listpack_value() as usize,
+    }
+}
+
+const UNKNOWN_UNIT: Failure =
+    Failure::new("ERR unsupported unit provided. please use M, KM, FT, MI");
+
+const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
+const STORE: KeyUse = KeyUse::OVERWRITE.with(KeyUse::UPDATE);
+const UPDATE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::UPDATE);
+const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
+
+const PER_MEMBER: &str = "O(1) for each member.";
+const PER_CIRCLE: &str =
+    "O(N+log(M)), N: members in the box around the circle, M: members of the set";
+const PER_SHAPE: &str =
+    "O(N+log(M)), N: members in the cells of the grid around the shape, M: members within it";
+
+const UNITS: (&str, &str) = ("7.0.0", "Units may be written in upper case.");
+const RADIUS_HISTORY: &[(&str, &str)] = &[("6.2.0", "`COUNT` takes `ANY`."), UNITS];
+const SEARCH_HISTORY: &[(&str, &str)] = &[UNITS, ("9.0.0", "Takes `BYPOLYGON`.")];
+
+/// A row of this family.
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: &'static [KeySpec],
+    handler: Handler,
+) -> Command {
+    Command::new(name, arity, handler).flags(flags).categories(Categories::GEO).keys(keys)
+}
+
+pub(super) const COMMANDS: &[Command] = &[
+    row("geoadd", -5, GROW, &[KeySpec::at(1, UPDATE)], geoadd)
+        .doc(
+            "geo",
+            "3.2.0",
+            "O(log(N)) for each member, N: members of the set",
+            "Adds members with their positions to a sorted set.",
+        )
+        .syntax("key [<NX | XX>] [CH] longitude latitude member [longitude latitude member ...]")
+        .history(&[("6.2.0", "`CH`, `NX` and `XX` are new.")]),
+    row("geopos", -2, Flags::READONLY, &[KeySpec::at(1, READ)], geopos)
+        .doc("geo", "3.2.0", PER_MEMBER, "Answers the positions of members.")
+        .syntax("key [member [member ...]]"),
+    row("geohash", -2, Flags::READONLY, &[KeySpec::at(1, READ)], geohash)
+        .doc("geo", "3.2.0", PER_MEMBER, "Answers the geohashes of members.")
+        .syntax("key [member [member ...]]"),
+    row("geodist", -4, Flags::READONLY, &[KeySpec::at(1, READ)], geodist)
+        .doc("geo", "3.2.0", "O(1)", "Answers how far two members are from each other.")
+        .syntax("key member1 member2 [<m | km | ft | mi>]"),
+    row("geosearch", -7, Flags::READONLY, &[KeySpec::at(1, READ)], search::geosearch)
+        .doc("geo", "6.2.0", PER_SHAPE, "Answers the members within a circle, a box or a polygon.")
+        .syntax(
+            "key [<FROMMEMBER member | FROMLONLAT longitude latitude>] <BYRADIUS radius <m | km | \
+             ft | mi> | BYBOX width height <m | km | ft | mi> | BYPOLYGON num-vertices longitude \
+             latitude [longitude latitude ...]> [<ASC | DESC>] [COUNT count [ANY]] [WITHCOORD] \
+             [WITHDIST] [WITHHASH]",
+        )
+        .history(SEARCH_HISTORY),
+    row(
+        "geosearchstore",
+        -8,
+        GROW,
+        &[KeySpec::at(1, STORE), KeySpec::at(2, READ)],
+        search::geosearchstore,
+    )
+    .doc("geo", "6.2.0", PER_SHAPE, "Stores the members within a circle, a box or a polygon.")
+    .syntax(
+        "destination source [<FROMMEMBER member | FROMLONLAT longitude latitude>] <BYRADIUS radius \
+         <m | km | ft | mi> | BYBOX width height <m | km | ft | mi> | BYPOLYGON num-vertices \
+         longitude latitude [longitude latitude ...]> [<ASC | DESC>] [COUNT count [ANY]] [STOREDIST]",
+    )
+    .history(SEARCH_HISTORY),
+    row(
+        "georadius",
+        -6,
+        GROW.with(Flags::MOVABLE_KEYS),
+        &[
+            KeySpec::at(1, READ),
+            KeySpec::keyword("STORE", 6, STORE.with(KeyUse::VARIABLE)),
+            KeySpec::keyword("STOREDIST", 6, STORE.with(KeyUse::VARIABLE)),
+        ],
+        search::georadius,
+    )
+    .keys_by(search::find_keys)
+    .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle.")
+    .syntax(
+        "key longitude latitude radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
+         count [ANY]] [<ASC | DESC>] [<STORE key | STOREDIST key>]",
+    )
+    .history(RADIUS_HISTORY),
+    row("georadius_ro", -6, Flags::READONLY, &[KeySpec::at(1, READ)], search::georadius_ro)
+        .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle.")
+        .syntax(
+            "key longitude latitude radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] \
+             [COUNT count [ANY]] [<ASC | DESC>]",
+        )
+        .history(RADIUS_HISTORY),
+    row(
+        "georadiusbymember",
+        -5,
+        GROW.with(Flags::MOVABLE_KEYS),
+        &[
+            KeySpec::at(1, READ),
+            KeySpec::keyword("STORE", 5, STORE.with(KeyUse::VARIABLE)),
+            KeySpec::keyword("STOREDIST", 5, STORE.with(KeyUse::VARIABLE)),
+        ],
+        search::georadiusbymember,
+    )
+    .keys_by(search::find_keys_by_member)
+    .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle around one.")
+    .syntax(
+        "key member radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
+         [<ASC | DESC>] [<STORE key | STOREDIST key>]",
+    )
+    .history(RADIUS_HISTORY),
+    row(
+        "georadiusbymember_ro",
+        -5,
+        Flags::READONLY,
+        &[KeySpec::at(1, READ)],
+        search::georadiusbymember_ro,
+    )
+    .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle around one.")
+    .syntax(
+        "key member radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
+         [<ASC | DESC>]",
+    )
+    .history(RADIUS_HISTORY),
+];

@@ -1,0 +1,325 @@
+//! What a search asks for.
+
+use bobbin_resp::{parse_f64, parse_i64};
+use bobbin_store::geo::{Position, Shape};
+use bobbin_store::hash::Hasher;
+use bobbin_store::value::SortedSet;
+
+use super::{position, unit};
+use crate::command::Failure;
+
+/// The forms of the search commands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// GEORADIUS, and with `false` GEORADIUS_RO.
+    Radius {
+        may_store: bool,
+    },
+    /// GEORADIUSBYMEMBER and GEORADIUSBYMEMBER_RO.
+    RadiusByMember {
+        may_store: bool,
+    },
+    Search,
+    SearchStore,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    Any,
+    Nearest,
+    Farthest,
+}
+
+/// See the module.
+pub(super) struct Query {
+    /// `None`: there is no set to search.
+    pub shape: Option<Shape>,
+    /// Metres of the unit that distances are given in.
+    pub metres: f64,
+    pub order: Order,
+    pub count: Option<usize>,
+    /// The first that are found will do.
+    pub any: bool,
+    pub with_distance: bool,
+    pub with_score: bool,
+    pub with_position: bool,
+    /// The argument that names where to store the result.
+    pub store: Option<usize>,
+    /// Distances become the scores.
+    pub store_distance: bool,
+}
+
+/// The centre, as far as it is known.
+#[derive(Clone, Copy, PartialEq)]
+enum Centre {
+    Missing,
+    /// A member of a set that is not there.
+    Unknown,
+    Member(Position),
+    Given(Position),
+}
+
+enum Extent {
+    Missing,
+    Radius(f64),
+    Box { width: f64, height: f64 },
+    Polygon(Vec<Position>),
+}
+
+/// While it is read.
+struct Parser<'a> {
+    args: &'a [&'a [u8]],
+    form: Form,
+    set: Option<(&'a SortedSet, &'a Hasher)>,
+    at: usize,
+    centre: Centre,
+    extent: Extent,
+    query: Query,
+}
+
+impl Query {
+    pub(super) fn parse(
+        args: &[&[u8]],
+        form: Form,
+        set: Option<(&SortedSet, &Hasher)>,
+    ) -> Result<Self, Failure> {
+        let query = Self {
+            shape: None,
+            metres: 1.0,
+            order: Order::Any,
+            count: None,
+            any: false,
+            with_distance: false,
+            with_score: false,
+            with_position: false,
+            store: (form == Form::SearchStore).then_some(1),
+            store_distance: false,
+        };
+        let (centre, extent) = (Centre::Missing, Extent::Missing);
+        let mut parser = Parser { args, form, set, at: 0, centre, extent, query };
+        parser.leading()?;
+        while parser.at < args.len() {
+            let known = parser.option()? || parser.is_search() && parser.search_option()?;
+            if !known {
+                return Err(Failure::SYNTAX);
+            }
+        }
+        parser.finish()
+    }
+}
+
+impl Parser<'_> {
+    fn is_search(&self) -> bool {
+        matches!(self.form, Form::Search | Form::SearchStore)
+    }
+
+    /// What comes before the options.
+    fn leading(&mut self) -> Result<(), Failure> {
+        match self.form {
+            Form::Radius { .. } => {
+                self.centre = Centre::Given(position(&self.args[2..4])?);
+                self.radius(4)?;
+                self.at = 6;
+            }
+            Form::RadiusByMember { .. } => {
+                self.centre = self.member(2)?;
+                if self.set.is_some() {
+                    self.radius(3)?;
+                }
+                self.at = 5;
+            }
+            Form::Search => self.at = 2,
+            Form::SearchStore => self.at = 3,
+        }
+        Ok(())
+    }
+
+    fn is(&self, word: &str) -> bool {
+        self.args[self.at].eq_ignore_ascii_case(word.as_bytes())
+    }
+
+    /// Whether so many words follow.
+    fn has(&self, more: usize) -> bool {
+        self.at + more < self.args.len()
+    }
+
+    /// An option of all forms; `false`: it is none.
+    fn option(&mut self) -> Result<bool, Failure> {
+        let may_store = matches!(
+            self.form,
+            Form::Radius { may_store: true } | Form::RadiusByMember { may_store: true }
+        );
+        if self.is("withdist") {
+            self.query.with_distance = true;
+        } else if self.is("withhash") {
+            self.query.with_score = true;
+        } else if self.is("withcoord") {
+            self.query.with_position = true;
+        } else if self.is("any") {
+            self.query.any = true;
+        } else if self.is("asc") {
+            self.query.order = Order::Nearest;
+        } else if self.is("desc") {
+            self.query.order = Order::Farthest;
+        } else if self.is("count") && self.has(1) {
+            let count = parse_i64(self.args[self.at + 1]).ok_or(Failure::NOT_AN_INTEGER)?;
+            if count <= 0 {
+                return Err("ERR COUNT must be > 0".into());
+            }
+            self.query.count = Some(count as usize);
+            self.at += 1;
+        } else if (self.is("store") || self.is("storedist")) && may_store && self.has(1) {
+            self.query.store = Some(self.at + 1);
+            self.query.store_distance = self.is("storedist");
+            self.at += 1;
+        } else if self.is("storedist") && self.form == Form::SearchStore {
+            self.query.store_distance = true;
+        } else {
+            return Ok(false);
+        }
+        self.at += 1;
+        Ok(true)
+    }
+
+    /// An option of GEOSEARCH; `false`: it is none.
+    fn search_option(&mut self) -> Result<bool, Failure> {
+        let is_polygon = matches!(self.extent, Extent::Polygon(_));
+        if self.is("frommember") && self.has(1) && !is_polygon {
+            if matches!(self.centre, Centre::Given(_)) {
+                return Ok(false);
+            }
+            self.centre = self.member(self.at + 1)?;
+            self.at += 2;
+        } else if self.is("fromlonlat") && self.has(2) && !is_polygon {
+            if matches!(self.centre, Centre::Member(_) | Centre::Unknown) {
+                return Ok(false);
+            }
+            self.centre = Centre::Given(position(&self.args[self.at + 1..])?);
+            self.at += 3;
+        } else if self.is("byradius") && self.has(2) {
+            if !matches!(self.extent, Extent::Missing | Extent::Radius(_)) {
+                return Ok(false);
+            }
+            self.radius(self.at + 1)?;
+            self.at += 3;
+        } else if self.is("bybox") && self.has(3) {
+            if !matches!(self.extent, Extent::Missing | Extent::Box { .. }) {
+                return Ok(false);
+            }
+            self.sides(self.at + 1)?;
+            self.at += 4;
+        } else if self.is("bypolygon") && self.has(2) {
+            let fits = matches!(self.extent, Extent::Missing | Extent::Polygon(_));
+            if !fits || self.centre != Centre::Missing {
+                return Ok(false);
+            }
+            self.polygon()?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// The position of the member at an argument.
+    fn member(&self, at: usize) -> Result<Centre, Failure> {
+        let Some((set, hasher)) = self.set else { return Ok(Centre::Unknown) };
+        let member = self.args[at];
+        match set.score(member, hasher) {
+            Some(score) => Ok(Centre::Member(Position::from_score(score))),
+            None => {
+                let member = String::from_utf8_lossy(member);
+                Err(Failure::format(format!("ERR member {member} does not exist")))
+            }
+        }
+    }
+
+    /// A radius and its unit.
+    fn radius(&mut self, at: usize) -> Result<(), Failure> {
+        let radius = parse_f64(self.args[at]).ok_or(Failure::new("ERR need numeric radius"))?;
+        if radius < 0.0 {
+            return Err("ERR radius cannot be negative".into());
+        }
+        self.query.metres = unit(self.args[at + 1])?;
+        self.extent = Extent::Radius(radius * self.query.metres);
+        Ok(())
+    }
+
+    /// Width, height and their unit.
+    fn sides(&mut self, at: usize) -> Result<(), Failure> {
+        let width = parse_f64(self.args[at]).ok_or(Failure::new("ERR need numeric width"))?;
+        let height = parse_f64(self.args[at + 1]).ok_or(Failure::new("ERR need numeric height"))?;
+        if width < 0.0 || height < 0.0 {
+            return Err("ERR height or width cannot be negative".into());
+        }
+        let metres = unit(self.args[at + 2])?;
+        self.query.metres = metres;
+        self.extent = Extent::Box { width: width * metres, height: height * metres };
+        Ok(())
+    }
+
+    /// The number of vertices, and the vertices.
+    fn polygon(&mut self) -> Result<(), Failure> {
+        let count = parse_i64(self.args[self.at + 1]).and_then(|count| i32::try_from(count).ok());
+        let count = count.ok_or(Failure::new("ERR invalid number of vertices"))?;
+        let first = self.at + 2;
+        let end = usize::try_from(count).ok().filter(|count| *count >= 3).map(|n| first + 2 * n);
+        let words = end.and_then(|end| self.args.get(first..end)).ok_or(FEW_VERTICES)?;
+        let vertices = words.chunks_exact(2).map(position).collect::<Result<_, _>>()?;
+        self.query.metres = 1.0;
+        self.extent = Extent::Polygon(vertices);
+        self.at = first + words.len();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Query, Failure> {
+        let query = &self.query;
+        let shows_more = query.with_distance || query.with_score || query.with_position;
+        if query.store.is_some() && shows_more {
+            let what = match self.form {
+                Form::SearchStore => "GEOSEARCHSTORE",
+                _ => "STORE option in GEORADIUS",
+            };
+            return Err(Failure::format(format!(
+                "ERR {what} is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
+            )));
+        }
+        let name = || String::from_utf8_lossy(self.args[0]);
+        if self.is_search() {
+            let is_polygon = matches!(self.extent, Extent::Polygon(_));
+            if self.centre == Centre::Missing && !is_polygon {
+                return Err(Failure::format(format!(
+                    "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {}",
+                    name()
+                )));
+            }
+            if matches!(self.extent, Extent::Missing) {
+                return Err(Failure::format(format!(
+                    "ERR exactly one of BYRADIUS, BYBOX and BYPOLYGON can be specified for {}",
+                    name()
+                )));
+            }
+        }
+        if query.any && query.count.is_none() {
+            return Err("ERR the ANY argument requires COUNT argument".into());
+        }
+        if query.count.is_some() && query.order == Order::Any && !query.any {
+            // Only the nearest are wanted.
+            self.query.order = Order::Nearest;
+        }
+        let centre = match self.centre {
+            Centre::Member(place) | Centre::Given(place) => Some(place),
+            Centre::Missing | Centre::Unknown => None,
+        };
+        self.query.shape = match (self.extent, centre) {
+            (Extent::Polygon(vertices), _) => Some(Shape::polygon(vertices)),
+            (Extent::Radius(radius), Some(centre)) => Some(Shape::Circle { centre, radius }),
+            (Extent::Box { width, height }, Some(centre)) => {
+                Some(Shape::Box { centre, width, height })
+            }
+            _ => None,
+        };
+        Ok(self.query)
+    }
+}
+
+const FEW_VERTICES: Failure = Failure::new("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices");

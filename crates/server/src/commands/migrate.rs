@@ -1,0 +1,202 @@
+//! MIGRATE: the arguments, and the keys under their locks. The rest is `crate::migration`.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bobbin_resp::Reply;
+use bobbin_store::Kind;
+
+use super::Pinned;
+use crate::blocking::{self, Wait};
+use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::{Call, Categories, Classes, Command, Data, Failure, Flags, Key, Outcome};
+use crate::migration::{Migration, Sent, Target, Traveller};
+
+fn migrate(call: &mut Call<'_>) -> Outcome {
+    let options = Options::parse(call.args)?;
+    let timeout_ms = match call.integer(5)? {
+        ms @ 1.. => ms as u64,
+        _ => TIMEOUT_MS,
+    };
+    let target = Target {
+        host: String::from_utf8_lossy(call.args[1]).into_owned(),
+        port: port(call.args[2]),
+        database: call.integer(4)?,
+        timeout: Duration::from_millis(timeout_ms),
+        credentials: options
+            .credentials
+            .clone()
+            .map(|range| call.args[range].iter().map(|&word| word.into()).collect()),
+        replace: options.replace,
+        compress: call.server.config.rdbcompression(),
+    };
+    let watched = !options.copy && !call.in_transaction;
+    let mut travellers: Vec<Traveller> = Vec::new();
+    for at in options.keys.clone() {
+        let key = call.key(at);
+        if travellers.iter().any(|other| *other.key == *key.bytes) {
+            continue;
+        }
+        let Some(entry) = call.data.read(key) else { continue };
+        let (value, expire_ms) = (Pinned::new(entry.value()), entry.expire_ms());
+        let version = if watched { call.data.watch(key) } else { 0 };
+        travellers.push(Traveller { key: key.bytes.into(), value, expire_ms, version });
+    }
+    if travellers.is_empty() {
+        call.reply.simple("NOKEY");
+        return Ok(());
+    }
+    if call.in_transaction {
+        return migrate_now(call, &target, &travellers, options.copy);
+    }
+    let database = call.client.database;
+    let migration = Migration { target, copy: options.copy, database, travellers };
+    let waiter = blocking::block(call, Migrating, &[], None);
+    migration.start(call.server, waiter);
+    Ok(())
+}
+
+/// Inside a transaction everybody who needs these keys has to wait, as with Redis.
+fn migrate_now(
+    call: &mut Call<'_>,
+    target: &Target,
+    travellers: &[Traveller],
+    copy: bool,
+) -> Outcome {
+    let Sent { acknowledged, outcome } = target.send(travellers);
+    for (traveller, _) in travellers.iter().zip(acknowledged).filter(|(_, done)| *done && !copy) {
+        let key = call.data.key(&traveller.key);
+        call.data.remove(key);
+        call.data.event(Classes::GENERIC, "del", key);
+    }
+    outcome?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// The client waits for the migration's thread.
+struct Migrating;
+
+impl Wait for Migrating {
+    fn serve(
+        &self,
+        _: &mut Data,
+        _: &[(usize, Key<'_>)],
+        _: &mut Reply<'_>,
+    ) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::String
+    }
+
+    fn can_be_unblocked(&self) -> bool {
+        false
+    }
+}
+
+/// What comes behind the timeout.
+struct Options {
+    copy: bool,
+    replace: bool,
+    /// AUTH's arguments.
+    credentials: Option<Range<usize>>,
+    keys: Range<usize>,
+}
+
+impl Options {
+    fn parse(args: &[&[u8]]) -> Result<Self, Failure> {
+        let mut options = Self { copy: false, replace: false, credentials: None, keys: 3..4 };
+        let mut at = 6;
+        while let Some(word) = args.get(at) {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            let more = args.len() - at - 1;
+            if is("copy") {
+                options.copy = true;
+            } else if is("replace") {
+                options.replace = true;
+            } else if is("auth") && more >= 1 {
+                options.credentials = Some(at + 1..at + 2);
+                at += 1;
+            } else if is("auth2") && more >= 2 {
+                options.credentials = Some(at + 1..at + 3);
+                at += 2;
+            } else if is("keys") {
+                if !args[3].is_empty() {
+                    return Err(KEY_AND_KEYS);
+                }
+                options.keys = at + 1..args.len();
+                break;
+            } else {
+                return Err(Failure::SYNTAX);
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+}
+
+fn find_keys(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
+    if let Ok(options) = Options::parse(args) {
+        options.keys.for_each(|at| found(at, USE));
+    }
+}
+
+/// As C's `atoi` and the resolver read it: digits, of which 16 bits count.
+fn port(word: &[u8]) -> u16 {
+    let digits = word.iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |port: u16, digit| port.wrapping_mul(10).wrapping_add(u16::from(digit - b'0')))
+}
+
+const USE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::DELETE);
+/// When none is given.
+const TIMEOUT_MS: u64 = 1000;
+const KEY_AND_KEYS: Failure = Failure::new(
+    "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string",
+);
+
+pub(super) const COMMANDS: &[Command] = &[Command::new("migrate", -6, migrate)
+    .flags(Flags::WRITE.with(Flags::MOVABLE_KEYS))
+    .categories(Categories::KEYSPACE.with(Categories::DANGEROUS))
+    .keys(&[KeySpec::at(3, USE), KeySpec::keyword_range("KEYS", -2, USE.with(KeyUse::INCOMPLETE))])
+    .keys_by(find_keys)
+    .doc(
+        "generic",
+        "2.6.0",
+        "That of DUMP and DEL here and of RESTORE there, and O(N) to transfer N bytes.",
+        "Moves keys to another server.",
+    )
+    .syntax(
+        "host port <key | \"\"> destination-db timeout [COPY] [REPLACE] [<AUTH password | AUTH2 \
+         username password>] [KEYS key [key ...]]",
+    )
+    .history(&[
+        ("3.0.0", "Takes `COPY` and `REPLACE`."),
+        ("3.0.6", "Takes `KEYS`."),
+        ("4.0.7", "Takes `AUTH`."),
+        ("6.0.0", "Takes `AUTH2`."),
+    ])
+    .tips(&["nondeterministic_output"])];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options() {
+        let parse = |line: &str| {
+            let args: Vec<&[u8]> =
+                line.split(' ').map(|word| word.trim_matches('"').as_bytes()).collect();
+            Options::parse(&args).map(|options| (options.credentials, options.keys))
+        };
+        assert!(parse("migrate h 1 k 0 9 copy replace") == Ok((None, 3..4)));
+        assert!(parse("migrate h 1 \"\" 0 9 auth2 u p keys a b") == Ok((Some(7..9), 10..12)));
+        assert!(parse("migrate h 1 \"\" 0 9 auth keys keys a") == Ok((Some(7..8), 9..10)));
+        assert!(parse("migrate h 1 k 0 9 keys a") == Err(KEY_AND_KEYS));
+        for line in ["auth", "auth2 a", "foo"] {
+            assert!(parse(&format!("migrate h 1 k 0 9 {line}")) == Err(Failure::SYNTAX));
+        }
+        assert_eq!((port(b"6379"), port(b"x"), port(b"65537")), (6379, 0, 1));
+    }
+}

@@ -1,0 +1,224 @@
+//! The elements of a source in one piece of memory, and their order.
+
+use std::cmp;
+use std::ops::Range;
+
+use bobbin_resp::parse_f64;
+use bobbin_store::hash::Hasher;
+use bobbin_store::value::{Item, List, Set, SortedSet, integer};
+
+/// What is sorted: a value of its own, or pinned.
+pub(super) enum Source {
+    List(List),
+    Set(Set),
+    SortedSet(SortedSet),
+}
+
+impl Source {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::List(list) => list.len(),
+            Self::Set(set) => set.len(),
+            Self::SortedSet(set) => set.len(),
+        }
+    }
+
+    /// Appends about `count` elements, in any order; returns where to go on, `None` at the end. Begins at 0.
+    pub(super) fn load(
+        &self,
+        from: u64,
+        count: usize,
+        hasher: &Hasher,
+        elements: &mut Elements,
+    ) -> Option<u64> {
+        if let Self::Set(set) = self {
+            let next = set.scan(from, count, hasher, |member| elements.push(member));
+            return (next != 0).then_some(next);
+        }
+        let start = from as usize;
+        let end = start.saturating_add(count).min(self.len());
+        self.load_range(start..end, false, elements);
+        (end < self.len()).then_some(end as u64)
+    }
+
+    /// Appends some elements of a list or a sorted set in its order, or counted from its end.
+    pub(super) fn load_range(&self, range: Range<usize>, backwards: bool, elements: &mut Elements) {
+        let len = self.len();
+        let range = if backwards { len - range.end..len - range.start } else { range };
+        match self {
+            Self::List(list) if backwards => {
+                list.range(range).rev().for_each(|item| elements.push(item));
+            }
+            Self::List(list) => list.range(range).for_each(|item| elements.push(item)),
+            Self::SortedSet(set) if backwards => {
+                set.range(range).rev().for_each(|(member, _)| elements.push(member));
+            }
+            Self::SortedSet(set) => {
+                set.range(range).for_each(|(member, _)| elements.push(member));
+            }
+            Self::Set(set) => set.iter().skip(range.start).take(range.len()).for_each(|member| {
+                elements.push(member);
+            }),
+        }
+    }
+}
+
+/// By what elements are compared.
+#[derive(Clone, Copy)]
+pub(super) struct Ordering {
+    pub descending: bool,
+    /// By text, not by number.
+    pub alpha: bool,
+    /// The texts to compare are weights. (Numbers always are.)
+    pub by_weight: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Elements {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    start: usize,
+    len: usize,
+    weight: Weight,
+}
+
+#[derive(Clone, Copy)]
+enum Weight {
+    None,
+    Number(f64),
+    Text { start: usize, len: usize },
+}
+
+impl Elements {
+    pub(super) fn push(&mut self, item: Item<'_>) {
+        let start = self.bytes.len();
+        match item {
+            Item::Bytes(bytes) => self.bytes.extend_from_slice(bytes),
+            Item::Integer(value) => {
+                self.bytes.extend_from_slice(integer::Text::new(value).as_bytes());
+            }
+        }
+        let len = self.bytes.len() - start;
+        self.entries.push(Entry { start, len, weight: Weight::None });
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn get(&self, at: usize) -> &[u8] {
+        self.text(&self.entries[at])
+    }
+
+    fn text(&self, entry: &Entry) -> &[u8] {
+        &self.bytes[entry.start..][..entry.len]
+    }
+
+    /// Makes the numbers that elements are their weights; `None` when one is no number.
+    pub(super) fn weigh(&mut self, range: Range<usize>) -> Option<()> {
+        for entry in &mut self.entries[range] {
+            entry.weight = Weight::Number(number(&self.bytes[entry.start..][..entry.len])?);
+        }
+        Some(())
+    }
+
+    pub(super) fn weigh_all(&mut self) -> Option<()> {
+        self.weigh(0..self.len())
+    }
+
+    /// `None`: the weight is no number.
+    pub(super) fn set_weight(&mut self, at: usize, weight: &[u8]) -> Option<()> {
+        self.entries[at].weight = Weight::Number(number(weight)?);
+        Some(())
+    }
+
+    pub(super) fn set_text_weight(&mut self, at: usize, weight: &[u8]) {
+        let (start, len) = (self.bytes.len(), weight.len());
+        self.bytes.extend_from_slice(weight);
+        self.entries[at].weight = Weight::Text { start, len };
+    }
+
+    pub(super) fn sort(&mut self, ordering: Ordering) {
+        self.sort_range(0..self.len(), ordering);
+    }
+
+    /// Sorts some of them among each other.
+    pub(super) fn sort_range(&mut self, range: Range<usize>, ordering: Ordering) {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries[range].sort_by(|a, b| self.compare_entries(a, b, ordering));
+        self.entries = entries;
+    }
+
+    pub(super) fn compare(&self, a: usize, b: usize, ordering: Ordering) -> cmp::Ordering {
+        self.compare_entries(&self.entries[a], &self.entries[b], ordering)
+    }
+
+    fn compare_entries(&self, a: &Entry, b: &Entry, ordering: Ordering) -> cmp::Ordering {
+        let compared = match (ordering.alpha, ordering.by_weight) {
+            (false, _) => {
+                // An element without a weight weighs nothing; equal ones are in the order of their texts.
+                let by_number = a.weight.number().partial_cmp(&b.weight.number());
+                by_number
+                    .unwrap_or(cmp::Ordering::Equal)
+                    .then_with(|| self.text(a).cmp(self.text(b)))
+            }
+            (true, false) => self.text(a).cmp(self.text(b)),
+            (true, true) => self.weight_text(a).cmp(&self.weight_text(b)),
+        };
+        if ordering.descending { compared.reverse() } else { compared }
+    }
+
+    fn weight_text(&self, entry: &Entry) -> Option<&[u8]> {
+        match entry.weight {
+            Weight::Text { start, len } => Some(&self.bytes[start..][..len]),
+            _ => None,
+        }
+    }
+}
+
+impl Weight {
+    fn number(self) -> f64 {
+        match self {
+            Self::Number(number) => number,
+            _ => 0.0,
+        }
+    }
+}
+
+/// A text as a number. For Redis, as for C, it ends at a zero.
+fn number(text: &[u8]) -> Option<f64> {
+    parse_f64(text.split(|&byte| byte == 0).next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sorted(items: &[&[u8]], ordering: Ordering) -> Vec<String> {
+        let mut elements = Elements::default();
+        items.iter().for_each(|item| elements.push(Item::from(*item)));
+        if !ordering.alpha {
+            elements.weigh_all().unwrap();
+        }
+        elements.sort(ordering);
+        let text = |at| String::from_utf8_lossy(elements.get(at)).into_owned();
+        (0..elements.len()).map(text).collect()
+    }
+
+    #[test]
+    fn by_number_and_by_text() {
+        let items: [&[u8]; 5] = [b"10", b"9", b"9.0", b"-1", b"0\0x"];
+        let mut ordering = Ordering { descending: false, alpha: false, by_weight: false };
+        assert_eq!(sorted(&items, ordering), ["-1", "0\0x", "9", "9.0", "10"]);
+        ordering.descending = true;
+        assert_eq!(sorted(&items, ordering), ["10", "9.0", "9", "0\0x", "-1"]);
+        ordering.alpha = true;
+        assert_eq!(sorted(&items, ordering), ["9.0", "9", "10", "0\0x", "-1"]);
+        assert_eq!([number(b"x"), number(b"")], [None; 2]);
+    }
+}

@@ -1,0 +1,126 @@
+//! What a SORT asks for.
+
+use std::ops::Range;
+
+use bobbin_resp::parse_i64;
+
+use super::elements::Ordering;
+use super::pattern::Pattern;
+use crate::command::Failure;
+
+/// See the module.
+pub(super) struct Options<'a> {
+    pub descending: bool,
+    pub alpha: bool,
+    /// Elements stay as they are: BY names no key of its own for each.
+    pub unsorted: bool,
+    pub by: Option<&'a [u8]>,
+    pub get: Vec<&'a [u8]>,
+    /// The argument that says where the result goes.
+    pub store: Option<usize>,
+    offset: i64,
+    /// Negative: all.
+    count: i64,
+}
+
+impl<'a> Options<'a> {
+    pub(super) fn parse(args: &[&'a [u8]], may_store: bool) -> Result<Self, Failure> {
+        let mut options = Self {
+            descending: false,
+            alpha: false,
+            unsorted: false,
+            by: None,
+            get: Vec::new(),
+            store: None,
+            offset: 0,
+            count: -1,
+        };
+        let mut at = 2;
+        while let Some(word) = args.get(at) {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            let more = args.len() - at - 1;
+            let number = |at: usize| parse_i64(args[at]).ok_or(Failure::NOT_AN_INTEGER);
+            if is("asc") {
+                options.descending = false;
+            } else if is("desc") {
+                options.descending = true;
+            } else if is("alpha") {
+                options.alpha = true;
+            } else if is("limit") && more >= 2 {
+                (options.offset, options.count) = (number(at + 1)?, number(at + 2)?);
+                at += 2;
+            } else if is("store") && may_store && more >= 1 {
+                options.store = Some(at + 1);
+                at += 1;
+            } else if is("by") && more >= 1 {
+                options.by = Some(args[at + 1]);
+                options.unsorted |= !args[at + 1].contains(&b'*');
+                at += 1;
+            } else if is("get") && more >= 1 {
+                options.get.push(args[at + 1]);
+                at += 1;
+            } else {
+                return Err(Failure::SYNTAX);
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+
+    /// Whether it reads keys that the elements name.
+    pub(super) fn needs_other_keys(&self) -> bool {
+        let by = self.by.filter(|_| !self.unsorted);
+        by.iter().chain(&self.get).any(|pattern| Pattern::new(pattern).names_keys())
+    }
+
+    /// Which of so many elements are wanted.
+    pub(super) fn range(&self, len: usize) -> Range<usize> {
+        let len = len as i64;
+        let start = self.offset.clamp(0, len);
+        let count = if self.count < 0 { len } else { self.count.min(len) };
+        start as usize..(start + count).min(len) as usize
+    }
+
+    pub(super) fn ordering(&self) -> Ordering {
+        Ordering { descending: self.descending, alpha: self.alpha, by_weight: self.by.is_some() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with<R>(line: &str, f: impl FnOnce(Result<Options<'_>, Failure>) -> R) -> R {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        f(Options::parse(&args, true))
+    }
+
+    #[test]
+    fn the_last_store_counts_and_words_may_be_names() {
+        let store = |line| with(line, |options| options.ok().and_then(|options| options.store));
+        assert_eq!(store("sort a store by store c"), Some(5));
+        assert_eq!(store("sort a get store by store store store"), Some(7));
+        assert_eq!(store("sort a store"), None);
+    }
+
+    #[test]
+    fn ranges() {
+        let range =
+            |line, len| with(line, |options| options.ok().map(|options| options.range(len)));
+        assert_eq!(range("sort a", 5), Some(0..5));
+        assert_eq!(range("sort a limit 2 2", 5), Some(2..4));
+        assert_eq!(range("sort a limit -3 9223372036854775807", 5), Some(0..5));
+        assert_eq!(range("sort a limit 9223372036854775807 1", 5), Some(5..5));
+        assert_eq!(range("sort a limit 1 0", 5), Some(1..1));
+        assert_eq!(range("sort a limit 1 -7", 5), Some(1..5));
+    }
+
+    #[test]
+    fn which_need_other_keys() {
+        let needs = |line| with(line, |o| o.is_ok_and(|options| options.needs_other_keys()));
+        assert!(needs("sort a by w_*") && needs("sort a by x get o_*->f") && needs("sort a get *"));
+        assert!(
+            !needs("sort a by x get #") && !needs("sort a get x") && !needs("sort a by w_* by x")
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! Connections to the servers that keys go to. One that was good is kept for ten seconds, as Redis does.
+
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::Target;
+use crate::command::Failure;
+use crate::server::lock;
+
+/// See the module.
+pub(super) struct Connection {
+    reader: BufReader<TcpStream>,
+    writer: BufWriter<TcpStream>,
+    host: String,
+    port: u16,
+    /// Selected over there.
+    database: Option<i64>,
+    used: Instant,
+}
+
+/// Why there is no answer.
+pub(super) enum Broken {
+    Connecting,
+    Writing { timed_out: bool },
+    Reading { timed_out: bool },
+}
+
+impl Broken {
+    /// Whether another connection may do better.
+    pub(super) fn may_retry(&self) -> bool {
+        matches!(self, Self::Writing { timed_out: false } | Self::Reading { timed_out: false })
+    }
+
+    pub(super) fn failure(self) -> Failure {
+        Failure::new(match self {
+            Self::Connecting => "IOERR error or timeout connecting to the client",
+            Self::Writing { .. } => "IOERR error or timeout writing to target instance",
+            Self::Reading { .. } => "IOERR error or timeout reading to target instance",
+        })
+    }
+
+    fn writing(error: io::Error) -> Self {
+        Self::Writing { timed_out: is_timeout(&error) }
+    }
+
+    fn reading(error: io::Error) -> Self {
+        Self::Reading { timed_out: is_timeout(&error) }
+    }
+}
+
+impl Connection {
+    /// One that was kept, or a new one.
+    pub(super) fn open(target: &Target) -> Result<Self, Broken> {
+        let mut idle = lock(&IDLE);
+        close_old(&mut idle);
+        let same = |kept: &Self| kept.host == target.host && kept.port == target.port;
+        let kept = idle.iter().position(same).map(|at| idle.swap_remove(at));
+        drop(idle);
+        let connection = match kept {
+            Some(connection) => connection,
+            None => Self::connect(target)?,
+        };
+        let stream = connection.reader.get_ref();
+        let limited = stream
+            .set_read_timeout(Some(target.timeout))
+            .and_then(|()| stream.set_write_timeout(Some(target.timeout)));
+        limited.map_err(Broken::writing)?;
+        Ok(connection)
+    }
+
+    fn connect(target: &Target) -> Result<Self, Broken> {
+        let address = (target.host.as_str(), target.port)
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut addresses| addresses.next())
+            .ok_or(Broken::Connecting)?;
+        let stream = match TcpStream::connect_timeout(&address, target.timeout) {
+            Ok(stream) => stream,
+            Err(error) if is_timeout(&error) => return Err(Broken::Connecting),
+            // Redis only notices when it writes.
+            Err(error) => return Err(Broken::writing(error)),
+        };
+        let ready = stream.set_nodelay(true).and_then(|()| stream.try_clone());
+        let writer = BufWriter::with_capacity(BUFFER, ready.map_err(Broken::writing)?);
+        Ok(Self {
+            reader: BufReader::new(stream),
+            writer,
+            host: target.host.clone(),
+            port: target.port,
+            database: None,
+            used: Instant::now(),
+        })
+    }
+
+    /// Keeps it for the next migration to this server.
+    pub(super) fn keep(mut self, database: i64) {
+        self.database = Some(database);
+        self.used = Instant::now();
+        let mut idle = lock(&IDLE);
+        close_old(&mut idle);
+        if idle.len() < IDLE_MAX {
+            idle.push(self);
+        }
+    }
+
+    pub(super) fn database(&self) -> Option<i64> {
+        self.database
+    }
+
+    /// Writes a command.
+    pub(super) fn write<'a>(
+        &mut self,
+        words: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> Result<(), Broken> {
+        let write = |writer: &mut BufWriter<TcpStream>| {
+            write!(writer, "*{}\r\n", words.clone().count())?;
+            for word in words {
+                write!(writer, "${}\r\n", word.len())?;
+                writer.write_all(word)?;
+                writer.write_all(b"\r\n")?;
+            }
+            Ok(())
+        };
+        write(&mut self.writer).map_err(Broken::writing)
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), Broken> {
+        self.writer.flush().map_err(Broken::writing)
+    }
+
+    /// Reads a reply of one line: the text of an error, or `None`.
+    pub(super) fn read_error(&mut self) -> Result<Option<String>, Broken> {
+        let mut line = Vec::new();
+        let mut limited = (&mut self.reader).take(LINE_MAX);
+        limited.read_until(b'\n', &mut line).map_err(Broken::reading)?;
+        if !line.ends_with(b"\n") {
+            return Err(Broken::Reading { timed_out: false });
+        }
+        let text = String::from_utf8_lossy(&line);
+        Ok(text.strip_prefix('-').map(|error| error.trim_end().to_owned()))
+    }
+}
+
+/// How many connections are kept at the moment.
+pub fn idle_connections() -> usize {
+    let mut idle = lock(&IDLE);
+    close_old(&mut idle);
+    idle.len()
+}
+
+fn close_old(idle: &mut Vec<Connection>) {
+    idle.retain(|connection| connection.used.elapsed() < IDLE_TIME);
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}
+
+static IDLE: Mutex<Vec<Connection>> = Mutex::new(Vec::new());
+
+/// Connections kept at most.
+const IDLE_MAX: usize = 64;
+/// How long one is kept.
+const IDLE_TIME: Duration = Duration::from_secs(10);
+/// Bytes of a command that are gathered before they are sent.
+const BUFFER: usize = 64 * 1024;
+/// The longest reply; those expected are `+OK` and errors.
+const LINE_MAX: u64 = 1024;
