@@ -264,9 +264,11 @@ impl Read {
     ) {
         let header = reply.defer();
         let mut count = 0;
+        let first_id = log.first_id();
         for entry in entries {
+            let is_exact = group.last_id >= first_id && !log.has_gaps_from(group.last_id);
             group.entries_read = match group.entries_read {
-                Some(read) if !log.has_gaps_from(entry.id) => Some(read.wrapping_add(1)),
+                Some(read) if is_exact => Some(read.wrapping_add(1)),
                 _ if log.entries_added > 0 => log.position(entry.id),
                 unknown => unknown,
             };
