@@ -131,9 +131,6 @@ impl Options {
             let last_id = stream.map(|stream| stream.log().last_id);
             from.push(match (text, self.group.is_some()) {
                 (b"$", false) => From::After(last_id.unwrap_or_default()),
-                (b"+", false) if last_id == Some(StreamId::ZERO) => {
-                    return Err("ERR the stream last element ID is 0-0".into());
-                }
                 (b"+", false) => From::Last,
                 (b">", true) => From::New,
                 (b"$" | b"+", true) => return Err(meaningless(text)),
