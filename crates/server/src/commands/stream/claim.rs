@@ -229,7 +229,7 @@ impl Claim {
 }
 
 fn milliseconds(text: &[u8], error: &'static str) -> Result<i64, Failure> {
-    parse_i64(text).ok_or(Failure::new(error))
+    parse_i64(text).ok_or_else(|| Failure::new(error))
 }
 
 #[cold]

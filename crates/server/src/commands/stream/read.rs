@@ -85,7 +85,7 @@ impl Options {
                 options.count = if count <= 0 { usize::MAX } else { count as usize };
                 at += 1;
             } else if more > 0 && call.word_is(at, "streams") {
-                if more % 2 != 0 {
+                if !more.is_multiple_of(2) {
                     return Err(unbalanced(call, in_group));
                 }
                 options.keys = at + 1..at + 1 + more / 2;
