@@ -276,6 +276,12 @@ fn finish(argument: &mut Argument, command: &str, key_specs: usize, next_key: &m
 
 /// The name of a choice or a block: its token's, or what its alternatives have in common.
 fn group_name(argument: &Argument) -> String {
+    if argument.kind == Kind::Block
+        && let Some((_, name)) =
+            BLOCKS.iter().find(|(first, _)| argument.arguments[0].name == *first)
+    {
+        return (*name).to_owned();
+    }
     if let Some(token) = &argument.token {
         let name = match token.as_str() {
             "*" => "auto-id",
@@ -287,11 +293,12 @@ fn group_name(argument: &Argument) -> String {
         };
         return name.to_owned();
     }
-    let first = &argument.arguments[0];
     if argument.kind == Kind::Block {
+        let first = &argument.arguments[0];
         return if argument.multiple { "data".into() } else { first.name.clone() + "-block" };
     }
-    let first = first.token.as_deref().unwrap_or_default();
+    let first =
+        argument.arguments.iter().find_map(|part| part.token.as_deref()).unwrap_or_default();
     let known = CHOICES.iter().find(|(token, _)| *token == first);
     known.map_or("option", |(_, name)| name).to_owned()
 }
@@ -396,8 +403,15 @@ const EXCEPTIONS: &[(&str, &str, Kind)] = &[
     ("clusterscan", "cursor", Kind::String),
 ];
 
+/// (first part's name, the block's name).
+const BLOCKS: &[(&str, &str)] =
+    &[("group", "group-block"), ("min-idle-time", "filters"), ("strategy", "trim")];
+
 /// (first alternative's token, the choice's name).
 const CHOICES: &[(&str, &str)] = &[
+    ("$", "id-selector"),
+    ("*", "id-selector"),
+    ("=", "operator"),
     ("ABSTTL", "options"),
     ("AFTER", "where"),
     ("AND", "operation"),

@@ -78,7 +78,9 @@ fn describe_argument(reply: &mut Reply<'_>, argument: &Argument) {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
     };
-    text(reply, "name", &argument.name);
+    // The one argument that is called otherwise than it is shown.
+    let name = if argument.name == "entries-read" { "entriesread" } else { &argument.name };
+    text(reply, "name", name);
     text(reply, "type", argument.kind.name());
     if !matches!(argument.kind, Kind::OneOf | Kind::Block) {
         text(reply, "display_text", &argument.name);

@@ -104,7 +104,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(log(N)) for each entry, of N in the stream.",
             "Deletes entries of a stream and answers how many were there.",
         )
-        .syntax("key ID [ID ...]"),
+        .syntax("key id [id ...]"),
     row("xtrim", -4, Flags::WRITE, trim::xtrim)
         .keys(&[KeySpec::at(1, DELETE)])
         .doc(
@@ -113,7 +113,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N) where N is the number of entries that go; whole nodes of them go at once.",
             "Takes entries from the front of a stream.",
         )
-        .syntax("key <MAXLEN | MINID> [<= | ~>] threshold [LIMIT count]")
+        .syntax("key <<MAXLEN | MINID> [<= | ~>] threshold [LIMIT count]>")
         .history(&[("6.2.0", "`MINID` and `LIMIT` are new.")])
         .tips(UNSURE),
     row("xsetid", -3, GROW_FAST, add::xsetid)
@@ -129,7 +129,7 @@ pub(super) const COMMANDS: &[Command] = &[
     row("xread", -4, Flags::READONLY.with(WAITS), read::xread)
         .keys(&[streams(1)])
         .doc("stream", "5.0.0", PER_ENTRY, "Answers what is new in streams, or waits for it.")
-        .syntax("[COUNT count] [BLOCK milliseconds] STREAMS <key [key ...] ID [ID ...]>"),
+        .syntax("[COUNT count] [BLOCK milliseconds] STREAMS <key [key ...] id [id ...]>"),
     row("xreadgroup", -7, Flags::WRITE.with(WAITS), read::xreadgroup)
         .keys(&[streams(4)])
         .doc(
@@ -140,7 +140,7 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax(
             "GROUP <group consumer> [COUNT count] [BLOCK milliseconds] [NOACK] \
-             STREAMS <key [key ...] ID [ID ...]>",
+             STREAMS <key [key ...] id [id ...]>",
         ),
     row("xack", -4, WRITE_FAST, pending::xack)
         .keys(&[KeySpec::at(1, UPDATE)])
@@ -150,7 +150,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) for each ID.",
             "Acknowledges entries for a group, and answers how many were pending.",
         )
-        .syntax("key group ID [ID ...]"),
+        .syntax("key group id [id ...]"),
     row("xpending", -3, Flags::READONLY, pending::xpending)
         .keys(&[KeySpec::at(1, READ)])
         .doc(
@@ -171,7 +171,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "Makes pending entries those of another consumer.",
         )
         .syntax(
-            "key group consumer min-idle-time ID [ID ...] [IDLE ms] [TIME unix-time-milliseconds] \
+            "key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] \
              [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
         )
         .tips(UNSURE),
@@ -234,7 +234,7 @@ const XGROUP: &[Command] = &[
     row("setid", -5, Flags::WRITE, group::setid)
         .keys(&[KeySpec::at(2, UPDATE)])
         .doc("stream", "5.0.0", "O(1)", "Sets up to where a group has read.")
-        .syntax("key group <id | $> [ENTRIESREAD entriesread]")
+        .syntax("key group <id | $> [ENTRIESREAD entries-read]")
         .history(&[("7.0.0", "`ENTRIESREAD` is new.")]),
 ];
 

@@ -131,9 +131,6 @@ impl Options {
             let last_id = stream.map(|stream| stream.log().last_id);
             from.push(match (text, self.group.is_some()) {
                 (b"$", false) => From::After(last_id.unwrap_or_default()),
-                (b"+", false) if last_id == Some(StreamId::ZERO) => {
-                    return Err("ERR the stream last element ID is 0-0".into());
-                }
                 (b"+", false) => From::Last,
                 (b">", true) => From::New,
                 (b"$" | b"+", true) => return Err(meaningless(text)),
@@ -264,9 +261,11 @@ impl Read {
     ) {
         let header = reply.defer();
         let mut count = 0;
+        let first_id = log.first_id();
         for entry in entries {
+            let is_exact = group.last_id >= first_id && !log.has_gaps_from(group.last_id);
             group.entries_read = match group.entries_read {
-                Some(read) if !log.has_gaps_from(entry.id) => Some(read.wrapping_add(1)),
+                Some(read) if is_exact => Some(read.wrapping_add(1)),
                 _ if log.entries_added > 0 => log.position(entry.id),
                 unknown => unknown,
             };

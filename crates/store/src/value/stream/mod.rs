@@ -275,7 +275,7 @@ impl Log {
         if id == self.last_id || self.is_empty() && id < self.last_id {
             return Some(self.entries_added);
         }
-        if id > self.last_id {
+        if id > self.last_id || id != StreamId::ZERO && id < self.max_deleted_id {
             return None;
         }
         let first_id = self.first_id();
