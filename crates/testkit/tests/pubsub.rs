@@ -13,7 +13,7 @@ use common::on_both;
 
 const CHANNELS: usize = 4;
 const PUBLISHERS: usize = 3;
-const MESSAGES: usize = 1500;
+const MESSAGES: usize = 6000;
 
 /// What a message says: who published it to which channel, and the how-many-eth of the publisher's it is.
 fn read_message(reply: &Reply) -> Option<(bool, usize, usize, usize)> {
@@ -34,56 +34,58 @@ fn read_message(reply: &Reply) -> Option<(bool, usize, usize, usize)> {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn messages_come_once_and_in_order_while_connections_move() {
-    on_both(&["--io-threads", "3"], |name, server| {
-        let server = &*server;
-        let mut listeners: Vec<Connection> = (0..9).map(|_| server.connect()).collect();
-        for (index, listener) in listeners.iter_mut().enumerate() {
-            if index % 2 == 1 {
-                listener.say("HELLO 3");
-            }
-            listener.say("SUBSCRIBE c0");
-            for channel in 1..CHANNELS {
-                listener.say(&format!("SUBSCRIBE c{channel}"));
-            }
-            if index % 3 == 0 {
-                listener.say("PSUBSCRIBE c[02]");
-            }
+    on_both(&["--io-threads", "3"], |name, server| disturb(name, server));
+    for driver in ["epoll", "io_uring"] {
+        let server = Server::bobbin(&["--io-threads", "3", "--io-driver", driver]);
+        disturb(driver, &server);
+    }
+}
+
+fn disturb(name: &str, server: &Server) {
+    let mut listeners: Vec<Connection> = (0..9).map(|_| server.connect()).collect();
+    for (index, listener) in listeners.iter_mut().enumerate() {
+        if index % 2 == 1 {
+            listener.say("HELLO 3");
         }
-        let done = AtomicBool::new(false);
-        let orders: Vec<Vec<Vec<(usize, usize)>>> = std::thread::scope(|scope| {
-            let publishers: Vec<_> = (0..PUBLISHERS)
-                .map(|publisher| scope.spawn(move || publish(server, publisher)))
-                .collect();
-            let listening: Vec<_> = listeners
-                .iter_mut()
-                .enumerate()
-                .map(|(index, listener)| scope.spawn(move || listen(name, index, listener)))
-                .collect();
-            let done = &done;
-            let _end = Ends(done);
-            let mover = scope.spawn(move || {
-                let mut control = server.connect();
-                for threads in [1, 4, 2, 3].iter().cycle() {
-                    if done.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    assert_eq!(
-                        control.say(&format!("CONFIG SET io-threads {threads}")).text(),
-                        "OK"
-                    );
-                    std::thread::sleep(Duration::from_millis(15));
+        listener.say("SUBSCRIBE c0");
+        for channel in 1..CHANNELS {
+            listener.say(&format!("SUBSCRIBE c{channel}"));
+        }
+        if index % 3 == 0 {
+            listener.say("PSUBSCRIBE c[02]");
+        }
+    }
+    let done = AtomicBool::new(false);
+    let orders: Vec<Vec<Vec<(usize, usize)>>> = std::thread::scope(|scope| {
+        let publishers: Vec<_> = (0..PUBLISHERS)
+            .map(|publisher| scope.spawn(move || publish(server, publisher)))
+            .collect();
+        let listening: Vec<_> = listeners
+            .iter_mut()
+            .enumerate()
+            .map(|(index, listener)| scope.spawn(move || listen(name, index, listener)))
+            .collect();
+        let done = &done;
+        let _end = Ends(done);
+        let mover = scope.spawn(move || {
+            let mut control = server.connect();
+            for threads in [1, 4, 2, 3].iter().cycle() {
+                if done.load(Ordering::Relaxed) {
+                    break;
                 }
-            });
-            publishers.into_iter().for_each(|publisher| publisher.join().expect("a publisher"));
-            let orders = listening.into_iter().map(|l| l.join().expect("a listener")).collect();
-            done.store(true, Ordering::Relaxed);
-            mover.join().expect("the mover");
-            orders
+                assert_eq!(control.say(&format!("CONFIG SET io-threads {threads}")).text(), "OK");
+                std::thread::sleep(Duration::from_millis(5));
+            }
         });
-        for order in &orders[1..] {
-            assert!(*order == orders[0], "{name}: subscribers saw different orders");
-        }
+        publishers.into_iter().for_each(|publisher| publisher.join().expect("a publisher"));
+        let orders = listening.into_iter().map(|l| l.join().expect("a listener")).collect();
+        done.store(true, Ordering::Relaxed);
+        mover.join().expect("the mover");
+        orders
     });
+    for order in &orders[1..] {
+        assert!(*order == orders[0], "{name}: subscribers saw different orders");
+    }
 }
 
 /// Has the mover end, whatever happened to the others.
@@ -114,7 +116,8 @@ fn publish(server: &Server, publisher: usize) {
         number += lot;
     }
     for channel in 0..CHANNELS {
-        connection.say(&format!("PUBLISH c{channel} {publisher} {END}"));
+        let (channel, payload) = (format!("c{channel}"), format!("{publisher} {END}"));
+        connection.call(&["PUBLISH", &channel, &payload]).expect("a reply");
     }
 }
 
