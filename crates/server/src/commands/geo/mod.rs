@@ -194,12 +194,12 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key [member [member ...]]"),
     row("geodist", -4, Flags::READONLY, &[KeySpec::at(1, READ)], geodist)
         .doc("geo", "3.2.0", "O(1)", "Answers how far two members are from each other.")
-        .syntax("key member1 member2 [<m | km | ft | mi>]"),
+        .syntax("key member1 member2 [<M | KM | FT | MI>]"),
     row("geosearch", -7, Flags::READONLY, &[KeySpec::at(1, READ)], search::geosearch)
         .doc("geo", "6.2.0", PER_SHAPE, "Answers the members within a circle, a box or a polygon.")
         .syntax(
-            "key [<FROMMEMBER member | FROMLONLAT longitude latitude>] <BYRADIUS radius <m | km | \
-             ft | mi> | BYBOX width height <m | km | ft | mi> | BYPOLYGON num-vertices longitude \
+            "key [<FROMMEMBER member | FROMLONLAT longitude latitude>] <BYRADIUS radius <M | KM | \
+             FT | MI> | BYBOX width height <M | KM | FT | MI> | BYPOLYGON num-vertices longitude \
              latitude [longitude latitude ...]> [<ASC | DESC>] [COUNT count [ANY]] [WITHCOORD] \
              [WITHDIST] [WITHHASH]",
         )
@@ -214,7 +214,7 @@ pub(super) const COMMANDS: &[Command] = &[
     .doc("geo", "6.2.0", PER_SHAPE, "Stores the members within a circle, a box or a polygon.")
     .syntax(
         "destination source [<FROMMEMBER member | FROMLONLAT longitude latitude>] <BYRADIUS radius \
-         <m | km | ft | mi> | BYBOX width height <m | km | ft | mi> | BYPOLYGON num-vertices \
+         <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI> | BYPOLYGON num-vertices \
          longitude latitude [longitude latitude ...]> [<ASC | DESC>] [COUNT count [ANY]] [STOREDIST]",
     )
     .history(SEARCH_HISTORY),
@@ -232,14 +232,14 @@ pub(super) const COMMANDS: &[Command] = &[
     .keys_by(search::find_keys)
     .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle.")
     .syntax(
-        "key longitude latitude radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
+        "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
          count [ANY]] [<ASC | DESC>] [<STORE key | STOREDIST key>]",
     )
     .history(RADIUS_HISTORY),
     row("georadius_ro", -6, Flags::READONLY, &[KeySpec::at(1, READ)], search::georadius_ro)
         .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle.")
         .syntax(
-            "key longitude latitude radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] \
+            "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
              [COUNT count [ANY]] [<ASC | DESC>]",
         )
         .history(RADIUS_HISTORY),
@@ -257,7 +257,7 @@ pub(super) const COMMANDS: &[Command] = &[
     .keys_by(search::find_keys_by_member)
     .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle around one.")
     .syntax(
-        "key member radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
+        "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
          [<ASC | DESC>] [<STORE key | STOREDIST key>]",
     )
     .history(RADIUS_HISTORY),
@@ -270,7 +270,7 @@ pub(super) const COMMANDS: &[Command] = &[
     )
     .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle around one.")
     .syntax(
-        "key member radius <m | km | ft | mi> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
+        "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
          [<ASC | DESC>]",
     )
     .history(RADIUS_HISTORY),
