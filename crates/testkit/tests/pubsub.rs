@@ -109,7 +109,7 @@ fn publish(server: &Server, publisher: usize) {
             connection.send(&["PUBLISH", &channel, &payload]).expect("sent");
         }
         for at in number..number + lot {
-            let expected = if at % CHANNELS % 2 == 0 { 9 + 3 } else { 9 };
+            let expected = if (at % CHANNELS).is_multiple_of(2) { 9 + 3 } else { 9 };
             let counted = connection.receive().expect("a reply").as_integer();
             assert_eq!(counted, Some(expected), "message {at} of {publisher}");
         }
@@ -128,7 +128,7 @@ const END: usize = 1 << 30;
 fn listen(name: &str, index: usize, listener: &mut Connection) -> Vec<Vec<(usize, usize)>> {
     let mut order = vec![Vec::new(); CHANNELS];
     let mut last: HashMap<(bool, usize, usize), usize> = HashMap::new();
-    let patterns = if index % 3 == 0 { CHANNELS / 2 } else { 0 };
+    let patterns = if index.is_multiple_of(3) { CHANNELS / 2 } else { 0 };
     let mut ends = 0;
     while ends < PUBLISHERS * (CHANNELS + patterns) {
         let reply = listener.receive().unwrap_or_else(|error| panic!("{name}: {index}: {error}"));
