@@ -59,6 +59,8 @@ pub trait Wait: Send + Sync {
 pub struct Waiter {
     pub client: Arc<ClientInfo>,
     pub command: &'static Registered,
+    /// The command as the command log shows it.
+    pub words: Vec<Vec<u8>>,
     /// Unix ms; `None`: as long as it takes.
     pub deadline_ms: Option<i64>,
     /// When it began to wait (`clock::ticks`).
@@ -340,6 +342,7 @@ pub fn block(
     let waiter = Arc::new(Waiter {
         client: Arc::clone(&call.client.info),
         command: call.command,
+        words: crate::slowlog::shortened(call.command, call.args),
         deadline_ms,
         since: crate::clock::ticks(),
         wait: Box::new(wait),

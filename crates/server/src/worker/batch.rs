@@ -17,6 +17,9 @@ use crate::command::{Registered, Registry};
 /// cache beside what executing them needs.
 const WINDOW: usize = 32;
 
+/// Memory for more arguments than this, or commands, is given back after the turn.
+const ARGS_KEPT_MAX: usize = 32 * 1024;
+
 /// See the module.
 #[derive(Default)]
 pub struct Batch {
@@ -178,7 +181,9 @@ impl Batch {
     /// Forgets all commands, and with them the bytes that they lie in.
     pub fn clear(&mut self) {
         self.args.clear();
+        self.args.shrink_to(ARGS_KEPT_MAX);
         self.commands.clear();
+        self.commands.shrink_to(ARGS_KEPT_MAX);
         self.unquoted.clear();
         self.outside.clear();
         self.last = None;

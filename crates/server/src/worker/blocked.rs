@@ -9,6 +9,7 @@ use super::{Worker, touch};
 use crate::blocking::Ended;
 use crate::client::{ClientInfo, Replies};
 use crate::io::Token;
+use crate::slowlog::{self, Measured};
 
 /// When to look at which connection again (Unix ms). One that is no longer blocked, or blocked anew, is passed
 /// over.
@@ -96,6 +97,14 @@ impl Worker {
         connection.client.blocked = None;
         let stats = &self.handle.stats.commands[waiter.command.id];
         stats.executed(0, self.server.config.latency_tracking());
+        connection.client.info.commands.add(1);
+        // What it waited for is not the server's time.
+        let measured = Measured { ticks: 0, request_bytes: 0, reply_bytes: reply.len() };
+        if self.server.services.command_log.limits().exceeded_by(&measured) {
+            let words = || waiter.words.clone();
+            let (client, command) = (&connection.client, waiter.command);
+            slowlog::note_words(self.server, client, command, words, &measured);
+        }
         if failed {
             stats.failed.add(1);
             self.handle.stats.totals.error_replies.add(1);

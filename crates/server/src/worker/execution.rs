@@ -86,7 +86,8 @@ impl Executor<'_> {
                     if client.job.is_some() {
                         open_account(client, command, request.args, measured);
                     }
-                    (done.answered, done.end) = (done.answered + 1, parsed.end);
+                    done.answered += u64::from(client.job.is_some());
+                    done.end = parsed.end;
                     done.halted = true;
                     *self.clock = now;
                     break;
