@@ -353,7 +353,9 @@ mod tests {
                 ids.push(id);
             }
             if !ids.is_empty() {
-                deleted.iter().for_each(|index| drop(log.delete(*index.get(&ids))));
+                for index in &deleted {
+                    log.delete(*index.get(&ids));
+                }
             }
             let payload = dump(stream.clone());
             let restored = restore(&payload).unwrap();
