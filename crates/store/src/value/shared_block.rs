@@ -139,6 +139,11 @@ impl SharedBlock {
         }
     }
 
+    /// Bytes of memory that a block takes which holds so many bytes and no slack.
+    pub(crate) fn memory_of(len: usize) -> usize {
+        Self::HEADER + capacity_for(len)
+    }
+
     /// Bytes of memory that it takes.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Header>() + self.header().capacity as usize

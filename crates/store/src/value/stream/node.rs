@@ -1,4 +1,4 @@
-//! A node: a run of entries in one block.
+//! A node: a run of entries in one block, or two.
 //!
 //! ```text
 //! field ...                          those that the node was made with
@@ -25,6 +25,8 @@ pub struct Node {
     /// Of its last entry, deleted or not.
     last: StreamId,
     block: SharedBlock,
+    /// The last of the entries, if two blocks take less memory than one: allocators round sizes up.
+    rest: Option<SharedBlock>,
     /// Where the entries begin.
     entries_at: u32,
     field_count: u32,
@@ -79,6 +81,7 @@ impl Node {
             master,
             last: StreamId { seq: master.seq.wrapping_sub(1), ..master },
             block,
+            rest: None,
             entries_at: len as u32,
             field_count,
             live: 0,
@@ -135,7 +138,8 @@ impl Node {
             + packed_integer(id.seq.wrapping_sub(self.master.seq) as i64)
             + packed_integer(packed_count)) as u32;
 
-        let room = self.block.extend(lead.len + len);
+        let block = self.rest.as_mut().unwrap_or(&mut self.block);
+        let room = block.extend(lead.len + len);
         let (room_of_lead, mut room) = room.split_at_mut(lead.len);
         room_of_lead.copy_from_slice(&lead.bytes[..lead.len]);
         for (index, item) in items.enumerate() {
@@ -157,7 +161,7 @@ impl Node {
                 break;
             }
             if !entry.is_deleted {
-                self.block.bytes_mut()[at] |= DELETED;
+                self.mark_deleted(at);
                 deleted += 1;
             }
         }
@@ -173,7 +177,7 @@ impl Node {
             if entry.id >= id {
                 let found = entry.id == id && !entry.is_deleted;
                 if found {
-                    self.block.bytes_mut()[at] |= DELETED;
+                    self.mark_deleted(at);
                     self.live -= 1;
                     self.deleted += 1;
                 }
@@ -183,9 +187,39 @@ impl Node {
         false
     }
 
-    /// Gives memory back that it will not need: it takes no more entries.
+    /// Gives memory back that it will not need: hardly any more entries come.
     pub fn finish(&mut self) {
-        self.block.shrink();
+        let len = self.block.len();
+        if self.rest.is_none()
+            && len >= SPLIT_LEN_MIN
+            && let Some((at, memory)) = self.best_split()
+            && memory + SPLIT_GAIN_MIN <= SharedBlock::memory_of(len)
+        {
+            self.rest = Some(SharedBlock::from_bytes(&self.block[at..]));
+            self.block = SharedBlock::from_bytes(&self.block[..at]);
+        } else {
+            self.block.shrink();
+        }
+    }
+
+    /// Before which entry to divide the node, so that both parts take the least memory, and how much that is.
+    fn best_split(&self) -> Option<(usize, usize)> {
+        let len = self.block.len();
+        let mut cursor = self.cursor();
+        std::iter::from_fn(|| self.read(&mut cursor))
+            .map(|(at, _)| (at, SharedBlock::memory_of(at) + SharedBlock::memory_of(len - at)))
+            .min_by_key(|&(_, memory)| memory)
+    }
+
+    fn mark_deleted(&mut self, at: usize) {
+        match at.checked_sub(self.block.len()) {
+            None => self.block.bytes_mut()[at] |= DELETED,
+            Some(at) => {
+                if let Some(rest) = &mut self.rest {
+                    rest.bytes_mut()[at] |= DELETED;
+                }
+            }
+        }
     }
 
     pub fn master(&self) -> StreamId {
@@ -210,11 +244,11 @@ impl Node {
 
     /// Bytes of its own form.
     pub fn byte_len(&self) -> usize {
-        self.block.len()
+        self.block.len() + self.rest.as_ref().map_or(0, |rest| rest.len())
     }
 
     pub fn memory(&self) -> usize {
-        self.block.memory()
+        self.block.memory() + self.rest.as_ref().map_or(0, SharedBlock::memory)
     }
 
     /// The fields that it was made with.
@@ -249,10 +283,14 @@ impl Node {
     /// Where the next entry lies, and the entry.
     #[inline]
     fn read(&self, cursor: &mut Cursor) -> Option<(usize, Entry<'_>)> {
-        let bytes = &self.block[..];
         let start = cursor.at;
-        let head = *bytes.get(start)?;
-        let mut at = start + 1;
+        let (bytes, before_bytes) = match &self.rest {
+            Some(rest) if start >= self.block.len() => (&rest[..], self.block.len()),
+            _ => (&self.block[..], 0),
+        };
+        let mut at = start - before_bytes;
+        let head = *bytes.get(at)?;
+        at += 1;
         let mut since_ms = u64::from(head >> MS_SHIFT);
         if since_ms == MS_FOLLOWS {
             since_ms += varint(bytes, &mut at);
@@ -267,13 +305,13 @@ impl Node {
         for _ in 0..if has_same_fields { count } else { count * 2 } {
             at += decode(bytes, at).1;
         }
-        *cursor = Cursor { at, before: id };
+        *cursor = Cursor { at: before_bytes + at, before: id };
         let entry = Entry {
             id,
             is_deleted: head & DELETED != 0,
             has_same_fields,
             count,
-            fields: &bytes[..self.entries_at as usize],
+            fields: &self.block[..self.entries_at as usize],
             items: &bytes[items_at..at],
         };
         Some((start, entry))
@@ -468,5 +506,9 @@ const MS_FOLLOWS: u64 = 15;
 const LEAD_LEN_MAX: usize = 31;
 /// Header and end of a listpack.
 const LISTPACK_OVERHEAD: usize = 7;
+/// Shorter nodes are not divided.
+const SPLIT_LEN_MIN: usize = 512;
+/// Bytes that dividing must save to be done.
+const SPLIT_GAIN_MIN: usize = 128;
 /// Redis lets no node become larger, nor takes an entry that is.
 pub const NODE_BYTES_MAX: usize = 1 << 30;
