@@ -153,11 +153,16 @@ impl Chunked {
         // How many elements have been looked at and stay.
         let mut passed = 0;
         while total < most && passed < self.tree.len() {
-            let (path, _) = self.tree.seek_rank(match end {
+            let (path, offset) = self.tree.seek_rank(match end {
                 End::Front => passed,
                 End::Back => self.tree.len() - 1 - passed,
             });
             let count = self.tree.leaf_count(&path);
+            // Chunks that were tidied may hold some that were looked at before.
+            passed -= match end {
+                End::Front => offset,
+                End::Back => count - 1 - offset,
+            };
             let matches = self.count_equal(&path, value);
             if matches == 0 {
                 passed += count;
