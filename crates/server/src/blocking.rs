@@ -373,6 +373,8 @@ pub fn block(
 #[cold]
 pub fn serve_ready(server: &Server, data: &mut Data) {
     let selected = data.database;
+    // A transaction may have taken its time, and what it left may have expired meanwhile.
+    data.now_ms = data.now_ms.max(server.clock.advance());
     while let Some((database, key)) = data.ready.pop_front() {
         data.database = database;
         serve_key(server, data, &key);
@@ -437,8 +439,23 @@ fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) {
 
 /// An argument as the time until which to block, in seconds; `None`: for ever.
 pub fn deadline_ms(call: &Call<'_>, index: usize) -> Result<Option<i64>, Failure> {
-    let seconds = bobbin_resp::parse_f64(call.args[index]).ok_or(NOT_A_TIMEOUT)?;
+    let text = call.args[index];
+    let seconds = match bobbin_resp::parse_f64(text) {
+        Some(seconds) => seconds,
+        // What is too large for a double is a number all the same, and so is one in base 16.
+        None if is_large(text) => return Err(TIMEOUT_OUT_OF_RANGE),
+        None => return Err(NOT_A_TIMEOUT),
+    };
     deadline_of(call, seconds * 1000.0, NOT_A_TIMEOUT)
+}
+
+/// Whether a text is a number that no timeout can be.
+fn is_large(text: &[u8]) -> bool {
+    let Ok(text) = str::from_utf8(text) else { return false };
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).is_ok_and(|number| number >= 1 << 53),
+        None => text.parse().is_ok_and(f64::is_infinite),
+    }
 }
 
 /// The same for an argument in whole milliseconds.

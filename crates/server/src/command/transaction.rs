@@ -198,6 +198,8 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     call.data.offer(std::iter::empty());
     call.data.release();
     leave(call.client);
+    // CLIENT LIST shows EXEC as the last command, not what it ran.
+    call.client.ran(call.command);
     Ok(())
 }
 
