@@ -17,8 +17,10 @@ use crate::command::{Registered, Registry};
 /// cache beside what executing them needs.
 const WINDOW: usize = 32;
 
-/// Memory for more arguments than this, or commands, is given back after the turn.
+/// Memory for more arguments than this, or commands, is given back after the turn, ...
 const ARGS_KEPT_MAX: usize = 32 * 1024;
+/// ... and when there is nothing to do, down to this.
+const ARGS_IDLE_MAX: usize = 512;
 
 /// See the module.
 #[derive(Default)]
@@ -187,5 +189,11 @@ impl Batch {
         self.unquoted.clear();
         self.outside.clear();
         self.last = None;
+    }
+
+    /// Gives memory back: there is nothing to do.
+    pub fn rest(&mut self) {
+        self.args.shrink_to(ARGS_IDLE_MAX);
+        self.commands.shrink_to(ARGS_IDLE_MAX);
     }
 }

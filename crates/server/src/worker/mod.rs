@@ -172,7 +172,12 @@ impl Worker {
         self.look_at_clock();
         let mut events = std::mem::take(&mut self.events);
         self.take_sent(&events);
-        self.arena.clear(if events.is_empty() { ARENA_IDLE_MAX } else { ARENA_KEPT_MAX });
+        if events.is_empty() {
+            self.arena.clear(ARENA_IDLE_MAX);
+            self.batch.rest();
+        } else {
+            self.arena.clear(ARENA_KEPT_MAX);
+        }
         for event in events.drain(..) {
             self.take_event(event);
         }
