@@ -91,7 +91,7 @@ pub(crate) mod tests {
             list: ListLimits::new(-2),
             hash: HashLimits { packed_entries: 512, packed_value_len: 64 },
             set: SetLimits { intset_entries: 512, packed_entries: 128, packed_value_len: 64 },
-            sorted_set: SortedSetLimits { packed_entries_max: 128, packed_value_max: 64 },
+            sorted_set: SortedSetLimits { packed_entries: 128, packed_value_len: 64 },
         }
     }
 }

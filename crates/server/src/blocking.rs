@@ -23,16 +23,21 @@ use crate::worker::Post;
 /// What a blocked client waits for.
 pub trait Wait: Send + Sync {
     /// Does it, if one of these keys (index among the command's keys, in their order) has what it takes, and
-    /// appends the reply. Only these keys' shards are held, and that of `destination`.
+    /// appends the reply. Only these keys' shards are held, and that of `destination`. What no key serves
+    /// ends in another way.
     fn serve(
         &self,
-        data: &mut Data,
-        keys: &[(usize, Key<'_>)],
-        reply: &mut Reply<'_>,
-    ) -> Result<bool, Failure>;
+        _data: &mut Data,
+        _keys: &[(usize, Key<'_>)],
+        _reply: &mut Reply<'_>,
+    ) -> Result<bool, Failure> {
+        Ok(false)
+    }
 
-    /// The type of value that it waits for. Keys with another are passed over until that changes.
-    fn kind(&self) -> Kind;
+    /// The type of value that it waits for, if for any. Keys with another are passed over until that changes.
+    fn kind(&self) -> Option<Kind> {
+        None
+    }
 
     /// Whether a key that holds something else, or nothing, is to be served as well, with an error.
     fn ends_when_gone(&self) -> bool {
@@ -63,8 +68,6 @@ pub struct Waiter {
     pub words: Vec<Vec<u8>>,
     /// Unix ms; `None`: as long as it takes.
     pub deadline_ms: Option<i64>,
-    /// When it began to wait (`clock::ticks`).
-    pub since: u64,
     wait: Box<dyn Wait>,
     database: u32,
     keys: Vec<Box<[u8]>>,
@@ -318,9 +321,8 @@ pub fn serve_or_block(
     keys: impl Iterator<Item = usize>,
     deadline_ms: Option<i64>,
 ) -> Outcome {
-    let keys: Vec<Key<'_>> = keys.map(|at| call.key(at)).collect();
-    let numbered: Vec<_> = keys.iter().copied().enumerate().collect();
-    if wait.serve(call.data, &numbered, &mut call.reply)? {
+    let keys: Vec<(usize, Key<'_>)> = keys.map(|at| call.key(at)).enumerate().collect();
+    if wait.serve(call.data, &keys, &mut call.reply)? {
         return Ok(());
     }
     if call.in_transaction {
@@ -335,7 +337,7 @@ pub fn serve_or_block(
 pub fn block(
     call: &mut Call<'_>,
     wait: impl Wait + 'static,
-    keys: &[Key<'_>],
+    keys: &[(usize, Key<'_>)],
     deadline_ms: Option<i64>,
 ) -> Arc<Waiter> {
     let database = call.client.database;
@@ -344,20 +346,19 @@ pub fn block(
         command: call.command,
         words: crate::slowlog::shortened(call.command, call.args),
         deadline_ms,
-        since: crate::clock::ticks(),
         wait: Box::new(wait),
         database,
-        keys: keys.iter().map(|key| key.bytes.into()).collect(),
+        keys: keys.iter().map(|(_, key)| key.bytes.into()).collect(),
         protocol: call.client.protocol,
         state: AtomicU8::new(State::WAITING),
         answer: Mutex::default(),
     });
-    for (at, key) in keys.iter().enumerate() {
-        if keys[..at].iter().any(|earlier| earlier.bytes == key.bytes) {
+    for &(at, key) in keys {
+        if keys[..at].iter().any(|(_, earlier)| earlier.bytes == key.bytes) {
             continue;
         }
         call.data.visit(key.hash.shard(), |shard| shard.wait(database, key.bytes));
-        call.server.waiters.add(database, *key, &waiter);
+        call.server.waiters.add(database, key, &waiter);
     }
     call.server.waiters.clients.fetch_add(1, Ordering::Relaxed);
     if deadline_ms.is_some() {
@@ -393,15 +394,18 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
         }
         let kind = data.peek(key).map(|entry| entry.kind());
         let Some(waiter) = server.waiters.at(database, key, at, kind) else { return };
-        let fits = kind == Some(waiter.wait.kind()) || waiter.wait.ends_when_gone();
+        let fits = kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone();
+        if fits && !hold_destination(data, key, waiter.wait.destination()) {
+            // Others had their turn meanwhile: look again.
+            continue;
+        }
+        // While it is claimed nothing is waited for: who would end it waits for us.
         if !fits || !waiter.step(State::WAITING, State::CLAIMED) {
             at += 1;
             continue;
         }
-        hold_destination(data, key, waiter.wait.destination());
-        let keys: Vec<_> = waiter.keys.iter().map(|bytes| data.key(bytes)).enumerate().collect();
-        let held: Vec<_> =
-            keys.into_iter().filter(|(_, key)| data.holds(key.hash.shard())).collect();
+        let keys = waiter.keys.iter().map(|bytes| data.key(bytes)).enumerate();
+        let held: Vec<_> = keys.filter(|(_, key)| data.holds(key.hash.shard())).collect();
         let mut answer = Answer::default();
         let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
         match waiter.wait.serve(data, &held, &mut reply) {
@@ -426,15 +430,16 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
 }
 
 /// Holds the shard of another key as well. Who waits for a lock that is not above all it holds might wait for
-/// ever; so if it is not free, everything is given up and locked anew in order.
-fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) {
-    let Some(bytes) = destination else { return };
+/// ever; so if it is not free, everything is given up and locked anew in order: `false`.
+fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> bool {
+    let Some(bytes) = destination else { return true };
     let shard = data.key(bytes).hash.shard();
-    if data.holds(shard) || data.try_hold_also(shard) {
-        return;
+    if data.try_hold_also(shard) {
+        return true;
     }
     let own = key.hash.shard();
     data.hold_many([own.min(shard), own.max(shard)].into_iter());
+    false
 }
 
 /// An argument as the time until which to block, in seconds; `None`: for ever.

@@ -83,6 +83,45 @@ fn moves_serve_each_other() {
     }
 }
 
+/// The other ends of a wait: its time, CLIENT UNBLOCK, also from a transaction that holds the key.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn waiting_ends_in_time_or_when_somebody_says_so() {
+    for server in [Server::valkey(&[]), Server::bobbin(&["--io-threads", "4"])] {
+        let (mut control, mut client) = (server.connect(), server.connect());
+        let id = client.say("CLIENT ID").as_integer().expect("an id");
+        assert!(client.say("BLPOP queue 0.01").is_null());
+        assert_eq!(client.say("WAIT 1 10").as_integer(), Some(0));
+        for (reason, expected) in [("TIMEOUT", None), ("ERROR", Some("UNBLOCKED"))] {
+            client.send(&["BLMOVE", "queue", "other", "LEFT", "RIGHT", "0"]).expect("is sent");
+            wait_for_blocked(&mut control, 1);
+            control.say("MULTI");
+            control.say("LLEN queue");
+            control.say(&format!("CLIENT UNBLOCK {id} {reason}"));
+            control.say("RPUSH queue late");
+            let replies = control.say("EXEC");
+            assert_eq!(replies.items()[1].as_integer(), Some(1));
+            let reply = client.receive().expect("is answered");
+            assert!(match expected {
+                Some(code) => reply.text().starts_with(code),
+                None => reply.is_null(),
+            });
+            assert_eq!(control.say(&format!("CLIENT UNBLOCK {id}")).as_integer(), Some(0));
+            assert_eq!(control.say("LPOP queue").text(), "late");
+        }
+        // What a transaction pushed has expired by the time that it is over.
+        client.send(&["BLPOP", "queue", "0"]).expect("is sent");
+        wait_for_blocked(&mut control, 1);
+        control.say("MULTI");
+        control.say("RPUSH queue a");
+        control.say("PEXPIREAT queue 1");
+        control.say("EXEC");
+        wait_for_blocked(&mut control, 1);
+        control.say("RPUSH queue b");
+        assert_eq!(client.receive().expect("is served"), pair("queue", "b"));
+    }
+}
+
 /// Producers push numbered items to a few queues; consumers take them by every blocking command there is.
 fn exchange(server: &Server, mut meanwhile: impl FnMut(usize)) {
     let seed = seed();

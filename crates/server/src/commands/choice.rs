@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use crate::command::Failure;
 use crate::random::Random;
 
 /// `count` different numbers below `len`, equally random; all of them in order when there are no more.
@@ -37,10 +36,6 @@ pub(super) fn below(random: &mut Random, bound: usize) -> usize {
     ((u128::from(random.next_u64()) * bound as u128) >> 64) as usize
 }
 
-/// What is said of the one count that has no counterpart.
-pub(super) const COUNT_RANGE: Failure = Failure::new(
-    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-);
 /// Of more than one in so many a choice is made by going through all.
 const SPARSE: usize = 3;
 

@@ -3,13 +3,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use bobbin_resp::Reply;
-use bobbin_store::Kind;
-
 use super::Pinned;
 use crate::blocking::{self, Wait};
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Data, Failure, Flags, Key, Outcome};
+use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 use crate::migration::{Migration, Sent, Target, Traveller};
 
 fn migrate(call: &mut Call<'_>) -> Outcome {
@@ -78,19 +75,6 @@ fn migrate_now(
 struct Migrating;
 
 impl Wait for Migrating {
-    fn serve(
-        &self,
-        _: &mut Data,
-        _: &[(usize, Key<'_>)],
-        _: &mut Reply<'_>,
-    ) -> Result<bool, Failure> {
-        Ok(false)
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::String
-    }
-
     fn can_be_unblocked(&self) -> bool {
         false
     }

@@ -1,11 +1,10 @@
 //! Commands about the process: TIME, ROLE, SHUTDOWN and the like.
 
 use bobbin_resp::Reply;
-use bobbin_store::Kind;
 
 use crate::blocking::{self, Wait};
 use crate::clock::system_us;
-use crate::command::{Call, Categories, Command, Data, Failure, Flags, Key, Outcome};
+use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::lolwut;
 use crate::server::VERSION;
 use crate::shutdown::Shutdown;
@@ -82,20 +81,6 @@ fn wait(call: &mut Call<'_>) -> Outcome {
 struct WaitForReplicas;
 
 impl Wait for WaitForReplicas {
-    /// No key serves it.
-    fn serve(
-        &self,
-        _: &mut Data,
-        _: &[(usize, Key<'_>)],
-        _: &mut Reply<'_>,
-    ) -> Result<bool, Failure> {
-        Ok(false)
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::String
-    }
-
     fn timed_out(&self, reply: &mut Reply<'_>) {
         reply.integer(0);
     }

@@ -142,8 +142,8 @@ fn append_position(reply: &mut Reply<'_>, place: Position) {
 /// The limits of the packed form as they are now.
 fn limits(call: &Call<'_>) -> SortedSetLimits {
     SortedSetLimits {
-        packed_entries_max: call.server.config.zset_max_listpack_entries() as usize,
-        packed_value_max: call.server.config.zset_max_listpack_value() as usize,
+        packed_entries: call.server.config.zset_max_listpack_entries() as usize,
+        packed_value_len: call.server.config.zset_max_listpack_value() as usize,
     }
 }
 

@@ -4,7 +4,8 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::Hash;
 use bobbin_store::value::hash::Field;
 
-use super::super::choice::{COUNT_RANGE, below, distinct_below};
+use super::super::choice::{below, distinct_below};
+use super::super::elements::TOO_LOW;
 use super::super::elements::bulk;
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Failure, Outcome};
@@ -21,7 +22,7 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     if count == Some(i64::MIN) {
-        return Err(COUNT_RANGE);
+        return Err(TOO_LOW);
     }
     // The reply would have more elements than can be counted.
     let most = i64::MAX / 2;

@@ -78,8 +78,8 @@ impl Wait for Pop {
         Ok(false)
     }
 
-    fn kind(&self) -> Kind {
-        Kind::List
+    fn kind(&self) -> Option<Kind> {
+        Some(Kind::List)
     }
 }
 
@@ -103,8 +103,8 @@ impl Wait for Move {
         }
     }
 
-    fn kind(&self) -> Kind {
-        Kind::List
+    fn kind(&self) -> Option<Kind> {
+        Some(Kind::List)
     }
 
     fn destination(&self) -> Option<&[u8]> {

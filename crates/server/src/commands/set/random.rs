@@ -2,7 +2,8 @@
 
 use bobbin_store::value::Set;
 
-use super::super::choice::{COUNT_RANGE, below, distinct_below};
+use super::super::choice::{below, distinct_below};
+use super::super::elements::TOO_LOW;
 use super::super::elements::bulk;
 use super::{changed, ended};
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
@@ -58,7 +59,7 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
         _ => return Err(Failure::SYNTAX),
     };
     if count == Some(i64::MIN) {
-        return Err(COUNT_RANGE);
+        return Err(TOO_LOW);
     }
     let key = call.key(1);
     let mut random = Random::new(call.data.random.next_u64());

@@ -54,7 +54,7 @@ impl Wait for Pop {
         Ok(false)
     }
 
-    fn kind(&self) -> Kind {
-        Kind::SortedSet
+    fn kind(&self) -> Option<Kind> {
+        Some(Kind::SortedSet)
     }
 }

@@ -429,6 +429,6 @@ const fn not_nan(score: f64) -> f64 {
 }
 
 /// While a result grows.
-const UNPACKED: SortedSetLimits = SortedSetLimits { packed_entries_max: 0, packed_value_max: 0 };
+const UNPACKED: SortedSetLimits = SortedSetLimits { packed_entries: 0, packed_value_len: 0 };
 /// How often a STORE command that finds its sets changed begins anew before it lets nobody change them.
 const ATTEMPTS_MAX: u32 = 3;

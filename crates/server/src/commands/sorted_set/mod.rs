@@ -20,8 +20,8 @@ use crate::command::{Call, Categories, Classes, Command, Data, Failure, Flags, H
 /// The limits of the packed form as they are now.
 pub(super) fn limits(call: &Call<'_>) -> SortedSetLimits {
     SortedSetLimits {
-        packed_entries_max: call.server.config.zset_max_listpack_entries() as usize,
-        packed_value_max: call.server.config.zset_max_listpack_value() as usize,
+        packed_entries: call.server.config.zset_max_listpack_entries() as usize,
+        packed_value_len: call.server.config.zset_max_listpack_value() as usize,
     }
 }
 

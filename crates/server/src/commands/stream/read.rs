@@ -175,8 +175,8 @@ impl Wait for Read {
         Ok(true)
     }
 
-    fn kind(&self) -> Kind {
-        Kind::Stream
+    fn kind(&self) -> Option<Kind> {
+        Some(Kind::Stream)
     }
 
     fn ends_when_gone(&self) -> bool {

@@ -30,9 +30,9 @@ pub enum SortedSet {
 /// Until when a sorted set is packed.
 #[derive(Clone, Copy, Debug)]
 pub struct SortedSetLimits {
-    pub packed_entries_max: usize,
+    pub packed_entries: usize,
     /// Bytes of a member.
-    pub packed_value_max: usize,
+    pub packed_value_len: usize,
 }
 
 /// Elements in their order, or backwards by `rev()`.
@@ -85,8 +85,8 @@ impl SortedSet {
                     return Some(old_score);
                 }
                 let score = decide(None)?;
-                if pack.len() / 2 < limits.packed_entries_max
-                    && member.len() <= limits.packed_value_max
+                if pack.len() / 2 < limits.packed_entries
+                    && member.len() <= limits.packed_value_len
                     && pack.has_room(2, member.len())
                 {
                     packed::insert(pack, member, score);
@@ -122,13 +122,13 @@ impl SortedSet {
     /// Packs it again where the limits allow that: for sets that a command has just made, as Redis does.
     pub fn pack(&mut self, limits: SortedSetLimits) {
         let Self::Large(large) = self else { return };
-        if large.len() > limits.packed_entries_max {
+        if large.len() > limits.packed_entries {
             return;
         }
         let mut pack = Listpack::new();
         for (member, score) in self.iter() {
             let Item::Bytes(member) = member else { return };
-            if member.len() > limits.packed_value_max || !pack.has_room(2, member.len()) {
+            if member.len() > limits.packed_value_len || !pack.has_room(2, member.len()) {
                 return;
             }
             packed::insert(&mut pack, member, score);

@@ -69,7 +69,7 @@ fn member(number: u16, long: bool) -> Vec<u8> {
 
 fn run(steps: &[(u8, u16, u16)], entries_max: usize, long: bool, scores: u16) {
     let hasher = Hasher::new(7);
-    let limits = SortedSetLimits { packed_entries_max: entries_max, packed_value_max: 64 };
+    let limits = SortedSetLimits { packed_entries: entries_max, packed_value_len: 64 };
     let mut set = SortedSet::new();
     let mut model = Model::default();
     let mut clones = Vec::new();
@@ -128,7 +128,7 @@ proptest! {
 #[test]
 fn thousands_come_in_order_and_go() {
     let hasher = Hasher::new(1);
-    let limits = SortedSetLimits { packed_entries_max: 128, packed_value_max: 64 };
+    let limits = SortedSetLimits { packed_entries: 128, packed_value_len: 64 };
     for descending in [false, true] {
         let mut set = SortedSet::new();
         for number in 0..20_000 {
@@ -153,7 +153,7 @@ fn thousands_come_in_order_and_go() {
 #[test]
 fn members_of_one_score_are_ranked_by_their_bytes() {
     let hasher = Hasher::new(1);
-    let limits = SortedSetLimits { packed_entries_max: 0, packed_value_max: 64 };
+    let limits = SortedSetLimits { packed_entries: 0, packed_value_len: 64 };
     let mut set = SortedSet::new();
     for number in 0..5000 {
         set.insert(format!("m{:05}", number * 2).as_bytes(), 3.0, limits, &hasher);
@@ -170,7 +170,7 @@ fn members_of_one_score_are_ranked_by_their_bytes() {
 #[test]
 fn packed_scores_are_integers_where_they_can_be() {
     let hasher = Hasher::new(1);
-    let limits = SortedSetLimits { packed_entries_max: 128, packed_value_max: 64 };
+    let limits = SortedSetLimits { packed_entries: 128, packed_value_len: 64 };
     let mut set = SortedSet::new();
     for (member, score) in [("a", -0.0), ("b", 1.5), ("c", 1e300), ("d", f64::NEG_INFINITY)] {
         set.insert(member.as_bytes(), score, limits, &hasher);
