@@ -22,13 +22,13 @@ pub(super) fn limits(server: &Server) -> HashLimits {
 
 /// To be called by whoever changed so many fields of the hash at a key.
 fn changed(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
-    call.data.changed(key);
-    call.data.counters.dirty += fields.saturating_sub(1) as u64;
+    call.data.changed_by(key, fields);
 }
 
 /// Tells of expired fields whose place others took.
 fn note_expired(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
     if fields > 0 {
+        call.data.counters.expired_fields += fields as u64;
         call.data.event(Classes::HASH, "hexpired", key);
     }
 }
