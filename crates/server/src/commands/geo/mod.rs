@@ -49,8 +49,7 @@ fn geoadd(call: &mut Call<'_>) -> Outcome {
         }
     }
     if added + changed > 0 {
-        call.data.counters.dirty += (added + changed - 1) as u64;
-        call.data.changed(key);
+        call.data.changed_by(key, (added + changed) as usize);
         call.data.event(Classes::SORTED_SET, "zadd", key);
     }
     call.reply.integer(if count_changes { added + changed } else { added });

@@ -57,7 +57,7 @@ pub(super) fn lrem(call: &mut Call<'_>) -> Outcome {
         None => 0,
     };
     if removed > 0 {
-        shrunk(call.data, key, "lrem");
+        shrunk(call.data, key, removed, "lrem");
     }
     call.reply.integer(removed as i64);
     Ok(())
@@ -67,8 +67,10 @@ pub(super) fn ltrim(call: &mut Call<'_>) -> Outcome {
     let (start, stop) = (call.integer(2)?, call.integer(3)?);
     let (key, limits) = (call.key(1), limits(call));
     if let Some(list) = call.data.write_as::<List>(key)? {
-        list.trim(elements::range(start, stop, list.len()), limits);
-        shrunk(call.data, key, "ltrim");
+        let len = list.len();
+        list.trim(elements::range(start, stop, len), limits);
+        let removed = len - list.len();
+        shrunk(call.data, key, removed, "ltrim");
     }
     call.reply.ok();
     Ok(())

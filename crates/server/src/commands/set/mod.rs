@@ -21,8 +21,7 @@ pub(super) fn limits(server: &Server) -> SetLimits {
 
 /// To be called by whoever added or removed so many members of the set at a key.
 fn changed(call: &mut Call<'_>, key: Key<'_>, members: usize) {
-    call.data.changed(key);
-    call.data.counters.dirty += members.saturating_sub(1) as u64;
+    call.data.changed_by(key, members);
 }
 
 /// Deletes the set at a key if no member is left.

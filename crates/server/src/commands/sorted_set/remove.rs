@@ -11,13 +11,13 @@ pub(super) fn zrem(call: &mut Call<'_>) -> Outcome {
     let mut removed = 0;
     if let Some(set) = call.data.write_as::<SortedSet>(key)? {
         for member in &call.args[2..] {
-            removed += i64::from(set.remove(member, hasher).is_some());
+            removed += usize::from(set.remove(member, hasher).is_some());
         }
     }
     if removed > 0 {
-        shrunk(call.data, key, "zrem");
+        shrunk(call.data, key, removed, "zrem");
     }
-    call.reply.integer(removed);
+    call.reply.integer(removed as i64);
     Ok(())
 }
 
@@ -45,7 +45,7 @@ fn remove(call: &mut Call<'_>, bounds: &Bounds<'_>, event: &'static str) -> Outc
         set.remove_range(ranks, hasher);
     }
     if removed > 0 {
-        shrunk(call.data, key, event);
+        shrunk(call.data, key, removed, event);
     }
     call.reply.integer(removed as i64);
     Ok(())
