@@ -154,7 +154,7 @@ const STORE: KeyUse = KeyUse::OVERWRITE.with(KeyUse::UPDATE);
 const UPDATE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::UPDATE);
 const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
 
-const PER_MEMBER: &str = "O(1) for each member.";
+const PER_MEMBER: &str = "O(1) for each member";
 const PER_CIRCLE: &str =
     "O(N+log(M)), N: members in the box around the circle, M: members of the set";
 const PER_SHAPE: &str =
