@@ -185,6 +185,9 @@ impl Worker {
         if events.is_empty() && self.deferred.is_empty() {
             self.arena.clear(ARENA_IDLE_MAX);
             self.batch.rest();
+            if self.jobs.is_empty() {
+                self.driver.rest();
+            }
         } else {
             self.arena.clear(ARENA_KEPT_MAX);
         }
@@ -831,6 +834,7 @@ impl Worker {
         totals.keyspace_hits.add(counters.hits);
         totals.keyspace_misses.add(counters.misses);
         totals.expired_keys.add(counters.expired);
+        totals.expired_fields.add(counters.expired_fields);
         totals.evicted_keys.add(counters.evicted);
         totals.dirty.add(counters.dirty);
     }
