@@ -53,14 +53,12 @@ fn large_values_are_freed_by_nobody_who_serves() {
         "COPY small {} REPLACE",
         "SINTERSTORE {} small other",
         "SORT numbers STORE {}",
-        "SPOP {} 10000000",
         "LTRIM {} 1 0",
         "ZREMRANGEBYRANK {} 0 -1",
         "FLUSHALL ASYNC",
     ];
     for end in ends {
         let sources: &[&str] = match end.split(' ').next() {
-            Some("SPOP") => &["s"],
             Some("LTRIM") => &["l"],
             Some("ZREMRANGEBYRANK") => &["z"],
             // It is for strings only.
@@ -208,8 +206,6 @@ const HEAVY: &[&str] = &[
     "HVALS h",
     "LRANGE l 0 -1",
     "SORT n LIMIT 0 10",
-    "SORT n BY w_* LIMIT 0 10",
-    "SORT n STORE to",
     "SORT l ALPHA",
     "ZRANGE z 0 -1 WITHSCORES",
     "ZRANGESTORE to z 0 -1",
