@@ -174,7 +174,10 @@ impl Embedded {
                 self.data.database = client.database;
                 while !job.step(server, &mut self.data, &mut || true) {}
                 if let Some(account) = client.account.take() {
-                    account.close(&mut *job, server, &self.stats, client, replies);
+                    let mut rest = Vec::new();
+                    let pieces = account.close(&mut *job, server, &self.stats, client, &mut rest);
+                    pieces.iter().for_each(|piece| replies.extend_from_slice(piece));
+                    replies.extend_from_slice(&rest);
                 }
             }
         }

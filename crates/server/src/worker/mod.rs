@@ -43,6 +43,7 @@ use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
+use crate::lazyfree;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
 
@@ -687,6 +688,9 @@ impl Worker {
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
+        if let Some(job) = connection.client.job.take() {
+            lazyfree::free_job(job);
+        }
         if let Some(waiter) = connection.client.blocked.take() {
             waiter.unlink(self.server, &mut self.data);
         }
@@ -771,14 +775,16 @@ impl Worker {
                 self.jobs.push(slot);
                 continue;
             }
-            let mut bytes = Vec::new();
+            let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
             if let Some(account) = connection.client.account.take() {
                 let (stats, client) = (&self.handle.stats, &connection.client);
-                account.close(&mut *job, self.server, stats, client, &mut bytes);
+                pieces = account.close(&mut *job, self.server, stats, client, &mut bytes);
             }
+            lazyfree::free_job(job);
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }
+            pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
             connection.output.push_owned(bytes);
             touch(&mut self.touched, connection);
             self.parse_own(slot);
