@@ -59,14 +59,12 @@ const BUSY: Failure = Failure::new("ERR Background save already in progress");
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::NO_ASYNC_LOADING);
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("save", 1, save)
-        .flags(ADMIN.with(Flags::NO_MULTI).with(Flags::GATE))
-        .doc(
-            "server",
-            "1.0.0",
-            "O(N) where N is the total number of keys in all databases",
-            "Saves a snapshot, and answers when it is on disk.",
-        ),
+    Command::new("save", 1, save).flags(ADMIN.with(Flags::NO_MULTI).with(Flags::GATE)).doc(
+        "server",
+        "1.0.0",
+        "O(N) where N is the total number of keys in all databases",
+        "Saves a snapshot, and answers when it is on disk.",
+    ),
     Command::new("bgsave", -1, bgsave)
         .flags(ADMIN.with(Flags::GATE))
         .doc("server", "1.0.0", "O(1)", "Begins to save a snapshot.")
@@ -75,6 +73,11 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("lastsave", 1, lastsave)
         .flags(Flags::LOADING.with(Flags::STALE).with(Flags::FAST))
         .categories(crate::command::Categories::ADMIN.with(crate::command::Categories::DANGEROUS))
-        .doc("server", "1.0.0", "O(1)", "Answers when the last snapshot was saved, in Unix seconds.")
+        .doc(
+            "server",
+            "1.0.0",
+            "O(1)",
+            "Answers when the last snapshot was saved, in Unix seconds.",
+        )
         .tips(&["nondeterministic_output"]),
 ];

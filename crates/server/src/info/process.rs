@@ -50,59 +50,68 @@ pub(super) const PERSISTENCE: Section = Section {
     name: "persistence",
     title: "Persistence",
     shown: Shown::Default,
-    lines: Lines::Both(&[
-        gauge("loading", |s| u64::from(s.server.persistence.loading.is_on.load(Relaxed)).into()),
-        zero("async_loading"),
-        zero("current_cow_peak"),
-        zero("current_cow_size"),
-        zero("current_cow_size_age"),
-        gauge("current_fork_perc", |_| Value::Decimal(0.0, 2)),
-        gauge("current_save_keys_processed", |s| {
-            let saving = s.server.persistence.current().is_some();
-            let written = s.server.persistence.written_keys.load(Relaxed);
-            (if saving { written } else { 0 }).into()
-        }),
-        gauge("current_save_keys_total", |s| {
-            s.server.persistence.current().map_or(0, |(keys, _)| keys).into()
-        }),
-        gauge("rdb_changes_since_last_save", |s| {
-            s.server.persistence.unsaved(s.totals().dirty.get()).into()
-        }),
-        gauge("rdb_bgsave_in_progress", |s| u64::from(s.server.persistence.is_saving()).into()),
-        label("rdb_last_save_time", |s| s.server.persistence.last_save_s.load(Relaxed).into()),
-        label("rdb_last_bgsave_status", |s| {
-            if s.server.persistence.last_failed.load(Relaxed) { "err".into() } else { "ok".into() }
-        }),
-        label("rdb_last_bgsave_time_sec", |s| {
-            s.server.persistence.last_duration_s.load(Relaxed).into()
-        }),
-        label("rdb_current_bgsave_time_sec", |s| {
-            let seconds = |(_, started_ms)| (crate::clock::system_ms() - started_ms) / 1000;
-            s.server.persistence.current().map_or(-1, seconds).into()
-        }),
-        counter("rdb_saves", |s| s.server.persistence.saves.load(Relaxed).into()),
-        zero("rdb_last_cow_size"),
-        gauge("rdb_last_load_keys_expired", |s| {
-            s.server.persistence.loading.last_keys_expired.load(Relaxed).into()
-        }),
-        gauge("rdb_last_load_keys_loaded", |s| {
-            s.server.persistence.loading.last_keys_loaded.load(Relaxed).into()
-        }),
-        // Copies of keys that were changed and wait to be written.
-        gauge("rdb_current_kept_bytes", |s| s.server.persistence.kept_bytes().into()),
-        zero("aof_enabled"),
-        zero("aof_rewrite_in_progress"),
-        zero("aof_rewrite_scheduled"),
-        label("aof_last_rewrite_time_sec", |_| Value::Signed(-1)),
-        label("aof_current_rewrite_time_sec", |_| Value::Signed(-1)),
-        label("aof_last_bgrewrite_status", |_| "ok".into()),
-        zero("aof_rewrites"),
-        zero("aof_rewrites_consecutive_failures"),
-        label("aof_last_write_status", |_| "ok".into()),
-        zero("aof_last_cow_size"),
-        zero("module_fork_in_progress"),
-        zero("module_fork_last_cow_size"),
-    ], loading),
+    lines: Lines::Both(
+        &[
+            gauge("loading", |s| {
+                u64::from(s.server.persistence.loading.is_on.load(Relaxed)).into()
+            }),
+            zero("async_loading"),
+            zero("current_cow_peak"),
+            zero("current_cow_size"),
+            zero("current_cow_size_age"),
+            gauge("current_fork_perc", |_| Value::Decimal(0.0, 2)),
+            gauge("current_save_keys_processed", |s| {
+                let saving = s.server.persistence.current().is_some();
+                let written = s.server.persistence.written_keys.load(Relaxed);
+                (if saving { written } else { 0 }).into()
+            }),
+            gauge("current_save_keys_total", |s| {
+                s.server.persistence.current().map_or(0, |(keys, _)| keys).into()
+            }),
+            gauge("rdb_changes_since_last_save", |s| {
+                s.server.persistence.unsaved(s.totals().dirty.get()).into()
+            }),
+            gauge("rdb_bgsave_in_progress", |s| u64::from(s.server.persistence.is_saving()).into()),
+            label("rdb_last_save_time", |s| s.server.persistence.last_save_s.load(Relaxed).into()),
+            label("rdb_last_bgsave_status", |s| {
+                if s.server.persistence.last_failed.load(Relaxed) {
+                    "err".into()
+                } else {
+                    "ok".into()
+                }
+            }),
+            label("rdb_last_bgsave_time_sec", |s| {
+                s.server.persistence.last_duration_s.load(Relaxed).into()
+            }),
+            label("rdb_current_bgsave_time_sec", |s| {
+                let seconds = |(_, started_ms)| (crate::clock::system_ms() - started_ms) / 1000;
+                s.server.persistence.current().map_or(-1, seconds).into()
+            }),
+            counter("rdb_saves", |s| s.server.persistence.saves.load(Relaxed).into()),
+            zero("rdb_last_cow_size"),
+            gauge("rdb_last_load_keys_expired", |s| {
+                s.server.persistence.loading.last_keys_expired.load(Relaxed).into()
+            }),
+            gauge("rdb_last_load_keys_loaded", |s| {
+                s.server.persistence.loading.last_keys_loaded.load(Relaxed).into()
+            }),
+            // Copies of keys that were changed and wait to be written.
+            gauge("rdb_current_kept_bytes", |s| s.server.persistence.kept_bytes().into()),
+            zero("aof_enabled"),
+            zero("aof_rewrite_in_progress"),
+            zero("aof_rewrite_scheduled"),
+            label("aof_last_rewrite_time_sec", |_| Value::Signed(-1)),
+            label("aof_current_rewrite_time_sec", |_| Value::Signed(-1)),
+            label("aof_last_bgrewrite_status", |_| "ok".into()),
+            zero("aof_rewrites"),
+            zero("aof_rewrites_consecutive_failures"),
+            label("aof_last_write_status", |_| "ok".into()),
+            zero("aof_last_cow_size"),
+            zero("module_fork_in_progress"),
+            zero("module_fork_last_cow_size"),
+        ],
+        loading,
+    ),
 };
 
 pub(super) const REPLICATION: Section = Section {

@@ -29,7 +29,9 @@ pub fn run(path: &Path) -> bool {
             if found.checked {
                 println!("[offset {offset}] Checksum OK");
             } else {
-                println!("[offset {offset}] RDB file was saved with checksum disabled: no check performed");
+                println!(
+                    "[offset {offset}] RDB file was saved with checksum disabled: no check performed"
+                );
             }
             println!("[offset {offset}] \\o/ RDB looks OK! \\o/");
             println!("[info] {} keys read", found.keys);

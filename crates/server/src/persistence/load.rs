@@ -9,9 +9,9 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bobbin_dump::rdb::{Item, RdbError, Reader, Record, Value};
@@ -109,8 +109,9 @@ impl Server {
                         lock(&error).get_or_insert(text);
                     }
                 };
-                let spawned =
-                    std::thread::Builder::new().name("bobbin-load".into()).spawn_scoped(scope, work);
+                let spawned = std::thread::Builder::new()
+                    .name("bobbin-load".into())
+                    .spawn_scoped(scope, work);
                 spawned.map_err(|error| format!("Can't start a thread to load with: {error}"))?;
             }
             let recycled = || lock(&empty).pop();
@@ -174,8 +175,7 @@ impl Server {
         give: &mut impl FnMut(Block) -> bool,
     ) -> Result<u64, String> {
         let loading = &self.persistence.loading;
-        let mut reader =
-            Reader::new(commands::version_check(self), self.config.rdbchecksum());
+        let mut reader = Reader::new(commands::version_check(self), self.config.rdbchecksum());
         let mut functions = Vec::new();
         let mut block = Block::default();
         let (mut database, mut told) = (0, Instant::now());
@@ -183,7 +183,8 @@ impl Server {
             if self.end.is_wanted() {
                 return Err("the server ends".into());
             }
-            let used = block.split(&mut reader, |item| self.take_item(&item, &mut database, &mut functions));
+            let used = block
+                .split(&mut reader, |item| self.take_item(&item, &mut database, &mut functions));
             let used = used.map_err(|error| error.to_string())?;
             if reader.is_over() && used < block.bytes.len() {
                 log::info!("The RDB file has {} bytes behind its end", block.bytes.len() - used);
@@ -241,12 +242,17 @@ impl Server {
                     log::warn!(
                         "FATAL: Data file was created with a server configured to handle more than {count} databases."
                     );
-                    return Err(RdbError::Damaged { what: "a database that there is not", offset: 0 });
+                    return Err(RdbError::Damaged {
+                        what: "a database that there is not",
+                        offset: 0,
+                    });
                 }
                 *database = *number as u32;
             }
             Item::Function(source) => functions.push(source.to_vec()),
-            Item::ModuleAux => log::info!("The RDB file has data of a module, which is passed over"),
+            Item::ModuleAux => {
+                log::info!("The RDB file has data of a module, which is passed over")
+            }
             _ => {}
         }
         Ok(*database)

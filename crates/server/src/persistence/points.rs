@@ -35,10 +35,7 @@ impl Persistence {
             Ordering::Relaxed,
         );
         let busy = Switch::LOADING | Switch::CRON_PAUSED;
-        if claimed.is_err()
-            || server.switches.load() & busy != 0
-            || persistence.is_saving()
-        {
+        if claimed.is_err() || server.switches.load() & busy != 0 || persistence.is_saving() {
             return;
         }
         let scheduled = persistence.scheduled.load(Ordering::Relaxed);

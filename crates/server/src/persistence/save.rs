@@ -8,8 +8,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bobbin_store::Cut;
@@ -42,8 +42,7 @@ impl Server {
         let started = Instant::now();
         let cut = data.begin_cut();
         let keys = cut.databases().iter().map(|database| database.keys as u64).sum();
-        let running =
-            Running { cut: Some(cut.handle()), started_ms: system_ms(), keys };
+        let running = Running { cut: Some(cut.handle()), started_ms: system_ms(), keys };
         *persistence.running() = Some(running);
         persistence.written_keys.store(0, Ordering::Relaxed);
         persistence.last_try_ms.store(system_ms(), Ordering::Relaxed);
@@ -74,8 +73,7 @@ impl Server {
     pub fn save_held(&'static self, data: &mut Data) -> io::Result<()> {
         let changes = self.workers.totals().dirty.get() + data.counters.dirty;
         let mut file = SnapshotFile::create(self)?;
-        let written =
-            snapshot::write_held(self, data, &mut file).and_then(|()| file.publish(self));
+        let written = snapshot::write_held(self, data, &mut file).and_then(|()| file.publish(self));
         match &written {
             Ok(()) => self.saved(changes),
             Err(error) => {
@@ -118,10 +116,7 @@ impl Persistence {
     pub fn wait_until_idle(&self) {
         let mut running = self.running();
         while running.is_some() {
-            running = self
-                .ended
-                .wait(running)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            running = self.ended.wait(running).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
 

@@ -65,7 +65,11 @@ pub fn write(
 }
 
 /// Writes all keys as they are. `data` holds the gate.
-pub fn write_held(server: &'static Server, data: &mut Data, file: &mut impl Write) -> io::Result<()> {
+pub fn write_held(
+    server: &'static Server,
+    data: &mut Data,
+    file: &mut impl Write,
+) -> io::Result<()> {
     let mut databases: Vec<CutDatabase> = Vec::new();
     let mut has_expiring_fields = false;
     for index in 0..SHARDS {

@@ -5,6 +5,7 @@
 //! two steps: what is in order is mixed (the digest of the digest with the part), what is not is added
 //! by exclusive or.
 
+use bobbin_resp::format_f64_as_digits;
 use bobbin_store::value::{CollectionRef, StreamId, integer};
 use bobbin_store::{EntryRef, SHARDS, ValueRef};
 use sha1::{Digest as _, Sha1};
@@ -104,13 +105,13 @@ impl Digest {
                 }
             }
             CollectionRef::List(list) => {
-                list.iter().for_each(|element| self.mix(element.text(&mut room)));
+                list.iter().for_each(|item| self.mix(item.text(&mut room)));
             }
             CollectionRef::SortedSet(set) => {
                 for (member, score) in set.iter() {
                     let mut digest = Self::default();
                     digest.mix(member.text(&mut room));
-                    digest.mix(general(score).as_bytes());
+                    digest.mix(&format_f64_as_digits(score));
                     self.xor(&sha1(&digest.0));
                 }
             }
@@ -126,27 +127,6 @@ impl Digest {
     }
 }
 
-/// A number with 17 digits, as C's `%.17g` writes it.
-fn general(number: f64) -> String {
-    const DIGITS: i32 = 17;
-    if !number.is_finite() {
-        return format!("{number}");
-    }
-    let scientific = format!("{number:.16e}");
-    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let without_zeros = |text: &str| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text.to_owned(),
-    };
-    if (-4..DIGITS).contains(&exponent) {
-        let decimals = (DIGITS - 1 - exponent).max(0) as usize;
-        return without_zeros(&format!("{number:.decimals$}"));
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{}e{sign}{:02}", without_zeros(digits), exponent.abs())
-}
-
 fn sha1(bytes: &[u8]) -> [u8; 20] {
     Sha1::digest(bytes).into()
 }
@@ -156,28 +136,6 @@ mod tests {
     use bobbin_store::{NewValue, OwnedEntry};
 
     use super::*;
-
-    /// As printf writes them.
-    #[test]
-    fn scores_are_written_as_c_does() {
-        for (score, text) in [
-            (0.0, "0"),
-            (-0.0, "-0"),
-            (1.0, "1"),
-            (0.1, "0.10000000000000001"),
-            (-12.5, "-12.5"),
-            (1e16, "10000000000000000"),
-            (1e17, "1e+17"),
-            (123456789012345678.0, "1.2345678901234568e+17"),
-            (0.0001, "0.0001"),
-            (0.00001, "1.0000000000000001e-05"),
-            (1.7e308, "1.7e+308"),
-            (f64::INFINITY, "inf"),
-            (f64::NEG_INFINITY, "-inf"),
-        ] {
-            assert_eq!(general(score), text);
-        }
-    }
 
     /// As valkey-server 9.1.2 answers DEBUG DIGEST-VALUE.
     #[test]

@@ -218,7 +218,9 @@ fn reload(call: &mut Call<'_>) -> Outcome {
         } else if call.word_is(at, "nosave") {
             save = false;
         } else {
-            return Err("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.".into());
+            return Err(
+                "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.".into()
+            );
         }
     }
     // Also when it stays: what it was based on goes.
@@ -283,7 +285,10 @@ fn debug_help(call: &mut Call<'_>) -> Outcome {
             ("PROTOCOL <type>", "Answer with a value of a type: string, integer, double, bignum,"),
             ("", "null, array, set, map, attrib, push, verbatim, true, false."),
             ("QUICKLIST-PACKED-THRESHOLD <size>", "Accepted: sizes of list nodes are built in."),
-            ("RELOAD [NOSAVE] [NOFLUSH] [MERGE]", "Save a snapshot, empty all and load it: without saving,"),
+            (
+                "RELOAD [NOSAVE] [NOFLUSH] [MERGE]",
+                "Save a snapshot, empty all and load it: without saving,",
+            ),
             ("", "without emptying, replacing what is there already."),
             ("REPLYBUFFER <PEAK-RESET-TIME|RESIZING> <value>", "Accepted: no reply has a buffer."),
             ("SDSLEN <key>", "Lengths of a key and of its string."),
