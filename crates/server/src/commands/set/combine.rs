@@ -110,13 +110,11 @@ fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: Set, event:
 
 /// The sets at these keys, pinned.
 fn pin(data: &mut Data, keys: &[Box<[u8]>]) -> Result<Vec<Option<Set>>, Failure> {
-    let one = |key: &Box<[u8]>| match data.peek(data.key(key)) {
-        Some(entry) => {
-            entry.collection::<Set>().map(|set| Some(set.clone())).ok_or(Failure::WRONG_TYPE)
-        }
+    let pins = keys.iter().map(|key| match data.peek(data.key(key)) {
+        Some(entry) => entry.collection::<Set>().cloned().map(Some).ok_or(Failure::WRONG_TYPE),
         None => Ok(None),
-    };
-    keys.iter().map(one).collect()
+    });
+    pins.collect()
 }
 
 /// A STORE command on large sets.
