@@ -4,7 +4,7 @@
 //! on the pinned value with no lock held, a slice a turn, while its client waits and all others are served; who
 //! changes the key meanwhile copies the chunks that it changes. Inside a transaction everything is done at once.
 
-use bobbin_resp::{Protocol, Reply};
+use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::value::Collection;
 use bobbin_store::{NewValue, OwnedEntry};
 
@@ -29,8 +29,23 @@ pub fn reply_in_slices(
         while step(&mut call.reply) {}
         return;
     }
-    let job = ReplyInSlices { step, bytes: Vec::new(), protocol: call.client.protocol };
-    call.client.job = Some(Box::new(job));
+    let step = move |reply: &mut Reply<'_>, _: &mut usize| step(reply);
+    call.client.job = Some(Box::new(ReplyInSlices::new(step, None, call.client.protocol)));
+}
+
+/// The same for an array, say, whose length is known at its end only: `step` adds to the count what it appends.
+pub fn elements_in_slices(
+    call: &mut Call<'_>,
+    kind: Aggregate,
+    mut step: impl FnMut(&mut Reply<'_>, &mut usize) -> bool + Send + 'static,
+) {
+    if call.in_transaction {
+        let (header, mut count) = (call.reply.defer(), 0);
+        while step(&mut call.reply, &mut count) {}
+        call.reply.finish(header, kind, count);
+        return;
+    }
+    call.client.job = Some(Box::new(ReplyInSlices::new(step, Some(kind), call.client.protocol)));
 }
 
 /// Computes something in slices. `step` does so for some `SLICE` elements at each call, and returns whether there
@@ -57,24 +72,33 @@ pub trait Change: Send + 'static {
 
     /// Makes the change, and appends the reply. The work is done, and the values are those it was done on.
     fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome;
+
+    /// What of the reply follows what `finish` appended, if it was made before.
+    fn rest(&mut self) -> Option<Pieces> {
+        None
+    }
 }
 
-/// Makes a change that concerns the keys at these arguments: at once if it is not `long` or inside a transaction,
-/// else in slices, without anything held until it is worked out. If the values were changed by then it begins
-/// anew, and after some attempts does everything at once.
+/// Makes a large change that concerns the keys at these arguments: in slices, without anything held until it is
+/// worked out. If the values were changed by then it begins anew, and after some attempts does everything at once,
+/// as it does inside a transaction.
 pub fn change_in_slices(
     call: &mut Call<'_>,
-    long: bool,
     keys: impl Iterator<Item = usize>,
     mut change: impl Change,
 ) -> Outcome {
-    if !long || call.in_transaction {
+    if call.in_transaction {
         while change.step() {}
-        return change.finish(call.data, &mut call.reply);
+        change.finish(call.data, &mut call.reply)?;
+        if let Some(mut rest) = change.rest() {
+            rest.take(Vec::new()).iter().for_each(|piece| call.reply.raw(piece));
+            rest.append_rest(&mut call.reply);
+        }
+        return Ok(());
     }
     let keys = keys.map(|at| call.args[at].into()).collect();
-    let job =
-        Changing { change, keys, attempts: 0, bytes: Vec::new(), protocol: call.client.protocol };
+    let (bytes, protocol) = (Vec::new(), call.client.protocol);
+    let job = Changing { change, keys, attempts: 0, bytes, protocol, rest: None };
     call.client.job = Some(Box::new(job));
     Ok(())
 }
@@ -124,6 +148,8 @@ struct Changing<C> {
     attempts: u32,
     bytes: Vec<u8>,
     protocol: Protocol,
+    /// The reply's rest, once it is done.
+    rest: Option<Pieces>,
 }
 
 /// How often a change whose values were changed begins anew before it lets nobody change them.
@@ -172,22 +198,77 @@ impl<C: Change> Job for Changing<C> {
         done
     }
 
+    fn pieces(&mut self) -> Vec<Vec<u8>> {
+        self.rest = self.change.rest();
+        match &mut self.rest {
+            Some(rest) => rest.take(std::mem::take(&mut self.bytes)),
+            None => Vec::new(),
+        }
+    }
+
     fn reply(&mut self, reply: &mut Reply<'_>) {
-        append(reply, &mut self.bytes);
+        match &mut self.rest {
+            Some(rest) => rest.append_rest(reply),
+            None => append(reply, &mut self.bytes),
+        }
+    }
+}
+
+/// A reply in pieces: as a whole, many megabytes would be copied each time that they grow, and freeing them would
+/// take long.
+#[derive(Default)]
+pub struct Pieces {
+    full: Vec<Vec<u8>>,
+    /// Behind the full ones.
+    last: Vec<u8>,
+}
+
+impl Pieces {
+    /// Where the reply goes on: what is appended there stays together.
+    pub fn open(&mut self) -> &mut Vec<u8> {
+        if self.last.len() >= PIECE {
+            let room = Vec::with_capacity(self.last.capacity());
+            self.full.push(std::mem::replace(&mut self.last, room));
+        }
+        &mut self.last
+    }
+
+    /// All but the last piece, with a header in front.
+    pub fn take(&mut self, header: Vec<u8>) -> Vec<Vec<u8>> {
+        let mut pieces = std::mem::take(&mut self.full);
+        if !header.is_empty() {
+            pieces.insert(0, header);
+        }
+        pieces
+    }
+
+    /// Appends what `take` has left.
+    pub fn append_rest(&mut self, reply: &mut Reply<'_>) {
+        append(reply, &mut self.last);
     }
 }
 
 struct ReplyInSlices<F> {
     step: F,
-    bytes: Vec<u8>,
+    /// Of what there are `count`, if the header comes last.
+    kind: Option<Aggregate>,
+    count: usize,
+    pieces: Pieces,
     protocol: Protocol,
 }
 
-impl<F: FnMut(&mut Reply<'_>) -> bool + Send> Job for ReplyInSlices<F> {
+impl<F> ReplyInSlices<F> {
+    const fn new(step: F, kind: Option<Aggregate>, protocol: Protocol) -> Self {
+        let pieces = Pieces { full: Vec::new(), last: Vec::new() };
+        Self { step, kind, count: 0, pieces, protocol }
+    }
+}
+
+impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send> Job for ReplyInSlices<F> {
     fn step(&mut self, _: &'static Server, _: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
-        let mut reply = Reply::new(&mut self.bytes, self.protocol);
         loop {
-            if !(self.step)(&mut reply) {
+            let mut reply = Reply::new(self.pieces.open(), self.protocol);
+            if !(self.step)(&mut reply, &mut self.count) {
                 return true;
             }
             if !more() {
@@ -196,8 +277,18 @@ impl<F: FnMut(&mut Reply<'_>) -> bool + Send> Job for ReplyInSlices<F> {
         }
     }
 
+    fn pieces(&mut self) -> Vec<Vec<u8>> {
+        let mut header = Vec::new();
+        if let Some(kind) = self.kind {
+            let mut reply = Reply::new(&mut header, self.protocol);
+            let deferred = reply.defer();
+            reply.finish(deferred, kind, self.count);
+        }
+        self.pieces.take(header)
+    }
+
     fn reply(&mut self, reply: &mut Reply<'_>) {
-        append(reply, &mut self.bytes);
+        self.pieces.append_rest(reply);
     }
 }
 
@@ -231,6 +322,9 @@ impl<S: Send> Job for ComputeInSlices<S> {
         append(reply, &mut self.bytes);
     }
 }
+
+/// A piece is full when it has this many bytes.
+const PIECE: usize = 64 * 1024;
 
 /// Appends a reply that was made elsewhere; a large one is not copied if it is all there is.
 fn append(reply: &mut Reply<'_>, bytes: &mut Vec<u8>) {

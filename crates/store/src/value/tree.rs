@@ -458,10 +458,10 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 64 }, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn behaves_like_a_vec_of_leaves(
-            steps in proptest::collection::vec((0..10u8, any::<u32>(), 1..20usize), 1..600),
+            steps in proptest::collection::vec((0..10u8, any::<u32>(), 1..20usize), 1..if cfg!(miri) { 80 } else { 600 }),
             prefer_removal in any::<bool>(),
         ) {
             let mut tree = Tree::new(0, 1);

@@ -11,7 +11,9 @@ use bobbin_store::value::{Item, Set, SetLimits};
 
 use super::super::elements::bulk;
 use super::limits;
-use crate::command::slices::{Change, SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
+use crate::command::slices::{
+    Change, SLICE, SLICED_MIN, change_in_slices, elements_in_slices, reply_in_slices,
+};
 use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn sinter(call: &mut Call<'_>) -> Outcome {
@@ -41,20 +43,12 @@ pub(super) fn sdiffstore(call: &mut Call<'_>) -> Outcome {
 fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
     let mut combined = Combined::of_keys(call, operation, 1..call.args.len())?;
     if combined.is_long() && !call.in_transaction {
-        let (mut header, mut count) = (None, 0);
-        reply_in_slices(call, move |reply| {
-            let deferred = header.take().unwrap_or_else(|| reply.defer());
-            let more = combined.step(&mut |member| {
+        elements_in_slices(call, Aggregate::Set, move |reply, count| {
+            combined.step(&mut |member| {
                 bulk(reply, member);
-                count += 1;
+                *count += 1;
                 true
-            });
-            if more {
-                header = Some(deferred);
-            } else {
-                reply.finish(deferred, Aggregate::Set, count);
-            }
-            more
+            })
         });
         return Ok(());
     }
@@ -83,7 +77,7 @@ fn store(call: &mut Call<'_>, operation: Operation, event: &'static str) -> Outc
             limits,
             event,
         };
-        return change_in_slices(call, true, 1..call.args.len(), storing);
+        return change_in_slices(call, 1..call.args.len(), storing);
     }
     let mut result = Set::default();
     let mut room = Text::new(0);
