@@ -365,6 +365,8 @@ pub struct ErrorStats {
 impl ErrorStats {
     /// Errors of this many different kinds are told apart; more are a client's doing (EVAL).
     const KINDS_MAX: usize = 128;
+    /// What those are counted as.
+    const OTHERS: &'static str = "ERRORSTATS_OVERFLOW";
 
     #[cold]
     pub fn count(&self, code: &str) {
@@ -373,6 +375,8 @@ impl ErrorStats {
             *count += 1;
         } else if counts.len() < Self::KINDS_MAX {
             counts.insert(code.to_owned(), 1);
+        } else {
+            *counts.entry(Self::OTHERS.to_owned()).or_default() += 1;
         }
     }
 

@@ -9,7 +9,9 @@ use super::super::choice::{below, distinct_below};
 use super::super::elements::TOO_LOW;
 use super::super::elements::bulk;
 use super::ended;
-use crate::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
+use crate::command::slices::{
+    Change, Draft, Pieces, SLICE, SLICED_MIN, change_in_slices, reply_in_slices,
+};
 use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::random::Random;
 
@@ -41,7 +43,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         let protocol = call.reply.protocol();
         let wanted = count.unwrap_or(1);
         let popping = Popping::new(draft, wanted, random, hasher, protocol);
-        return change_in_slices(call, true, [1].into_iter(), popping);
+        return change_in_slices(call, [1].into_iter(), popping);
     }
     if count.is_some() {
         call.reply.set(popped);
@@ -86,7 +88,7 @@ struct Popping {
     walk: Option<Walk>,
     random: Random,
     hasher: &'static Hasher,
-    members: Vec<u8>,
+    members: Pieces,
     protocol: Protocol,
 }
 
@@ -99,14 +101,23 @@ impl Popping {
         protocol: Protocol,
     ) -> Self {
         let walk = (wanted >= draft.value.len()).then(Walk::default);
-        Self { draft, wanted, popped: 0, walk, random, hasher, members: Vec::new(), protocol }
+        Self {
+            draft,
+            wanted,
+            popped: 0,
+            walk,
+            random,
+            hasher,
+            members: Pieces::default(),
+            protocol,
+        }
     }
 }
 
 impl Change for Popping {
     fn step(&mut self) -> bool {
         let set = &mut self.draft.value;
-        let mut reply = Reply::new(&mut self.members, self.protocol);
+        let mut reply = Reply::new(self.members.open(), self.protocol);
         if let Some(walk) = self.walk {
             let popped = &mut self.popped;
             self.walk = set.walk(walk, SLICE, |member| {
@@ -128,7 +139,7 @@ impl Change for Popping {
         let current = self.draft.is_current(data)?;
         if !current {
             self.popped = 0;
-            self.members.clear();
+            self.members = Pieces::default();
             self.walk = (self.wanted >= self.draft.value.len()).then(Walk::default);
         }
         Ok(current)
@@ -137,11 +148,14 @@ impl Change for Popping {
     fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
         let key = self.draft.put(data)?;
         reply.set(self.popped);
-        reply.raw(&self.members);
         if self.popped > 0 {
             note_popped(data, key, self.popped);
         }
         Ok(())
+    }
+
+    fn rest(&mut self) -> Option<Pieces> {
+        Some(std::mem::take(&mut self.members))
     }
 }
 
