@@ -87,13 +87,13 @@ impl Search {
     /// Searches while `more()`; whether it is at its end.
     fn go_on(&mut self, data: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
         loop {
+            let (wanted, count) = (&self.wanted, &mut self.count);
             let mut bytes = Reply::new(self.found.open(), Protocol::Resp2);
-            let looked = self.walk.step(data, self.looks, |entry| {
-                if self.wanted.matches(entry) {
-                    bytes.bulk(entry.key());
-                    self.count += 1;
-                }
-            });
+            let show = |entry: EntryRef<'_>| {
+                bytes.bulk(entry.key());
+                *count += 1;
+            };
+            let looked = self.walk.step(data, self.looks, |entry| wanted.matches(entry), show);
             self.looks = self.looks.saturating_sub(looked);
             if self.looks == 0 || self.walk.is_done() {
                 return true;

@@ -132,18 +132,13 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("numreplicas timeout")
         .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
     Command::new("shutdown", -1, shutdown)
-        .flags(
-            ADMIN.with(Flags::LOADING).with(Flags::NO_MULTI).with(Flags::ALLOW_BUSY),
-        )
+        .flags(ADMIN.with(Flags::LOADING).with(Flags::NO_MULTI).with(Flags::ALLOW_BUSY))
         .doc(
             "server",
             "1.0.0",
-            "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
+            "O(1), with saving O(N), N: keys of all databases",
             "Ends the server.",
         )
         .syntax("[[NOSAVE | SAVE] [NOW] [FORCE] [SAFE] | ABORT]")
-        .history(&[
-            ("7.0.0", "Takes NOW, FORCE and ABORT."),
-            ("9.0.0", "Takes SAFE."),
-        ]),
+        .history(&[("7.0.0", "Takes NOW, FORCE and ABORT."), ("9.0.0", "Takes SAFE.")]),
 ];

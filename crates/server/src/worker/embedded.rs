@@ -153,6 +153,7 @@ impl Embedded {
                 data: &mut self.data,
                 stats: &self.stats,
                 arena: &mut self.replies,
+                replies_max: usize::MAX,
                 clock: &mut ticks(),
             };
             let done = executor.run(client, &self.batch, found.commands, &ReplyLimit::NONE);

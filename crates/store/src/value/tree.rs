@@ -57,6 +57,11 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         Self { root: Cow::new(Inner { children: vec![child] }), depth: 1, leaves: 1, len: count }
     }
 
+    /// Whether one is a clone of the other, and neither has been changed since.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.root.is_same(&other.root)
+    }
+
     /// The leaf at the end of a path, for changing, after its count changes by `change`.
     pub(crate) fn leaf_mut(&mut self, path: &Path, change: isize) -> &mut L {
         self.len = self.len.checked_add_signed(change).expect("counts are right");

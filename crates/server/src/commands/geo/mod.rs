@@ -49,8 +49,7 @@ fn geoadd(call: &mut Call<'_>) -> Outcome {
         }
     }
     if added + changed > 0 {
-        call.data.counters.dirty += (added + changed - 1) as u64;
-        call.data.changed(key);
+        call.data.changed_by(key, (added + changed) as usize);
         call.data.event(Classes::SORTED_SET, "zadd", key);
     }
     call.reply.integer(if count_changes { added + changed } else { added });
@@ -155,7 +154,7 @@ const STORE: KeyUse = KeyUse::OVERWRITE.with(KeyUse::UPDATE);
 const UPDATE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::UPDATE);
 const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
 
-const PER_MEMBER: &str = "O(1) for each member.";
+const PER_MEMBER: &str = "O(1) for each member";
 const PER_CIRCLE: &str =
     "O(N+log(M)), N: members in the box around the circle, M: members of the set";
 const PER_SHAPE: &str =

@@ -55,9 +55,10 @@ impl Transfer {
         let list = data.write_or_create::<List>(destination)?;
         list.prepare(moved.len(), 1, self.limits);
         list.push(moved.as_slice().into(), self.to, self.limits);
-        data.changed(destination);
+        // Redis counts a move as one change.
+        data.changed_by(destination, 0);
         data.event(Classes::LIST, push_event(self.to), destination);
-        shrunk(data, source, pop_event(self.from));
+        shrunk(data, source, 1, pop_event(self.from));
         Ok(true)
     }
 }

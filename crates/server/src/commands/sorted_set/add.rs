@@ -94,7 +94,7 @@ fn add(call: &mut Call<'_>, options: Options, first: usize) -> Outcome {
         }
     }
     if added + changed > 0 {
-        call.data.changed(key);
+        call.data.changed_by(key, (added + changed) as usize);
         let event = if options.increment { "zincr" } else { "zadd" };
         call.data.event(Classes::SORTED_SET, event, key);
     }

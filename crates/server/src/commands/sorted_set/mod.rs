@@ -34,8 +34,8 @@ fn check_member(member: &[u8]) -> Result<(), Failure> {
 }
 
 /// To be called after elements were taken out: notes the change, and deletes a set without any.
-fn shrunk(data: &mut Data, key: Key<'_>, event: &'static str) {
-    data.changed(key);
+fn shrunk(data: &mut Data, key: Key<'_>, members: usize, event: &'static str) {
+    data.changed_by(key, members);
     data.event(Classes::SORTED_SET, event, key);
     if data.remove_if_empty(key) {
         data.event(Classes::GENERIC, "del", key);
