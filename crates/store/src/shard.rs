@@ -321,7 +321,8 @@ impl Database {
         self.expiry.set_cut(Some(part));
     }
 
-    pub(crate) fn may_have_expiring_fields(&self) -> bool {
+    /// Whether there may be hashes with fields that expire; if not, there are none.
+    pub fn may_have_expiring_fields(&self) -> bool {
         self.expiry.has_fields()
     }
 

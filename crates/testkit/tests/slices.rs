@@ -590,7 +590,7 @@ fn assert_same(about: &str, reply: &Reply, expected: &Reply) {
     }
     let (found, wanted) = (reply.items(), expected.items());
     let first = found.iter().zip(wanted).position(|(one, other)| one != other);
-    let at = first.unwrap_or(found.len().min(wanted.len()));
+    let at = first.unwrap_or_else(|| found.len().min(wanted.len()));
     panic!(
         "{about}: {} elements, expected {}; from {at} on {:?}, expected {:?}",
         found.len(),

@@ -62,40 +62,6 @@ pub fn compute_in_slices<S: Send + 'static>(
     call.client.job = Some(Box::new(job));
 }
 
-/// A reply in pieces: as a whole, many megabytes would be copied each time that they grow, and freeing them would
-/// take long.
-#[derive(Default)]
-pub struct Pieces {
-    full: Vec<Vec<u8>>,
-    /// Behind the full ones.
-    last: Vec<u8>,
-}
-
-impl Pieces {
-    /// Where the reply goes on: what is appended there stays together.
-    pub fn open(&mut self) -> &mut Vec<u8> {
-        if self.last.len() >= PIECE {
-            let room = Vec::with_capacity(self.last.capacity());
-            self.full.push(std::mem::replace(&mut self.last, room));
-        }
-        &mut self.last
-    }
-
-    /// All but the last piece, with a header in front.
-    pub fn take(&mut self, header: Vec<u8>) -> Vec<Vec<u8>> {
-        let mut pieces = std::mem::take(&mut self.full);
-        if !header.is_empty() {
-            pieces.insert(0, header);
-        }
-        pieces
-    }
-
-    /// Appends what `take` has left.
-    pub fn append_rest(&mut self, reply: &mut Reply<'_>) {
-        append(reply, &mut self.last);
-    }
-}
-
 /// A change that is worked out on pinned values, and made with the shards of its keys held.
 pub trait Change: Send + 'static {
     /// Goes on with the work for about `SLICE` elements; whether there is more.
@@ -223,6 +189,40 @@ impl<C: Change> Job for Changing<C> {
 
     fn reply(&mut self, reply: &mut Reply<'_>) {
         append(reply, &mut self.bytes);
+    }
+}
+
+/// A reply in pieces: as a whole, many megabytes would be copied each time that they grow, and freeing them would
+/// take long.
+#[derive(Default)]
+pub struct Pieces {
+    full: Vec<Vec<u8>>,
+    /// Behind the full ones.
+    last: Vec<u8>,
+}
+
+impl Pieces {
+    /// Where the reply goes on: what is appended there stays together.
+    pub fn open(&mut self) -> &mut Vec<u8> {
+        if self.last.len() >= PIECE {
+            let room = Vec::with_capacity(self.last.capacity());
+            self.full.push(std::mem::replace(&mut self.last, room));
+        }
+        &mut self.last
+    }
+
+    /// All but the last piece, with a header in front.
+    pub fn take(&mut self, header: Vec<u8>) -> Vec<Vec<u8>> {
+        let mut pieces = std::mem::take(&mut self.full);
+        if !header.is_empty() {
+            pieces.insert(0, header);
+        }
+        pieces
+    }
+
+    /// Appends what `take` has left.
+    pub fn append_rest(&mut self, reply: &mut Reply<'_>) {
+        append(reply, &mut self.last);
     }
 }
 

@@ -29,7 +29,7 @@ fn geoadd(call: &mut Call<'_>) -> Outcome {
     for place in places.chunks_exact(3) {
         scores.push(position(place)?.score() as f64);
     }
-    let (key, limits, hasher) = (call.key(1), limits(call), call.data.keyspace().hasher());
+    let (key, limits, hasher) = (call.key(1), limits(call.server), call.data.keyspace().hasher());
     let set = if old_only {
         call.data.write_as::<SortedSet>(key)?
     } else {
@@ -139,10 +139,10 @@ fn append_position(reply: &mut Reply<'_>, place: Position) {
 }
 
 /// The limits of the packed form as they are now.
-fn limits(call: &Call<'_>) -> SortedSetLimits {
+fn limits(server: &crate::server::Server) -> SortedSetLimits {
     SortedSetLimits {
-        packed_entries: call.server.config.zset_max_listpack_entries() as usize,
-        packed_value_len: call.server.config.zset_max_listpack_value() as usize,
+        packed_entries: server.config.zset_max_listpack_entries() as usize,
+        packed_value_len: server.config.zset_max_listpack_value() as usize,
     }
 }
 

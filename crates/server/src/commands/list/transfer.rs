@@ -9,11 +9,11 @@ use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn lmove(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (end(call.args[3])?, end(call.args[4])?);
-    transfer(call, Transfer { from, to, limits: limits(call) })
+    transfer(call, Transfer { from, to, limits: limits(call.server) })
 }
 
 pub(super) fn rpoplpush(call: &mut Call<'_>) -> Outcome {
-    transfer(call, Transfer { from: End::Back, to: End::Front, limits: limits(call) })
+    transfer(call, Transfer { from: End::Back, to: End::Front, limits: limits(call.server) })
 }
 
 pub(super) fn transfer(call: &mut Call<'_>, transfer: Transfer) -> Outcome {

@@ -84,7 +84,7 @@ fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
 fn combine_and_store(call: &mut Call<'_>, operation: Operation, event: &'static str) -> Outcome {
     let request = Request::read(call, 2, operation, true)?;
     let mut combination = request.begin(call)?;
-    let limits = limits(call);
+    let limits = limits(call.server);
     if combination.work() < SLICED_MIN {
         combination.finish();
         let mut set = combination.into_result();
