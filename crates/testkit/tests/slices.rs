@@ -202,7 +202,7 @@ fn who_leaves_midway_leaves_nothing_behind() {
     }
 }
 
-/// Many clients do so, one after the other; all are gone in the end.
+/// Some clients do so, one after the other, again and again; all are gone in the end.
 fn leave_midway(server: &Server, control: &mut Connection) {
     for round in 0..20 {
         for &(command, _) in READS {
@@ -219,10 +219,11 @@ fn leave_midway(server: &Server, control: &mut Connection) {
                 _ => drop(control.say("CLIENT KILL TYPE normal SKIPME yes")),
             }
         }
+        // Else there are more at once when the machine is busy, for whom more is kept.
+        wait_until(control, "only one client is left", |control| {
+            control.say("INFO clients").text().contains("connected_clients:1\r\n")
+        });
     }
-    wait_until(control, "only one client is left", |control| {
-        control.say("INFO clients").text().contains("connected_clients:1\r\n")
-    });
 }
 
 /// How the elements of a reply compare.
