@@ -1,6 +1,6 @@
 //! Checks that need more than a compiler: shuttle's schedules, Miri, instructions under callgrind.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bobbin_testkit::peers::repository;
@@ -49,7 +49,7 @@ pub(crate) fn instructions() -> Outcome {
         "bobbin-server",
         EXAMPLE,
     ]))?;
-    let program = repository().join("target/release/examples/instructions");
+    let program = target("release/examples/instructions");
     let mut over = Vec::new();
     for line in shell::read(&repository().join(LIMITS))?.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -84,8 +84,10 @@ fn count(program: &Path, load: &str, commands: u64) -> Result<u64, String> {
     count.filter(|_| output.status.success()).ok_or_else(|| format!("valgrind says:\n{report}"))
 }
 
-fn target(name: &str) -> std::path::PathBuf {
-    repository().join("target").join(name)
+/// A place in Cargo's target directory, wherever that is.
+fn target(name: &str) -> PathBuf {
+    let moved = std::env::var_os("CARGO_TARGET_DIR");
+    repository().join(moved.unwrap_or_else(|| "target".into())).join(name)
 }
 
 fn cargo(arguments: &[&str]) -> Command {

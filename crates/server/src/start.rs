@@ -26,7 +26,7 @@ use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, To
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
 use crate::random::Random;
-use crate::server::{End, ErrorStats, Server, Switch, Switches, Workers, lock};
+use crate::server::{End, ErrorStats, Server, Switch, Switches, WorkerHandle, Workers, lock};
 use crate::services::Services;
 use crate::worker::{Connection, Post, Worker};
 
@@ -259,14 +259,18 @@ impl Server {
         (protected && !accepted.peer.is_local()).then_some(PROTECTED_MODE)
     }
 
-    /// Gives a connection to a worker, each in its turn.
-    pub fn hand_over(&'static self, connection: Box<Connection>) {
-        let mut post = Post::Adopt(connection);
+    /// The worker that the next connection goes to.
+    pub fn next_worker(&self) -> Option<Arc<WorkerHandle>> {
+        self.workers.next(self.config.connections_per_io_thread() as usize)
+    }
+
+    /// Gives a connection to a worker.
+    pub fn hand_over(&self, mut connection: Box<Connection>) {
         // A worker may end between being chosen and being posted to.
-        while let Some(worker) = self.workers.next() {
-            match worker.mailbox.post(post) {
+        while let Some(worker) = self.next_worker() {
+            match worker.give(connection) {
                 Ok(()) => return,
-                Err(back) => post = back,
+                Err(back) => connection = back,
             }
         }
     }

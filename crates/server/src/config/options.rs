@@ -79,6 +79,9 @@ options! {
     section "threads" {
         /// Threads that read, parse, execute and reply; `auto` is one for each core. Settable while running.
         io_threads = integer_or_auto(1, IO_THREADS_MAX) => Full;
+        /// Threads beyond the machine's cores get connections only once each of the others has so many; 0 gives all
+        /// threads as many. Bobbin's own.
+        connections_per_io_thread = integer(0, INT_MAX, 1024) => Full;
         /// What the threads wait with: epoll, io_uring, or auto (io_uring where the kernel allows it). Bobbin's own.
         io_driver = choice(IoDriver, Auto) => Full, flags IMMUTABLE;
         /// Whether threads also read.
@@ -595,7 +598,10 @@ mod tests {
         }
         let names = OPTIONS.iter().flat_map(|row| row.aliases.iter().chain([&row.name]));
         let own: Vec<_> = names.filter(|name| !known.contains(**name)).collect();
-        assert_eq!(own, [&"io-driver", &"io-threads-do-reads", &"dynamic-hz"]);
+        assert_eq!(
+            own,
+            [&"connections-per-io-thread", &"io-driver", &"io-threads-do-reads", &"dynamic-hz"]
+        );
     }
 
     #[test]

@@ -638,6 +638,7 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return };
         self.driver.remove(connection.token, connection.socket.as_fd());
         let Some(mut connection) = self.connections.remove(slot) else { return };
+        self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
         if let Some(waiter) = connection.client.blocked.take() {
@@ -656,7 +657,8 @@ impl Worker {
     /// Gives away the connections that are more than this worker's share.
     fn rebalance(&mut self) {
         schedule::apply(self.server);
-        let share = self.server.clients.len().div_ceil(self.server.workers.len().max(1));
+        let crowd = self.server.config.connections_per_io_thread() as usize;
+        let share = self.server.workers.share(self.handle.id, self.server.clients.len(), crowd);
         for slot in self.connections.used().into_iter().skip(share) {
             self.give_away(slot);
         }
@@ -691,6 +693,7 @@ impl Worker {
     fn take_detached(&mut self, token: Token) -> Option<Box<Connection>> {
         self.connections.find(token)?;
         let mut connection = self.connections.remove(token.slot())?;
+        self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.jobs.retain(|&job| job != token.slot());
         connection.moving = false;
         connection.touched = false;
