@@ -1,11 +1,16 @@
 //! `--replica`: attaching as a replica does, and showing the commands that arrive.
 
-use std::process::ExitCode;
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use bobbin_client::{Client, ClientError};
 
 use super::replication::{self, Payload};
 use crate::{
     format::{Form, Style},
-    session::{Lost, Session},
+    session::{Lost, Session, explain},
     terminal,
 };
 
@@ -36,21 +41,39 @@ pub fn attach_by_command(session: &mut Session) -> Result<(), Lost> {
         Payload::Nothing => eprintln!("Partial resync with primary..."),
     }
     let len = replication::receive(client, &payload, |_| {});
-    if let Payload::Mark(_) = payload {
-        eprintln!("Full resync done after {len} bytes. Logging commands from primary.");
-        // That puts a replica online which got its file without a length.
-        client.send(&["REPLCONF", "ACK", "0"]);
-    } else {
-        eprintln!("Full resync done. Logging commands from primary.");
+    let after = match payload {
+        Payload::Mark(_) => format!(" after {len} bytes"),
+        _ => String::new(),
+    };
+    eprintln!("Full resync done{after}. Logging commands from primary.");
+    match show_commands(client, &style) {
+        error if interactive => {
+            eprintln!("Error: {}", explain(&error));
+            Err(Lost)
+        }
+        error => replication::fail("Error", &error),
     }
+}
+
+/// Shows what arrives until the connection fails. Acknowledgements go out all the time, as a replica
+/// sends them: the first that comes after the file puts us online, and without any the primary thinks
+/// us dead. They say that we have nothing, for we keep nothing.
+fn show_commands(client: &mut Client, style: &Style) -> ClientError {
+    if let Err(error) = client.set_read_timeout(Some(ACKNOWLEDGE_INTERVAL)) {
+        return error.into();
+    }
+    let mut acknowledged: Option<Instant> = None;
     loop {
+        if acknowledged.is_none_or(|last| last.elapsed() >= ACKNOWLEDGE_INTERVAL) {
+            client.send(&["REPLCONF", "ACK", "0"]);
+            acknowledged = Some(Instant::now());
+        }
         match client.receive_any() {
             Ok(command) => terminal::write(&style.reply(&command, false)),
-            Err(error) if interactive => {
-                eprintln!("Error: {}", crate::session::explain(&error));
-                return Err(Lost);
-            }
-            Err(error) => replication::fail("Error", &error),
+            Err(error) if error.is_timeout() => {}
+            Err(error) => return error,
         }
     }
 }
+
+const ACKNOWLEDGE_INTERVAL: Duration = Duration::from_millis(500);

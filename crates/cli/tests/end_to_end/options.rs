@@ -18,6 +18,7 @@ fn where_to_connect() {
     let (host, port) = (address.ip().to_string(), address.port().to_string());
     assert_eq!(run_anywhere(&["-h", &host, "-p", &port, "PING"]).ok(), "PONG\n");
     assert_eq!(run_anywhere(&["-h", "localhost", "-4", "-p", &port, "PING"]).ok(), "PONG\n");
+    assert_eq!(run_anywhere(&["-h", "localhost", "-6", "-p", &port, "PING"]).ok(), "PONG\n");
     assert_eq!(run_anywhere(&["-t", "5", "-p", &port, "PING"]).ok(), "PONG\n");
     for scheme in ["redis", "valkey"] {
         let url = format!("{scheme}://{host}:{port}/3");
@@ -69,11 +70,15 @@ fn protocols_and_pushes() {
         run(&server, &["-2", "--no-raw", "DEBUG", "PROTOCOL", "TRUE"]).ok(),
         "(integer) 1\n"
     );
-    let push = ["-3", "DEBUG", "PROTOCOL", "PUSH"];
-    let shown = run(&server, &[&["--show-pushes", "yes"][..], &push].concat()).ok();
-    assert!(shown.starts_with("server-cpu-usage\n"), "{shown}");
-    let hidden = run(&server, &push).ok();
-    assert!(!hidden.contains("server-cpu-usage"), "{hidden}");
+    let server = Server::valkey(&[]);
+    let lines = b"CLIENT TRACKING ON\nGET k\nSET k v\nPING\n";
+    let shown = run_with(&server, &["-3", "--show-pushes", "yes"], lines, &[]).ok();
+    assert_eq!(shown, "OK\n\nOK\ninvalidate\nk\nPONG\n");
+    let people = [("FAKETTY", "1")];
+    let shown = run_with(&server, &["-3"], lines, &people).ok();
+    assert_eq!(shown, "OK\n\"v\"\nOK\n-> invalidate: 'k'\nPONG\n");
+    let hidden = run_with(&server, &["-3", "--show-pushes", "no"], lines, &people).ok();
+    assert_eq!(hidden, "OK\n\"v\"\nOK\nPONG\n");
 }
 
 #[test]
@@ -115,8 +120,26 @@ fn errors_and_statuses() {
     ] {
         assert_eq!(run(&server, arguments).failed(), text);
     }
+    for missing in [
+        "--tls",
+        "--mptcp",
+        "--insecure",
+        "--ldb",
+        "--ldb-sync-mode",
+        "--cluster",
+        "--sni",
+        "--cacert",
+        "--cacertdir",
+        "--cert",
+        "--key",
+        "--tls-ciphers",
+        "--tls-ciphersuites",
+    ] {
+        let errors = run(&server, &[missing, "PING"]).failed();
+        assert!(errors.contains("not built into this version"), "{missing}: {errors}");
+    }
     let gone = run(&server, &["SHUTDOWN", "NOSAVE"]);
-    assert_eq!(gone.output, "", "{gone:?}");
+    assert_eq!((gone.output.as_str(), gone.errors.as_str(), gone.status), ("", "", Some(0)));
 }
 
 #[test]
