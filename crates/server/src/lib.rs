@@ -23,6 +23,7 @@ pub mod memory;
 mod migration;
 pub mod notify;
 pub mod pause;
+pub mod persistence;
 pub mod pubsub;
 pub mod random;
 pub mod rates;

@@ -12,12 +12,14 @@ use crate::client_eviction::ClientMemory;
 use crate::clock::Clock;
 use crate::command::Registry;
 use crate::commands::Monitors;
-use crate::config::Config;
+use crate::config::{Config, ShutdownFlags};
 use crate::cores::cores;
 use crate::io::{Acceptor, DriverKind, Waker};
 use crate::pause::Pause;
+use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
 use crate::services::Services;
+use crate::shutdown::Request;
 use crate::stats::{CommandStats, Totals, WorkerStats};
 use crate::worker::{Connection, Mailbox, Post};
 
@@ -54,6 +56,7 @@ pub struct Server {
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
     pub end: End,
     pub services: Services,
+    pub persistence: Persistence,
 }
 
 impl Server {
@@ -97,6 +100,10 @@ impl Switch {
     pub const CRON_PAUSED: u32 = 1 << 4;
     /// The memory of all clients is counted.
     pub const CLIENT_MEMORY: u32 = 1 << 5;
+    /// A file is loaded: there is little to be had yet.
+    pub const LOADING: u32 = 1 << 6;
+    /// The last snapshot failed.
+    pub const SAVE_FAILED: u32 = 1 << 7;
 }
 
 impl Switches {
@@ -117,27 +124,36 @@ impl Switches {
 /// How the server is told to end.
 #[derive(Default)]
 pub struct End {
-    wanted: Mutex<bool>,
+    wanted: Mutex<Option<Request>>,
     bell: Condvar,
 }
 
 impl End {
     /// A signal came.
-    pub fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str, flags: ShutdownFlags) {
         log::warn!("Received {name} scheduling shutdown...");
-        self.end();
+        let save = (flags.save() || flags.nosave()).then_some(flags.save());
+        self.end(Request { save, force: flags.force(), waiter: None });
     }
 
     /// Ends the server, in order and soon.
-    pub fn end(&self) {
-        *lock(&self.wanted) = true;
+    pub fn end(&self, request: Request) {
+        *lock(&self.wanted) = Some(request);
         self.bell.notify_all();
     }
 
+    /// Whether somebody wants that, and it was not seen to yet.
+    pub fn is_wanted(&self) -> bool {
+        lock(&self.wanted).is_some()
+    }
+
     /// Sleeps until somebody ends the server.
-    pub fn wait(&self) {
+    pub fn wait(&self) -> Request {
         let mut wanted = lock(&self.wanted);
-        while !*wanted {
+        loop {
+            if let Some(request) = wanted.take() {
+                return request;
+            }
             wanted = self.bell.wait(wanted).unwrap_or_else(PoisonError::into_inner);
         }
     }
