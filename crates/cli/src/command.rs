@@ -19,7 +19,7 @@ pub fn run(session: &mut Session, mut words: Vec<Vec<u8>>) -> ExitCode {
         return ExitCode::FAILURE;
     }
     if matches!(words[0].to_ascii_lowercase().as_slice(), b"help" | b"?") {
-        help::show(session, &words[1..]);
+        help::show(session, None, &words[1..]);
         return ExitCode::SUCCESS;
     }
     let repeat = session.options.repeat;

@@ -6,6 +6,7 @@ use std::{
     io::{self, BufRead, BufReader, Write},
     os::unix::fs::OpenOptionsExt,
     path::PathBuf,
+    rc::Rc,
 };
 
 use rustyline::{
@@ -89,7 +90,7 @@ impl Lines {
         matches!(self, Self::Typed(_))
     }
 
-    pub fn set_docs(&mut self, docs: Option<Docs>) {
+    pub fn set_docs(&mut self, docs: Option<Rc<Docs>>) {
         if let Self::Typed(typed) = self
             && let Some(assistant) = typed.editor.helper_mut()
         {
@@ -204,7 +205,7 @@ pub fn ask_password(prompt: &str) -> Result<Vec<u8>, String> {
 /// Completes and hints from what the server documents.
 #[derive(Default)]
 struct Assistant {
-    docs: Option<Docs>,
+    docs: Option<Rc<Docs>>,
     hints: bool,
 }
 

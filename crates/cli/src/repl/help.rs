@@ -6,25 +6,33 @@ use super::{
 };
 use crate::{session::Session, terminal};
 
-/// Shows help about what the words name: nothing, `@group`, or a command.
-pub fn show(session: &mut Session, words: &[Vec<u8>]) {
+/// Shows help about what the words name: nothing, `@group`, or a command. `known` is what the server
+/// has been asked before.
+pub fn show(session: &mut Session, known: Option<&Docs>, words: &[Vec<u8>]) {
     if words.is_empty() {
         out!("bobbin-cli {}\n{GENERAL}", env!("CARGO_PKG_VERSION"));
         return;
     }
-    let docs = if session.is_connected() || session.connect_quietly().is_some() {
-        session.client().and_then(Docs::ask)
-    } else {
-        None
-    };
-    match docs {
-        Some(docs) => terminal::write(about(&docs, words).as_bytes()),
+    let asked = if known.is_none() { ask(session) } else { None };
+    match known.or(asked.as_ref()) {
+        Some(docs) => terminal::write(about(docs, words).as_bytes()),
         None => out!(
-            "There is no help about commands: it comes from the server's COMMAND DOCS, and {} does \
-             not answer that.\n",
+            "There is no help about commands: it comes from the server's COMMAND DOCS, which {} \
+             does not answer here.\n",
             session.address
         ),
     }
+}
+
+/// In a transaction the question would be queued, and a subscriber may not ask it.
+fn ask(session: &mut Session) -> Option<Docs> {
+    if session.is_queueing() || session.is_subscribed() {
+        return None;
+    }
+    if !session.is_connected() {
+        session.connect_quietly()?;
+    }
+    session.client().and_then(Docs::ask)
 }
 
 /// The help on a group, or on all commands that begin with the words.

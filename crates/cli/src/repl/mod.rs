@@ -9,7 +9,11 @@ mod messages;
 mod preferences;
 mod suite;
 
-use std::{process::ExitCode, time::Duration, time::Instant};
+use std::{
+    process::ExitCode,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use bobbin_client::Address;
 use bobbin_resp::split_arguments;
@@ -53,8 +57,9 @@ pub fn run(session: &mut Session) -> ExitCode {
 struct Shell {
     lines: Lines,
     preferences: Preferences,
-    /// For whom the hints are: asked again when the server is another.
-    docs_of: Option<Address>,
+    /// Whether the server has been asked about its commands. A cluster's nodes say the same.
+    has_asked: bool,
+    docs: Option<Rc<Docs>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,21 +80,22 @@ impl Shell {
             }
         }
         lines.set_hints(preferences.hints);
-        Self { lines, preferences, docs_of: None }
+        Self { lines, preferences, has_asked: false, docs: None }
     }
 
-    /// Fetches what hints and completion need, once for each server.
+    /// Fetches what hints and completion need, as soon as the server can be asked for it.
     fn ask_docs(&mut self, session: &mut Session) {
-        if !self.lines.is_typed()
+        if self.has_asked
+            || !self.lines.is_typed()
             || session.is_subscribed()
-            || self.docs_of.as_ref() == Some(&session.address)
+            || session.is_queueing()
         {
             return;
         }
-        let address = session.address.clone();
         if let Some(client) = session.client() {
-            self.lines.set_docs(Docs::ask(client));
-            self.docs_of = Some(address);
+            self.docs = Docs::ask(client).map(Rc::new);
+            self.lines.set_docs(self.docs.clone());
+            self.has_asked = true;
         }
     }
 
@@ -119,9 +125,12 @@ impl Shell {
         }
         match (words[0].to_ascii_lowercase().as_slice(), words.len()) {
             (b"quit" | b"exit", _) => return Next::Quit,
-            (b"help" | b"?", _) => help::show(session, &words[1..]),
+            (b"help" | b"?", _) => help::show(session, self.docs.as_deref(), &words[1..]),
             (b"clear", 1) => self.lines.clear_screen(),
-            (b"connect", 3) => connect(session, &words),
+            (b"connect", 3) => {
+                self.has_asked = false;
+                connect(session, &words);
+            }
             _ => run_timed(session, &words, repeat),
         }
         self.ask_docs(session);

@@ -112,6 +112,11 @@ impl Session {
         self.subscribed
     }
 
+    /// Whether commands are queued for a transaction.
+    pub fn is_queueing(&self) -> bool {
+        self.transaction.is_some()
+    }
+
     /// `127.0.0.1:6379[1](TX)> `, or that there is no connection.
     pub fn prompt(&self) -> String {
         if self.client.is_none() {

@@ -111,6 +111,9 @@ fn a_session() {
     terminal.sees(&format!("{address}[3](TX)> "));
     terminal.keys("incr n\r");
     terminal.sees("QUEUED\r\n");
+    // Help must not be queued.
+    terminal.keys("help incr\r");
+    terminal.sees("summary:");
     terminal.keys("select 5\r");
     terminal.sees(&format!("{address}[5](TX)> "));
     terminal.keys("discard\r");
