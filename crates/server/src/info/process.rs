@@ -170,7 +170,7 @@ fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
     let started_s = loading.started_s.load(Relaxed);
     let (total, loaded) = (loading.total_bytes.load(Relaxed), loading.loaded_bytes.load(Relaxed));
     let elapsed_s = (crate::clock::system_ms() / 1000 - started_s).max(0) as u64;
-    let left_s = if loaded == 0 { 1 } else { elapsed_s * (total - loaded.min(total)) / loaded };
+    let left_s = (elapsed_s * total.saturating_sub(loaded)).checked_div(loaded).unwrap_or(1);
     let percent = loaded as f64 * 100.0 / total.max(1) as f64;
     line(text, format_args!("loading_start_time:{started_s}"));
     line(text, format_args!("loading_total_bytes:{total}"));
