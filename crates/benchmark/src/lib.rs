@@ -1,0 +1,56 @@
+//! The load generator behind `bobbin-benchmark`, in parts that can be used and tested by themselves.
+
+#![forbid(unsafe_code)]
+
+pub mod drive;
+pub mod engine;
+pub mod options;
+pub mod report;
+pub mod server;
+pub mod workload;
+
+use std::process::ExitCode;
+
+use drive::Failure;
+use options::{Common, Grammar, Stop};
+
+/// What the program does when called by the name `program` with these arguments.
+pub fn main(program: &str, arguments: &[String]) -> ExitCode {
+    // Who reads our output may stop; that is no reason for a message.
+    match dispatch(program, arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure(error)) => {
+            eprintln!("{}", error.trim_end());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(program: &str, arguments: &[String]) -> Result<(), Failure> {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let first = arguments.first().map(String::as_str);
+    match first {
+        _ => with_settings(&options::redis::GRAMMAR, arguments, drive::redis::run),
+    }
+}
+
+/// Parses, and goes on with `run` unless only help or the version was asked for.
+fn with_settings<S: AsMut<Common> + Default>(
+    grammar: &Grammar<S>,
+    arguments: &[String],
+    run: fn(&S, &[String]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut settings = S::default();
+    match grammar.parse(arguments, &mut settings) {
+        Ok(rest) => run(&settings, &rest),
+        Err(Stop::Help) => {
+            print!("{}", grammar.help());
+            Ok(())
+        }
+        Err(Stop::Version) => {
+            println!("bobbin-benchmark {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        Err(Stop::Error(error)) => Err(Failure(error)),
+    }
+}
