@@ -29,7 +29,15 @@ pub fn main(program: &str, arguments: &[String]) -> ExitCode {
 fn dispatch(program: &str, arguments: &[String]) -> Result<(), Failure> {
     let name = program.rsplit('/').next().unwrap_or_default();
     let first = arguments.first().map(String::as_str);
+    if name.contains("memtier") || first == Some("--memtier") {
+        let skip = usize::from(first == Some("--memtier"));
+        return with_settings(&options::memtier::GRAMMAR, &arguments[skip..], drive::memtier::run);
+    }
     match first {
+        Some("generate") => drive::generate::run(&arguments[1..]),
+        Some("expire") => {
+            with_settings(&options::redis::GRAMMAR, &arguments[1..], drive::expire::run)
+        }
         _ => with_settings(&options::redis::GRAMMAR, arguments, drive::redis::run),
     }
 }

@@ -5,7 +5,7 @@ use bobbin_client::{Client, Value};
 use crate::{
     engine::{Endpoint, Greeting, Node},
     options::{Common, redis::ReadFrom},
-    workload::TAG_LEN,
+    workload::{SLOTS, TAG_LEN, slot},
 };
 
 /// What every connection says first.
@@ -63,7 +63,7 @@ pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<Node>, String> 
             Some(path) => Endpoint::Unix(path.clone()),
             None => tcp(&common.host, common.port, common.multipath)?,
         };
-        return Ok(vec![Node { endpoint, tags: Vec::new() }]);
+        return Ok(vec![Node { endpoint, tags: [].into() }]);
     }
     let mut client = connect(common)?;
     let reply = call(&mut client, &["CLUSTER", "SLOTS"])
@@ -95,24 +95,10 @@ pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<Node>, String> 
     }
     nodes
         .into_iter()
-        .map(|(host, port, tags)| Ok(Node { endpoint: tcp(&host, port, common.multipath)?, tags }))
+        .map(|(host, port, tags)| {
+            Ok(Node { endpoint: tcp(&host, port, common.multipath)?, tags: tags.into() })
+        })
         .collect()
-}
-
-/// The slot of a cluster that a key lies in: CRC-16 (XMODEM) of the key, or of its hash tag.
-pub fn slot(key: &[u8]) -> u16 {
-    let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
-        let len = key[open + 1..].iter().position(|&byte| byte == b'}').filter(|&len| len > 0)?;
-        Some(&key[open + 1..][..len])
-    });
-    let mut crc = 0u16;
-    for &byte in tag.unwrap_or(key) {
-        crc ^= u16::from(byte) << 8;
-        for _ in 0..8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-        }
-    }
-    crc % SLOTS
 }
 
 fn hello(common: &Common) -> Vec<Vec<String>> {
@@ -123,8 +109,8 @@ fn hello(common: &Common) -> Vec<Vec<String>> {
         command.push(password.clone());
         commands.push(command);
     }
-    if common.protocol == 3 {
-        commands.push(vec!["HELLO".into(), "3".into()]);
+    if common.protocol != 0 {
+        commands.push(vec!["HELLO".into(), common.protocol.to_string()]);
     }
     if common.database != 0 {
         commands.push(vec!["SELECT".into(), common.database.to_string()]);
@@ -184,20 +170,9 @@ fn tags_by_slot() -> Vec<[u8; TAG_LEN]> {
     tags.into_iter().map(|tag| tag.expect("every slot has a word of three letters")).collect()
 }
 
-const SLOTS: u16 = 16384;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn slots_as_every_client_computes_them() {
-        assert_eq!(slot(b"123456789"), 0x31c3);
-        assert_eq!(slot(b"foo"), 12182);
-        assert_eq!(slot(b"a{foo}b"), 12182);
-        assert_eq!(slot(b"{}foo"), slot(b"{}foo"));
-        assert_ne!(slot(b"{}foo"), 12182);
-    }
 
     #[test]
     fn every_slot_has_a_tag() {

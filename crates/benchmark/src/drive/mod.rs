@@ -1,5 +1,8 @@
 //! From settings to measurements and reports, one file for each way of calling the program.
 
+pub mod expire;
+pub mod generate;
+pub mod memtier;
 pub mod redis;
 
 use std::path::Path;

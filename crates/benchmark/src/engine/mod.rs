@@ -12,7 +12,7 @@ mod thread;
 
 use std::{
     fmt,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
@@ -53,7 +53,7 @@ pub struct Job<'a> {
 pub struct Node {
     pub endpoint: Endpoint,
     /// What `{tag}` in a key may become there; empty where there is no cluster.
-    pub tags: Vec<[u8; TAG_LEN]>,
+    pub tags: Arc<[[u8; TAG_LEN]]>,
 }
 
 /// What a connection says first: AUTH, SELECT and the like.

@@ -2,9 +2,12 @@
 //! Parsing, help, man page and completions are all made from the same table.
 
 mod common;
+mod generate;
+pub mod memtier;
 pub mod redis;
 
 pub use common::Common;
+pub use generate::{completion, man_page};
 
 /// One flag.
 #[derive(Debug)]

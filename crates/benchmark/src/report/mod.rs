@@ -2,6 +2,7 @@
 
 pub mod json;
 pub mod live;
+pub mod memtier;
 pub mod redis;
 
 use hdrhistogram::Histogram;

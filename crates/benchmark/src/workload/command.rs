@@ -113,11 +113,26 @@ impl Template {
     #[inline]
     pub(super) fn draw(&self, workload: &Workload, state: &mut State, request: u64) {
         for (slot, &pattern) in self.slots.iter().enumerate() {
-            state.drawn[slot] = workload.patterns[pattern].draw(
-                &mut state.cursors[pattern],
-                request,
-                &mut state.random,
-            );
+            let mut draw = || {
+                workload.patterns[pattern].draw(
+                    &mut state.cursors[pattern],
+                    request,
+                    &mut state.random,
+                )
+            };
+            let mut number = draw();
+            if let (Some(slots), Some(prefix)) = (&state.slots, &workload.key_prefix) {
+                for _ in 0..OTHER_NODES_MAX {
+                    state.key.clear();
+                    state.key.extend_from_slice(prefix);
+                    append_decimal(number, &mut state.key);
+                    if slots.contains(super::slot(&state.key)) {
+                        break;
+                    }
+                    number = draw();
+                }
+            }
+            state.drawn[slot] = number;
         }
     }
 
@@ -255,5 +270,8 @@ fn literal(pieces: &mut Vec<Piece>, bytes: &[u8]) {
 /// The digits of a padded number: as many as `__rand_int__` has letters, so that replacing it changes
 /// no length.
 pub const PADDED_LEN: usize = 12;
+/// Keys of other nodes of a cluster that are passed over before one is taken all the same; the node
+/// then answers that it moved.
+const OTHER_NODES_MAX: usize = 100_000;
 /// `{x}` is a hash tag; this long is what `{tag}` is replaced with, less its braces.
 pub const TAG_LEN: usize = 3;

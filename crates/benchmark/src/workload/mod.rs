@@ -4,13 +4,17 @@ mod command;
 mod numbers;
 mod placeholders;
 mod random;
+mod slots;
 mod suite;
 mod values;
+
+use std::sync::Arc;
 
 pub use command::{PADDED_LEN, Part, TAG_LEN, Template};
 pub use numbers::{Cursor, Numbers, Zipf};
 pub use placeholders::{KeyOrder, Keyspace, Placeholders, sequence};
 pub use random::Random;
+pub use slots::{SLOTS, SlotSet, slot};
 pub use suite::{Request, Shape, TESTS, Test};
 pub use values::{Content, Sizes, Values};
 
@@ -23,6 +27,8 @@ pub struct Workload {
     pub patterns: Vec<Numbers>,
     pub values: Vec<Values>,
     pub order: Order,
+    /// In a cluster, numbers are drawn until a key of this prefix and the number is the node's own.
+    pub key_prefix: Option<Vec<u8>>,
 }
 
 /// Which template comes next.
@@ -48,7 +54,10 @@ pub struct State {
     step_left: u64,
     /// Requests of fixed length that lie in the output and need only be patched.
     prepared: usize,
-    tags: Vec<[u8; TAG_LEN]>,
+    tags: Arc<[[u8; TAG_LEN]]>,
+    /// The slots of the node, where keys are chosen by them.
+    slots: Option<Arc<SlotSet>>,
+    key: Vec<u8>,
 }
 
 /// Requests that were written, of one class.
@@ -77,8 +86,9 @@ impl Workload {
         index: usize,
         connections: usize,
         seed: u64,
-        tags: Vec<[u8; TAG_LEN]>,
+        tags: Arc<[[u8; TAG_LEN]]>,
     ) -> State {
+        let slots = self.key_prefix.is_some() && !tags.is_empty();
         State {
             random: Random::new(seed.wrapping_add(index as u64)),
             cursors: self.patterns.iter().map(|p| p.cursor(index, connections)).collect(),
@@ -86,7 +96,9 @@ impl Workload {
             step: 0,
             step_left: self.first_repeat(),
             prepared: 0,
+            slots: slots.then(|| Arc::new(SlotSet::of_tags(&tags))),
             tags,
+            key: Vec::new(),
         }
     }
 

@@ -196,14 +196,14 @@ mod tests {
         let words: Vec<_> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
         let mut workload = Workload { classes: vec![line.into()], ..Workload::default() };
         placeholders.add(&mut workload, 0, &sequence(&words).unwrap()).unwrap();
-        let mut state = workload.state(0, 1, 1, vec![*b"abc"]);
+        let mut state = workload.state(0, 1, 1, [*b"abc"].into());
         let mut output = Vec::new();
         let mut replies = 0;
         let len = workload.fill(&mut state, 0, count, &mut output, |w| replies += w.replies);
         assert_eq!(replies as usize, count * line.split(" ; ").count());
         let patched = String::from_utf8(output[..len].to_vec()).unwrap();
         // Appending gives the same bytes as patching what is there.
-        let mut state = workload.state(0, 1, 1, vec![*b"abc"]);
+        let mut state = workload.state(0, 1, 1, [*b"abc"].into());
         let mut output = Vec::new();
         for request in 0..count {
             workload.append(&mut state, request as u64, &mut output);

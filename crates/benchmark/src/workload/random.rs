@@ -20,7 +20,7 @@ impl Random {
     }
 
     #[inline]
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         let [s0, s1, s2, s3] = self.state;
         let result = s1.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let s2 = s2 ^ s0;
@@ -32,13 +32,13 @@ impl Random {
     /// A number below `count`, each as likely as the others (but for 2^-64); 0 when `count` is 0.
     #[inline]
     pub fn below(&mut self, count: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(count)) >> 64) as u64
+        ((u128::from(self.bits()) * u128::from(count)) >> 64) as u64
     }
 
     /// A number from 0 to below 1.
     #[inline]
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+        (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
     /// A number of the normal distribution with mean 0 and deviation 1 (Box and Muller).
@@ -68,7 +68,7 @@ mod tests {
         }
         assert_eq!(seen, [true; 10]);
         assert_eq!(a.below(0), 0);
-        assert_ne!(Random::new(7).next(), Random::new(8).next());
+        assert_ne!(Random::new(7).bits(), Random::new(8).bits());
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Values {
         let pool = match content {
             Content::Letter => vec![b'x'; len],
             Content::Printable => (0..len).map(|_| b'0' + random.below(64) as u8).collect(),
-            Content::Random => (0..len).map(|_| random.next() as u8).collect(),
+            Content::Random => (0..len).map(|_| random.bits() as u8).collect(),
         };
         Self { pool, sizes, varied }
     }
