@@ -5,6 +5,7 @@
 pub mod drive;
 pub mod engine;
 pub mod options;
+pub mod page;
 pub mod report;
 pub mod server;
 pub mod workload;
@@ -35,6 +36,13 @@ fn dispatch(program: &str, arguments: &[String]) -> Result<(), Failure> {
     }
     match first {
         Some("generate") => drive::generate::run(&arguments[1..]),
+        Some("compare") => {
+            with_settings(&drive::compare::GRAMMAR, &arguments[1..], drive::compare::run)
+        }
+        Some("limits") => {
+            with_settings(&drive::limits::GRAMMAR, &arguments[1..], drive::limits::run)
+        }
+        Some("sweep") => with_settings(&drive::sweep::GRAMMAR, &arguments[1..], drive::sweep::run),
         Some("expire") => {
             with_settings(&options::redis::GRAMMAR, &arguments[1..], drive::expire::run)
         }

@@ -1,9 +1,13 @@
 //! From settings to measurements and reports, one file for each way of calling the program.
 
+pub mod compare;
 pub mod expire;
 pub mod generate;
+pub mod limits;
 pub mod memtier;
+mod process;
 pub mod redis;
+pub mod sweep;
 
 use std::path::Path;
 

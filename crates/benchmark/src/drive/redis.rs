@@ -50,8 +50,8 @@ pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
 }
 
 /// Something to measure.
-struct Load {
-    title: String,
+pub(super) struct Load {
+    pub(super) title: String,
     workload: Workload,
     payload_bytes: usize,
     preparation: Option<Vec<Vec<u8>>>,
@@ -60,7 +60,7 @@ struct Load {
 }
 
 /// What all tests of one call have in common.
-struct Bench<'a> {
+pub(super) struct Bench<'a> {
     settings: &'a Settings,
     nodes: Vec<Node>,
     greeting: Greeting,
@@ -70,7 +70,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(settings: &'a Settings) -> Result<Self, Failure> {
+    pub(super) fn new(settings: &'a Settings) -> Result<Self, Failure> {
         let common = &settings.common;
         let nodes = server::nodes(common, settings.read_from)?;
         if common.cluster {
@@ -102,34 +102,30 @@ impl<'a> Bench<'a> {
     /// Measures one load as often as it was asked for, reports it, and returns it for the file.
     fn run(&self, load: &Load) -> Result<Option<Value>, Failure> {
         let settings = self.settings;
-        if let Some(command) = &load.preparation {
-            let mut client = server::connect(&settings.common)?;
-            if let Err(error) = server::call(&mut client, command) {
-                return self.leave_out(load, error);
+        let outcomes = match self.measure(load) {
+            Ok(outcomes) => outcomes,
+            // A server without the command of a test that nobody asked for by name is no failure.
+            Err(Failure(error)) if load.is_optional && error.contains("unknown command") => {
+                eprintln!("{}: left out, for the server does not know its command", load.title);
+                return Ok(None);
             }
-        }
-        let job = self.job(load);
-        let mut outcomes = Vec::new();
-        for _ in 0..settings.runs {
-            let hidden = settings.common.hide_progress || settings.csv;
-            match measure(&job, &load.title, hidden) {
-                Ok(outcome) => outcomes.push(outcome),
-                Err(Failure(error)) => return self.leave_out(load, error),
-            }
-        }
+            Err(failure) => return Err(failure),
+        };
         let rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
         let outcome = &outcomes[median(&rates)];
         self.report(load, outcome, &rates)?;
         Ok(settings.common.json.is_some().then(|| json::test(&load.title, outcome, &rates)))
     }
 
-    /// A server without the command of a test that nobody asked for by name is no failure.
-    fn leave_out(&self, load: &Load, error: String) -> Result<Option<Value>, Failure> {
-        if load.is_optional && error.contains("unknown command") {
-            eprintln!("{}: left out, for the server does not know its command", load.title);
-            return Ok(None);
+    /// Measures one load as often as it was asked for.
+    pub(super) fn measure(&self, load: &Load) -> Result<Vec<Outcome>, Failure> {
+        let settings = self.settings;
+        if let Some(command) = &load.preparation {
+            server::call(&mut server::connect(&settings.common)?, command)?;
         }
-        Err(Failure(error))
+        let job = self.job(load);
+        let hidden = settings.common.hide_progress || settings.csv;
+        (0..settings.runs).map(|_| measure(&job, &load.title, hidden)).collect()
     }
 
     fn job<'b>(&'b self, load: &'b Load) -> Job<'b> {
@@ -288,7 +284,7 @@ fn check(settings: &Settings, command: &[String]) -> Result<(), Failure> {
     Err(Failure(fault.to_owned()))
 }
 
-fn loads(settings: &Settings, command: &[String]) -> Result<Vec<Load>, Failure> {
+pub(super) fn loads(settings: &Settings, command: &[String]) -> Result<Vec<Load>, Failure> {
     let mut random = Random::new(settings.common.seed.unwrap_or(0x5eed));
     let placeholders = Placeholders {
         keyspace: settings.keyspace.map(|count| Keyspace { count, order: key_order(settings) }),

@@ -324,16 +324,21 @@ impl<'a> Thread<'a> {
     /// Sends a pipeline on a connection that waits for nothing. The number of requests is 0 when
     /// there are no more.
     fn send(&mut self, index: usize, now: u64) -> Result<u64, EngineError> {
-        if self.connections[index].until_reconnect == 0 {
-            self.reopen(index)?;
-        }
         let connection = &self.connections[index];
-        let want = (self.job.pipeline as u64).min(connection.left).min(connection.until_reconnect);
+        let is_used_up = connection.until_reconnect == 0;
+        let before_reconnect = match is_used_up {
+            true => self.job.reconnect_after.unwrap_or(u64::MAX),
+            false => connection.until_reconnect,
+        };
+        let want = (self.job.pipeline as u64).min(connection.left).min(before_reconnect);
         let requests = self.take(want, now);
         let count = requests.end - requests.start;
         if count == 0 {
             self.active -= 1;
             return Ok(0);
+        }
+        if is_used_up {
+            self.reopen(index)?;
         }
         let connection = &mut self.connections[index];
         if now >= self.record.from_ns {
