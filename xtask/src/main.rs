@@ -89,6 +89,8 @@ fn end_to_end() -> Outcome {
         "--no-fail-fast",
         "--package",
         "bobbin-testkit",
+        "--package",
+        "bobbin-benchmark",
         "--test",
         "*",
         "--",
