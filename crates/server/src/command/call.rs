@@ -289,8 +289,20 @@ fn guard(
         // What a pause is for must not be got around by a client that no pause concerns.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
     }
+    if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
+        return Err(Failure::LOADING);
+    }
     if has_to_wait(context, client, command) {
         return Ok(false);
+    }
+    if switches & Switch::SAVE_FAILED != 0
+        && (command.has(Flags::WRITE)
+            || would_execute(client, command, Flags::WRITE)
+            || command.row.name == "ping")
+        && context.server.config.stop_writes_on_bgsave_error()
+        && context.server.has_save_points()
+    {
+        return Err(Failure::SNAPSHOT_FAILED);
     }
     if switches & Switch::MAXMEMORY != 0
         && eviction::make_room(context.server, context.data) == Room::None

@@ -11,8 +11,8 @@ use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::Place;
 use bobbin_store::value::{AnyCollection, Collection};
 use bobbin_store::{
-    AccessClock, AccessPolicy, EntryMut, EntryRef, Gate, GateGuard, Hash, Keyspace, Kind, Member,
-    NewValue, OwnedEntry, SHARDS, Shard, ShardGuard, ValueRef,
+    AccessClock, AccessPolicy, Cut, EntryMut, EntryRef, Gate, GateGuard, Hash, Keyspace, Kind,
+    Member, NewValue, OwnedEntry, SHARDS, Shard, ShardGuard, ValueRef,
 };
 
 use super::call::ShardSet;
@@ -84,6 +84,8 @@ pub struct Counters {
     pub hits: u64,
     pub misses: u64,
     pub expired: u64,
+    /// Fields of hashes.
+    pub expired_fields: u64,
     pub evicted: u64,
     /// Changes of keys.
     pub dirty: u64,
@@ -196,6 +198,15 @@ impl Data {
             self.release();
             self.member.leave();
             self.held = Held::All(self.gate.take());
+        }
+    }
+
+    /// Begins a cut of all keys; holds everything from then on. There must be no other cut.
+    pub fn begin_cut(&mut self) -> Cut {
+        self.hold_gate();
+        match &mut self.held {
+            Held::All(gate) => Cut::begin(self.keyspace, gate),
+            _ => unreachable!("the gate is held"),
         }
     }
 
@@ -420,25 +431,28 @@ impl Data {
             return None;
         };
         self.counters.hits += 1;
-        Some(self.used(key, place).into_ref())
+        Some(self.used::<false>(key, place).into_ref())
     }
 
     /// The key's entry for changing in place; a use of it. Whoever changes it calls `changed`.
     #[inline(always)]
     pub fn write(&mut self, key: Key<'_>) -> Option<EntryMut<'_>> {
         let place = self.live(key)?;
-        Some(self.used(key, place))
+        Some(self.used::<true>(key, place))
     }
 
+    /// `CHANGES`: the value may be changed.
     #[inline(always)]
-    fn used(&mut self, key: Key<'_>, place: Place) -> EntryMut<'_> {
-        let (clock, touch) = (self.clock, self.touch);
+    fn used<const CHANGES: bool>(&mut self, key: Key<'_>, place: Place) -> EntryMut<'_> {
+        let (clock, touch, hasher) = (self.clock, self.touch, self.keyspace.hasher());
         // Drawn even if it is not needed: that is cheaper than borrowing twice.
         let random = match clock.policy {
             AccessPolicy::Lru => 0,
             AccessPolicy::Lfu { .. } => self.random.next_u32(),
         };
-        let mut entry = self.database_of(key.hash).entry_mut(place);
+        let database = self.database_of(key.hash);
+        let mut entry =
+            if CHANGES { database.change(place, hasher) } else { database.entry_mut(place) };
         if touch {
             let before = entry.as_ref().access();
             let access = clock.touched(before, || random);
@@ -501,7 +515,7 @@ impl Data {
             Some(place) => place,
             None => self.create(key, T::default().into_any()),
         };
-        self.used(key, place).collection_mut().ok_or(Failure::WRONG_TYPE)
+        self.used::<true>(key, place).collection_mut().ok_or(Failure::WRONG_TYPE)
     }
 
     fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> Place {
@@ -546,7 +560,7 @@ impl Data {
         let found = self.live(key);
         if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.clock.policy) {
             // Writing a key anew is one more use of it.
-            self.used(key, place);
+            self.used::<false>(key, place);
         }
         let (clock, hasher) = (self.clock, self.keyspace.hasher());
         let database = self.database_of(key.hash);
@@ -612,7 +626,13 @@ impl Data {
     /// To be called by whoever changed the key's value: wakes its watchers, counts the change.
     #[inline(always)]
     pub fn changed(&mut self, key: Key<'_>) {
-        self.counters.dirty += 1;
+        self.changed_by(key, 1);
+    }
+
+    /// The same for what counts as so many changes: one for each element, mostly.
+    #[inline(always)]
+    pub fn changed_by(&mut self, key: Key<'_>, changes: usize) {
+        self.counters.dirty += changes as u64;
         self.touch_watched(key);
     }
 
@@ -693,8 +713,11 @@ impl Data {
             let first = gone.len();
             let shard = self.shard(index);
             let Some(used) = shard.used_mut(database) else { continue };
-            let mut reaped = Vec::<Box<[u8]>>::new();
-            used.expire_due(now_ms, looks, hasher, &mut gone, |key| reaped.push(key.into()));
+            let (mut reaped, mut fields) = (Vec::<Box<[u8]>>::new(), 0);
+            used.expire_due(now_ms, looks, hasher, &mut gone, |key, count| {
+                reaped.push(key.into());
+                fields += count as u64;
+            });
             if let Some(watched) = shard.watched_mut() {
                 let keys = gone[first..].iter().map(|entry| entry.as_ref().key());
                 for key in keys.chain(reaped.iter().map(|key| &**key)) {
@@ -703,29 +726,42 @@ impl Data {
                     }
                 }
             }
+            self.counters.expired_fields += fields;
+            self.note_reaped(database, reaped);
             self.note_expired(database, &gone[first..]);
         }
         if !gone.is_empty() {
             self.shard(index).trim();
         }
-        self.counters.expired += gone.len() as u64;
         self.garbage = gone;
         self.ready = ready;
         self.release();
     }
 
-    /// Notes that entries were taken out of a database as they had expired.
+    /// Notes that fields of these hashes were taken out as they had expired.
     #[inline]
-    fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
-        if !self.event_classes.has(Classes::EXPIRED) {
-            return;
+    fn note_reaped(&mut self, database: u32, keys: Vec<Box<[u8]>>) {
+        if self.event_classes.has(Classes::HASH) {
+            let (class, name) = (Classes::HASH, "hexpired");
+            self.events.extend(keys.into_iter().map(|key| Event { class, name, database, key }));
         }
-        self.events.extend(gone.iter().map(|entry| Event {
-            class: Classes::EXPIRED,
-            name: "expired",
-            database,
-            key: entry.as_ref().key().into(),
-        }));
+    }
+
+    /// Counts entries that were taken out of a database as they had expired, and notes it; a hash may have gone
+    /// with its last field, and is deleted then.
+    fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
+        for entry in gone {
+            let entry = entry.as_ref();
+            let expired = entry.expire_ms().is_some_and(|ms| ms <= self.now_ms);
+            self.counters.expired += u64::from(expired);
+            let (class, name) = match expired {
+                true => (Classes::EXPIRED, "expired"),
+                false => (Classes::GENERIC, "del"),
+            };
+            if self.event_classes.has(class) {
+                self.events.push(Event { class, name, database, key: entry.key().into() });
+            }
+        }
     }
 
     /// Takes out those of a shard's keys that have expired.
@@ -756,7 +792,6 @@ impl Data {
                 }
             }
         });
-        self.counters.expired += (gone.len() - before) as u64;
         self.note_expired(database, &gone[before..]);
         self.garbage = gone;
         self.ready = ready;
@@ -769,13 +804,15 @@ impl Data {
     pub fn flush(&mut self, index: usize, database: u32) -> Database {
         let hasher = self.keyspace.hasher();
         let mut ready = std::mem::take(&mut self.ready);
-        let flushed = self.visit(index, |shard| {
+        let (len, flushed) = self.visit(index, |shard| {
+            // Of what belongs to a cut nothing comes back.
+            let len = shard.database(database).map_or(0, Database::len);
             let flushed = shard.flush(database, hasher);
             note_waited(shard, database, &mut ready);
-            flushed
+            (len, flushed)
         });
         self.ready = ready;
-        self.counters.dirty += flushed.len() as u64;
+        self.counters.dirty += len as u64;
         flushed
     }
 

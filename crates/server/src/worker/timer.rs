@@ -7,6 +7,7 @@ use bobbin_store::SHARDS;
 use super::Worker;
 use crate::clock::ticks;
 use crate::eviction::{self, Room};
+use crate::persistence::Persistence;
 use crate::rates::Rates;
 use crate::server::Switch;
 
@@ -44,6 +45,7 @@ impl Worker {
     pub(super) fn timer_slices(&mut self) {
         self.timer.now_ms = self.data.now_ms;
         Rates::tick(self.server, self.data.now_ms);
+        Persistence::tick(self.server, &mut self.data);
         if self.server.switches.load() & Switch::MAXMEMORY != 0
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
         {

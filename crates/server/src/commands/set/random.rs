@@ -1,13 +1,16 @@
 //! Sets: SPOP and SRANDMEMBER.
 
+use bobbin_resp::{Protocol, Reply};
+use bobbin_store::Hasher;
 use bobbin_store::value::Set;
+use bobbin_store::value::set::Walk;
 
 use super::super::choice::{below, distinct_below};
 use super::super::elements::TOO_LOW;
 use super::super::elements::bulk;
-use super::{changed, ended};
-use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
-use crate::command::{Call, Classes, Failure, Outcome};
+use super::ended;
+use crate::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
+use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::random::Random;
 
 pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
@@ -33,6 +36,13 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         }
     };
     let popped = count.unwrap_or(1).min(set.len());
+    if popped > SLICED_MIN && !call.in_transaction {
+        let draft = Draft::new(key.bytes, set, Set::is_same);
+        let protocol = call.reply.protocol();
+        let wanted = count.unwrap_or(1);
+        let popping = Popping::new(draft, wanted, random, hasher, protocol);
+        return change_in_slices(call, true, [1].into_iter(), popping);
+    }
     if count.is_some() {
         call.reply.set(popped);
     }
@@ -40,16 +50,99 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         set.iter().for_each(|member| bulk(&mut call.reply, member));
         *set = Set::default();
     } else {
-        for _ in 0..popped {
-            let Some(spot) = set.nth(below(&mut random, set.len())) else { break };
-            bulk(&mut call.reply, set.member(spot));
-            set.remove_at(spot, hasher);
-        }
+        pop_some(set, popped, &mut random, hasher, &mut call.reply);
     }
-    changed(call, key, popped);
-    call.data.event(Classes::SET, "spop", key);
-    ended(call, key);
+    note_popped(call.data, key, popped);
     Ok(())
+}
+
+/// Takes so many members away and answers them.
+fn pop_some(
+    set: &mut Set,
+    count: usize,
+    random: &mut Random,
+    hasher: &Hasher,
+    reply: &mut Reply<'_>,
+) {
+    for _ in 0..count {
+        let Some(spot) = set.nth(below(random, set.len())) else { break };
+        bulk(reply, set.member(spot));
+        set.remove_at(spot, hasher);
+    }
+}
+
+fn note_popped(data: &mut Data, key: Key<'_>, popped: usize) {
+    data.changed_by(key, popped);
+    data.event(Classes::SET, "spop", key);
+    ended(data, key);
+}
+
+/// SPOP of many members.
+struct Popping {
+    draft: Draft<Set>,
+    wanted: usize,
+    popped: usize,
+    /// When all members go they need not be picked.
+    walk: Option<Walk>,
+    random: Random,
+    hasher: &'static Hasher,
+    members: Vec<u8>,
+    protocol: Protocol,
+}
+
+impl Popping {
+    fn new(
+        draft: Draft<Set>,
+        wanted: usize,
+        random: Random,
+        hasher: &'static Hasher,
+        protocol: Protocol,
+    ) -> Self {
+        let walk = (wanted >= draft.value.len()).then(Walk::default);
+        Self { draft, wanted, popped: 0, walk, random, hasher, members: Vec::new(), protocol }
+    }
+}
+
+impl Change for Popping {
+    fn step(&mut self) -> bool {
+        let set = &mut self.draft.value;
+        let mut reply = Reply::new(&mut self.members, self.protocol);
+        if let Some(walk) = self.walk {
+            let popped = &mut self.popped;
+            self.walk = set.walk(walk, SLICE, |member| {
+                bulk(&mut reply, member);
+                *popped += 1;
+            });
+            if self.walk.is_none() {
+                *set = Set::default();
+            }
+            return self.walk.is_some();
+        }
+        let count = SLICE.min(self.wanted - self.popped).min(set.len());
+        pop_some(set, count, &mut self.random, self.hasher, &mut reply);
+        self.popped += count;
+        self.popped < self.wanted && !set.is_empty()
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let current = self.draft.is_current(data)?;
+        if !current {
+            self.popped = 0;
+            self.members.clear();
+            self.walk = (self.wanted >= self.draft.value.len()).then(Walk::default);
+        }
+        Ok(current)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let key = self.draft.put(data)?;
+        reply.set(self.popped);
+        reply.raw(&self.members);
+        if self.popped > 0 {
+            note_popped(data, key, self.popped);
+        }
+        Ok(())
+    }
 }
 
 pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
@@ -119,7 +212,7 @@ fn in_slices(call: &mut Call<'_>, set: Set, repeats: bool, wanted: usize, mut ra
     });
 }
 
-fn reply_member(reply: &mut bobbin_resp::Reply<'_>, set: &Set, index: usize) {
+fn reply_member(reply: &mut Reply<'_>, set: &Set, index: usize) {
     if let Some(spot) = set.nth(index) {
         bulk(reply, set.member(spot));
     }
