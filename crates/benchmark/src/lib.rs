@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod output;
+
 pub mod drive;
 pub mod engine;
 pub mod options;
@@ -17,7 +20,6 @@ use options::{Common, Grammar, Stop};
 
 /// What the program does when called by the name `program` with these arguments.
 pub fn main(program: &str, arguments: &[String]) -> ExitCode {
-    // Who reads our output may stop; that is no reason for a message.
     match dispatch(program, arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(error)) => {
@@ -60,11 +62,11 @@ fn with_settings<S: AsMut<Common> + Default>(
     match grammar.parse(arguments, &mut settings) {
         Ok(rest) => run(&settings, &rest),
         Err(Stop::Help) => {
-            print!("{}", grammar.help());
+            say!("{}", grammar.help());
             Ok(())
         }
         Err(Stop::Version) => {
-            println!("bobbin-benchmark {}", env!("CARGO_PKG_VERSION"));
+            say_line!("bobbin-benchmark {}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
         Err(Stop::Error(error)) => Err(Failure(error)),

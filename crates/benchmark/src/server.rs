@@ -101,19 +101,20 @@ pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<Node>, String> 
         .collect()
 }
 
-fn hello(common: &Common) -> Vec<Vec<String>> {
+fn hello(common: &Common) -> Vec<Vec<Vec<u8>>> {
+    let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
     let mut commands = Vec::new();
     if let Some(password) = &common.password {
-        let mut command = vec!["AUTH".to_owned()];
+        let mut command = vec![b"AUTH".to_vec()];
         command.extend(common.user.clone());
         command.push(password.clone());
         commands.push(command);
     }
     if common.protocol != 0 {
-        commands.push(vec!["HELLO".into(), common.protocol.to_string()]);
+        commands.push(words(&["HELLO", &common.protocol.to_string()]));
     }
     if common.database != 0 {
-        commands.push(vec!["SELECT".into(), common.database.to_string()]);
+        commands.push(words(&["SELECT", &common.database.to_string()]));
     }
     commands
 }

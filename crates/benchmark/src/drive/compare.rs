@@ -55,7 +55,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         return Err(Failure("The files have no test in common".into()));
     }
     let head = HEAD.map(str::to_owned);
-    print!("{}", table(&head, &rows));
+    say!("{}", table(&head, &rows));
     if let Some(path) = &settings.html {
         let about = format!("Requests per second and p99 of {second}, compared to {first}.");
         let mut page = Page::new("Comparison", &about);

@@ -26,10 +26,10 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     let count = settings.requests.unwrap_or(OPERATIONS);
     let mut client = server::connect(&settings.common)?;
     if settings.csv {
-        println!("\"test\",\"seconds\",\"rps\",\"other_client_max_ms\"");
+        say_line!("\"test\",\"seconds\",\"rps\",\"other_client_max_ms\"");
     } else {
-        println!("{count} operations over one connection to {}", server::place(&settings.common));
-        println!("{:<34} {:>9} {:>12} {:>16}", "", "seconds", "per second", "others waited");
+        say_line!("{count} operations over one connection to {}", server::place(&settings.common));
+        say_line!("{:<34} {:>9} {:>12} {:>16}", "", "seconds", "per second", "others waited");
     }
     let mut results = Vec::new();
     for measurement in MEASUREMENTS {
@@ -37,9 +37,12 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         let (seconds, waited_ms) = (time.as_secs_f64(), waited.as_secs_f64() * 1e3);
         let rate = count as f64 / seconds;
         if settings.csv {
-            println!("\"{}\",\"{seconds:.3}\",\"{rate:.2}\",\"{waited_ms:.3}\"", measurement.title);
+            say_line!(
+                "\"{}\",\"{seconds:.3}\",\"{rate:.2}\",\"{waited_ms:.3}\"",
+                measurement.title
+            );
         } else {
-            println!("{:<34} {seconds:9.3} {rate:12.0} {waited_ms:13.3} ms", measurement.title);
+            say_line!("{:<34} {seconds:9.3} {rate:12.0} {waited_ms:13.3} ms", measurement.title);
         }
         results.push(json!({
             "test": measurement.title,

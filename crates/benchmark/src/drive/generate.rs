@@ -22,7 +22,7 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         _ => None,
     };
     let text = text.ok_or_else(|| Failure("generate needs one of: man, bash, zsh, fish".into()))?;
-    print!("{text}");
+    say!("{text}");
     Ok(())
 }
 

@@ -132,18 +132,18 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     }
     let time = Duration::from_secs_f64(settings.seconds);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    println!("This machine, {cores} processors");
+    say_line!("This machine, {cores} processors");
     show("  TCP round trip on loopback", &round_trips(time)?);
-    println!("{:<34} {:10.2} GB/s", "  TCP bandwidth on loopback", bandwidth(time)? / 1e9);
-    println!("{:<34} {:10.2} GB/s", "  memory copied by one thread", copying(1, time) / 1e9);
-    println!("{:<34} {:10.2} GB/s", "  memory copied by all", copying(cores, time) / 1e9);
+    say_line!("{:<34} {:10.2} GB/s", "  TCP bandwidth on loopback", bandwidth(time)? / 1e9);
+    say_line!("{:<34} {:10.2} GB/s", "  memory copied by one thread", copying(1, time) / 1e9);
+    say_line!("{:<34} {:10.2} GB/s", "  memory copied by all", copying(cores, time) / 1e9);
     show("  a sleep of 1 ms is late by", &timer(time));
     show("  waking another thread", &wake_ups(time));
     let null = NullServer::start()?;
     let mut null_rates = Vec::new();
     for pipeline in PIPELINES {
         let rate = ping(settings, &null.common(), pipeline)?;
-        println!("{:<34} {rate:10.0} requests/s", format!("  null server, pipeline {pipeline}"));
+        say_line!("{:<34} {rate:10.0} requests/s", format!("  null server, pipeline {pipeline}"));
         null_rates.push(rate);
     }
     drop(null);
@@ -154,7 +154,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
 }
 
 fn server_limits(settings: &Settings, null_rates: &[f64], cores: usize) -> Result<(), Failure> {
-    println!("\nThe server at {}", server::place(&settings.common));
+    say_line!("\nThe server at {}", server::place(&settings.common));
     let mut client = server::connect(&settings.common)?;
     let time = Duration::from_secs_f64(settings.seconds);
     let mut trips = latencies();
@@ -172,19 +172,19 @@ fn server_limits(settings: &Settings, null_rates: &[f64], cores: usize) -> Resul
         let after = process.and_then(process::user_and_kernel_ticks);
         let name = format!("  PING, pipeline {pipeline}");
         let share = rate / null_rate * 100.0;
-        println!("{name:<34} {rate:10.0} requests/s, {share:.0}% of the null server");
+        say_line!("{name:<34} {rate:10.0} requests/s, {share:.0}% of the null server");
         if let Some(((user_before, kernel_before), (user, kernel))) = before.zip(after) {
             let (user, kernel) = ((user - user_before) as f64, (kernel - kernel_before) as f64);
             let share = kernel / (user + kernel).max(1.0);
-            println!("{:<34} {:9.1}% of its time", "    in the kernel", share * 100.0);
+            say_line!("{:<34} {:9.1}% of its time", "    in the kernel", share * 100.0);
             // Amdahl: what may run in parallel is sped up by the processors, the rest is not.
             let bound = |parallel: f64| 1.0 / (1.0 - parallel + parallel / cores as f64);
-            println!(
+            say_line!(
                 "{:<34} {:9.2} times as fast at most on {cores} processors",
                 "    kernel work in parallel",
                 bound(share)
             );
-            println!(
+            say_line!(
                 "{:<34} {:9.2} times as fast at most",
                 "    without any work of its own",
                 1.0 / share.max(0.01)
@@ -192,7 +192,7 @@ fn server_limits(settings: &Settings, null_rates: &[f64], cores: usize) -> Resul
         }
     }
     if process.is_none() {
-        println!("  (its processor time is not seen from here)");
+        say_line!("  (its processor time is not seen from here)");
     }
     Ok(())
 }
@@ -335,7 +335,7 @@ fn record(to: &mut Latencies, time: Duration) {
 
 fn show(name: &str, latencies: &Latencies) {
     let us = |quantile| quantile_ms(latencies, quantile) * 1e3;
-    println!("{name:<34} {:10.1} us, p99 {:.1}, worst {:.1}", us(0.5), us(0.99), us(1.0));
+    say_line!("{name:<34} {:10.1} us, p99 {:.1}, worst {:.1}", us(0.5), us(0.99), us(1.0));
 }
 
 /// A server that answers each line by `+PONG`, whatever it says: what is left when a server does

@@ -78,7 +78,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     }
     match &settings.out_file {
         Some(path) => write_file(path, &text)?,
-        None => print!("{text}"),
+        None => say!("{text}"),
     }
     if let Some(path) = &settings.common.json {
         write_file(path, &format!("{:#}\n", Value::Object(document)))?;

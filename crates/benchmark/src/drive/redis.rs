@@ -20,7 +20,7 @@ use crate::{
 pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
     check(settings, command)?;
     if settings.tests.as_deref() == Some("list") {
-        println!("{}", Test::names().join("\n"));
+        say_line!("{}", Test::names().join("\n"));
         return Ok(());
     }
     let mut loads = loads(settings, command)?;
@@ -29,7 +29,7 @@ pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
         return bench.idle();
     }
     if settings.csv {
-        print!("{}", report::CSV_HEADER);
+        say!("{}", report::CSV_HEADER);
     }
     loop {
         let mut results = Vec::new();
@@ -37,7 +37,7 @@ pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
             results.extend(bench.run(load)?);
         }
         if !settings.csv && command.is_empty() && settings.command_file.is_none() {
-            println!();
+            say_line!();
         }
         if let Some(path) = &settings.common.json {
             let document = json::document(bench.configuration(), results);
@@ -81,11 +81,11 @@ impl<'a> Bench<'a> {
                 )));
             }
             if !settings.csv && !settings.quiet {
-                println!("Cluster of {} nodes:", nodes.len());
+                say_line!("Cluster of {} nodes:", nodes.len());
                 for node in &nodes {
-                    println!("  {} with {} slots", node.endpoint, node.tags.len());
+                    say_line!("  {} with {} slots", node.endpoint, node.tags.len());
                 }
-                println!();
+                say_line!();
             }
         }
         let mut client = server::connect(common)?;
@@ -213,7 +213,7 @@ impl<'a> Bench<'a> {
 
     /// Keeps connections open until somebody ends the program.
     fn idle(&self) -> Result<(), Failure> {
-        println!(
+        say_line!(
             "Opening {} idle connections and waiting for ever (end with Ctrl-C)",
             self.settings.clients
         );

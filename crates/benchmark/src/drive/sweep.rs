@@ -287,7 +287,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         return Err(Failure(format!("Unexpected argument '{word}'; --help lists the options")));
     }
     let mut cells = Vec::new();
-    println!("{}", HEAD.join("\t"));
+    say_line!("{}", HEAD.join("\t"));
     for name in &settings.servers {
         for &io_threads in &settings.io_threads {
             measure_server(settings, name, io_threads, &mut cells)?;
@@ -330,7 +330,7 @@ fn measure_server(
                 server::call(&mut server::connect(&settings.common)?, &["FLUSHALL"])?;
                 for test in &settings.tests {
                     let cell = measure(settings, name, io_threads, shape, test, &process)?;
-                    println!("{}", row(&cell).join("\t"));
+                    say_line!("{}", row(&cell).join("\t"));
                     cells.push(cell);
                 }
             }

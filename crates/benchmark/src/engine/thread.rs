@@ -243,6 +243,7 @@ impl<'a> Thread<'a> {
         };
         let now = self.shared.now_ns();
         let is_late = now >= self.deadline_ns && !self.is_open();
+        let wants_text = self.job.stop_on_error || self.record.first_error.is_none();
         let connection = &mut self.connections[index];
         let mut tally = Tally {
             record: &mut self.record,
@@ -273,7 +274,7 @@ impl<'a> Thread<'a> {
                 is_unasked = true;
                 return;
             };
-            if kind == Kind::Error && first_error.is_none() {
+            if kind == Kind::Error && wants_text && first_error.is_none() {
                 first_error = Some(String::from_utf8_lossy(text).into_owned());
             }
             tally.reply(flight.class, flight.from_ns, kind, bytes);

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::{Flag, number, positive};
+use bobbin_client::{Address, Target};
+
+use super::{Flag, positive};
 use crate::engine::Arrivals;
 
 /// Settings of these flags, and those that both grammars have under different names.
@@ -11,8 +13,8 @@ pub struct Common {
     pub host: String,
     pub port: u16,
     pub socket: Option<PathBuf>,
-    pub user: Option<String>,
-    pub password: Option<String>,
+    pub user: Option<Vec<u8>>,
+    pub password: Option<Vec<u8>>,
     pub database: u64,
     /// 3, or 0 for what the server starts with.
     pub protocol: u8,
@@ -55,65 +57,19 @@ impl Default for Common {
 impl Common {
     /// Takes an address of the form `redis://user:password@host:port/database`.
     pub(super) fn set_url(&mut self, url: &str) -> Result<(), String> {
-        let Some((scheme, rest)) = url.split_once("://") else {
-            return Err(format!("'{url}' is no URL such as redis://host:6379/0"));
-        };
-        match scheme {
-            "redis" | "valkey" => {}
-            "rediss" | "valkeys" => return Err(NO_TLS.into()),
-            other => return Err(format!("the scheme '{other}' is not known")),
+        let target = Target::parse_url(url).map_err(|error| error.to_string())?;
+        if target.tls {
+            return Err(NO_TLS.into());
         }
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let address = match authority.rsplit_once('@') {
-            Some((credentials, address)) => {
-                let (user, password) = credentials.split_once(':').unwrap_or(("", credentials));
-                self.password = Some(decode(password)?);
-                if !user.is_empty() {
-                    self.user = Some(decode(user)?);
-                }
-                address
-            }
-            None => authority,
-        };
-        let (host, port) = match address.strip_prefix('[') {
-            Some(rest) => {
-                let (host, port) = rest.split_once(']').ok_or("a '[' without its ']'")?;
-                (host, port.strip_prefix(':'))
-            }
-            None => match address.rsplit_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (address, None),
-            },
-        };
-        if !host.is_empty() {
-            self.host = decode(host)?;
+        match target.address {
+            Address::Tcp { host, port } => (self.host, self.port) = (host, port),
+            Address::Unix(path) => self.socket = Some(path),
         }
-        if let Some(port) = port.filter(|port| !port.is_empty()) {
-            self.port = number(port, 1..=65535)?;
-        }
-        if !path.is_empty() {
-            self.database = number(path, ..)?;
-        }
+        self.user = target.user;
+        self.password = target.password;
+        self.database = u64::from(target.database.unwrap_or(0));
         Ok(())
     }
-}
-
-/// Replaces `%40` and the like.
-fn decode(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(byte.ok_or_else(|| format!("'{text}' has a '%' without two digits"))?);
-        rest = &tail[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| format!("'{text}' is not UTF-8"))
 }
 
 pub(super) const FLAGS: &[Flag<Common>] = &[
@@ -214,11 +170,13 @@ mod tests {
     fn urls() {
         let mut common = Common::default();
         common.set_url("redis://me:p%40ss@example.org:7000/3").unwrap();
-        assert_eq!(common.user.as_deref(), Some("me"));
-        assert_eq!(common.password.as_deref(), Some("p@ss"));
+        assert_eq!(common.user.as_deref(), Some(&b"me"[..]));
+        assert_eq!(common.password.as_deref(), Some(&b"p@ss"[..]));
         assert_eq!((common.host.as_str(), common.port, common.database), ("example.org", 7000, 3));
         common.set_url("valkey://[::1]").unwrap();
-        assert_eq!((common.host.as_str(), common.port), ("::1", 7000));
+        assert_eq!((common.host.as_str(), common.port), ("::1", 6379));
+        common.set_url("unix:///tmp/socket").unwrap();
+        assert_eq!(common.socket, Some("/tmp/socket".into()));
         assert_eq!(common.set_url("rediss://x"), Err(NO_TLS.into()));
         assert!(common.set_url("x").is_err());
         assert!(common.set_url("http://x").is_err());

@@ -247,7 +247,7 @@ const FLAGS: &[Flag<Settings>] = &[
         help: "A password, or user:password.",
         apply: |settings, value| {
             let (user, password) = match value.split_once(':') {
-                Some((user, password)) => (Some(user.to_owned()), password),
+                Some((user, password)) => (Some(user.into()), password),
                 None => (None, value),
             };
             settings.common.user = user;
@@ -467,7 +467,7 @@ const FLAGS: &[Flag<Settings>] = &[
         value: "number",
         help: "The last key's number (default 10000000).",
         apply: |settings, value| {
-            settings.key_maximum = number(value, ..)?;
+            settings.key_maximum = number(value, ..=KEY_MAX)?;
             Ok(())
         },
     },
@@ -646,5 +646,6 @@ const FLAGS: &[Flag<Settings>] = &[
     },
 ];
 
+const KEY_MAX: u64 = 1 << 62;
 const SECONDS_MAX: u64 = 10_000_000;
 const WEIGHT_MAX: u64 = 1_000_000_000;

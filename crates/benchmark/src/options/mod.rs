@@ -64,9 +64,10 @@ impl<S: AsMut<Common>> Grammar<S> {
                 _ => {}
             }
             let (name, mut value) = self.split(argument);
-            let Some(flag) = self.find(settings, name) else {
-                let hint = if name == "-h" { "" } else { "; --help lists the options" };
-                return Err(Stop::Error(format!("Unknown option '{name}'{hint}")));
+            let Some(flag) = self.find(name) else {
+                return Err(Stop::Error(format!(
+                    "Unknown option '{name}'; --help lists the options"
+                )));
             };
             if flag.takes_value() && value.is_none() {
                 value = arguments.get(at).map(String::as_str);
@@ -120,7 +121,7 @@ impl<S: AsMut<Common>> Grammar<S> {
         text + "\n" + self.notes
     }
 
-    fn find(&self, _: &S, name: &str) -> Option<Found<'_, S>> {
+    fn find(&self, name: &str) -> Option<Found<'_, S>> {
         let own = self.flags.iter().find(|flag| flag.names.contains(&name)).map(Found::Own);
         own.or_else(|| {
             common::FLAGS.iter().find(|flag| flag.names.contains(&name)).map(Found::Common)

@@ -24,7 +24,7 @@ impl Live {
             .map_or(WIDTH_DEFAULT, |size| usize::from(size.ws_col).max(1));
         let mut line = line(&self.title, progress);
         line.truncate(width - 1);
-        print!("\r{line:<width$}", width = width - 1);
+        say!("\r{line:<width$}", width = width - 1);
         let _ = std::io::stdout().flush();
         self.shown = true;
     }
@@ -33,7 +33,7 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         if self.shown {
-            print!("\r\x1b[K");
+            say!("\r\x1b[K");
             let _ = std::io::stdout().flush();
         }
     }
