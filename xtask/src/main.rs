@@ -93,6 +93,8 @@ fn end_to_end() -> Outcome {
         "bobbin-testkit",
         "--package",
         "bobbin-cli",
+        "--package",
+        "bobbin-benchmark",
         "--test",
         "*",
         "--",

@@ -106,6 +106,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("server", &["resp", "store", "dump"]),
     ("testkit", &["resp", "client"]),
     ("cli", &["resp", "client", "testkit"]),
+    ("benchmark", &["resp", "client", "testkit"]),
     ("fuzz", &["resp", "store", "dump", "client", "server"]),
     ("xtask", &["testkit"]),
 ];
