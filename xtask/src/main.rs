@@ -91,6 +91,8 @@ fn end_to_end() -> Outcome {
         "--no-fail-fast",
         "--package",
         "bobbin-testkit",
+        "--package",
+        "bobbin-cli",
         "--test",
         "*",
         "--",

@@ -220,7 +220,7 @@ fn who_leaves_midway_leaves_nothing_behind() {
     }
 }
 
-/// Many clients do so, one after the other; all are gone in the end.
+/// Some clients do so, one after the other, again and again; all are gone in the end.
 fn leave_midway(server: &Server, control: &mut Connection) {
     for round in 0..20 {
         for &(command, _) in READS {
@@ -237,10 +237,11 @@ fn leave_midway(server: &Server, control: &mut Connection) {
                 _ => drop(control.say("CLIENT KILL TYPE normal SKIPME yes")),
             }
         }
+        // Else there are more at once when the machine is busy, for whom more is kept.
+        wait_until(control, "only one client is left", |control| {
+            control.say("INFO clients").text().contains("connected_clients:1\r\n")
+        });
     }
-    wait_until(control, "only one client is left", |control| {
-        control.say("INFO clients").text().contains("connected_clients:1\r\n")
-    });
 }
 
 /// How the elements of a reply compare.
@@ -361,6 +362,8 @@ const READS: &[(&str, Order)] = &[
     ("XREAD COUNT 1000000 STREAMS x 0", Order::Given),
     ("XREAD STREAMS x none 7-0 0", Order::Given),
     ("XREAD COUNT 4500 STREAMS none x 0 7-0", Order::Given),
+    ("XREAD STREAMS x none x 0 0 5", Order::Given),
+    ("XREAD COUNT 4200 STREAMS x x 0 5000-1", Order::Given),
     ("SORT n", Order::Given),
     ("SORT n DESC LIMIT 3 4500", Order::Given),
     ("SORT l ALPHA", Order::Given),
@@ -389,6 +392,8 @@ const WRITES: &[(&str, &str, Order)] = &[
     ("SORT i STORE to", "LRANGE to 0 -1", Order::Given),
     ("COPY z to REPLACE", "ZRANGE to 0 -1 WITHSCORES", Order::Given),
     ("GEOSEARCHSTORE to g FROMLONLAT 0 10 BYRADIUS 60 km", "ZRANGE to 0 -1", Order::Given),
+    ("SORT n BY w_* GET # STORE to", "LRANGE to 0 -1", Order::Given),
+    ("LREM l 0 item", "LRANGE l 0 -1", Order::Given),
     ("SPOP s 1000000", "", Order::Any),
     ("ZPOPMIN z 5000", "", Order::Given),
     ("LPOP l 5000", "", Order::Given),

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use crate::blocking::{self, Wait};
 use crate::command::{Call, Command, Failure, Flags, Outcome};
-use crate::persistence::Reason;
 
 /// The client waits; the others go on, and what they do from here on is not in the file.
 fn save(call: &mut Call<'_>) -> Outcome {
@@ -12,7 +11,7 @@ fn save(call: &mut Call<'_>) -> Outcome {
         return Err(BUSY);
     }
     let waiter = blocking::block(call, Saving, &[], None);
-    let started = call.server.start_save(call.data, Reason::Client, Some(waiter.clone()));
+    let started = call.server.start_save(call.data, Some(waiter.clone()));
     if started.is_err() {
         waiter.answer(call.server, |_| Err(BUSY));
     }
@@ -46,7 +45,7 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
             return Err(Failure::SYNTAX);
         }
     }
-    server.start_save(call.data, Reason::Background, None).map_err(|_| BUSY)?;
+    server.start_save(call.data, None).map_err(|_| BUSY)?;
     call.reply.simple("Background saving started");
     Ok(())
 }

@@ -17,7 +17,7 @@ use bobbin_store::CutHandle;
 use crate::server::lock;
 
 pub use load::{Existing, Loaded};
-pub use save::{Busy, Reason};
+pub use save::Busy;
 
 /// See the module.
 pub struct Persistence {
@@ -45,7 +45,6 @@ pub struct Persistence {
 
 /// A save that is going on.
 struct Running {
-    reason: Reason,
     cut: Option<CutHandle>,
     started_ms: i64,
     keys: u64,
@@ -109,7 +108,12 @@ impl Persistence {
 
     /// Of `changes` that the workers have counted, those that no snapshot has.
     pub fn unsaved(&self, changes: u64) -> u64 {
-        changes.wrapping_sub(self.saved_changes.load(Ordering::Relaxed))
+        changes.wrapping_sub(self.saved())
+    }
+
+    /// How many changes the last snapshot has.
+    pub fn saved(&self) -> u64 {
+        self.saved_changes.load(Ordering::Relaxed)
     }
 
     /// So many changes are saved, or need no saving.
@@ -119,7 +123,7 @@ impl Persistence {
 
     /// The workers' counts start over.
     pub fn forget_counts(&self, changes: u64) {
-        self.set_saved(self.saved_changes.load(Ordering::Relaxed).wrapping_sub(changes));
+        self.set_saved(self.saved().wrapping_sub(changes));
     }
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {

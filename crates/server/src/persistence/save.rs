@@ -21,15 +21,6 @@ use crate::clock::system_ms;
 use crate::command::{Data, Failure};
 use crate::server::{Server, Switch, lock};
 
-/// Who wants a snapshot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
-    /// BGSAVE, or a save point.
-    Background,
-    /// SAVE, whose client waits.
-    Client,
-}
-
 /// No save was begun: there is one already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Busy;
@@ -40,7 +31,6 @@ impl Server {
     pub fn start_save(
         &'static self,
         data: &mut Data,
-        reason: Reason,
         waiter: Option<Arc<Waiter>>,
     ) -> Result<(), Busy> {
         let persistence = &self.persistence;
@@ -52,7 +42,7 @@ impl Server {
         let started = Instant::now();
         let cut = data.begin_cut();
         let keys = cut.databases().iter().map(|database| database.keys as u64).sum();
-        let running = Running { reason, cut: Some(cut.handle()), started_ms: system_ms(), keys };
+        let running = Running { cut: Some(cut.handle()), started_ms: system_ms(), keys };
         *persistence.running() = Some(running);
         persistence.written_keys.store(0, Ordering::Relaxed);
         persistence.last_try_ms.store(system_ms(), Ordering::Relaxed);
