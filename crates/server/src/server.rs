@@ -104,6 +104,8 @@ impl Switch {
     pub const LOADING: u32 = 1 << 6;
     /// The last snapshot failed.
     pub const SAVE_FAILED: u32 = 1 << 7;
+    /// A snapshot is written: what changes is kept for it.
+    pub const SAVING: u32 = 1 << 8;
 }
 
 impl Switches {

@@ -45,6 +45,14 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
             return Err(Failure::SYNTAX);
         }
     }
+    if server.keyspace.is_being_cut() && !server.persistence.is_saving() {
+        if call.args.len() == 1 {
+            return Err(REWRITING);
+        }
+        server.schedule_save();
+        call.reply.simple("Background saving scheduled");
+        return Ok(());
+    }
     server.start_save(call.data, None).map_err(|_| BUSY)?;
     call.reply.simple("Background saving started");
     Ok(())
@@ -56,6 +64,10 @@ fn lastsave(call: &mut Call<'_>) -> Outcome {
 }
 
 const BUSY: Failure = Failure::new("ERR Background save already in progress");
+const REWRITING: Failure = Failure::new(
+    "ERR Background append only file rewriting (AOF) in progress: can't BGSAVE right now. Use BGSAVE SCHEDULE in \
+     order to schedule a BGSAVE whenever possible.",
+);
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::NO_ASYNC_LOADING);
 
 pub(super) const COMMANDS: &[Command] = &[

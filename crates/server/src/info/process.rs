@@ -96,7 +96,7 @@ pub(super) const PERSISTENCE: Section = Section {
                 s.server.persistence.loading.last_keys_loaded.load(Relaxed).into()
             }),
             // Copies of keys that were changed and wait to be written.
-            gauge("rdb_current_kept_bytes", |s| s.server.persistence.kept_bytes().into()),
+            gauge("rdb_current_kept_bytes", |s| s.server.keyspace.kept_bytes().into()),
             zero("aof_enabled"),
             zero("aof_rewrite_in_progress"),
             zero("aof_rewrite_scheduled"),

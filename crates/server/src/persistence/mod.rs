@@ -9,7 +9,7 @@ mod points;
 mod save;
 pub mod snapshot;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use bobbin_store::CutHandle;
@@ -36,6 +36,8 @@ pub struct Persistence {
     pub saves: AtomicU64,
     /// Of the save that is going on.
     pub written_keys: AtomicU64,
+    /// Bytes of copies above which writers wait.
+    kept_max: AtomicUsize,
     /// When to look at the save points again.
     due_ms: AtomicI64,
     /// Libraries of functions from the file that was loaded. They cannot be run yet, and are saved again.
@@ -75,6 +77,7 @@ impl Persistence {
             last_duration_s: AtomicI64::new(-1),
             saves: AtomicU64::new(0),
             written_keys: AtomicU64::new(0),
+            kept_max: AtomicUsize::new(usize::MAX),
             due_ms: AtomicI64::new(0),
             functions: Mutex::default(),
             loading: Loading {
@@ -97,13 +100,6 @@ impl Persistence {
     /// Keys that the save that is going on has to write, and when it began (Unix ms).
     pub fn current(&self) -> Option<(u64, i64)> {
         self.running().as_ref().map(|running| (running.keys, running.started_ms))
-    }
-
-    /// Bytes of copies that wait to be written, while a save goes on.
-    pub fn kept_bytes(&self) -> usize {
-        let running = self.running();
-        let cut = running.as_ref().and_then(|running| running.cut.as_ref());
-        cut.map_or(0, CutHandle::kept_bytes)
     }
 
     /// Of `changes` that the workers have counted, those that no snapshot has.

@@ -35,7 +35,11 @@ impl Persistence {
             Ordering::Relaxed,
         );
         let busy = Switch::LOADING | Switch::CRON_PAUSED;
-        if claimed.is_err() || server.switches.load() & busy != 0 || persistence.is_saving() {
+        if claimed.is_err()
+            || server.switches.load() & busy != 0
+            || persistence.is_saving()
+            || server.keyspace.is_being_cut()
+        {
             return;
         }
         let scheduled = persistence.scheduled.load(Ordering::Relaxed);
