@@ -420,6 +420,9 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
                 answer.failed = Some(failure);
             }
         }
+        // Nobody may see it before it has its place in the log.
+        data.effects.take_replaced();
+        data.effects.commit(true);
         if server.waiters.remove(database, key, &waiter) {
             data.visit(key.hash.shard(), |shard| shard.unwait(database, bytes));
         }

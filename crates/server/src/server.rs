@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
 
+use crate::aof::Aof;
 use crate::blocking::Waiters;
 use crate::client::Clients;
 use crate::client_eviction::ClientMemory;
@@ -53,6 +54,9 @@ pub struct Server {
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
     pub end: End,
     pub services: Services,
+    /// What all threads' changes come to, in one order.
+    pub log: bobbin_store::log::Log,
+    pub aof: Aof,
 }
 
 impl Server {
@@ -96,6 +100,8 @@ impl Switch {
     pub const CRON_PAUSED: u32 = 1 << 4;
     /// The memory of all clients is counted.
     pub const CLIENT_MEMORY: u32 = 1 << 5;
+    /// The log cannot be written: writes are refused. The log's thread sets it at any time.
+    pub const LOG_FAILED: u32 = 1 << 6;
 }
 
 impl Switches {

@@ -57,6 +57,8 @@ impl Server {
             acceptor: Mutex::new(None),
             end: End::default(),
             services: Services::new(&config, &clock),
+            log: Default::default(),
+            aof: Default::default(),
             config,
             clock,
         })))
@@ -72,6 +74,7 @@ impl Server {
 
     /// Starts the workers and the listening sockets; from then on clients are served.
     pub fn start(&'static self) -> Result<(), String> {
+        self.start_log()?;
         self.follow_config();
         self.watch_signals()?;
         self.set_worker_count(self.config.worker_count())?;
@@ -198,6 +201,7 @@ impl Server {
             drop(worker.mailbox.post(Post::Stop));
         }
         self.workers.wait_until_ended();
+        self.end_log();
         Ok(ExitCode::SUCCESS)
     }
 

@@ -257,6 +257,7 @@ pub fn run(call: &mut Call<'_>) {
     call.data.touch = !call.client.no_touch;
     call.client.ran(call.command);
     let start = call.reply.output().len();
+    let dirty = call.data.counters.dirty;
     let outcome = (call.command.row.handler)(call);
     if let Err(failure) = outcome {
         call.reply.truncate(start);
@@ -264,6 +265,9 @@ pub fn run(call: &mut Call<'_>) {
         call.stats.commands[call.command.id].failed.add(1);
         call.stats.totals.error_replies.add(1);
         call.server.errors.count(failure.code());
+    }
+    if call.data.effects.is_on() {
+        log_effects(call, call.data.counters.dirty != dirty);
     }
     if !call.data.events.is_empty() {
         call.data.publish_events();
@@ -274,6 +278,18 @@ pub fn run(call: &mut Call<'_>) {
     }
     if !call.data.ready.is_empty() && !call.in_transaction {
         blocking::serve_ready(call.server, call.data);
+    }
+}
+
+/// Logs what a command did: itself, if it changed something and did not say what else to log.
+fn log_effects(call: &mut Call<'_>, changed: bool) {
+    let effects = &mut call.data.effects;
+    // EXEC's commands have logged theirs.
+    if !effects.take_replaced() && changed && !call.command.has(Flags::EXECUTES) {
+        effects.add(call.client.database, call.args);
+    }
+    if !call.in_transaction {
+        effects.commit(true);
     }
 }
 
@@ -297,6 +313,11 @@ fn guard(
         && (command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM))
     {
         return Err(Failure::OUT_OF_MEMORY);
+    }
+    if switches & Switch::LOG_FAILED != 0
+        && (command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE))
+    {
+        return Err(Failure::format(context.server.log_failure()));
     }
     Ok(true)
 }

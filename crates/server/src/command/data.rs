@@ -18,6 +18,7 @@ use bobbin_store::{
 use super::call::ShardSet;
 use super::{Failure, Values};
 use crate::eviction::Evictor;
+use crate::log::Effects;
 use crate::notify::{self, Classes, Event};
 use crate::pubsub::Subscribers;
 use crate::random::Random;
@@ -65,6 +66,14 @@ pub struct Data {
     pub random: Random,
     pub counters: Counters,
     pub evictor: Evictor,
+    /// What the log is to hold of what happens to keys.
+    pub effects: Effects,
+    /// A log is being carried out: nothing is dead, however old.
+    pub loading: bool,
+    /// What a key that expired by itself comes to in the log.
+    pub expired_by: &'static [u8],
+    /// What a key that a command lets expire at once comes to.
+    pub deleted_by: &'static [u8],
     /// What no lock should be held for while it is freed.
     garbage: Vec<OwnedEntry>,
     /// Large arguments of the command at hand, copied before its shards were locked.
@@ -110,6 +119,10 @@ impl Data {
             random: Random::new(seed),
             counters: Counters::default(),
             evictor: Evictor::default(),
+            effects: Effects::default(),
+            loading: false,
+            expired_by: b"UNLINK",
+            deleted_by: b"UNLINK",
             garbage: Vec::new(),
             prepared: Vec::new(),
             offered: Vec::new(),
@@ -196,12 +209,16 @@ impl Data {
             self.release();
             self.member.leave();
             self.held = Held::All(self.gate.take());
+            self.effects.refresh();
         }
     }
 
     /// Holds nothing any more, and frees what waited for that.
     #[inline(always)]
     pub fn release(&mut self) {
+        if self.effects.has_unit() {
+            self.effects.commit(false);
+        }
         if !self.events.is_empty() {
             self.publish_events();
         }
@@ -234,20 +251,48 @@ impl Data {
             (0..SHARDS).for_each(|index| self.keyspace.refresh_hint(gate, index));
         }
         self.held = Held::None;
-        self.member.enter();
+        self.enter();
     }
 
     /// Begins a turn: from now on this thread may hold shards.
     #[inline]
-    pub fn enter(&self) {
+    pub fn enter(&mut self) {
         self.member.enter();
+        self.effects.refresh();
     }
 
     /// Ends a turn, with nothing held.
     #[inline]
     pub fn leave(&mut self) {
         self.release();
+        self.effects.announce();
         self.member.leave();
+    }
+
+    // What is logged.
+
+    /// What the log gets instead of the command as it came.
+    #[inline(always)]
+    pub fn propagate(&mut self, args: &[&[u8]]) {
+        if self.effects.is_on() {
+            self.effects.replace(self.database, args);
+        }
+    }
+
+    /// The command as it came is not to be logged, whatever it changed.
+    #[inline(always)]
+    pub fn propagate_nothing(&mut self) {
+        if self.effects.is_on() {
+            self.effects.suppress();
+        }
+    }
+
+    /// Logs that a key went by itself.
+    #[cold]
+    fn log_expired(&mut self, database: u32, key: &[u8]) {
+        if self.effects.is_on() {
+            self.effects.add(database, &[self.expired_by, key]);
+        }
     }
 
     #[cold]
@@ -353,7 +398,7 @@ impl Data {
         let database = self.shard(key.hash.shard()).database(database)?;
         let place = database.find(key.hash, key.bytes)?;
         match database.entry(place).expire_ms() {
-            Some(expire_ms) if expire_ms <= now_ms => {
+            Some(expire_ms) if expire_ms <= now_ms && !self.loading => {
                 self.expire(key, place);
                 None
             }
@@ -370,8 +415,21 @@ impl Data {
         let entry = self.database_of(key.hash).remove(place, hasher);
         self.discard(entry);
         self.counters.expired += 1;
+        self.log_expired(self.database, key.bytes);
         self.touch_watched(key);
         self.event(Classes::EXPIRED, "expired", key);
+    }
+
+    /// Whether a key, or a field, with this expiry is dead.
+    #[inline]
+    pub const fn is_past(&self, expire_ms: i64) -> bool {
+        expire_ms <= self.now_ms && !self.loading
+    }
+
+    /// The time by which fields live or die; keys are seen to here.
+    #[inline]
+    pub const fn dead_ms(&self) -> i64 {
+        if self.loading { i64::MIN } else { self.now_ms }
     }
 
     /// The key's entry, without counting as a use of it.
@@ -717,6 +775,9 @@ impl Data {
     /// Notes that entries were taken out of a database as they had expired.
     #[inline]
     fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
+        if self.effects.is_on() {
+            gone.iter().for_each(|entry| self.log_expired(database, entry.as_ref().key()));
+        }
         if !self.event_classes.has(Classes::EXPIRED) {
             return;
         }

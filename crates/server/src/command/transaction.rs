@@ -192,6 +192,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     } else {
         call.reply.null_array();
     }
+    call.data.effects.commit(true);
     if !call.data.ready.is_empty() {
         blocking::serve_ready(call.server, call.data);
     }

@@ -42,6 +42,7 @@ use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
+use crate::log::Effects;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
 
@@ -113,6 +114,7 @@ impl Worker {
         let seed = server.clock.now_ms() as u64 ^ ticks() ^ (id as u64) << 56;
         let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::clone(&handle))));
+        data.effects = Effects::new(server.log.lane());
         Some(Self {
             server,
             handle,
