@@ -1,7 +1,7 @@
 //! What all threads of the process share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
@@ -174,6 +174,8 @@ pub struct WorkerHandle {
     pub stats: WorkerStats,
     /// Bytes of published messages that wait in the mailbox, or behind it.
     pub backlog_bytes: AtomicUsize,
+    /// It keeps replies back until more of the log is on disk.
+    pub awaits_disk: AtomicBool,
     /// `epoll` or `io_uring`.
     pub driver: &'static str,
 }
@@ -186,6 +188,7 @@ impl WorkerHandle {
             mailbox: Mailbox::new(waker),
             stats: WorkerStats::new(commands),
             backlog_bytes: AtomicUsize::new(0),
+            awaits_disk: AtomicBool::new(false),
             driver,
         }
     }
@@ -269,6 +272,16 @@ impl Workers {
             worker = lock(&self.retired).ending.iter().find(|worker| worker.id == id).cloned();
         }
         worker.is_some_and(|worker| worker.mailbox.post(post).is_ok())
+    }
+
+    /// Has those look again that wait for the disk.
+    pub fn tell_durable(&self) {
+        let waits = |worker: &WorkerHandle| worker.awaits_disk.swap(false, Ordering::SeqCst);
+        for worker in self.read().iter().chain(&lock(&self.retired).ending) {
+            if waits(worker) {
+                drop(worker.mailbox.post(Post::Durable));
+            }
+        }
     }
 
     /// Calls `f` with the figures of every worker, past and present.

@@ -140,7 +140,9 @@ impl Writer {
         let aof = &self.server.aof;
         let Some(file) = &mut self.file else {
             self.written = self.merged;
-            aof.durable.store(self.written, Ordering::SeqCst);
+            if aof.durable() < self.written {
+                self.now_durable();
+            }
             return;
         };
         let mut done = 0;
@@ -189,7 +191,7 @@ impl Writer {
         let outcome = file.sync_data();
         self.synced_at = Instant::now();
         match &outcome {
-            Ok(()) => self.server.aof.durable.store(self.written, Ordering::SeqCst),
+            Ok(()) => self.now_durable(),
             Err(error) if self.server.aof.holds_replies() => {
                 // What the kernel dropped cannot be written again, and the promise cannot be kept.
                 log::error!(
@@ -200,6 +202,14 @@ impl Writer {
             Err(_) => self.failed = true,
         }
         self.server.note_log_outcome(&outcome);
+    }
+
+    /// Everything that was written is on disk for good.
+    fn now_durable(&self) {
+        self.server.aof.durable.store(self.written, Ordering::SeqCst);
+        if self.server.aof.holds_replies() {
+            self.server.workers.tell_durable();
+        }
     }
 
     fn settles(&self) -> bool {

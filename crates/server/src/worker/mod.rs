@@ -6,6 +6,7 @@
 mod batch;
 mod blocked;
 mod connection;
+mod durable;
 pub mod embedded;
 mod execution;
 mod fanout;
@@ -29,6 +30,7 @@ use self::batch::{Batch, Found};
 use self::blocked::Deadlines;
 pub use self::connection::Connection;
 use self::connection::Reading;
+use self::durable::Held;
 use self::execution::Executor;
 pub use self::job::{Account, Job};
 use self::large::Outside;
@@ -85,6 +87,8 @@ pub struct Worker {
     leaving: Vec<Token>,
     /// Of blocked clients.
     deadlines: Deadlines,
+    /// Replies that wait for the disk.
+    held: Held,
     events: Vec<Event>,
     timer: Timer,
     /// A connection ends once its last bytes are out, so do not sleep before they are.
@@ -131,6 +135,7 @@ impl Worker {
             postponed: Vec::new(),
             leaving: Vec::new(),
             deadlines: Deadlines::default(),
+            held: Held::default(),
             events: Vec::new(),
             timer: Timer::default(),
             ending: false,
@@ -195,6 +200,9 @@ impl Worker {
             blocking::serve_ready(self.server, &mut self.data);
         }
         self.data.release();
+        self.data.effects.announce();
+        self.release_replies();
+        self.hold_replies();
         self.flush();
         self.limit_memory();
         self.collect();
@@ -208,7 +216,8 @@ impl Worker {
     fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
         let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
-        let busy = !idle || more || self.ending || !self.jobs.is_empty();
+        let released = self.await_disk();
+        let busy = !idle || more || released || self.ending || !self.jobs.is_empty();
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         timeout = timeout.min(self.deadlines.until_next(self.data.now_ms));
         if !self.postponed.is_empty() {
@@ -259,18 +268,19 @@ impl Worker {
             Sending::Nothing => {}
             Sending::Arena(range) if sent < self.arena.len_of(range) => {
                 connection.output.push_replies(&self.arena, range, sent);
+                connection.output.free();
             }
             Sending::Arena(_) => {}
             Sending::Pending => connection.output.advance(sent),
         }
-        if !connection.output.is_empty() {
+        if connection.output.is_free() {
             connection.output.blocked = true;
             if !self.slow.contains(&token.slot()) {
                 self.slow.push(token.slot());
             }
             self.driver.notify_writable(token, connection.socket.as_fd());
             self.check_output(token.slot());
-        } else if connection.closing {
+        } else if connection.closing && connection.output.is_empty() {
             self.close(token.slot());
         }
     }
@@ -535,7 +545,7 @@ impl Worker {
             Post::Push { to, bytes } => self.push(to, bytes),
             Post::Message(message) => _ = self.fan_out(&message),
             Post::Unblock(info) => self.unblock(&info),
-            Post::Resume => {}
+            Post::Resume | Post::Durable => {}
             Post::Rebalance => self.rebalance(),
             Post::Retire => self.retire(),
             Post::Stop => self.stop = true,
@@ -574,6 +584,7 @@ impl Worker {
         touch(&mut self.touched, connection);
         connection.client.postpone(false);
         self.adopted_blocked(slot);
+        self.adopted_held(slot);
         if self.retiring {
             self.give_away(slot);
             return;
@@ -757,13 +768,14 @@ impl Worker {
             let Some(connection) = self.connections.at(slot) else { continue };
             let (output, replies) = (&mut connection.output, connection.replies.take());
             let (token, socket) = (connection.token, connection.socket.as_fd());
+            output.free();
             if output.is_empty() && output.sending == Sending::Nothing {
                 if let Some(range) = replies {
                     output.sending = Sending::Arena(range);
                     // SAFETY: the arena is not changed before the next wait has returned.
                     unsafe { self.arena.send(range, &mut self.driver, token, socket) };
                 }
-            } else if !output.blocked && output.sending == Sending::Nothing {
+            } else if !output.blocked && output.sending == Sending::Nothing && output.is_free() {
                 output.sending = Sending::Pending;
                 // SAFETY: `advance` and `clear` are called after the next wait has returned.
                 unsafe { output.send(&mut self.driver, token, socket) };
@@ -771,7 +783,7 @@ impl Worker {
             if connection.closing {
                 if output.is_empty() && output.sending == Sending::Nothing {
                     self.close(slot);
-                } else {
+                } else if output.held() == 0 {
                     self.ending = true;
                 }
             }
