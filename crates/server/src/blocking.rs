@@ -408,7 +408,9 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
         let held: Vec<_> = keys.filter(|(_, key)| data.holds(key.hash.shard())).collect();
         let mut answer = Answer::default();
         let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
-        match waiter.wait.serve(data, &held, &mut reply) {
+        let served = waiter.wait.serve(data, &held, &mut reply);
+        data.effects.take_replaced();
+        match served {
             Ok(false) => {
                 waiter.step(State::CLAIMED, State::WAITING);
                 at += 1;
@@ -421,7 +423,6 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
             }
         }
         // Nobody may see it before it has its place in the log.
-        data.effects.take_replaced();
         data.effects.commit(true);
         if server.waiters.remove(database, key, &waiter) {
             data.visit(key.hash.shard(), |shard| shard.unwait(database, bytes));

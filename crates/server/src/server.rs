@@ -12,6 +12,7 @@ use crate::client::Clients;
 use crate::client_eviction::ClientMemory;
 use crate::clock::Clock;
 use crate::command::Registry;
+use crate::command::data::Deletes;
 use crate::commands::Monitors;
 use crate::config::Config;
 use crate::io::{Acceptor, DriverKind, Waker};
@@ -70,6 +71,17 @@ impl Server {
             }
         } else {
             AccessPolicy::Lru
+        }
+    }
+
+    /// How deletions that are no command's are logged.
+    #[inline]
+    pub fn deletes(&self) -> Deletes {
+        let by = |lazily: bool| if lazily { &b"UNLINK"[..] } else { b"DEL" };
+        Deletes {
+            expired: by(self.config.lazyfree_lazy_expire()),
+            evicted: by(self.config.lazyfree_lazy_eviction()),
+            emptied: by(self.config.lazyfree_lazy_server_del()),
         }
     }
 

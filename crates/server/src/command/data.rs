@@ -70,10 +70,8 @@ pub struct Data {
     pub effects: Effects,
     /// A log is being carried out: nothing is dead, however old.
     pub loading: bool,
-    /// What a key that expired by itself comes to in the log.
-    pub expired_by: &'static [u8],
-    /// What a key that a command lets expire at once comes to.
-    pub deleted_by: &'static [u8],
+    /// What a deletion that is no command's comes to in the log.
+    pub deletes: Deletes,
     /// What no lock should be held for while it is freed.
     garbage: Vec<OwnedEntry>,
     /// Large arguments of the command at hand, copied before its shards were locked.
@@ -85,6 +83,22 @@ pub struct Data {
     guards: Vec<ShardGuard<'static>>,
     /// Which of many held shards was looked at last.
     recent: usize,
+}
+
+/// DEL or UNLINK, by what the options of lazy freeing say; replicas follow suit.
+#[derive(Clone, Copy)]
+pub struct Deletes {
+    /// Of what expired.
+    pub expired: &'static [u8],
+    pub evicted: &'static [u8],
+    /// Of what a command left without contents.
+    pub emptied: &'static [u8],
+}
+
+impl Default for Deletes {
+    fn default() -> Self {
+        Self { expired: b"UNLINK", evicted: b"UNLINK", emptied: b"UNLINK" }
+    }
 }
 
 /// What happened to keys since these were last collected.
@@ -121,8 +135,7 @@ impl Data {
             evictor: Evictor::default(),
             effects: Effects::default(),
             loading: false,
-            expired_by: b"UNLINK",
-            deleted_by: b"UNLINK",
+            deletes: Deletes::default(),
             garbage: Vec::new(),
             prepared: Vec::new(),
             offered: Vec::new(),
@@ -279,6 +292,12 @@ impl Data {
         }
     }
 
+    /// Logs that the command let a key expire at once.
+    pub fn propagate_expired(&mut self, key: Key<'_>) {
+        let command = self.deletes.expired;
+        self.propagate(&[command, key.bytes]);
+    }
+
     /// The command as it came is not to be logged, whatever it changed.
     #[inline(always)]
     pub fn propagate_nothing(&mut self) {
@@ -287,11 +306,18 @@ impl Data {
         }
     }
 
+    /// Adds to what is logged, beside the command at hand.
+    pub fn log(&mut self, args: &[&[u8]]) {
+        if self.effects.is_on() {
+            self.effects.add(self.database, args);
+        }
+    }
+
     /// Logs that a key went by itself.
     #[cold]
     fn log_expired(&mut self, database: u32, key: &[u8]) {
         if self.effects.is_on() {
-            self.effects.add(database, &[self.expired_by, key]);
+            self.effects.add(database, &[self.deletes.expired, key]);
         }
     }
 

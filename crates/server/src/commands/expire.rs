@@ -1,7 +1,7 @@
 //! Commands about when keys expire.
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Data, Failure, Flags, Key, Outcome};
+use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 
 /// What a time on the way in is counted in, and from when.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,23 +56,25 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     if allowed && call.data.is_past(expire_ms) {
         call.data.counters.expired += 1;
         call.data.remove(key);
-        let deletes = call.data.deleted_by;
-        call.data.propagate(&[deletes, key.bytes]);
+        call.data.propagate_expired(key);
         call.data.event(Classes::EXPIRED, "expired", key);
     } else if allowed {
         call.data.set_expire(key, Some(expire_ms));
-        propagate_expiry(call.data, key, expire_ms);
+        propagate_expiry(call, expire_ms);
         call.data.event(Classes::GENERIC, "expire", key);
     }
     call.reply.integer(i64::from(allowed));
     Ok(())
 }
 
-/// Logs when a key expires, whatever said so.
-pub(super) fn propagate_expiry(data: &mut Data, key: Key<'_>, expire_ms: i64) {
-    if data.effects.is_on() {
+/// Logs the command as one that says when the key expires, and not how soon.
+fn propagate_expiry(call: &mut Call<'_>, expire_ms: i64) {
+    if call.data.effects.is_on() {
         let mut digits = itoa::Buffer::new();
-        data.propagate(&[b"PEXPIREAT", key.bytes, digits.format(expire_ms).as_bytes()]);
+        let mut args = call.args.to_vec();
+        args[0] = b"PEXPIREAT";
+        args[2] = digits.format(expire_ms).as_bytes();
+        call.data.propagate(&args);
     }
 }
 

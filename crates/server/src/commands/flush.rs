@@ -12,6 +12,7 @@ use crate::worker::Job;
 
 fn flushall(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
+    call.data.propagate(call.args);
     let mut flushed = Vec::new();
     for index in 0..SHARDS {
         let databases = call.data.visit(index, |shard| shard.databases());
@@ -23,6 +24,7 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
 
 fn flushdb(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
+    call.data.propagate(call.args);
     let database = call.client.database;
     let flushed = (0..SHARDS).map(|index| call.data.flush(index, database)).collect();
     dispose(call, flushed, in_background);

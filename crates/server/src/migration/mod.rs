@@ -246,6 +246,7 @@ fn settle(
         if acknowledged && unchanged {
             data.unwatch(database, key);
             if data.remove(key) {
+                data.log(&[b"DEL", key.bytes]);
                 data.event(Classes::GENERIC, "del", key);
             }
             return Settled::Done;

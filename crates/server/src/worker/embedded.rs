@@ -62,6 +62,7 @@ impl Embedded {
         self.server.end_pause_in_time(now_ms);
         self.data.may_expire = self.server.paused(now_ms).is_none();
         self.data.event_classes = self.server.event_classes();
+        self.data.deletes = self.server.deletes();
     }
 
     pub fn connect(&mut self) -> Session {

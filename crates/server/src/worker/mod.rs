@@ -242,6 +242,7 @@ impl Worker {
         self.data.may_expire = self.server.paused(now_ms).is_none();
         self.data.clock = self.server.access_clock(now_ms);
         self.data.event_classes = self.server.event_classes();
+        self.data.deletes = self.server.deletes();
     }
 
     // Step: what became of the sends of the last turn.

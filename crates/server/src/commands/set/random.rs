@@ -7,7 +7,7 @@ use super::super::elements::TOO_LOW;
 use super::super::elements::bulk;
 use super::{changed, ended};
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::command::{Call, Classes, Failure, Key, Outcome};
 use crate::random::Random;
 
 pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
@@ -22,6 +22,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1);
     let hasher = call.data.keyspace().hasher();
     let mut random = Random::new(call.data.random.next_u64());
+    let logs = call.data.effects.is_on();
     let set = match call.data.write_as::<Set>(key)? {
         Some(set) if count != Some(0) => set,
         _ => {
@@ -36,6 +37,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
     if count.is_some() {
         call.reply.set(popped);
     }
+    let mut gone = Vec::new();
     if count.is_some() && popped == set.len() {
         set.iter().for_each(|member| bulk(&mut call.reply, member));
         *set = Set::default();
@@ -43,14 +45,37 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         for _ in 0..popped {
             let Some(spot) = set.nth(below(&mut random, set.len())) else { break };
             bulk(&mut call.reply, set.member(spot));
+            if logs {
+                gone.push(set.member(spot).to_vec());
+            }
             set.remove_at(spot, hasher);
         }
     }
+    propagate_popped(call, key, &gone);
     changed(call, key, popped);
     call.data.event(Classes::SET, "spop", key);
     ended(call, key);
     Ok(())
 }
+
+/// Logs which members were popped; without any of them it was all, and the key with them.
+fn propagate_popped(call: &mut Call<'_>, key: Key<'_>, members: &[Vec<u8>]) {
+    if !call.data.effects.is_on() {
+        return;
+    }
+    if members.is_empty() {
+        let command = call.data.deletes.emptied;
+        call.data.propagate(&[command, key.bytes]);
+    }
+    for members in members.chunks(REMOVED_MAX) {
+        let mut args = vec![&b"SREM"[..], key.bytes];
+        args.extend(members.iter().map(Vec::as_slice));
+        call.data.propagate(&args);
+    }
+}
+
+/// Members that one command in the log removes, at most.
+const REMOVED_MAX: usize = 1024;
 
 pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
     let count = match call.args.len() {
