@@ -69,8 +69,23 @@ impl SerializedCollection<'_> {
     }
 }
 
-/// Appends a collection: the byte of its form, and that.
-pub fn append_collection(collection: CollectionRef<'_>, compress: bool, output: &mut Vec<u8>) {
+/// The form that a collection is written in.
+pub(crate) fn form(collection: CollectionRef<'_>) -> ValueKind {
+    match collection {
+        CollectionRef::List(_) => ValueKind::ListQuicklist2,
+        CollectionRef::Set(set) => crate::set::form(set),
+        CollectionRef::SortedSet(set) => sorted_set::form(set),
+        CollectionRef::Hash(hash) => crate::hash::form(hash),
+        CollectionRef::Stream(_) => ValueKind::Stream3,
+    }
+}
+
+/// Appends a collection in its form.
+pub(crate) fn append_collection(
+    collection: CollectionRef<'_>,
+    compress: bool,
+    output: &mut Vec<u8>,
+) {
     match collection {
         CollectionRef::List(list) => list::append(list, compress, output),
         CollectionRef::Set(set) => append_set(set, compress, output),

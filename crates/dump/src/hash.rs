@@ -105,15 +105,22 @@ fn add(
     hash.set(name, value, expiry, i64::MIN, &target.hash, target.hasher).then_some(())
 }
 
-/// Appends a hash: the byte of its form, and that.
+/// The form that it is written in.
+pub(crate) fn form(hash: &Hash) -> ValueKind {
+    match hash {
+        Hash::Packed(_) => ValueKind::HashListpack,
+        _ if hash.expiring() > 0 => ValueKind::HashExpiring,
+        _ => ValueKind::Hash,
+    }
+}
+
+/// Appends the hash in its form.
 pub(crate) fn append_hash(hash: &Hash, compress: bool, output: &mut Vec<u8>) {
     if let Hash::Packed(pack) = hash {
-        output.push(ValueKind::HashListpack as u8);
         crate::append_string(pack.as_bytes(), compress, output);
         return;
     }
     let expires = hash.expiring() > 0;
-    output.push(if expires { ValueKind::HashExpiring } else { ValueKind::Hash } as u8);
     append_length(hash.len(), output);
     for field in hash.iter() {
         append_item(field.name, compress, output);

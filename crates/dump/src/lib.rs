@@ -15,6 +15,7 @@ mod length;
 mod list;
 mod lzf;
 mod payload;
+pub mod rdb;
 mod set;
 mod sorted_set;
 mod stream;

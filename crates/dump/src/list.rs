@@ -9,9 +9,8 @@ use crate::string::{append_string, read_string};
 use crate::ziplist;
 use crate::{Options, ValueKind};
 
-/// Appends the byte of the form and the list.
+/// Appends the list in the form `ValueKind::ListQuicklist2`.
 pub(crate) fn append(list: &List, compress: bool, output: &mut Vec<u8>) {
-    output.push(ValueKind::ListQuicklist2 as u8);
     append_length(list.chunks().count(), output);
     let mut pack = Vec::new();
     for (entries, count) in list.chunks() {
@@ -131,7 +130,7 @@ mod tests {
             list.prepare(value.len(), 1, limits);
             list.push(Item::Bytes(value), End::Back, limits);
         }
-        let mut output = Vec::new();
+        let mut output = vec![ValueKind::ListQuicklist2 as u8];
         append(&list, true, &mut output);
         let kind = ValueKind::from_byte(output[0]).unwrap();
         let mut input = Input(&output[1..]);

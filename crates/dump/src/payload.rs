@@ -5,7 +5,7 @@ use std::{borrow::Cow, error, fmt};
 
 use bobbin_store::value::CollectionRef;
 
-use crate::collection::{SerializedCollection, append_collection};
+use crate::collection::{SerializedCollection, append_collection, form};
 use crate::{ValueKind, append_string, crc64, input::Input, string::read_string};
 
 /// The DUMP payload of a string, compressed where that pays.
@@ -30,6 +30,7 @@ pub fn append_collection_payload(
     output: &mut Vec<u8>,
 ) {
     let start = output.len();
+    output.push(form(collection) as u8);
     append_collection(collection, compress, output);
     append_footer(start, output);
 }
@@ -100,6 +101,15 @@ pub enum VersionCheck {
 }
 
 impl VersionCheck {
+    /// The same for files, whose headers tell two families of versions apart.
+    pub(crate) fn allows_file(self, version: u16, is_valkey: bool) -> bool {
+        match self {
+            Self::Strict if is_valkey => version == RDB_VERSION,
+            Self::Strict => matches!(version, 1..=REDIS_VERSION_MAX),
+            Self::Relaxed => version >= 1,
+        }
+    }
+
     fn allows(self, version: u16) -> bool {
         match self {
             Self::Strict => matches!(version, 1..=REDIS_VERSION_MAX | RDB_VERSION),

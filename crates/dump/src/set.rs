@@ -43,19 +43,21 @@ pub(crate) fn read_set(
 /// Appends a set: the byte of its form, and that.
 pub(crate) fn append_set(set: &Set, compress: bool, output: &mut Vec<u8>) {
     match set {
-        Set::Integers(integers) => {
-            output.push(ValueKind::SetIntset as u8);
-            append_string(integers.as_bytes(), compress, output);
-        }
-        Set::Packed(pack) => {
-            output.push(ValueKind::SetListpack as u8);
-            append_string(pack.as_bytes(), compress, output);
-        }
+        Set::Integers(integers) => append_string(integers.as_bytes(), compress, output),
+        Set::Packed(pack) => append_string(pack.as_bytes(), compress, output),
         Set::Table(_) => {
-            output.push(ValueKind::Set as u8);
             append_length(set.len(), output);
             set.iter().for_each(|member| append_item(member, compress, output));
         }
+    }
+}
+
+/// The form that it is written in.
+pub(crate) const fn form(set: &Set) -> ValueKind {
+    match set {
+        Set::Integers(_) => ValueKind::SetIntset,
+        Set::Packed(_) => ValueKind::SetListpack,
+        Set::Table(_) => ValueKind::Set,
     }
 }
 

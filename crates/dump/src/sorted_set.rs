@@ -13,14 +13,20 @@ use crate::{Options, ValueKind};
 
 use bobbin_store::value::Listpack;
 
-/// Appends the byte of the form and the set.
+/// The form that it is written in.
+pub(crate) const fn form(set: &SortedSet) -> ValueKind {
+    match set {
+        SortedSet::Packed(_) => ValueKind::SortedSetListpack,
+        _ => ValueKind::SortedSet2,
+    }
+}
+
+/// Appends the set in its form.
 pub(crate) fn append(set: &SortedSet, compress: bool, output: &mut Vec<u8>) {
     if let SortedSet::Packed(pack) = set {
-        output.push(ValueKind::SortedSetListpack as u8);
         append_string(pack.as_bytes(), compress, output);
         return;
     }
-    output.push(ValueKind::SortedSet2 as u8);
     append_length(set.len(), output);
     let mut room = integer::Text::new(0);
     for (member, score) in set.iter().rev() {
@@ -109,7 +115,7 @@ mod tests {
                 let score = f64::from(number % 70) / 4.0;
                 set.insert(member.as_bytes(), score, target.sorted_set, &hasher);
             }
-            let mut output = Vec::new();
+            let mut output = vec![form(&set) as u8];
             append(&set, true, &mut output);
             let kind = ValueKind::from_byte(output[0]).unwrap();
             let mut input = Input(&output[1..]);

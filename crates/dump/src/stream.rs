@@ -24,7 +24,6 @@ use crate::{Options, ValueKind, append_string};
 
 /// Appends a stream in the newest form.
 pub(crate) fn append_stream(stream: &Stream, compress: bool, output: &mut Vec<u8>) {
-    output.push(ValueKind::Stream3 as u8);
     let log = stream.log();
     append_length(log.nodes().len(), output);
     for node in log.nodes().iter() {

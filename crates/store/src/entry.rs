@@ -50,6 +50,8 @@ const HEADER: usize = 8;
 const KIND_SHIFT: u32 = 4;
 const EXPIRES: u8 = 1 << 0;
 const LONG_KEY: u8 = 1 << 1;
+/// See `cut`. Never set outside a table.
+const MARKED: u8 = 1 << 2;
 /// The bits of their byte that are flags.
 const FLAGS: u8 = 0x0f;
 
@@ -296,6 +298,12 @@ impl OwnedEntry {
         EntryRef { pointer: self.pointer, shard: PhantomData }
     }
 
+    /// Puts the mark of a cut on it, or takes it away.
+    pub(crate) fn set_marked(&mut self, marked: bool) {
+        // SAFETY: we own the entry.
+        unsafe { write_marked(self.pointer, marked) };
+    }
+
     pub fn set_access(&mut self, access: u32) {
         // SAFETY: we own the entry.
         unsafe { write_access(self.pointer, access) };
@@ -378,6 +386,21 @@ impl<'a> EntryRef<'a> {
             (flags(self.pointer) & EXPIRES != 0)
                 .then(|| self.pointer.add(HEADER).cast::<i64>().read())
         }
+    }
+
+    /// Whether a cut has marked it.
+    pub(crate) fn is_marked(self) -> bool {
+        // SAFETY: the entry lives for 'a.
+        unsafe { flags(self.pointer) & MARKED != 0 }
+    }
+
+    /// Takes the mark of a cut away.
+    ///
+    /// # Safety
+    /// Nobody else looks at the entry at this moment: its shard is held exclusively.
+    pub(crate) unsafe fn unmark(self) {
+        // SAFETY: by the caller.
+        unsafe { write_marked(self.pointer, false) };
     }
 
     /// The 28 access bits.
@@ -509,6 +532,12 @@ impl<'a> EntryMut<'a> {
     #[inline(always)]
     pub fn into_ref(self) -> EntryRef<'a> {
         EntryRef { pointer: self.pointer, shard: PhantomData }
+    }
+
+    /// Puts the mark of a cut on it.
+    pub(crate) fn mark(&mut self) {
+        // SAFETY: we hold the entry exclusively.
+        unsafe { write_marked(self.pointer, true) };
     }
 
     #[inline(always)]
@@ -807,6 +836,17 @@ unsafe fn write_access(pointer: NonNull<u8>, access: u32) {
         let first = pointer.add(1);
         first.write(first.read() & FLAGS | (access as u8) << 4);
         pointer.add(3).cast::<[u8; 3]>().write([bytes[0], bytes[1], bytes[2]]);
+    }
+}
+
+/// # Safety
+/// The pointer is a live entry that is held exclusively.
+unsafe fn write_marked(pointer: NonNull<u8>, marked: bool) {
+    // SAFETY: by the caller; byte 1 of the header.
+    unsafe {
+        let flags = pointer.add(1);
+        let others = flags.read() & !MARKED;
+        flags.write(if marked { others | MARKED } else { others });
     }
 }
 

@@ -15,6 +15,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::cut::Part;
+
 /// Milliseconds per unit of an item's time. Keys vanish logically at their own millisecond; this is
 /// how late the memory may come back.
 const UNIT_MS: i64 = 16;
@@ -29,7 +31,7 @@ pub(crate) const POSITION_BITS_LOST: u32 = TIME_BITS;
 const REBUILD_MIN: usize = 64;
 
 /// See the module. One pointer, null while no key has an expiry, so that a shard without any stays
-/// within its cache line.
+/// within its cache line. That is also why the part of a cut lies behind it.
 #[derive(Default)]
 pub struct ExpiryIndex {
     items: Option<Box<Items>>,
@@ -47,6 +49,8 @@ struct Items {
     hashes: u32,
     /// Whether there may be such hashes.
     has_fields: bool,
+    /// While a cut is taken that the database's keys belong to.
+    cut: Option<Part>,
 }
 
 impl ExpiryIndex {
@@ -72,8 +76,38 @@ impl ExpiryIndex {
         let Some(items) = &mut self.items else { return };
         items.volatile -= 1;
         if items.volatile == 0 && !items.has_fields {
-            self.items = None;
+            items.heap = BinaryHeap::new();
+            self.tidy();
         }
+    }
+
+    /// The cut that the keys belong to.
+    #[inline(always)]
+    pub(crate) fn cut(&self) -> Option<&Part> {
+        self.items.as_ref()?.cut.as_ref()
+    }
+
+    pub(crate) fn cut_mut(&mut self) -> Option<&mut Part> {
+        self.items.as_mut()?.cut.as_mut()
+    }
+
+    pub(crate) fn set_cut(&mut self, part: Option<Part>) {
+        if part.is_some() || self.items.is_some() {
+            self.items.get_or_insert_default().cut = part;
+            self.tidy();
+        }
+    }
+
+    /// Whether there may be hashes with fields that expire.
+    pub(crate) fn has_fields(&self) -> bool {
+        self.items.as_ref().is_some_and(|items| items.has_fields)
+    }
+
+    /// Gives the block back if nothing is in it.
+    fn tidy(&mut self) {
+        self.items.take_if(|items| {
+            items.volatile == 0 && !items.has_fields && items.cut.is_none()
+        });
     }
 
     /// A field of the hash at a key expires, earlier than any other of it.
@@ -136,9 +170,7 @@ impl ExpiryIndex {
             }
         }
         items.has_fields = items.hashes > 0;
-        if items.volatile == 0 && !items.has_fields {
-            self.items = None;
-        }
+        self.tidy();
     }
 
     /// Bytes of heap memory.

@@ -5,6 +5,7 @@
 //! do anything with the shard's keys, in every database.
 
 pub mod access;
+pub mod cut;
 pub mod entry;
 pub mod expiry;
 pub mod gate;
@@ -21,6 +22,7 @@ pub mod value;
 pub mod watch;
 
 pub use access::{AccessClock, AccessPolicy};
+pub use cut::{Cut, CutDatabase, CutHandle, Piece};
 pub use entry::{Encoding, EntryMut, EntryRef, Kind, NewValue, OwnedEntry, ValueRef};
 pub use gate::{Gate, GateGuard, Member};
 pub use hash::{Hash, Hasher};

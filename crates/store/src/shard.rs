@@ -4,6 +4,7 @@
 //! value or for none; whatever must happen at such a moment happens in them.
 
 use crate::access::AccessClock;
+use crate::cut::{Part, Piece};
 use crate::entry::{EntryMut, EntryRef, Kind, NewValue, OwnedEntry};
 use crate::expiry::{ExpiryIndex, POSITION_BITS_LOST};
 use crate::hash::{Hash, Hasher};
@@ -143,6 +144,13 @@ impl Shard {
         self.take(index)
     }
 
+    /// The database that had this number when the cut that is going on began, if it is not walked yet.
+    pub(crate) fn part_of_cut(&mut self, number: u32) -> Option<&mut Database> {
+        let is_it = |database: &Database| database.expiry.cut().is_some_and(|p| p.number() == number);
+        let index = (0..self.databases()).find(|&index| self.database(index).is_some_and(is_it))?;
+        self.used_mut(index)
+    }
+
     /// Exchanges the contents of two databases.
     pub fn swap(&mut self, a: u32, b: u32) {
         if a == b || self.both_empty(a, b) {
@@ -158,11 +166,18 @@ impl Shard {
         [a, b].iter().all(|&index| self.database(index).is_none_or(|d| d.table.is_empty()))
     }
 
-    /// Takes the contents of a database away, to be dropped when no lock is held.
+    /// Takes the contents of a database away, to be dropped when no lock is held. Nothing is left to drop if
+    /// they belong to a cut.
     pub fn take(&mut self, index: u32) -> Database {
         let taken = self.used_mut(index).map(std::mem::take).unwrap_or_default();
         self.trim();
-        taken
+        match taken.expiry.cut().map(Part::handle) {
+            None => taken,
+            Some(cut) => {
+                cut.detach(taken);
+                Database::default()
+            }
+        }
     }
 
     /// Bytes of memory for everything but the entries.
@@ -250,15 +265,98 @@ impl Database {
         unsafe { EntryRef::new(self.table.pointer(place)) }
     }
 
+    /// For its access bits; whatever changes the value takes `change`.
     #[inline(always)]
     pub fn entry_mut(&mut self, place: Place) -> EntryMut<'_> {
         // SAFETY: as above, and the table is borrowed exclusively.
         unsafe { EntryMut::new(self.table.pointer(place)) }
     }
 
+    /// The entry for changing its value in place.
+    #[inline(always)]
+    pub fn change(&mut self, place: Place, hasher: &Hasher) -> EntryMut<'_> {
+        self.before_change(place, hasher);
+        self.entry_mut(place)
+    }
+
+    /// To be called before the entry changes or goes away: a cut may have to keep it.
+    #[inline(always)]
+    fn before_change(&mut self, place: Place, hasher: &Hasher) {
+        if self.expiry.cut().is_some() {
+            self.keep_for_cut(place, hasher);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn keep_for_cut(&mut self, place: Place, hasher: &Hasher) {
+        let Some(part) = self.expiry.cut() else { return };
+        let entry = self.entry(place);
+        if !entry.is_marked() && hasher.hash(entry.key()).position() >= part.from() {
+            part.keep(entry);
+            self.entry_mut(place).mark();
+        }
+    }
+
+    /// What is new and lies ahead of a cut's walk is none of its business.
+    #[inline(always)]
+    fn mark_new(&self, hash: Hash, entry: &mut OwnedEntry) {
+        if let Some(part) = self.expiry.cut() {
+            entry.set_marked(hash.position() >= part.from());
+        }
+    }
+
+    /// Entries outside tables have no marks.
+    #[inline(always)]
+    fn unmark_old(&self, mut entry: OwnedEntry) -> OwnedEntry {
+        if self.expiry.cut().is_some() {
+            entry.set_marked(false);
+        }
+        entry
+    }
+
+    /// Makes the keys part of a cut.
+    pub(crate) fn join_cut(&mut self, part: Part) {
+        self.expiry.set_cut(Some(part));
+    }
+
+    pub(crate) fn may_have_expiring_fields(&self) -> bool {
+        self.expiry.has_fields()
+    }
+
+    /// Appends keys of the cut, until `out` has about `limit`, and goes on from there next time. Whether these
+    /// were all; then the database is no part of the cut any more.
+    pub(crate) fn walk_cut(&mut self, limit: usize, hasher: &Hasher, out: &mut Vec<Piece>) -> bool {
+        let Some(part) = self.expiry.cut() else { return true };
+        let mut next = Some(part.from());
+        while let Some(position) = next
+            && out.len() < limit
+        {
+            next = self.table.scan(position, hasher, |entry| {
+                if entry.is_marked() {
+                    // SAFETY: we hold the table exclusively, and make no other use of the entry.
+                    unsafe { entry.unmark() };
+                } else {
+                    out.extend(part.piece(entry));
+                }
+            });
+        }
+        match (next, self.expiry.cut_mut()) {
+            (Some(position), Some(part)) => {
+                part.move_to(position);
+                false
+            }
+            _ => {
+                self.expiry.set_cut(None);
+                true
+            }
+        }
+    }
+
     /// Gives a name that stands for nothing a value.
     #[inline]
-    pub fn insert(&mut self, hash: Hash, entry: OwnedEntry, hasher: &Hasher) -> Place {
+    pub fn insert(&mut self, hash: Hash, mut entry: OwnedEntry, hasher: &Hasher) -> Place {
+        self.mark_new(hash, &mut entry);
         if let Some(ms) = entry.as_ref().expire_ms() {
             self.expiry.set(hash.position(), None, ms);
         }
@@ -278,9 +376,11 @@ impl Database {
         &mut self,
         hash: Hash,
         place: Place,
-        entry: OwnedEntry,
+        mut entry: OwnedEntry,
         hasher: &Hasher,
     ) -> OwnedEntry {
+        self.before_change(place, hasher);
+        self.mark_new(hash, &mut entry);
         let old_ms = self.entry(place).expire_ms();
         match (old_ms, entry.as_ref().expire_ms()) {
             (_, Some(new_ms)) => self.expiry.set(hash.position(), old_ms, new_ms),
@@ -294,15 +394,17 @@ impl Database {
         if self.expiry.wants_rebuild() {
             self.rebuild_expiry(hasher);
         }
-        old
+        self.unmark_old(old)
     }
 
     /// Makes a name stand for nothing, and returns what it stood for.
     pub fn remove(&mut self, place: Place, hasher: &Hasher) -> OwnedEntry {
+        self.before_change(place, hasher);
         if self.entry(place).expire_ms().is_some() {
             self.expiry.unset();
         }
-        self.table.remove(place, hasher)
+        let removed = self.table.remove(place, hasher);
+        self.unmark_old(removed)
     }
 
     /// Makes a string of the key, whatever it was. Returns the entry that made way, if one did; it
@@ -324,6 +426,7 @@ impl Database {
             self.insert(hash, OwnedEntry::new(key, value, expire_ms, clock.fresh()), hasher);
             return None;
         };
+        self.before_change(place, hasher);
         let old = self.entry(place);
         let old_ms = old.expire_ms();
         let expire_ms = match expire {
@@ -365,6 +468,7 @@ impl Database {
         expire_ms: Option<i64>,
         hasher: &Hasher,
     ) {
+        self.before_change(place, hasher);
         let old_ms = self.entry(place).expire_ms();
         if let (Some(_), Some(new_ms)) = (old_ms, expire_ms) {
             self.expiry.set(hash.position(), old_ms, new_ms);
@@ -449,7 +553,7 @@ impl Database {
         if fields_ms(self.entry(place)).is_none_or(|ms| ms > now_ms) {
             return false;
         }
-        let Some(fields) = self.entry_mut(place).collection_mut::<crate::value::Hash>() else {
+        let Some(fields) = self.change(place, hasher).collection_mut::<crate::value::Hash>() else {
             return false;
         };
         let removed = fields.remove_expired(now_ms, FIELDS_MAX, hasher, |_| {});

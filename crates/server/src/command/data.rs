@@ -504,25 +504,28 @@ impl Data {
             return None;
         };
         self.counters.hits += 1;
-        Some(self.used(key, place).into_ref())
+        Some(self.used::<false>(key, place).into_ref())
     }
 
     /// The key's entry for changing in place; a use of it. Whoever changes it calls `changed`.
     #[inline(always)]
     pub fn write(&mut self, key: Key<'_>) -> Option<EntryMut<'_>> {
         let place = self.live(key)?;
-        Some(self.used(key, place))
+        Some(self.used::<true>(key, place))
     }
 
+    /// `CHANGES`: the value may be changed.
     #[inline(always)]
-    fn used(&mut self, key: Key<'_>, place: Place) -> EntryMut<'_> {
-        let (clock, touch) = (self.clock, self.touch);
+    fn used<const CHANGES: bool>(&mut self, key: Key<'_>, place: Place) -> EntryMut<'_> {
+        let (clock, touch, hasher) = (self.clock, self.touch, self.keyspace.hasher());
         // Drawn even if it is not needed: that is cheaper than borrowing twice.
         let random = match clock.policy {
             AccessPolicy::Lru => 0,
             AccessPolicy::Lfu { .. } => self.random.next_u32(),
         };
-        let mut entry = self.database_of(key.hash).entry_mut(place);
+        let database = self.database_of(key.hash);
+        let mut entry =
+            if CHANGES { database.change(place, hasher) } else { database.entry_mut(place) };
         if touch {
             let before = entry.as_ref().access();
             let access = clock.touched(before, || random);
@@ -585,7 +588,7 @@ impl Data {
             Some(place) => place,
             None => self.create(key, T::default().into_any()),
         };
-        self.used(key, place).collection_mut().ok_or(Failure::WRONG_TYPE)
+        self.used::<true>(key, place).collection_mut().ok_or(Failure::WRONG_TYPE)
     }
 
     fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> Place {
@@ -630,7 +633,7 @@ impl Data {
         let found = self.live(key);
         if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.clock.policy) {
             // Writing a key anew is one more use of it.
-            self.used(key, place);
+            self.used::<false>(key, place);
         }
         let (clock, hasher) = (self.clock, self.keyspace.hasher());
         let database = self.database_of(key.hash);
@@ -856,13 +859,15 @@ impl Data {
     pub fn flush(&mut self, index: usize, database: u32) -> Database {
         let hasher = self.keyspace.hasher();
         let mut ready = std::mem::take(&mut self.ready);
-        let flushed = self.visit(index, |shard| {
+        let (len, flushed) = self.visit(index, |shard| {
+            // Of what belongs to a cut nothing comes back.
+            let len = shard.database(database).map_or(0, Database::len);
             let flushed = shard.flush(database, hasher);
             note_waited(shard, database, &mut ready);
-            flushed
+            (len, flushed)
         });
         self.ready = ready;
-        self.counters.dirty += flushed.len() as u64;
+        self.counters.dirty += len as u64;
         flushed
     }
 

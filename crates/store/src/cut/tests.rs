@@ -1,0 +1,269 @@
+//! What a cut holds is the state at its beginning, whatever happens while it is walked.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::shard::Expire;
+use crate::value::{AnyCollection, CollectionRef, End, List, ListLimits};
+use crate::{AccessClock, AccessPolicy, Gate, NewValue, ValueRef};
+
+/// What happens between two steps of the walk. Keys and databases are few, so that they meet.
+#[derive(Clone, Debug)]
+enum Event {
+    Set { database: u32, key: u8, len: usize },
+    Expire { database: u32, key: u8, at_ms: Option<i64> },
+    Push { database: u32, key: u8 },
+    Remove { database: u32, key: u8 },
+    Move { from: u32, to: u32, key: u8, new_key: u8 },
+    Die { now_ms: i64 },
+    Swap { a: u32, b: u32 },
+    Flush { database: u32 },
+    Step { limit: usize },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let (database, key) = (0..3u32, 0..12u8);
+    prop_oneof![
+        4 => (database.clone(), key.clone(), prop_oneof![0..40usize, 5000..5001usize])
+            .prop_map(|(database, key, len)| Event::Set { database, key, len }),
+        2 => (database.clone(), key.clone(), proptest::option::of(0..100i64))
+            .prop_map(|(database, key, at_ms)| Event::Expire { database, key, at_ms }),
+        4 => (database.clone(), key.clone())
+            .prop_map(|(database, key)| Event::Push { database, key }),
+        2 => (database.clone(), key.clone())
+            .prop_map(|(database, key)| Event::Remove { database, key }),
+        3 => (database.clone(), database.clone(), key.clone(), key)
+            .prop_map(|(from, to, key, new_key)| Event::Move { from, to, key, new_key }),
+        1 => (0..100i64).prop_map(|now_ms| Event::Die { now_ms }),
+        1 => (database.clone(), database.clone()).prop_map(|(a, b)| Event::Swap { a, b }),
+        1 => database.prop_map(|database| Event::Flush { database }),
+        4 => (1..6usize).prop_map(|limit| Event::Step { limit }),
+    ]
+}
+
+/// A value as the model has it: a string or the elements of a list, and an expiry.
+type Seen = (Vec<Vec<u8>>, Option<i64>);
+type State = BTreeMap<(u32, Vec<u8>), Seen>;
+
+fn seen(entry: EntryRef<'_>) -> Seen {
+    let parts = match entry.value() {
+        ValueRef::Collection(CollectionRef::List(list)) => {
+            list.iter().map(|item| item.to_vec()).collect()
+        }
+        _ => vec![entry.bytes().to_vec()],
+    };
+    (parts, entry.expire_ms())
+}
+
+
+
+struct World {
+    keyspace: Keyspace,
+    gate: Gate,
+    counter: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { keyspace: Keyspace::new(9), gate: Gate::new(1), counter: 0 }
+    }
+
+    /// All keys of one shard, so that a step does not do everything.
+    fn key(&self, key: u8) -> Vec<u8> {
+        let mut found = (0u32..).map(|n| format!("key {n}").into_bytes());
+        let mut in_shard = found.by_ref().filter(|text| self.keyspace.hash(text).shard() == 5);
+        in_shard.nth(key.into()).unwrap()
+    }
+
+    fn state(&self) -> State {
+        let mut state = State::new();
+        let shard = self.keyspace.lock(5);
+        for number in 0..shard.databases() {
+            for entry in shard.database(number).iter().flat_map(|database| database.table().iter()) {
+                state.insert((number, entry.key().to_vec()), seen(entry));
+            }
+        }
+        state
+    }
+
+    fn apply(&mut self, event: &Event, keys: &[Vec<u8>]) {
+        let hasher = self.keyspace.hasher();
+        let clock = AccessClock::new(AccessPolicy::Lru, 0);
+        let mut shard = self.keyspace.lock(5);
+        self.counter += 1;
+        let text = format!("value {}", self.counter);
+        match *event {
+            Event::Set { database, key, len } => {
+                let key = &keys[key as usize];
+                let hash = self.keyspace.hash(key);
+                let mut value = text.into_bytes();
+                value.resize(value.len().max(len), b'.');
+                let database = shard.database_mut(database);
+                let found = database.find(hash, key);
+                database.set(hash, key, found, NewValue::string(&value), Expire::Keep, &clock, hasher);
+            }
+            Event::Expire { database, key, at_ms } => {
+                let key = &keys[key as usize];
+                let hash = self.keyspace.hash(key);
+                let Some(database) = shard.used_mut(database) else { return };
+                if let Some(place) = database.find(hash, key) {
+                    database.set_expire(hash, place, at_ms, hasher);
+                }
+            }
+            Event::Push { database, key } => {
+                let key = &keys[key as usize];
+                let hash = self.keyspace.hash(key);
+                let limits = ListLimits::new(4);
+                let database = shard.database_mut(database);
+                match database.find(hash, key) {
+                    Some(place) => {
+                        if let Some(list) = database.change(place, hasher).collection_mut::<List>() {
+                            list.prepare(text.len(), 1, limits);
+                            list.push(text.as_bytes().into(), End::Back, limits);
+                        }
+                    }
+                    None => {
+                        let mut list = List::new();
+                        list.push(text.as_bytes().into(), End::Back, limits);
+                        let value = NewValue::Collection(AnyCollection::List(list));
+                        database.insert(hash, OwnedEntry::new(key, value, None, 0), hasher);
+                    }
+                }
+            }
+            Event::Remove { database, key } => {
+                let key = &keys[key as usize];
+                let Some(database) = shard.used_mut(database) else { return };
+                if let Some(place) = database.find(self.keyspace.hash(key), key) {
+                    drop(database.remove(place, hasher));
+                }
+            }
+            Event::Move { from, to, key, new_key } => {
+                let (key, new_key) = (&keys[key as usize], &keys[new_key as usize]);
+                let Some(database) = shard.used_mut(from) else { return };
+                let Some(place) = database.find(self.keyspace.hash(key), key) else { return };
+                let entry = database.remove(place, hasher);
+                let expire_ms = entry.as_ref().expire_ms();
+                let entry = if key == new_key { entry } else { entry.renamed(new_key, expire_ms, 0) };
+                let hash = self.keyspace.hash(new_key);
+                let database = shard.database_mut(to);
+                match database.find(hash, new_key) {
+                    Some(place) => drop(database.replace(hash, place, entry, hasher)),
+                    None => drop(database.insert(hash, entry, hasher)),
+                }
+            }
+            Event::Die { now_ms } => {
+                for number in 0..shard.databases() {
+                    let Some(database) = shard.used_mut(number) else { continue };
+                    database.expire_due(now_ms, 10, hasher, &mut Vec::new(), |_| {});
+                }
+                shard.trim();
+            }
+            Event::Swap { a, b } => shard.swap(a, b),
+            Event::Flush { database } => drop(shard.flush(database, hasher)),
+            Event::Step { .. } => {}
+        }
+    }
+
+    fn begin(&self) -> Cut {
+        Cut::begin(&self.keyspace, &mut self.gate.take())
+    }
+
+    fn step(&self, cut: &mut Cut, limit: usize, out: &mut Vec<Piece>) -> bool {
+        let visit = |index, f: &mut dyn FnMut(&mut Shard)| f(&mut self.keyspace.lock(index));
+        let before = out.len();
+        cut.step(self.keyspace.hasher(), visit, before + limit, out)
+    }
+}
+
+/// What the pieces say. No key may come twice.
+fn collected(pieces: &[Piece]) -> State {
+    let mut state = State::new();
+    for piece in pieces {
+        let entry = piece.entry.as_ref();
+        let old = state.insert((piece.database, entry.key().to_vec()), seen(entry));
+        assert!(old.is_none(), "{} comes twice", entry.key().escape_ascii());
+    }
+    state
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 5 } else { 400 }, ..Default::default() })]
+
+    #[test]
+    fn a_cut_is_the_state_at_its_beginning(
+        before in proptest::collection::vec(event(), 0..40),
+        during in proptest::collection::vec(event(), 0..60),
+        abort in any::<bool>(),
+    ) {
+        let mut world = World::new();
+        let keys: Vec<_> = (0..12).map(|key| world.key(key)).collect();
+        before.iter().for_each(|event| world.apply(event, &keys));
+        let at_cut = world.state();
+        let (mut cut, mut out) = (world.begin(), Vec::new());
+        let keys_of = |cut: &Cut| cut.databases().iter().map(|d| d.keys).sum::<usize>();
+        prop_assert_eq!(keys_of(&cut), at_cut.len());
+        let mut over = false;
+        for event in &during {
+            if let Event::Step { limit } = *event {
+                // Past the shards before the one with keys.
+                over = over || (0..6).any(|_| !world.step(&mut cut, limit, &mut out));
+            } else {
+                world.apply(event, &keys);
+            }
+        }
+        if abort {
+            cut.handle().abort();
+        }
+        while !over && world.step(&mut cut, 2, &mut out) {}
+        let handle = cut.handle();
+        drop(cut);
+        if !abort {
+            prop_assert_eq!(collected(&out), at_cut);
+            prop_assert_eq!(handle.kept_bytes(), 0);
+        }
+        // A mark left behind would be missing from the next one.
+        let (mut next, mut out, now) = (world.begin(), Vec::new(), world.state());
+        while world.step(&mut next, 3, &mut out) {}
+        prop_assert_eq!(collected(&out), now);
+    }
+}
+
+#[test]
+fn a_cut_beside_writers_on_threads() {
+    const KEYS: u32 = if cfg!(miri) { 200 } else { 20_000 };
+    let world = World::new();
+    let set = |key: u32, text: &str| {
+        let key = key.to_le_bytes();
+        let hash = world.keyspace.hash(&key);
+        let clock = AccessClock::new(AccessPolicy::Lru, 0);
+        let mut shard = world.keyspace.lock(hash.shard());
+        let database = shard.database_mut(0);
+        let found = database.find(hash, &key);
+        let value = NewValue::Inline(text.as_bytes());
+        database.set(hash, &key, found, value, Expire::Clear, &clock, world.keyspace.hasher());
+    };
+    (0..KEYS).for_each(|key| set(key, "old"));
+    let gate = &world.gate;
+    let mut out = Vec::new();
+    std::thread::scope(|scope| {
+        let mut cut = Cut::begin(&world.keyspace, &mut gate.take());
+        for thread in 0..2 {
+            let set = &set;
+            scope.spawn(move || {
+                for key in (0..KEYS + 1000).filter(|key| key % 2 == thread) {
+                    // Every third again, and new ones behind.
+                    set(key * 7 % (KEYS + 1000), "something new");
+                }
+            });
+        }
+        while world.step(&mut cut, 50, &mut out) {}
+    });
+    assert_eq!(out.len(), KEYS as usize);
+    let mut keys: Vec<_> = out.iter().map(|piece| piece.entry.as_ref().key().to_vec()).collect();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), KEYS as usize);
+    assert!(out.iter().all(|piece| piece.entry.as_ref().bytes() == b"old"));
+}
