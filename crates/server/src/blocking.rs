@@ -231,6 +231,11 @@ impl Waiter {
         self.tell(server);
     }
 
+    /// Whether it has not ended yet.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state.load(Ordering::Relaxed), State::WAITING | State::CLAIMED)
+    }
+
     /// The client goes away.
     fn abandon(&self) {
         self.step_waiting(State::GONE);

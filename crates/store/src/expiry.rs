@@ -105,9 +105,7 @@ impl ExpiryIndex {
 
     /// Gives the block back if nothing is in it.
     fn tidy(&mut self) {
-        self.items.take_if(|items| {
-            items.volatile == 0 && !items.has_fields && items.cut.is_none()
-        });
+        self.items.take_if(|items| items.volatile == 0 && !items.has_fields && items.cut.is_none());
     }
 
     /// A field of the hash at a key expires, earlier than any other of it.

@@ -146,7 +146,8 @@ impl Shard {
 
     /// The database that had this number when the cut that is going on began, if it is not walked yet.
     pub(crate) fn part_of_cut(&mut self, number: u32) -> Option<&mut Database> {
-        let is_it = |database: &Database| database.expiry.cut().is_some_and(|p| p.number() == number);
+        let is_it =
+            |database: &Database| database.expiry.cut().is_some_and(|p| p.number() == number);
         let index = (0..self.databases()).find(|&index| self.database(index).is_some_and(is_it))?;
         self.used_mut(index)
     }

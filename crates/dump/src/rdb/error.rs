@@ -11,14 +11,29 @@ pub enum RdbError {
     /// A version that is not known.
     Version(u16),
     /// A byte that announces nothing known.
-    Unknown { byte: u8, offset: u64 },
+    Unknown {
+        byte: u8,
+        offset: u64,
+    },
     /// A value of a type that there is no room for here.
-    Unsupported { kind: &'static str, key: Vec<u8>, offset: u64 },
+    Unsupported {
+        kind: &'static str,
+        key: Vec<u8>,
+        offset: u64,
+    },
     /// Bytes that make no sense where they are.
-    Damaged { what: &'static str, offset: u64 },
+    Damaged {
+        what: &'static str,
+        offset: u64,
+    },
     /// The file ends too early.
-    Truncated { offset: u64 },
-    Checksum { expected: u64, found: u64 },
+    Truncated {
+        offset: u64,
+    },
+    Checksum {
+        expected: u64,
+        found: u64,
+    },
 }
 
 impl fmt::Display for RdbError {

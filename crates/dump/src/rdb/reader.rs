@@ -41,13 +41,22 @@ struct Version {
 /// What a file consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    Version { number: u16, is_valkey: bool },
+    Version {
+        number: u16,
+        is_valkey: bool,
+    },
     /// A fact about the file, such as when it was made.
-    Aux { name: Cow<'a, [u8]>, value: Cow<'a, [u8]> },
+    Aux {
+        name: Cow<'a, [u8]>,
+        value: Cow<'a, [u8]>,
+    },
     /// The keys that follow belong to this database.
     Database(u64),
     /// How many keys the database has, and how many of them expire. A hint.
-    Sizes { keys: u64, expiring: u64 },
+    Sizes {
+        keys: u64,
+        expiring: u64,
+    },
     /// A key with its value, as they lie in the file; see [`super::Record`].
     Key(&'a [u8]),
     /// The source of a library of functions.
@@ -57,7 +66,9 @@ pub enum Item<'a> {
     /// Which keys a slot of a cluster has. It is passed over.
     SlotInfo,
     /// The end, and whether a checksum said that all was as it was written.
-    End { checked: bool },
+    End {
+        checked: bool,
+    },
 }
 
 impl Reader {
@@ -69,10 +80,7 @@ impl Reader {
 
     /// The next item and how many bytes it takes; `None` when it does not end within `input`, and after the
     /// end of the file.
-    pub fn next<'a>(
-        &mut self,
-        input: &'a [u8],
-    ) -> Result<Option<(Item<'a>, usize)>, RdbError> {
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<Option<(Item<'a>, usize)>, RdbError> {
         let mut rest = Input(input);
         let read = match self.place {
             Place::Header => self.header(&mut rest)?,
@@ -122,9 +130,7 @@ impl Reader {
         };
         let (digits, is_valkey) = match (header.strip_prefix(b"REDIS"), header) {
             (Some(digits), _) => (digits, false),
-            (None, header) => {
-                (header.strip_prefix(b"VALKEY").ok_or(RdbError::Signature)?, true)
-            }
+            (None, header) => (header.strip_prefix(b"VALKEY").ok_or(RdbError::Signature)?, true),
         };
         let digits = str::from_utf8(digits).map_err(|_| RdbError::Signature)?;
         let number = digits.parse().map_err(|_| RdbError::Signature)?;

@@ -103,9 +103,7 @@ impl<'a> Record<'a> {
             ValueKind::List | ValueKind::Set | ValueKind::SortedSet | ValueKind::SortedSet2 => {
                 Length::read_plain(&mut input) == Some(0)
             }
-            ValueKind::Hash | ValueKind::HashExpiring => {
-                Length::read_plain(&mut input) == Some(0)
-            }
+            ValueKind::Hash | ValueKind::HashExpiring => Length::read_plain(&mut input) == Some(0),
             _ => false,
         }
     }

@@ -96,7 +96,8 @@ fn reads_what_it_writes_in_any_pieces() {
 /// As valkey-server 9.1.2 saved it: two strings, a hash with a field that expires, a list in database 3.
 #[test]
 fn reads_a_file_of_valkey() {
-    let file = b"VALKEY080\xfa\nvalkey-ver\x059.1.2\xfa\nredis-bits\xc0@\xfa\x05ctime\xc2<\xb7\x01k\
+    let file =
+        b"VALKEY080\xfa\nvalkey-ver\x059.1.2\xfa\nredis-bits\xc0@\xfa\x05ctime\xc2<\xb7\x01k\
         \xfa\x08used-mem\xc2\xe0?\x10\0\xfa\x08aof-base\xc0\0\xfe\0\xfb\x03\x01\0\x01a\xc0\x01\
         \xfc\xd2\x06\xc3\xfe\xa1\x01\0\0\0\x01b\x05hello\x16\x01h\x02\x01f\x01v\xde\x06\xc3\xfe\
         \xa1\x01\0\0\x01g\x01w\xff\xff\xff\xff\xff\xff\xff\xff\xfe\x03\xfb\x01\0\x12\x01l\x01\x02\

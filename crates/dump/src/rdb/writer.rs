@@ -70,13 +70,7 @@ impl Writer {
     }
 
     /// A key. `expire_ms` is a Unix time.
-    pub fn key(
-        &mut self,
-        key: &[u8],
-        value: ValueRef<'_>,
-        expire_ms: Option<i64>,
-        usage: Usage,
-    ) {
+    pub fn key(&mut self, key: &[u8], value: ValueRef<'_>, expire_ms: Option<i64>, usage: Usage) {
         let buffer = &mut self.buffer;
         if let Some(ms) = expire_ms {
             buffer.push(EXPIRE_MS);

@@ -5,21 +5,26 @@
 //! Nobody else waits for the disk: with `always`, workers keep replies back until [`Aof::durable`] has reached the
 //! records that they may tell of, and one `fsync` serves everybody who waits.
 
+pub mod check;
 mod directory;
 mod load;
 mod manifest;
 mod reader;
 mod replay;
+mod rewrite;
 mod writer;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 pub use directory::Directory;
 pub use manifest::{Manifest, Part};
 pub use reader::{Fault, Item, Reader};
+pub use rewrite::Rewrites;
 
 use self::writer::{Order, Writer};
+use crate::blocking::Waiter;
+use crate::command::Data;
 use crate::config::AppendFsync;
 use crate::server::{Server, Switch, lock};
 
@@ -36,16 +41,23 @@ pub struct Aof {
     holds_replies: AtomicBool,
     /// The last record that is on disk for good.
     durable: AtomicU64,
+    /// The log was turned on, and has no base yet: what is there counts for nothing.
+    waits_for_base: AtomicBool,
+    /// Clients of WAITAOF, and the records that they wait for.
+    waiters: Mutex<Vec<(u64, Arc<Waiter>)>>,
+    pub rewrites: Rewrites,
     pub figures: Figures,
 }
 
 /// What INFO tells.
 #[derive(Default)]
 pub struct Figures {
-    /// Bytes of the current increment, and of all that are read at start.
+    /// Bytes of all files that are read at start.
     pub size: AtomicU64,
     /// Bytes at the start, or after the last rewrite.
     pub base_size: AtomicU64,
+    /// Bytes of the increment that is being written.
+    pub increment_size: AtomicU64,
     /// Bytes that are merged and not written.
     pub buffered: AtomicU64,
     /// How often writing waited for a slow disk.
@@ -67,6 +79,38 @@ impl Aof {
         self.holds_replies.load(Ordering::Relaxed)
     }
 
+    /// Whether a base is to be written before the log counts.
+    pub fn is_waiting_for_base(&self) -> bool {
+        self.waits_for_base.load(Ordering::SeqCst)
+    }
+
+    /// Answers a client of WAITAOF once a record is on disk.
+    pub fn await_record(&self, server: &Server, number: u64, waiter: Arc<Waiter>) {
+        lock(&self.waiters).push((number, waiter));
+        self.answer_waiters(server);
+        server.log.wake();
+    }
+
+    /// Answers those clients of WAITAOF whose records are on disk.
+    fn answer_waiters(&self, server: &Server) {
+        let durable = self.durable();
+        let mut waiters = lock(&self.waiters);
+        if waiters.is_empty() {
+            return;
+        }
+        let over: Vec<_> = waiters.extract_if(.., |(number, _)| *number <= durable).collect();
+        waiters.retain(|(_, waiter)| waiter.is_waiting());
+        drop(waiters);
+        for (_, waiter) in over {
+            waiter.answer(server, |reply| {
+                reply.array(2);
+                reply.integer(1);
+                reply.integer(0);
+                Ok(())
+            });
+        }
+    }
+
     fn order(&self, server: &Server, order: Order) {
         lock(&self.orders).push(order);
         self.has_orders.store(true, Ordering::SeqCst);
@@ -83,6 +127,37 @@ impl Server {
         let file = load::load_and_open(self)?;
         self.log.switch(true);
         self.start_writer(Some(file))?;
+        self.follow_log_config();
+        Ok(())
+    }
+
+    /// Turns the log on or off, as `appendonly` says now. The gate is held.
+    pub fn switch_log(&'static self, data: &mut Data) -> Result<(), String> {
+        let on = self.config.appendonly();
+        if on == self.log.is_on() {
+            return Ok(());
+        }
+        if on {
+            Directory::of(&self.config).create().map_err(|error| {
+                log::warn!("Can't create the directory of the log: {error}");
+                "Unable to turn on AOF. Check server logs.".to_owned()
+            })?;
+            if !self.aof.running.load(Ordering::SeqCst) {
+                self.start_writer(None)?;
+            }
+            self.aof.waits_for_base.store(true, Ordering::SeqCst);
+            self.log.switch(true);
+            if self.cut_is_busy() {
+                self.aof.rewrites.schedule();
+            } else {
+                self.begin_rewrite(data);
+            }
+        } else {
+            self.aof.rewrites.cancel();
+            self.log.switch(false);
+            self.aof.order(self, Order::Stop { after: self.log.last() });
+        }
+        data.effects.refresh();
         self.follow_log_config();
         Ok(())
     }

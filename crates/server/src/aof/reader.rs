@@ -13,6 +13,8 @@ pub struct Reader<R> {
     /// The arguments of the last command, one behind the other, and where each ends.
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// Headers and arguments read.
+    lines: u64,
 }
 
 /// What was read.
@@ -50,7 +52,7 @@ const KEPT_MAX: usize = 1 << 20;
 impl<R: BufRead> Reader<R> {
     /// `offset`: bytes of the log before what is read.
     pub fn new(input: R, offset: u64) -> Self {
-        Self { input, offset, bytes: Vec::new(), ends: Vec::new() }
+        Self { input, offset, bytes: Vec::new(), ends: Vec::new(), lines: 0 }
     }
 
     pub fn next(&mut self) -> Result<Item, Fault> {
@@ -89,6 +91,11 @@ impl<R: BufRead> Reader<R> {
         self.offset
     }
 
+    /// How many lines those were, each argument counted as one.
+    pub const fn lines(&self) -> u64 {
+        self.lines
+    }
+
     fn remark(&mut self) -> Result<Item, Fault> {
         let line = self.line()?;
         let Some(text) = line.strip_prefix(b"#TS:") else { return Ok(Item::Remark) };
@@ -117,6 +124,7 @@ impl<R: BufRead> Reader<R> {
         let read = (&mut self.input).take(LINE_MAX).read_until(b'\n', &mut line);
         self.offset += read.map_err(Fault::Io)? as u64;
         if line.pop() == Some(b'\n') {
+            self.lines += 1;
             return Ok(line);
         }
         if line.len() as u64 + 1 == LINE_MAX {
@@ -148,6 +156,7 @@ impl<R: BufRead> Reader<R> {
         match self.input.read_exact(&mut end) {
             Ok(()) => {
                 self.offset += end.len() as u64;
+                self.lines += 1;
                 Ok(end)
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Fault::Truncated),

@@ -4,12 +4,13 @@
 //! (another file from that record on, stop, tell when all is done) take effect at a record's number, so whoever
 //! gives one while holding the gate has given it for exactly that moment, and waits for no disk.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use super::Directory;
 use crate::config::AppendFsync;
 use crate::log::Stream;
 use crate::server::{Server, lock};
@@ -36,10 +37,32 @@ pub(super) struct Writer {
 
 /// What the thread is told to do, once everything up to a number is written.
 pub(super) enum Order {
-    /// From the record behind `after` on, append to this file.
-    Switch { after: u64, file: Option<File> },
+    /// From the record behind `after` on, append to a new increment.
+    Rotate { after: u64, done: Sender<io::Result<Rotated>> },
+    /// What comes behind `after` is not written.
+    Stop { after: u64 },
     /// Force everything to disk and say so.
     Settle { done: Sender<()> },
+}
+
+/// Where the log goes on.
+pub(super) enum Rotated {
+    /// In this increment, which the manifest names.
+    Increment(String),
+    /// In a file that becomes an increment once there is a base.
+    Temporary,
+    /// Nowhere.
+    None,
+}
+
+impl Order {
+    /// The record behind which it is carried out.
+    const fn after(&self) -> Option<u64> {
+        match self {
+            Self::Rotate { after, .. } | Self::Stop { after } => Some(*after),
+            Self::Settle { .. } => None,
+        }
+    }
 }
 
 /// Merged at once, and written by one call.
@@ -109,11 +132,7 @@ impl Writer {
 
     /// Up to which record the current file goes.
     fn boundary(&self) -> u64 {
-        let switches = self.orders.iter().filter_map(|order| match order {
-            Order::Switch { after, .. } => Some(*after),
-            Order::Settle { .. } => None,
-        });
-        switches.min().unwrap_or(u64::MAX)
+        self.orders.iter().find_map(Order::after).unwrap_or(u64::MAX)
     }
 
     /// Adds records to what is to be written; whether there may be more of them.
@@ -157,6 +176,8 @@ impl Writer {
         };
         if done > 0 {
             aof.figures.size.fetch_add(done as u64, Ordering::Relaxed);
+            aof.figures.increment_size.fetch_add(done as u64, Ordering::Relaxed);
+            self.rewrite_if_grown();
             self.pending.drain(..done);
             self.pending.shrink_to(CHUNK_BYTES);
         }
@@ -207,8 +228,26 @@ impl Writer {
     /// Everything that was written is on disk for good.
     fn now_durable(&self) {
         self.server.aof.durable.store(self.written, Ordering::SeqCst);
-        if self.server.aof.holds_replies() {
-            self.server.workers.tell_durable();
+        self.server.workers.tell_durable();
+        self.server.aof.answer_waiters(self.server);
+    }
+
+    /// Has the log rewritten if it has grown as much as the configuration says.
+    fn rewrite_if_grown(&self) {
+        let (aof, config) = (&self.server.aof, &self.server.config);
+        let percentage = config.auto_aof_rewrite_percentage() as u64;
+        let size = aof.figures.size.load(Ordering::Relaxed);
+        if percentage == 0 || size <= config.auto_aof_rewrite_min_size() {
+            return;
+        }
+        if aof.rewrites.is_scheduled() || aof.rewrites.is_running() {
+            return;
+        }
+        let base = aof.figures.base_size.load(Ordering::Relaxed).max(1);
+        let growth = size.saturating_mul(100) / base;
+        if growth >= 100 + percentage {
+            log::info!("Starting automatic rewriting of AOF on {}% growth", growth - 100);
+            aof.rewrites.schedule();
         }
     }
 
@@ -219,19 +258,22 @@ impl Writer {
     /// Carries out the orders whose time has come.
     fn obey(&mut self) {
         while let Some(first) = self.orders.first() {
-            match first {
-                Order::Switch { after, .. } if self.written < *after => return,
-                Order::Settle { .. } if self.written < self.server.log.last() && !self.failed => {
-                    return;
-                }
-                _ => {}
+            let after = first.after().unwrap_or_else(|| self.server.log.last());
+            let gives_up = self.failed && !matches!(first, Order::Rotate { .. });
+            if self.written < after && !gives_up {
+                return;
             }
             match self.orders.remove(0) {
-                Order::Switch { file, .. } => {
+                Order::Rotate { done, .. } => {
                     self.sync_now();
-                    self.file = file;
-                    self.stream.begin_anew();
+                    let rotated = self.rotate();
+                    if let Err(error) = &rotated {
+                        log::warn!("Can't open a new AOF incr file: {error}");
+                    }
+                    // Who rewrites waits for it.
+                    let _ = done.send(rotated);
                 }
+                Order::Stop { after } => self.stop(after),
                 Order::Settle { done } => {
                     self.sync_now();
                     // Who gave up waiting does not mind.
@@ -239,5 +281,53 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Goes on in a new increment; on an error in the old one.
+    fn rotate(&mut self) -> io::Result<Rotated> {
+        let server = self.server;
+        let directory = Directory::of(&server.config);
+        directory.create()?;
+        let rotated = if server.aof.is_waiting_for_base() {
+            let path = directory.temporary_increment();
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) => log::info!("Removing the temp incr aof file"),
+                Err(_) => {}
+            }
+            let file = OpenOptions::new().create_new(true).append(true).open(path)?;
+            log::info!(
+                "Creating AOF incr file temp-{}.incr on background rewrite",
+                directory.prefix()
+            );
+            self.file = Some(file);
+            Rotated::Temporary
+        } else {
+            let mut manifest = lock(&server.aof.manifest);
+            let mut new = manifest.clone();
+            let name = new.add_increment(directory.prefix());
+            log::info!("Creating AOF incr file {name} on background rewrite");
+            let file = directory.open(&name, true)?;
+            directory.persist(&new)?;
+            *manifest = new;
+            self.file = Some(file);
+            Rotated::Increment(name)
+        };
+        server.aof.figures.increment_size.store(0, Ordering::Relaxed);
+        self.stream.begin_anew();
+        Ok(rotated)
+    }
+
+    /// The log ends behind a record.
+    fn stop(&mut self, after: u64) {
+        self.sync_now();
+        self.file = None;
+        self.pending = Vec::new();
+        self.failed = false;
+        self.server.note_log_outcome(&Ok(()));
+        self.stream.skip(after);
+        self.merged = self.stream.done();
+        self.written = self.merged;
+        self.now_durable();
     }
 }

@@ -289,7 +289,9 @@ fn log_effects(call: &mut Call<'_>, changed: bool) {
         effects.add(call.client.database, call.args);
     }
     if !call.in_transaction {
-        effects.commit(true);
+        if let Some(number) = effects.commit(true) {
+            call.client.last_record = number;
+        }
     }
 }
 
@@ -315,7 +317,9 @@ fn guard(
         return Err(Failure::OUT_OF_MEMORY);
     }
     if switches & Switch::LOG_FAILED != 0
-        && (command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE))
+        && (command.has(Flags::WRITE)
+            || would_execute(client, command, Flags::WRITE)
+            || command.row.name == "ping")
     {
         return Err(Failure::format(context.server.log_failure()));
     }

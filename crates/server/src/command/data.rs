@@ -11,8 +11,8 @@ use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::Place;
 use bobbin_store::value::{AnyCollection, Collection};
 use bobbin_store::{
-    AccessClock, AccessPolicy, EntryMut, EntryRef, Gate, GateGuard, Hash, Keyspace, Kind, Member,
-    NewValue, OwnedEntry, SHARDS, Shard, ShardGuard, ValueRef,
+    AccessClock, AccessPolicy, Cut, EntryMut, EntryRef, Gate, GateGuard, Hash, Keyspace, Kind,
+    Member, NewValue, OwnedEntry, SHARDS, Shard, ShardGuard, ValueRef,
 };
 
 use super::call::ShardSet;
@@ -223,6 +223,15 @@ impl Data {
             self.member.leave();
             self.held = Held::All(self.gate.take());
             self.effects.refresh();
+        }
+    }
+
+    /// Begins a cut of all keys; holds everything from then on. There must be no other cut.
+    pub fn begin_cut(&mut self) -> Cut {
+        self.hold_gate();
+        match &mut self.held {
+            Held::All(gate) => Cut::begin(self.keyspace, gate),
+            _ => unreachable!("the gate is held"),
         }
     }
 

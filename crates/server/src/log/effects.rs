@@ -18,8 +18,6 @@ pub struct Effects {
     replaced: bool,
     /// There are records that the log's reader was not told of.
     unannounced: bool,
-    /// The number of this thread's last record; 0: there is none.
-    last: u64,
 }
 
 /// How the effects of a record belong together.
@@ -96,23 +94,22 @@ impl Effects {
         self.commands > 0
     }
 
-    /// Makes a record of the unit's effects. What they changed is still held. `grouped`: more than one of them
+    /// Makes a record of the unit's effects and returns its number, if there are any. What they changed is still held. `grouped`: more than one of them
     /// happened at once.
-    pub fn commit(&mut self, grouped: bool) {
+    pub fn commit(&mut self, grouped: bool) -> Option<u64> {
         if self.commands == 0 {
-            return;
+            return None;
         }
         if grouped && self.commands > 1 {
             self.unit[0] = Kind::GROUP;
         }
-        if let Some(lane) = &self.lane {
-            self.last = lane.append(&self.unit);
-            self.unannounced = true;
-        }
+        let number = self.lane.as_ref().map(|lane| lane.append(&self.unit));
+        self.unannounced = true;
         self.commands = 0;
         if self.unit.capacity() > KEPT_MAX {
             self.unit = Vec::new();
         }
+        number
     }
 
     /// Tells the log's reader of the turn's records. Nothing is held.
@@ -122,11 +119,6 @@ impl Effects {
             self.unannounced = false;
             self.lane.iter().for_each(Lane::ring);
         }
-    }
-
-    /// The number of this thread's last record.
-    pub const fn last(&self) -> u64 {
-        self.last
     }
 }
 

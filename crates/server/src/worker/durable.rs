@@ -54,8 +54,7 @@ impl Worker {
             return;
         }
         let durable = self.server.aof.durable();
-        let on = self.server.aof.holds_replies();
-        while let Some(turn) = self.held.0.pop_front_if(|turn| turn.number <= durable || !on) {
+        while let Some(turn) = self.held.0.pop_front_if(|turn| turn.number <= durable) {
             for (token, bytes) in turn.outputs {
                 // Else it is gone, or with another worker, which waits anew.
                 let Some(connection) = self.connections.find(token) else { continue };
@@ -70,7 +69,7 @@ impl Worker {
         let Some(first) = self.held.0.front() else { return false };
         self.handle.awaits_disk.store(true, Ordering::SeqCst);
         // Either the log's thread sees that we wait, or we see what it wrote.
-        first.number <= self.server.aof.durable() || !self.server.aof.holds_replies()
+        first.number <= self.server.aof.durable()
     }
 
     /// A connection came from another worker with output that it kept back.

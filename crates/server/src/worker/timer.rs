@@ -44,6 +44,7 @@ impl Worker {
     pub(super) fn timer_slices(&mut self) {
         self.timer.now_ms = self.data.now_ms;
         Rates::tick(self.server, self.data.now_ms);
+        self.server.begin_scheduled_rewrite(&mut self.data);
         if self.server.switches.load() & Switch::MAXMEMORY != 0
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
         {

@@ -57,8 +57,6 @@ fn seen(entry: EntryRef<'_>) -> Seen {
     (parts, entry.expire_ms())
 }
 
-
-
 struct World {
     keyspace: Keyspace,
     gate: Gate,
@@ -81,7 +79,8 @@ impl World {
         let mut state = State::new();
         let shard = self.keyspace.lock(5);
         for number in 0..shard.databases() {
-            for entry in shard.database(number).iter().flat_map(|database| database.table().iter()) {
+            for entry in shard.database(number).iter().flat_map(|database| database.table().iter())
+            {
                 state.insert((number, entry.key().to_vec()), seen(entry));
             }
         }
@@ -102,7 +101,15 @@ impl World {
                 value.resize(value.len().max(len), b'.');
                 let database = shard.database_mut(database);
                 let found = database.find(hash, key);
-                database.set(hash, key, found, NewValue::string(&value), Expire::Keep, &clock, hasher);
+                database.set(
+                    hash,
+                    key,
+                    found,
+                    NewValue::string(&value),
+                    Expire::Keep,
+                    &clock,
+                    hasher,
+                );
             }
             Event::Expire { database, key, at_ms } => {
                 let key = &keys[key as usize];
@@ -119,7 +126,8 @@ impl World {
                 let database = shard.database_mut(database);
                 match database.find(hash, key) {
                     Some(place) => {
-                        if let Some(list) = database.change(place, hasher).collection_mut::<List>() {
+                        if let Some(list) = database.change(place, hasher).collection_mut::<List>()
+                        {
                             list.prepare(text.len(), 1, limits);
                             list.push(text.as_bytes().into(), End::Back, limits);
                         }
@@ -145,7 +153,8 @@ impl World {
                 let Some(place) = database.find(self.keyspace.hash(key), key) else { return };
                 let entry = database.remove(place, hasher);
                 let expire_ms = entry.as_ref().expire_ms();
-                let entry = if key == new_key { entry } else { entry.renamed(new_key, expire_ms, 0) };
+                let entry =
+                    if key == new_key { entry } else { entry.renamed(new_key, expire_ms, 0) };
                 let hash = self.keyspace.hash(new_key);
                 let database = shard.database_mut(to);
                 match database.find(hash, new_key) {
