@@ -1,23 +1,24 @@
-//! Payloads in any bytes: no panic, no allocation that the bytes do not account for, and what is
-//! dumped comes back.
+//! Payloads in any bytes: no panic, no allocation that the bytes do not account for. What is restored can be used by
+//! every command of its type, and comes back when it is dumped.
 
 #![no_main]
 
-use bobbin_dump::{
-    Payload, RDB_VERSION, append_string_payload, crc64, lzf_decompress, parse_payload,
-};
+use std::cell::RefCell;
+
+use bobbin_dump::{Payload, append_string_payload, lzf_decompress, parse_payload};
 use libfuzzer_sys::fuzz_target;
+use payloads::Bench;
+
+#[path = "../../crates/server/tests/payloads/mod.rs"]
+mod payloads;
+
+thread_local! {
+    static BENCH: RefCell<Bench> = RefCell::new(Bench::new());
+}
 
 fuzz_target!(|data: &[u8]| {
+    BENCH.with_borrow_mut(|bench| bench.run(data));
     let _ = parse_payload(data);
-
-    // With a right footer the body is reached.
-    let mut payload = [data, &RDB_VERSION.to_le_bytes()].concat();
-    payload.extend_from_slice(&crc64(0, &payload).to_le_bytes());
-    if let Ok(Payload::String(value)) = parse_payload(&payload) {
-        dumps(&value);
-    }
-
     if let [high, low, stream @ ..] = data {
         let len = usize::from(u16::from_be_bytes([*high, *low]));
         let output = lzf_decompress(stream, len);

@@ -2,6 +2,7 @@
 
 mod clients;
 mod fuzz;
+mod heavy;
 mod peers;
 mod proofs;
 mod shell;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
         ["miri"] => proofs::miri(),
+        ["heavy", options @ ..] => heavy::run(options),
         ["fuzz-smoke"] => fuzz::smoke(fuzz::SECONDS),
         ["fuzz-smoke", seconds] => fuzz::smoke(seconds),
         ["transcripts", "check", "--all", files @ ..] => {
@@ -117,6 +119,8 @@ usage: cargo xtask <task>
   miri                          the store under Miri; wants a nightly compiler
   fuzz-smoke [SECONDS]          every fuzz target for 10 seconds; wants a nightly compiler
                                 and cargo-fuzz
+  heavy [--members N] [--seconds N] [--only NAME,NAME] [--server PATH]
+                                GETs while heavy commands run, here and on Valkey
   peers                         install what the tests use, and say where it is
   transcripts check [--all] [FILE...]
                                 replay on the real servers and on Bobbin; with --all

@@ -167,7 +167,7 @@ fn unpack(log: &mut Log, master: StreamId, pack: &Listpack) -> Option<()> {
         let id =
             StreamId::new(master.ms.wrapping_add(since_ms), master.seq.wrapping_add(since_seq));
         let is_deleted = flags & DELETED != 0;
-        let count = if flags & SAME_FIELDS != 0 {
+        let (count, lead) = if flags & SAME_FIELDS != 0 {
             let values = items.clone().take(field_count);
             let pairs = fields.clone().zip(values).flat_map(|(field, value)| [field, value]);
             if pairs.clone().count() != 2 * field_count
@@ -175,7 +175,7 @@ fn unpack(log: &mut Log, master: StreamId, pack: &Listpack) -> Option<()> {
             {
                 return None;
             }
-            field_count
+            (field_count, LEAD_ITEMS)
         } else {
             let pairs = usize::try_from(items.next()?.as_integer()?).ok()?;
             let count = pairs.checked_mul(2)?;
@@ -183,10 +183,12 @@ fn unpack(log: &mut Log, master: StreamId, pack: &Listpack) -> Option<()> {
             if both.clone().count() != count || !log.append_to_node(id, both, is_deleted) {
                 return None;
             }
-            count
+            (count, LEAD_ITEMS + 1)
         };
         // Behind the values is how many items the entry has, for walking backwards.
-        items.nth(count)?.as_integer()?;
+        if items.nth(count)?.as_integer()? != (lead + count) as i64 {
+            return None;
+        }
         counts[usize::from(is_deleted)] += 1;
     }
     (counts == [live, deleted] && counts != [0, 0]).then_some(())

@@ -10,13 +10,19 @@ use std::ops::Deref;
 
 /// Formats `value` as a score or a RESP3 double: `3`, `0.1`, `1e+20`, `inf`, `-inf`, `nan`, `-0`.
 pub fn format_f64(value: f64) -> FloatText {
+    if value.abs() <= INTEGER_MAX && value.trunc() == value && value != 0.0 {
+        let mut text = FloatText { bytes: [0; FLOAT_TEXT_LEN_MAX], len: 0 };
+        text.push(itoa::Buffer::new().format(value as i64).as_bytes());
+        return text;
+    }
+    format_f64_as_digits(value)
+}
+
+/// The same, but large integers are not written in full: `1e+17`. So are scores in digests.
+pub fn format_f64_as_digits(value: f64) -> FloatText {
     let mut text = FloatText { bytes: [0; FLOAT_TEXT_LEN_MAX], len: 0 };
     if value.is_nan() {
         text.push(b"nan");
-        return text;
-    }
-    if value.abs() <= INTEGER_MAX && value.trunc() == value && value != 0.0 {
-        text.push(itoa::Buffer::new().format(value as i64).as_bytes());
         return text;
     }
     if value.is_sign_negative() {

@@ -5,5 +5,5 @@
 mod float;
 mod parse;
 
-pub use float::{FloatText, append_f64, format_f64};
+pub use float::{FloatText, append_f64, format_f64, format_f64_as_digits};
 pub use parse::{parse_f64, parse_i64};

@@ -14,7 +14,9 @@ mod reply;
 mod value;
 
 // Arguments are numbers often enough that who parses a request wants these with it.
-pub use bobbin_number::{FloatText, append_f64, format_f64, parse_f64, parse_i64};
+pub use bobbin_number::{
+    FloatText, append_f64, format_f64, format_f64_as_digits, parse_f64, parse_i64,
+};
 pub use error::ProtocolError;
 pub use inline::split_arguments;
 pub use parser::{

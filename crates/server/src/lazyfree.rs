@@ -10,10 +10,14 @@ use std::sync::mpsc::{Sender, channel};
 use bobbin_store::OwnedEntry;
 use bobbin_store::shard::Database;
 
+use crate::worker::Job;
+
 /// What can be freed in the background.
 pub enum Garbage {
     Entry(OwnedEntry),
     Databases(Vec<Database>),
+    /// What worked on pinned values, and may be the last to hold one of them.
+    Job(Box<dyn Job>),
 }
 
 static QUEUE: OnceLock<Sender<(Garbage, usize)>> = OnceLock::new();
@@ -39,6 +43,11 @@ pub fn free_databases(databases: Vec<Database>) {
     }
 }
 
+/// Frees a job that is done, or never will be, and with it the values that it pinned.
+pub fn free_job(job: Box<dyn Job>) {
+    send(Garbage::Job(job), 0, 0);
+}
+
 fn send(garbage: Garbage, objects: usize, bytes: usize) {
     PENDING_OBJECTS.fetch_add(objects, Ordering::Relaxed);
     PENDING_BYTES.fetch_add(bytes, Ordering::Relaxed);
@@ -48,7 +57,7 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
             for (garbage, objects) in receiver {
                 let bytes = match &garbage {
                     Garbage::Entry(entry) => entry.as_ref().memory(),
-                    Garbage::Databases(_) => 0,
+                    Garbage::Databases(_) | Garbage::Job(_) => 0,
                 };
                 drop(garbage);
                 PENDING_OBJECTS.fetch_sub(objects, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! What all threads of the process share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
@@ -14,13 +14,16 @@ use crate::clock::Clock;
 use crate::command::Registry;
 use crate::command::data::Deletes;
 use crate::commands::Monitors;
-use crate::config::Config;
+use crate::config::{Config, ShutdownFlags};
+use crate::cores::cores;
 use crate::io::{Acceptor, DriverKind, Waker};
 use crate::pause::Pause;
+use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
 use crate::services::Services;
+use crate::shutdown::Request;
 use crate::stats::{CommandStats, Totals, WorkerStats};
-use crate::worker::{Mailbox, Post};
+use crate::worker::{Connection, Mailbox, Post};
 
 /// The version of Bobbin.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -58,6 +61,7 @@ pub struct Server {
     /// What all threads' changes come to, in one order.
     pub log: bobbin_store::log::Log,
     pub aof: Aof,
+    pub persistence: Persistence,
 }
 
 impl Server {
@@ -112,8 +116,12 @@ impl Switch {
     pub const CRON_PAUSED: u32 = 1 << 4;
     /// The memory of all clients is counted.
     pub const CLIENT_MEMORY: u32 = 1 << 5;
+    /// A file is loaded: there is little to be had yet.
+    pub const LOADING: u32 = 1 << 6;
+    /// The last snapshot failed.
+    pub const SAVE_FAILED: u32 = 1 << 7;
     /// The log cannot be written: writes are refused. The log's thread sets it at any time.
-    pub const LOG_FAILED: u32 = 1 << 6;
+    pub const LOG_FAILED: u32 = 1 << 8;
 }
 
 impl Switches {
@@ -134,27 +142,36 @@ impl Switches {
 /// How the server is told to end.
 #[derive(Default)]
 pub struct End {
-    wanted: Mutex<bool>,
+    wanted: Mutex<Option<Request>>,
     bell: Condvar,
 }
 
 impl End {
     /// A signal came.
-    pub fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str, flags: ShutdownFlags) {
         log::warn!("Received {name} scheduling shutdown...");
-        self.end();
+        let save = (flags.save() || flags.nosave()).then_some(flags.save());
+        self.end(Request { save, force: flags.force(), waiter: None });
     }
 
     /// Ends the server, in order and soon.
-    pub fn end(&self) {
-        *lock(&self.wanted) = true;
+    pub fn end(&self, request: Request) {
+        *lock(&self.wanted) = Some(request);
         self.bell.notify_all();
     }
 
+    /// Whether somebody wants that, and it was not seen to yet.
+    pub fn is_wanted(&self) -> bool {
+        lock(&self.wanted).is_some()
+    }
+
     /// Sleeps until somebody ends the server.
-    pub fn wait(&self) {
+    pub fn wait(&self) -> Request {
         let mut wanted = lock(&self.wanted);
-        while !*wanted {
+        loop {
+            if let Some(request) = wanted.take() {
+                return request;
+            }
             wanted = self.bell.wait(wanted).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -169,7 +186,6 @@ pub struct Workers {
     ended: Condvar,
     /// Figures of workers that are no more, and of those that are ending.
     retired: Mutex<Retired>,
-    next: AtomicU64,
     next_id: AtomicUsize,
 }
 
@@ -184,6 +200,8 @@ pub struct WorkerHandle {
     pub id: usize,
     pub mailbox: Mailbox,
     pub stats: WorkerStats,
+    /// Connections that it has, or will have once it looks into its mailbox.
+    pub connections: AtomicUsize,
     /// Bytes of published messages that wait in the mailbox, or behind it.
     pub backlog_bytes: AtomicUsize,
     /// It keeps replies back until more of the log is on disk.
@@ -199,9 +217,19 @@ impl WorkerHandle {
             id,
             mailbox: Mailbox::new(waker),
             stats: WorkerStats::new(commands),
+            connections: AtomicUsize::new(0),
             backlog_bytes: AtomicUsize::new(0),
             awaits_disk: AtomicBool::new(false),
             driver,
+        }
+    }
+
+    /// Makes a connection this worker's; it comes back when the worker has ended.
+    pub fn give(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        match self.mailbox.post(Post::Adopt(connection)) {
+            Err(Post::Adopt(back)) => Err(back),
+            _ => Ok(()),
         }
     }
 }
@@ -214,7 +242,6 @@ impl Workers {
             running: Mutex::new(0),
             ended: Condvar::new(),
             retired: Mutex::new(retired),
-            next: AtomicU64::new(0),
             next_id: AtomicUsize::new(0),
         }
     }
@@ -270,11 +297,25 @@ impl Workers {
         self.len() == 0
     }
 
-    /// The worker that the next connection goes to: each in its turn.
-    pub fn next(&self) -> Option<Arc<WorkerHandle>> {
+    /// The worker that the next connection goes to: the one that has the fewest. Those beyond the machine's
+    /// cores come into play once each of the others has `crowd` of them: a thread that shares a core adds no
+    /// power, and fewer connections on a thread mean fewer commands in a turn.
+    pub fn next(&self, crowd: usize) -> Option<Arc<WorkerHandle>> {
         let slots = self.read();
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) as usize;
-        (!slots.is_empty()).then(|| slots[turn % slots.len()].clone())
+        let load = |worker: &&Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
+        let fewest = |workers: &[Arc<WorkerHandle>]| workers.iter().min_by_key(load).cloned();
+        let first = slots.get(..cores()).and_then(fewest);
+        first.filter(|worker| load(&worker) < crowd).or_else(|| fewest(&slots))
+    }
+
+    /// How many connections a worker should have of so many in all, by the rule of [`Self::next`].
+    pub fn share(&self, id: usize, connections: usize, crowd: usize) -> usize {
+        let slots = self.read();
+        let all = slots.len().max(1);
+        let in_play =
+            if connections < cores().saturating_mul(crowd) { all.min(cores()) } else { all };
+        let plays = slots.iter().take(in_play).any(|worker| worker.id == id);
+        if plays { connections.div_ceil(in_play) } else { 0 }
     }
 
     /// Leaves something in a worker's mailbox; `false` when there is no such worker any more.
@@ -378,4 +419,57 @@ impl ErrorStats {
 /// Locks; that somebody panicked with it held is nobody's problem here (release builds abort).
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Workers without threads, `beyond` more than there are cores.
+    fn workers(beyond: usize) -> Workers {
+        let workers = Workers::new(0);
+        for id in 0..cores() + beyond {
+            let waker = Waker::new().expect("there are descriptors left");
+            workers.add(Arc::new(WorkerHandle::new(id, waker, "none", 0)));
+        }
+        workers
+    }
+
+    /// How many connections each has once so many were given out.
+    fn placed(workers: &Workers, connections: usize, crowd: usize) -> Vec<usize> {
+        for _ in 0..connections {
+            let worker = workers.next(crowd).expect("there are workers");
+            worker.connections.fetch_add(1, Ordering::Relaxed);
+        }
+        let load = |worker: &Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
+        workers.all().iter().map(load).collect()
+    }
+
+    #[test]
+    fn workers_beyond_the_cores_wait_until_the_others_are_crowded() {
+        let crowded = workers(2);
+        assert_eq!(placed(&crowded, 3 * cores(), 3), [vec![3; cores()], vec![0; 2]].concat());
+        assert_eq!(placed(&crowded, 6, 3), vec![3; cores() + 2]);
+        assert_eq!(placed(&workers(2), 2 * (cores() + 2), 0), vec![2; cores() + 2]);
+        assert_eq!(placed(&workers(0), 5 * cores(), 3), vec![5; cores()]);
+    }
+
+    #[test]
+    fn a_connection_goes_to_the_worker_that_lost_most() {
+        let workers = workers(0);
+        placed(&workers, 4 * cores(), 1024);
+        let last = workers.all().pop().expect("there are workers");
+        last.connections.store(1, Ordering::Relaxed);
+        assert_eq!(workers.next(1024).map(|worker| worker.id), Some(last.id));
+    }
+
+    #[test]
+    fn shares_follow_the_same_rule() {
+        let workers = workers(2);
+        let last = cores() + 1;
+        assert_eq!(workers.share(0, 3 * cores() - 1, 3), 3);
+        assert_eq!(workers.share(last, 3 * cores() - 1, 3), 0);
+        assert_eq!(workers.share(last, 3 * (cores() + 2), 3), 3);
+        assert_eq!(workers.share(last, 1, 0), 1);
+    }
 }

@@ -1,17 +1,33 @@
 //! The orderly end: how SHUTDOWN's words are read, and how the end is begun.
 //!
-//! Beginning it only wakes the main thread (`Server::wait_for_end`), which stops accepting, lets the
-//! workers finish their turns and send what they have, removes the files of the socket and of the
-//! process id, and leaves. So it may be begun anywhere, with anything held.
+//! Beginning it only wakes the main thread (`Server::wait_for_end`), which saves if that is wanted, stops
+//! accepting, lets the workers finish their turns and send what they have, removes the files of the socket and of
+//! the process id, and leaves. So it may be begun anywhere, with anything held.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::blocking::Waiter;
+use crate::command::{Data, Failure};
 use crate::server::Server;
+
+/// An end that was asked for.
+pub struct Request {
+    /// `None`: save if the server saves by itself.
+    pub save: Option<bool>,
+    /// End even if that fails.
+    pub force: bool,
+    /// Who is told when it does.
+    pub waiter: Option<Arc<Waiter>>,
+}
 
 /// What SHUTDOWN asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shutdown {
     /// NOW is left out: without replicas there is nobody to wait for.
     End {
-        save: bool,
+        /// `None`: neither SAVE nor NOSAVE.
+        save: Option<bool>,
         force: bool,
     },
     Abort,
@@ -35,18 +51,52 @@ impl Shutdown {
             (true, _) if words.len() > 1 => None,
             (true, _) => Some(Self::Abort),
             (false, true) => None,
-            (false, false) => Some(Self::End { save, force }),
+            (false, false) => {
+                let save = (save || nosave).then_some(save);
+                Some(Self::End { save, force })
+            }
         }
     }
 }
 
 impl Server {
-    /// Begins the end of the server; `reason` is logged.
-    pub fn shut_down(&self, reason: &str) {
-        log::warn!("{reason}");
-        self.end.end();
+    /// What comes before the end. With `true` nobody is served any more; with `false` all goes on.
+    pub(crate) fn prepare_end(&'static self, request: &Request) -> bool {
+        if self.abort_save() {
+            self.persistence.wait_until_idle();
+        }
+        // While a file is loaded there is nothing that it could be replaced by.
+        let is_loading = self.persistence.loading.is_on.load(Ordering::Relaxed);
+        if is_loading || !request.save.unwrap_or_else(|| self.has_save_points()) {
+            return true;
+        }
+        let Some(mut data) = Data::new(&self.keyspace, &self.gate, 0) else { return true };
+        data.now_ms = self.clock.now_ms();
+        data.enter();
+        data.hold_gate();
+        log::info!("Saving the final RDB snapshot before exiting.");
+        let saved = self.save_held(&mut data);
+        let may_end = saved.is_ok() || request.force;
+        if may_end {
+            // What is acknowledged from here on would be in no file.
+            self.pause_clients(i64::MAX, true, data.now_ms);
+        }
+        data.leave();
+        if saved.is_err() {
+            if may_end {
+                log::warn!("Error trying to save the DB, but forced to exit.");
+            } else {
+                log::warn!("Error trying to save the DB, can't exit.");
+            }
+        }
+        if !may_end && let Some(waiter) = &request.waiter {
+            waiter.answer(self, |_| Err(Failure::new(CANNOT_END)));
+        }
+        may_end
     }
 }
+
+const CANNOT_END: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
 
 #[cfg(test)]
 mod tests {
@@ -58,9 +108,9 @@ mod tests {
             let words: Vec<&[u8]> = line.split_whitespace().map(str::as_bytes).collect();
             Shutdown::parse(&words)
         };
-        assert_eq!(parse(""), Some(Shutdown::End { save: false, force: false }));
-        assert_eq!(parse("NoSave NOW"), Some(Shutdown::End { save: false, force: false }));
-        assert_eq!(parse("save force"), Some(Shutdown::End { save: true, force: true }));
+        assert_eq!(parse(""), Some(Shutdown::End { save: None, force: false }));
+        assert_eq!(parse("NoSave NOW"), Some(Shutdown::End { save: Some(false), force: false }));
+        assert_eq!(parse("save force"), Some(Shutdown::End { save: Some(true), force: true }));
         assert_eq!(parse("abort"), Some(Shutdown::Abort));
         for wrong in ["abort now", "save nosave", "later", "now abort"] {
             assert_eq!(parse(wrong), None, "{wrong}");

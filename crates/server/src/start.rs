@@ -24,9 +24,10 @@ use crate::commands::Monitors;
 use crate::config::{Config, IoDriver, OptionId};
 use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
 use crate::pause::Pause;
+use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
 use crate::random::Random;
-use crate::server::{End, ErrorStats, Server, Switch, Switches, Workers, lock};
+use crate::server::{End, ErrorStats, Server, Switch, Switches, WorkerHandle, Workers, lock};
 use crate::services::Services;
 use crate::worker::{Connection, Post, Worker};
 
@@ -59,6 +60,7 @@ impl Server {
             services: Services::new(&config, &clock),
             log: Default::default(),
             aof: Default::default(),
+            persistence: Persistence::new(system_ms()),
             config,
             clock,
         })))
@@ -72,9 +74,8 @@ impl Server {
         self.event_classes.store(classes as u32, Ordering::Relaxed);
     }
 
-    /// Starts the workers and the listening sockets; from then on clients are served.
+    /// Starts the workers and the listening sockets, and loads what there is; from then on clients are served.
     pub fn start(&'static self) -> Result<(), String> {
-        self.start_log()?;
         self.follow_config();
         self.watch_signals()?;
         self.set_worker_count(self.config.worker_count())?;
@@ -85,16 +86,26 @@ impl Server {
         );
         let listeners = self.listeners()?;
         let keepalive_s = self.config.tcp_keepalive() as u32;
+        // Nobody shall see that there is nothing yet.
+        self.switches.set(Switch::LOADING, true);
         let acceptor = Acceptor::start(listeners, keepalive_s, |accepted| self.adopt(accepted))
             .map_err(|error| format!("Can't start the acceptor: {error}"))?;
-        let tcp = acceptor.addresses().iter().any(|address| matches!(address, Address::Tcp(_)));
+        *lock(&self.acceptor) = Some(acceptor);
+        if self.config.appendonly() {
+            self.start_log()?;
+        } else if !self.load_at_start()? {
+            return Ok(());
+        }
+        self.switches.set(Switch::LOADING, false);
+        let acceptor = lock(&self.acceptor);
+        let addresses = acceptor.as_ref().map(Acceptor::addresses).unwrap_or_default();
+        let tcp = addresses.iter().any(|address| matches!(address, Address::Tcp(_)));
         if tcp {
             log::info!("Ready to accept connections tcp");
         }
         if !self.config.unixsocket().is_empty() {
             log::info!("Ready to accept connections unix");
         }
-        *lock(&self.acceptor) = Some(acceptor);
         Ok(())
     }
 
@@ -178,8 +189,8 @@ impl Server {
                             log::warn!("Can't open the log file anew: {error}");
                         }
                     }
-                    SIGINT => self.end.signal("SIGINT"),
-                    _ => self.end.signal("SIGTERM"),
+                    SIGINT => self.end.signal("SIGINT", self.config.shutdown_on_sigint()),
+                    _ => self.end.signal("SIGTERM", self.config.shutdown_on_sigterm()),
                 }
             }
         };
@@ -190,7 +201,7 @@ impl Server {
     /// Sleeps until somebody ends the server, and ends it in order: no new connections, then the workers
     /// finish their turns and send what they have.
     pub fn wait_for_end(&'static self) -> Result<ExitCode, String> {
-        self.end.wait();
+        while !self.prepare_end(&self.end.wait()) {}
         *lock(&self.acceptor) = None;
         let path = self.config.unixsocket();
         if !path.is_empty() {
@@ -263,14 +274,18 @@ impl Server {
         (protected && !accepted.peer.is_local()).then_some(PROTECTED_MODE)
     }
 
-    /// Gives a connection to a worker, each in its turn.
-    pub fn hand_over(&'static self, connection: Box<Connection>) {
-        let mut post = Post::Adopt(connection);
+    /// The worker that the next connection goes to.
+    pub fn next_worker(&self) -> Option<Arc<WorkerHandle>> {
+        self.workers.next(self.config.connections_per_io_thread() as usize)
+    }
+
+    /// Gives a connection to a worker.
+    pub fn hand_over(&self, mut connection: Box<Connection>) {
         // A worker may end between being chosen and being posted to.
-        while let Some(worker) = self.workers.next() {
-            match worker.mailbox.post(post) {
+        while let Some(worker) = self.next_worker() {
+            match worker.give(connection) {
                 Ok(()) => return,
-                Err(back) => post = back,
+                Err(back) => connection = back,
             }
         }
     }

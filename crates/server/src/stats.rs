@@ -57,6 +57,8 @@ counters! {
     keyspace_hits,
     keyspace_misses,
     expired_keys,
+    /// Of hashes.
+    expired_fields,
     evicted_keys,
     /// Changes of keys.
     dirty,

@@ -321,7 +321,8 @@ impl Database {
         self.expiry.set_cut(Some(part));
     }
 
-    pub(crate) fn may_have_expiring_fields(&self) -> bool {
+    /// Whether there may be hashes with fields that expire; if not, there are none.
+    pub fn may_have_expiring_fields(&self) -> bool {
         self.expiry.has_fields()
     }
 
@@ -503,15 +504,15 @@ impl Database {
     /// Takes keys out whose time has come, at most `limit` looks of the index at a time, and
     /// appends them to `out`. Returns how many looks it took.
     ///
-    /// From hashes it takes the fields whose time has come, and hands each such hash's key to `reaped`;
-    /// a hash without fields left goes out as a whole.
+    /// From hashes it takes the fields whose time has come, and hands each such hash's key and their number to
+    /// `reaped`; a hash without fields left goes out as a whole.
     pub fn expire_due(
         &mut self,
         now_ms: i64,
         limit: usize,
         hasher: &Hasher,
         out: &mut Vec<OwnedEntry>,
-        mut reaped: impl FnMut(&[u8]),
+        mut reaped: impl FnMut(&[u8], usize),
     ) -> usize {
         let mut places = Vec::new();
         for looks in 0..limit {
@@ -549,7 +550,7 @@ impl Database {
         place: Place,
         now_ms: i64,
         hasher: &Hasher,
-        reaped: &mut impl FnMut(&[u8]),
+        reaped: &mut impl FnMut(&[u8], usize),
     ) -> bool {
         if fields_ms(self.entry(place)).is_none_or(|ms| ms > now_ms) {
             return false;
@@ -560,7 +561,7 @@ impl Database {
         let removed = fields.remove_expired(now_ms, FIELDS_MAX, hasher, |_| {});
         let is_empty = fields.is_empty();
         if removed > 0 {
-            reaped(self.entry(place).key());
+            reaped(self.entry(place).key(), removed);
         }
         is_empty
     }
@@ -675,11 +676,18 @@ mod tests {
         assert_eq!(database.volatile(), 0);
         assert!(database.next_due_ms().is_some());
         let (mut gone, mut reaped) = (Vec::new(), Vec::new());
-        database.expire_due(NOW_MS - 100, 100, &hasher, &mut gone, |key| reaped.push(key.to_vec()));
-        assert!(gone.is_empty() && reaped.is_empty());
-        database.expire_due(NOW_MS + 100, 100, &hasher, &mut gone, |key| reaped.push(key.to_vec()));
+        let mut expire = |now_ms, gone: &mut Vec<_>| {
+            let reaped = |key: &[u8], fields| reaped.push((key.to_vec(), fields));
+            database.expire_due(now_ms, 100, &hasher, gone, reaped);
+        };
+        expire(NOW_MS - 100, &mut gone);
+        assert!(gone.is_empty());
+        expire(NOW_MS + 100, &mut gone);
         assert_eq!(gone.iter().map(|entry| entry.as_ref().key()).collect::<Vec<_>>(), [b"all"]);
-        assert!(reaped.contains(&b"most".to_vec()));
+        for key in [&b"all"[..], b"most"] {
+            let fields = reaped.iter().filter(|(name, _)| name == key).map(|(_, fields)| fields);
+            assert_eq!(fields.sum::<usize>(), 700);
+        }
         let place = database.find(hasher.hash(b"most"), b"most").unwrap();
         assert_eq!(database.entry(place).collection::<Fields>().map(Fields::len), Some(1));
         assert_eq!(database.next_due_ms(), None);

@@ -49,7 +49,9 @@ impl Server {
     /// Bobbin, as built last.
     pub fn bobbin(arguments: &[&str]) -> Self {
         let binary = peers::bobbin();
-        Self::start(&binary, arguments)
+        // All threads are to meet, however few the clients and the cores.
+        let spread = ["--connections-per-io-thread", "0"];
+        Self::start(&binary, &[&spread, arguments].concat())
             .unwrap_or_else(|error| panic!("{}: {error}", binary.display()))
     }
 

@@ -2,25 +2,27 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::history::{Load, assert_linearizable, run_history};
+use bobbin_testkit::history::{Kind, Load, assert_linearizable, run_history};
 use bobbin_testkit::linearizability::{Command, Key, Operation, Record, check};
 use bobbin_testkit::random::seed;
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::{Connection, Reply, Server};
 
 /// The runner and the checker themselves, on a server that executes one command at a time.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn valkey_is_linearizable() {
-    let server = Server::valkey(&[]);
-    assert_linearizable(server.address(), &load());
+    for kinds in KINDS {
+        let server = Server::valkey(&SMALL_LIMITS);
+        assert_linearizable(server.address(), &load(kinds));
+    }
 }
 
-/// The canary: a value that was overwritten comes back in one read of a real history.
+/// A canary: a value that was overwritten comes back in one read of a real history.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_stale_read_in_a_real_history_is_found() {
     let server = Server::valkey(&[]);
-    let load = load();
+    let load = load(&[Kind::Strings]);
     let mut history = run_history(server.address(), &load).expect("the clients are served");
     let reads: Vec<(usize, Key)> = history
         .iter()
@@ -53,13 +55,72 @@ fn a_stale_read_in_a_real_history_is_found() {
     assert!(check(&history).is_err(), "{load:?}: read {third} is stale");
 }
 
+/// Canaries for collections: one read of a real history shows an older state, in which some element had a value or
+/// score that was written once and has been overwritten since.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn an_old_state_of_a_collection_is_found() {
+    let server = Server::valkey(&SMALL_LIMITS);
+    for kind in [Kind::Hashes, Kind::SortedSets] {
+        server.connect().say("FLUSHALL");
+        let load = load(&[kind]);
+        let history = run_history(server.address(), &load).expect("the clients are served");
+        assert!(check(&history).is_ok());
+        let (mut changes, mut found) = (0, 0);
+        for at in (0..history.len()).step_by(history.len() / 40) {
+            let Some((old, new)) = overwritten(&history, at) else { continue };
+            let mut changed = history.clone();
+            changed[new].reply = history[old].reply.clone();
+            changes += 1;
+            found += usize::from(check(&changed).is_err());
+        }
+        // Not all: a clone may have kept the older state, and have been copied back.
+        assert!(changes > 2 && 2 * found > changes, "{load:?}: found {found} of {changes}");
+    }
+}
+
+/// A read of a whole collection from `from` on, and a later one of the same key, such that an element of the first
+/// with a unique value has another one in a read between them, and still in the second.
+fn overwritten(history: &[Record], from: usize) -> Option<(usize, usize)> {
+    let read = |at: usize| match history.get(at)?.operation {
+        Operation::Single(Command::HGetAll(key) | Command::ZRange(key)) => Some(key),
+        _ => None,
+    };
+    let old = (from..history.len()).find(|&at| read(at).is_some())?;
+    let key = read(old)?;
+    let first = &history[old];
+    let pairs = |record: &'_ Record| {
+        record.reply.items().chunks(2).map(|pair| pair.to_vec()).collect::<Vec<_>>()
+    };
+    let is_unique = |value: &Reply| {
+        let text = value.text();
+        text.contains('.') || text.parse().is_ok_and(|score: i64| score > UNIQUE_SCORES_FROM)
+    };
+    let unique: Vec<_> = pairs(first).into_iter().filter(|pair| is_unique(&pair[1])).collect();
+    let differs = |record: &Record| {
+        pairs(record).iter().any(|pair| {
+            unique.iter().any(|old| old[0] == pair[0] && old[1] != pair[1] && is_unique(&pair[1]))
+        })
+    };
+    let later = |earlier: &Record| {
+        let end_ns = earlier.end_ns;
+        (0..history.len()).filter(move |&at| read(at) == Some(key) && history[at].start_ns > end_ns)
+    };
+    let between = later(first).find(|&at| differs(&history[at]))?;
+    // Soon after: what was cloned meanwhile may come back.
+    let new = later(&history[between]).find(|&at| differs(&history[at]))?;
+    (first.reply != history[new].reply).then_some((old, new))
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn bobbin_is_linearizable_with_more_threads_than_cores() {
     let threads = (cores() + 2).to_string();
     for driver in DRIVERS {
-        let server = start(driver, &threads);
-        assert_linearizable(server.address(), &load());
+        for kinds in KINDS {
+            let server = start(driver, &threads);
+            assert_linearizable(server.address(), &load(kinds));
+        }
     }
 }
 
@@ -88,10 +149,11 @@ fn bobbin_is_linearizable_while_its_workers_are_stopped() {
 
 /// Checks histories on both drivers while a client of another kind does something, again and again.
 fn beside(threads: &str, work: impl Fn(&mut Connection, usize) + Sync) {
-    for driver in DRIVERS {
+    for (driver, kinds) in DRIVERS.into_iter().flat_map(|driver| KINDS.map(|kinds| (driver, kinds)))
+    {
         let server = start(driver, threads);
         let rounds = std::thread::scope(|scope| {
-            let clients = scope.spawn(|| assert_linearizable(server.address(), &load()));
+            let clients = scope.spawn(|| assert_linearizable(server.address(), &load(kinds)));
             let mut control = server.connect();
             let mut rounds = 0;
             let deadline = Instant::now() + RUN_LIMIT;
@@ -109,7 +171,8 @@ fn beside(threads: &str, work: impl Fn(&mut Connection, usize) + Sync) {
 
 /// Says in the test's output which driver the server really waits with.
 fn start(driver: &str, threads: &str) -> Server {
-    let server = Server::bobbin(&["--io-driver", driver, "--io-threads", threads]);
+    let arguments = [&["--io-driver", driver, "--io-threads", threads], &SMALL_LIMITS[..]].concat();
+    let server = Server::bobbin(&arguments);
     let server_info = server.connect().say("INFO server").text();
     let runs = server_info.lines().find_map(|line| line.strip_prefix("io_driver:"));
     eprintln!("io-driver {driver}: {}, io-threads {threads}", runs.unwrap_or("unknown"));
@@ -117,13 +180,27 @@ fn start(driver: &str, threads: &str) -> Server {
 }
 
 /// Few keys and many clients: what goes wrong between threads goes wrong here.
-fn load() -> Load {
-    Load { clients: 8, batches: 4000, groups: 8, seed: seed() }
+fn load(kinds: &[Kind]) -> Load {
+    let batches = if kinds == [Kind::Strings] { 4000 } else { 3000 };
+    Load { clients: 8, batches, groups: 8, kinds: kinds.to_vec(), seed: seed() }
 }
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 
+/// Strings alone, and the collections together: what is deleted or cloned is then of several types.
+const KINDS: [&[Kind]; 2] = [&[Kind::Strings], &[Kind::Sets, Kind::SortedSets, Kind::Hashes]];
+/// So that collections of the few members that there are change their form.
+const SMALL_LIMITS: [&str; 6] = [
+    "--set-max-listpack-entries",
+    "3",
+    "--zset-max-listpack-entries",
+    "3",
+    "--hash-max-listpack-entries",
+    "3",
+];
+/// Above what adding small numbers to small numbers gives.
+const UNIQUE_SCORES_FROM: i64 = 100;
 const DRIVERS: [&str; 2] = ["auto", "epoll"];
 const RUN_LIMIT: Duration = Duration::from_secs(300);

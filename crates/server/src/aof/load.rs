@@ -1,13 +1,17 @@
 //! Making the data set again from the files of the log, and opening the one to go on with.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use bobbin_store::Cut;
+
+use super::check::is_rdb;
 use super::replay::Replay;
-use super::{Directory, Fault, Item, Manifest, Reader};
+use super::{Directory, Fault, Item, Manifest, Reader, rewrite};
+use crate::command::Data;
 use crate::server::{Server, lock};
 
 /// Bytes that are read at once.
@@ -21,22 +25,31 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
         None => directory.take_over_single_file()?,
     };
     let mut manifest = found.unwrap_or_default();
+    let sizes = manifest.parts().map(|part| {
+        std::fs::metadata(directory.file(&part.name)).map_or(0, |metadata| metadata.len())
+    });
+    server.begin_loading_bytes(sizes.sum());
     let bytes = load_all(server, &directory, &manifest)?;
+    server.end_loading();
     server.aof.figures.size.store(bytes, Ordering::Relaxed);
     server.aof.figures.base_size.store(bytes, Ordering::Relaxed);
-    let file = open_last(&directory, &mut manifest)
+    let file = open_last(server, &directory, &mut manifest)
         .map_err(|error| format!("Can't open the append-only file: {error}"))?;
     *lock(&server.aof.manifest) = manifest;
     Ok(file)
 }
 
 /// Opens the last increment, or makes the first one.
-fn open_last(directory: &Directory, manifest: &mut Manifest) -> std::io::Result<File> {
+fn open_last(
+    server: &'static Server,
+    directory: &Directory,
+    manifest: &mut Manifest,
+) -> std::io::Result<File> {
     directory.create()?;
     if manifest.base.is_none() && manifest.increments.is_empty() {
-        let name = manifest.replace_base(directory.prefix(), "aof", None);
+        let name = manifest.replace_base(directory.prefix(), rewrite::extension(server), None);
         log::info!("Creating AOF base file {name} on server start");
-        directory.open(&name, true)?.sync_all()?;
+        rewrite::write_base(server, cut_of_all(server)?, &directory.file(&name))?;
     }
     let file = match manifest.increments.last() {
         Some(part) => directory.open(&part.name, false)?,
@@ -49,6 +62,16 @@ fn open_last(directory: &Directory, manifest: &mut Manifest) -> std::io::Result<
     directory.persist(manifest)?;
     directory.delete_history(manifest)?;
     Ok(file)
+}
+
+/// What there is: nothing, most often.
+fn cut_of_all(server: &'static Server) -> std::io::Result<Cut> {
+    let data = Data::new(&server.keyspace, &server.gate, 0);
+    let mut data = data.ok_or_else(|| std::io::Error::other("too many threads"))?;
+    data.enter();
+    let cut = data.begin_cut();
+    data.leave();
+    Ok(cut)
 }
 
 /// Loads all parts of the log; returns their bytes.
@@ -85,16 +108,11 @@ fn load_file(
     let opened =
         |error| format!("Fatal error: can't open the append log file {name} for reading: {error}");
     let mut file = File::open(path).map_err(opened)?;
-    let mut magic = [0; 5];
-    let begins = file.read(&mut magic).map_err(opened)?;
-    if begins == magic.len() && (magic == *b"REDIS" || magic == *b"VALKE") {
-        return Err(format!("{name} begins with an RDB file, which is not supported yet"));
-    }
-    file.seek(SeekFrom::Start(0)).map_err(opened)?;
+    // Up to where the file is good; a transaction that was not finished is not.
+    let mut good = if is_rdb(path) { load_preamble(server, name, &file)? } else { 0 };
+    file.seek(SeekFrom::Start(good)).map_err(opened)?;
     replay.begin_file();
-    let mut reader = Reader::new(BufReader::with_capacity(BUFFER_BYTES, file), 0);
-    // Up to where the file is good, and where it would be without a transaction that was not finished.
-    let mut good = 0;
+    let mut reader = Reader::new(BufReader::with_capacity(BUFFER_BYTES, file), good);
     let ended = loop {
         match reader.next() {
             Ok(Item::Command) => {}
@@ -138,6 +156,22 @@ fn load_file(
     let (seconds, kind) = (started.elapsed().as_secs_f64(), kind_of(name));
     log::info!("DB loaded from {kind} file {name}: {seconds:.3} seconds");
     Ok(good)
+}
+
+/// Loads the RDB file that a base begins with; its bytes. Keys whose time has come are loaded as well: what follows
+/// may have kept them alive.
+fn load_preamble(server: &'static Server, name: &str, file: &File) -> Result<u64, String> {
+    let loading = &server.persistence.loading;
+    loading.keeps_expired.store(true, Ordering::Relaxed);
+    let loaded = server.load_beside(file);
+    loading.keeps_expired.store(false, Ordering::Relaxed);
+    let loaded = loaded.map_err(|error| {
+        format!(
+            "Error reading the RDB preamble of the AOF file {name}, AOF loading aborted: {error}"
+        )
+    })?;
+    server.log_loaded(loaded);
+    Ok(loaded.bytes)
 }
 
 /// Cuts off the end of a file, if it is the last one and that is allowed.

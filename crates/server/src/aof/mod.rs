@@ -119,15 +119,14 @@ impl Aof {
 }
 
 impl Server {
-    /// Loads the data set from the log and goes on with it, if `appendonly` says so. Before there are workers.
+    /// Loads the data set from the log and goes on with it, while clients are told to wait.
     pub fn start_log(&'static self) -> Result<(), String> {
-        if !self.config.appendonly() {
-            return Ok(());
-        }
         let file = load::load_and_open(self)?;
-        self.log.switch(true);
         self.start_writer(Some(file))?;
+        let gate = self.gate.take();
+        self.log.switch(true);
         self.follow_log_config();
+        drop(gate);
         Ok(())
     }
 
@@ -162,7 +161,7 @@ impl Server {
         Ok(())
     }
 
-    /// Takes up what `appendfsync` and `appendonly` say; the gate is held, or there are no workers yet.
+    /// Takes up what `appendfsync` says; the gate is held.
     pub fn follow_log_config(&self) {
         let holds = self.log.is_on() && self.config.appendfsync() == AppendFsync::Always;
         self.aof.holds_replies.store(holds, Ordering::SeqCst);

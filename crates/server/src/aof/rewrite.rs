@@ -20,6 +20,7 @@ use crate::clock::system_ms;
 use crate::command::Data;
 use crate::commands::Pinned;
 use crate::log::append_command;
+use crate::persistence::snapshot::{self, Purpose};
 use crate::server::{Server, lock};
 
 /// What is known about rewrites.
@@ -107,7 +108,7 @@ impl Server {
 
     /// Whether a snapshot or a rewrite has the cut.
     pub fn cut_is_busy(&self) -> bool {
-        self.aof.rewrites.is_running()
+        self.aof.rewrites.is_running() || self.persistence.is_saving()
     }
 
     /// Begins to rewrite the log, or to write its first base. `data` holds the gate. Nothing, if the cut is busy.
@@ -160,6 +161,7 @@ impl Task {
         let directory = Directory::of(&server.config);
         let handle = self.cut.handle();
         let (rotated, is_logging) = (self.rotated, self.is_logging);
+        let extension = extension(server);
         let written = write_base(server, self.cut, &directory.temporary_base());
         let outcome = written.and_then(|bytes| {
             let rotated = rotated.recv().unwrap_or_else(|_| Err(io::Error::other("the log ended")));
@@ -167,7 +169,7 @@ impl Task {
             if is_logging && !server.log.is_on() {
                 return Err(io::Error::new(io::ErrorKind::Interrupted, "the log was turned off"));
             }
-            publish(server, &directory, rotated, bytes)
+            publish(server, &directory, rotated, (extension, bytes))
         });
         let rewrites = &server.aof.rewrites;
         rewrites.last_duration_s.store(started.elapsed().as_secs() as i64, Ordering::Relaxed);
@@ -215,7 +217,12 @@ fn pause_ms(failures: u64) -> i64 {
 }
 
 /// Puts a finished base in its place; what is before it is history.
-fn publish(server: &Server, directory: &Directory, rotated: Rotated, bytes: u64) -> io::Result<()> {
+fn publish(
+    server: &Server,
+    directory: &Directory,
+    rotated: Rotated,
+    (extension, bytes): (&str, u64),
+) -> io::Result<()> {
     let mut manifest = lock(&server.aof.manifest);
     let mut new = manifest.clone();
     directory.create()?;
@@ -223,8 +230,6 @@ fn publish(server: &Server, directory: &Directory, rotated: Rotated, bytes: u64)
         Rotated::Increment(name) => Some(name.as_str()),
         Rotated::Temporary | Rotated::None => None,
     };
-    let extension = if server.config.aof_use_rdb_preamble() { "rdb" } else { "aof" };
-    let extension = if CAN_WRITE_RDB { extension } else { "aof" };
     let base = new.replace_base(directory.prefix(), extension, from);
     fs::rename(directory.temporary_base(), directory.file(&base))?;
     log::info!("Successfully renamed the temporary AOF base file into {base}");
@@ -249,24 +254,43 @@ fn publish(server: &Server, directory: &Directory, rotated: Rotated, bytes: u64)
 
 /// Writes a base and forces it to disk; its bytes.
 pub(super) fn write_base(server: &'static Server, cut: Cut, path: &Path) -> io::Result<u64> {
-    let handle = cut.handle();
     let data = Data::new(&server.keyspace, &server.gate, 0);
     let mut data = data.ok_or_else(|| io::Error::other("too many threads"))?;
-    let created = File::create(path);
-    if created.is_err() {
-        handle.abort();
-    }
+    let file = match File::create(path) {
+        Ok(file) => file,
+        Err(error) => {
+            // The cut has to be walked all the same.
+            cut.handle().abort();
+            let _ = write_cut(server, &mut data, cut, &mut io::sink());
+            return Err(error);
+        }
+    };
     let steps = server.config.aof_rewrite_incremental_fsync();
-    let file = created.as_ref().ok().map(|file| Synced { file, steps, unsynced: 0, bytes: 0 });
-    let mut file = file.map(|file| BufWriter::with_capacity(BUFFER_BYTES, file));
-    let written = write_commands(server, &mut data, cut, &mut file);
-    let created = created?;
-    let bytes = written.and_then(|()| {
-        let Some(file) = file else { return Ok(0) };
-        Ok(file.into_inner().map_err(io::IntoInnerError::into_error)?.bytes)
-    })?;
-    created.sync_all()?;
+    let synced = Synced { file: &file, steps, unsynced: 0, bytes: 0 };
+    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, synced);
+    write_cut(server, &mut data, cut, &mut buffered)?;
+    let bytes = buffered.into_inner().map_err(io::IntoInnerError::into_error)?.bytes;
+    file.sync_all()?;
     Ok(bytes)
+}
+
+/// Writes a cut in the form that the configuration asks for. It is walked to its end whatever happens.
+fn write_cut(
+    server: &'static Server,
+    data: &mut Data,
+    cut: Cut,
+    file: &mut impl Write,
+) -> io::Result<()> {
+    if server.config.aof_use_rdb_preamble() {
+        snapshot::write(server, data, cut, Purpose::LogBase, &AtomicU64::new(0), file)
+    } else {
+        write_commands(server, data, cut, file)
+    }
+}
+
+/// How the name of a base ends.
+pub(super) fn extension(server: &Server) -> &'static str {
+    if server.config.aof_use_rdb_preamble() { "rdb" } else { "aof" }
 }
 
 /// A file that is forced to disk as it grows, if that is wanted: then there is little left to do at the end.
@@ -299,7 +323,7 @@ fn write_commands(
     server: &'static Server,
     data: &mut Data,
     mut cut: Cut,
-    file: &mut Option<impl Write>,
+    file: &mut impl Write,
 ) -> io::Result<()> {
     let (handle, hasher) = (cut.handle(), server.keyspace.hasher());
     let (mut pieces, mut out, mut selected) = (Vec::new(), Vec::new(), None);
@@ -319,9 +343,7 @@ fn write_commands(
                 append_command(&mut out, &[b"SELECT", piece.database.to_string().as_bytes()]);
             }
             append_entry(server, piece.entry.as_ref(), &mut out);
-            if let Some(file) = file {
-                outcome = file.write_all(&out);
-            }
+            outcome = file.write_all(&out);
             out.clear();
             if outcome.is_err() {
                 handle.abort();
@@ -359,5 +381,3 @@ const PIECES: usize = 128;
 const BUFFER_BYTES: usize = 256 * 1024;
 /// Bytes after which a base is forced to disk.
 const STEP_BYTES: usize = 4 << 20;
-/// Whether bases can be RDB files.
-const CAN_WRITE_RDB: bool = false;

@@ -288,10 +288,10 @@ fn log_effects(call: &mut Call<'_>, changed: bool) {
     if !effects.take_replaced() && changed && !call.command.has(Flags::EXECUTES) {
         effects.add(call.client.database, call.args);
     }
-    if !call.in_transaction {
-        if let Some(number) = effects.commit(true) {
-            call.client.last_record = number;
-        }
+    if !call.in_transaction
+        && let Some(number) = effects.commit(true)
+    {
+        call.client.last_record = number;
     }
 }
 
@@ -303,12 +303,28 @@ fn guard(
     command: &'static Registered,
     switches: u32,
 ) -> Result<bool, Failure> {
+    if context.data.loading {
+        // A log was checked when it was written.
+        return Ok(true);
+    }
     if client.info.has(ClientFlag::MONITOR) && command.has(KEY_USERS) {
         // What a pause is for must not be got around by a client that no pause concerns.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
     }
+    if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
+        return Err(Failure::LOADING);
+    }
     if has_to_wait(context, client, command) {
         return Ok(false);
+    }
+    if switches & Switch::SAVE_FAILED != 0
+        && (command.has(Flags::WRITE)
+            || would_execute(client, command, Flags::WRITE)
+            || command.row.name == "ping")
+        && context.server.config.stop_writes_on_bgsave_error()
+        && context.server.has_save_points()
+    {
+        return Err(Failure::SNAPSHOT_FAILED);
     }
     if switches & Switch::MAXMEMORY != 0
         && eviction::make_room(context.server, context.data) == Room::None

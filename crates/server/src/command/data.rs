@@ -107,6 +107,8 @@ pub struct Counters {
     pub hits: u64,
     pub misses: u64,
     pub expired: u64,
+    /// Fields of hashes.
+    pub expired_fields: u64,
     pub evicted: u64,
     /// Changes of keys.
     pub dirty: u64,
@@ -708,7 +710,13 @@ impl Data {
     /// To be called by whoever changed the key's value: wakes its watchers, counts the change.
     #[inline(always)]
     pub fn changed(&mut self, key: Key<'_>) {
-        self.counters.dirty += 1;
+        self.changed_by(key, 1);
+    }
+
+    /// The same for what counts as so many changes: one for each element, mostly.
+    #[inline(always)]
+    pub fn changed_by(&mut self, key: Key<'_>, changes: usize) {
+        self.counters.dirty += changes as u64;
         self.touch_watched(key);
     }
 
@@ -789,8 +797,11 @@ impl Data {
             let first = gone.len();
             let shard = self.shard(index);
             let Some(used) = shard.used_mut(database) else { continue };
-            let mut reaped = Vec::<Box<[u8]>>::new();
-            used.expire_due(now_ms, looks, hasher, &mut gone, |key| reaped.push(key.into()));
+            let (mut reaped, mut fields) = (Vec::<Box<[u8]>>::new(), 0);
+            used.expire_due(now_ms, looks, hasher, &mut gone, |key, count| {
+                reaped.push(key.into());
+                fields += count as u64;
+            });
             if let Some(watched) = shard.watched_mut() {
                 let keys = gone[first..].iter().map(|entry| entry.as_ref().key());
                 for key in keys.chain(reaped.iter().map(|key| &**key)) {
@@ -799,32 +810,43 @@ impl Data {
                     }
                 }
             }
+            self.counters.expired_fields += fields;
+            self.note_reaped(database, reaped);
             self.note_expired(database, &gone[first..]);
         }
         if !gone.is_empty() {
             self.shard(index).trim();
         }
-        self.counters.expired += gone.len() as u64;
         self.garbage = gone;
         self.ready = ready;
         self.release();
     }
 
-    /// Notes that entries were taken out of a database as they had expired.
+    /// Notes that fields of these hashes were taken out as they had expired.
     #[inline]
+    fn note_reaped(&mut self, database: u32, keys: Vec<Box<[u8]>>) {
+        if self.event_classes.has(Classes::HASH) {
+            let (class, name) = (Classes::HASH, "hexpired");
+            self.events.extend(keys.into_iter().map(|key| Event { class, name, database, key }));
+        }
+    }
+
+    /// Counts entries that were taken out of a database as they had expired, and notes it; a hash may have gone
+    /// with its last field, and is deleted then.
     fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
-        if self.effects.is_on() {
-            gone.iter().for_each(|entry| self.log_expired(database, entry.as_ref().key()));
+        for entry in gone {
+            let entry = entry.as_ref();
+            let expired = entry.expire_ms().is_some_and(|ms| ms <= self.now_ms);
+            self.counters.expired += u64::from(expired);
+            let (class, name) = match expired {
+                true => (Classes::EXPIRED, "expired"),
+                false => (Classes::GENERIC, "del"),
+            };
+            if self.event_classes.has(class) {
+                self.events.push(Event { class, name, database, key: entry.key().into() });
+            }
+            self.log_expired(database, entry.key());
         }
-        if !self.event_classes.has(Classes::EXPIRED) {
-            return;
-        }
-        self.events.extend(gone.iter().map(|entry| Event {
-            class: Classes::EXPIRED,
-            name: "expired",
-            database,
-            key: entry.as_ref().key().into(),
-        }));
     }
 
     /// Takes out those of a shard's keys that have expired.
@@ -855,7 +877,6 @@ impl Data {
                 }
             }
         });
-        self.counters.expired += (gone.len() - before) as u64;
         self.note_expired(database, &gone[before..]);
         self.garbage = gone;
         self.ready = ready;

@@ -4,9 +4,13 @@
 //! on the pinned value with no lock held, a slice a turn, while its client waits and all others are served; who
 //! changes the key meanwhile copies the chunks that it changes. Inside a transaction everything is done at once.
 
-use bobbin_resp::{Protocol, Reply};
+use bobbin_resp::{Aggregate, Protocol, Reply};
+use bobbin_store::value::Collection;
+use bobbin_store::{NewValue, OwnedEntry};
 
-use super::{Call, Data};
+use super::call::ShardSet;
+use super::{Call, Data, Failure, Key, Outcome};
+use crate::blocking;
 use crate::server::Server;
 use crate::worker::Job;
 
@@ -25,16 +29,28 @@ pub fn reply_in_slices(
         while step(&mut call.reply) {}
         return;
     }
-    let job = ReplyInSlices { step, bytes: Vec::new(), protocol: call.client.protocol };
-    call.client.job = Some(Box::new(job));
+    let step = move |reply: &mut Reply<'_>, _: &mut usize| step(reply);
+    call.client.job = Some(Box::new(ReplyInSlices::new(step, None, call.client.protocol)));
 }
 
-/// Computes something in slices and finishes with the keys' shards held.
-///
-/// `step` works on pinned values, some `SLICE` elements at each call, and returns whether there is more to do;
-/// `finish` locks what it needs, looks whether the pinned values are still those of the keys (else it starts
-/// over, by returning `false`), stores the result and appends the reply. Inside a transaction the caller does it
-/// all at once instead.
+/// The same for an array, say, whose length is known at its end only: `step` adds to the count what it appends.
+pub fn elements_in_slices(
+    call: &mut Call<'_>,
+    kind: Aggregate,
+    mut step: impl FnMut(&mut Reply<'_>, &mut usize) -> bool + Send + 'static,
+) {
+    if call.in_transaction {
+        let (header, mut count) = (call.reply.defer(), 0);
+        while step(&mut call.reply, &mut count) {}
+        call.reply.finish(header, kind, count);
+        return;
+    }
+    call.client.job = Some(Box::new(ReplyInSlices::new(step, Some(kind), call.client.protocol)));
+}
+
+/// Computes something in slices. `step` does so for some `SLICE` elements at each call, and returns whether there
+/// is more to do; `finish` appends the reply, or starts over by returning `false`. Inside a transaction the caller
+/// does it all at once instead.
 pub fn compute_in_slices<S: Send + 'static>(
     call: &mut Call<'_>,
     state: S,
@@ -46,17 +62,207 @@ pub fn compute_in_slices<S: Send + 'static>(
     call.client.job = Some(Box::new(job));
 }
 
-struct ReplyInSlices<F> {
-    step: F,
+/// A change that is worked out on pinned values, and made with the shards of its keys held.
+pub trait Change: Send + 'static {
+    /// Goes on with the work for about `SLICE` elements; whether there is more.
+    fn step(&mut self) -> bool;
+
+    /// Whether the values are still those that were pinned. If not, it begins anew with those of now.
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure>;
+
+    /// Makes the change, and appends the reply. The work is done, and the values are those it was done on.
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome;
+}
+
+/// Makes a change that concerns the keys at these arguments: at once if it is not `long` or inside a transaction,
+/// else in slices, without anything held until it is worked out. If the values were changed by then it begins
+/// anew, and after some attempts does everything at once.
+pub fn change_in_slices(
+    call: &mut Call<'_>,
+    long: bool,
+    keys: impl Iterator<Item = usize>,
+    mut change: impl Change,
+) -> Outcome {
+    if !long || call.in_transaction {
+        while change.step() {}
+        return change.finish(call.data, &mut call.reply);
+    }
+    let keys = keys.map(|at| call.args[at].into()).collect();
+    let args = call.args.iter().map(|&arg| arg.into()).collect();
+    let (bytes, protocol) = (Vec::new(), call.client.protocol);
+    let job = Changing { change, keys, args, attempts: 0, bytes, protocol };
+    call.client.job = Some(Box::new(job));
+    Ok(())
+}
+
+/// A large value that a change works on: pinned, and a clone of it that is changed.
+pub struct Draft<T> {
+    key: Box<[u8]>,
+    pinned: T,
+    pub value: T,
+    is_same: fn(&T, &T) -> bool,
+}
+
+impl<T: Collection + Default + 'static> Draft<T> {
+    pub fn new(key: &[u8], value: &T, is_same: fn(&T, &T) -> bool) -> Self {
+        Self { key: key.into(), pinned: value.clone(), value: value.clone(), is_same }
+    }
+
+    /// Whether the key still holds what was pinned; else the draft is what it holds now.
+    pub fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let now = match data.peek(data.key(&self.key)) {
+            Some(entry) => entry.collection::<T>().ok_or(Failure::WRONG_TYPE)?.clone(),
+            None => T::default(),
+        };
+        let same = (self.is_same)(&now, &self.pinned);
+        if !same {
+            (self.pinned, self.value) = (now.clone(), now);
+        }
+        Ok(same)
+    }
+
+    /// Puts the draft in the value's place, and gives its key.
+    pub fn put<'k>(&'k mut self, data: &mut Data) -> Result<Key<'k>, Failure> {
+        let key = data.key(&self.key);
+        if let Some(value) = data.write_as::<T>(key)? {
+            *value = std::mem::take(&mut self.value);
+        }
+        // What of the old value is no longer needed may be much to free.
+        let old = NewValue::Collection(std::mem::take(&mut self.pinned).into_any());
+        data.discard(OwnedEntry::new(&[], old, None, 0));
+        Ok(key)
+    }
+}
+
+struct Changing<C> {
+    change: C,
+    keys: Vec<Box<[u8]>>,
+    /// The command, for the log.
+    args: Vec<Box<[u8]>>,
+    attempts: u32,
     bytes: Vec<u8>,
     protocol: Protocol,
 }
 
-impl<F: FnMut(&mut Reply<'_>) -> bool + Send> Job for ReplyInSlices<F> {
-    fn step(&mut self, _: &'static Server, _: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
+/// How often a change whose values were changed begins anew before it lets nobody change them.
+const ATTEMPTS_MAX: u32 = 3;
+
+impl<C: Change> Changing<C> {
+    /// Logs what was done, as after a command that is done at once.
+    fn log(&self, data: &mut Data, changed: bool) {
+        if !data.effects.take_replaced() && changed {
+            let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
+            data.log(&args);
+        }
+        data.effects.commit(true);
+    }
+
+    /// Makes the change, with everything held; `false`: it begins anew.
+    fn finish(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        if !self.change.is_current(data)? {
+            self.attempts += 1;
+            if self.attempts < ATTEMPTS_MAX {
+                return Ok(false);
+            }
+            while self.change.step() {}
+        }
         let mut reply = Reply::new(&mut self.bytes, self.protocol);
+        self.change.finish(data, &mut reply)?;
+        Ok(true)
+    }
+}
+
+impl<C: Change> Job for Changing<C> {
+    fn step(
+        &mut self,
+        server: &'static Server,
+        data: &mut Data,
+        more: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        while self.change.step() {
+            if !more() {
+                return false;
+            }
+        }
+        let mut shards = ShardSet::default();
+        self.keys.iter().for_each(|key| shards.add_key(data.key(key)));
+        shards.hold(data);
+        let dirty = data.counters.dirty;
+        let done = self.finish(data).unwrap_or_else(|failure| {
+            self.bytes.clear();
+            Reply::new(&mut self.bytes, self.protocol).error(failure.0.as_bytes());
+            true
+        });
+        if data.effects.is_on() {
+            self.log(data, data.counters.dirty != dirty);
+        }
+        if !data.ready.is_empty() {
+            blocking::serve_ready(server, data);
+        }
+        data.release();
+        done
+    }
+
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        append(reply, &mut self.bytes);
+    }
+}
+
+/// A reply in pieces: as a whole, many megabytes would be copied each time that they grow, and freeing them would
+/// take long.
+#[derive(Default)]
+pub struct Pieces {
+    full: Vec<Vec<u8>>,
+    /// Behind the full ones.
+    last: Vec<u8>,
+}
+
+impl Pieces {
+    /// Where the reply goes on: what is appended there stays together.
+    pub fn open(&mut self) -> &mut Vec<u8> {
+        if self.last.len() >= PIECE {
+            let room = Vec::with_capacity(self.last.capacity());
+            self.full.push(std::mem::replace(&mut self.last, room));
+        }
+        &mut self.last
+    }
+
+    /// All but the last piece, with a header in front.
+    pub fn take(&mut self, header: Vec<u8>) -> Vec<Vec<u8>> {
+        let mut pieces = std::mem::take(&mut self.full);
+        if !header.is_empty() {
+            pieces.insert(0, header);
+        }
+        pieces
+    }
+
+    /// Appends what `take` has left.
+    pub fn append_rest(&mut self, reply: &mut Reply<'_>) {
+        append(reply, &mut self.last);
+    }
+}
+
+struct ReplyInSlices<F> {
+    step: F,
+    /// Of what there are `count`, if the header comes last.
+    kind: Option<Aggregate>,
+    count: usize,
+    pieces: Pieces,
+    protocol: Protocol,
+}
+
+impl<F> ReplyInSlices<F> {
+    const fn new(step: F, kind: Option<Aggregate>, protocol: Protocol) -> Self {
+        let pieces = Pieces { full: Vec::new(), last: Vec::new() };
+        Self { step, kind, count: 0, pieces, protocol }
+    }
+}
+
+impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send> Job for ReplyInSlices<F> {
+    fn step(&mut self, _: &'static Server, _: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
         loop {
-            if !(self.step)(&mut reply) {
+            let mut reply = Reply::new(self.pieces.open(), self.protocol);
+            if !(self.step)(&mut reply, &mut self.count) {
                 return true;
             }
             if !more() {
@@ -65,8 +271,18 @@ impl<F: FnMut(&mut Reply<'_>) -> bool + Send> Job for ReplyInSlices<F> {
         }
     }
 
+    fn pieces(&mut self) -> Vec<Vec<u8>> {
+        let mut header = Vec::new();
+        if let Some(kind) = self.kind {
+            let mut reply = Reply::new(&mut header, self.protocol);
+            let deferred = reply.defer();
+            reply.finish(deferred, kind, self.count);
+        }
+        self.pieces.take(header)
+    }
+
     fn reply(&mut self, reply: &mut Reply<'_>) {
-        append(reply, &mut self.bytes);
+        self.pieces.append_rest(reply);
     }
 }
 
@@ -100,6 +316,9 @@ impl<S: Send> Job for ComputeInSlices<S> {
         append(reply, &mut self.bytes);
     }
 }
+
+/// A piece is full when it has this many bytes.
+const PIECE: usize = 64 * 1024;
 
 /// Appends a reply that was made elsewhere; a large one is not copied if it is all there is.
 fn append(reply: &mut Reply<'_>, bytes: &mut Vec<u8>) {

@@ -40,12 +40,14 @@ impl Walk {
         self.shard >= SHARDS
     }
 
-    /// Calls `f` for the keys of the next buckets, until `looks_max` or `LOOKS` were looked at or the
-    /// shard ends. Dead keys are passed over, and taken out. Returns how many keys were looked at.
+    /// Calls `f` for those of the next buckets' keys that are wanted, until `looks_max` or `LOOKS` were looked at
+    /// or the shard ends. Of those that are wanted dead ones are taken out instead. Returns how many keys were
+    /// looked at.
     pub fn step(
         &mut self,
         data: &mut Data,
         looks_max: usize,
+        wanted: impl Fn(EntryRef<'_>) -> bool,
         mut f: impl FnMut(EntryRef<'_>),
     ) -> usize {
         while !self.is_done() && data.len(self.shard, self.database) == 0 {
@@ -66,6 +68,9 @@ impl Walk {
                 next = table.and_then(|table| {
                     table.scan(position, hasher, |entry| {
                         looks += 1;
+                        if !wanted(entry) {
+                            return;
+                        }
                         match entry.expire_ms() {
                             Some(ms) if ms <= now_ms => dead.push(Box::from(entry.key())),
                             _ => f(entry),
@@ -138,11 +143,16 @@ mod tests {
                 let mut walk = Walk::new(0);
                 while !walk.is_done() {
                     walk = Walk::from_cursor(0, walk.cursor());
-                    walk.step(&mut walker, looks, |entry| {
-                        if entry.key().starts_with(b"lasting") {
-                            assert!(seen.insert(entry.key().to_vec()), "met twice");
-                        }
-                    });
+                    walk.step(
+                        &mut walker,
+                        looks,
+                        |_| true,
+                        |entry| {
+                            if entry.key().starts_with(b"lasting") {
+                                assert!(seen.insert(entry.key().to_vec()), "met twice");
+                            }
+                        },
+                    );
                     calls += 1;
                 }
                 assert_eq!(seen.len(), 30_000, "{looks} looks at a time, {calls} calls");
@@ -164,7 +174,7 @@ mod tests {
         data.now_ms = 1049;
         let (mut walk, mut met) = (Walk::new(0), 0);
         while !walk.is_done() {
-            walk.step(&mut data, 10, |_| met += 1);
+            walk.step(&mut data, 10, |_| true, |_| met += 1);
         }
         assert_eq!(met, 75);
         assert_eq!(data.counters.expired, 25);

@@ -158,12 +158,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, super::cont
     .subcommands(&[
         Command::new("get", -3, get)
             .flags(ADMIN)
-            .doc(
-                "server",
-                "2.0.0",
-                "O(N) when N is the number of configuration parameters provided",
-                "Answers the values of options.",
-            )
+            .doc("server", "2.0.0", "O(N), N: parameters given", "Answers the values of options.")
             .syntax("parameter [parameter ...]")
             .history(&[("7.0.0", "Takes several patterns.")]),
         Command::new("help", 2, config_help).flags(Flags::LOADING.with(Flags::STALE)).doc(
@@ -185,7 +180,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, super::cont
             .doc(
                 "server",
                 "2.0.0",
-                "O(N) when N is the number of configuration parameters provided",
+                "O(N), N: parameters given",
                 "Changes options while the server runs.",
             )
             .syntax("parameter value [parameter value ...]")

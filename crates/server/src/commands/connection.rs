@@ -220,7 +220,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "connection",
             "1.0.0",
-            "O(N) where N is the number of passwords defined for the user",
+            "O(N), N: passwords of the user",
             "Says who the client is, by a password.",
         )
         .history(&[("6.0.0", "Takes a user's name too.")])

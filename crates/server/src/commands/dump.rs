@@ -11,6 +11,7 @@ use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 use crate::command::keys::{KeySpec, KeyUse};
 use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 use crate::config::RdbVersionCheck;
+use crate::server::Server;
 
 fn dump(call: &mut Call<'_>) -> Outcome {
     let compress = call.server.config.rdbcompression();
@@ -31,6 +32,25 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     }
     call.reply.bulk(&payload);
     Ok(())
+}
+
+/// What values that are read are made for.
+pub(crate) fn target(server: &Server) -> Target<'_> {
+    Target {
+        hasher: server.keyspace.hasher(),
+        hash: super::hash::limits(server),
+        set: super::set::limits(server),
+        list: super::list::limits(server),
+        sorted_set: super::sorted_set::limits(server),
+    }
+}
+
+/// `rdb-version-check`.
+pub(crate) fn version_check(server: &Server) -> VersionCheck {
+    match server.config.rdb_version_check() {
+        RdbVersionCheck::Strict => VersionCheck::Strict,
+        RdbVersionCheck::Relaxed => VersionCheck::Relaxed,
+    }
 }
 
 /// A value as it was, to be used without its shard.
@@ -72,10 +92,7 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     if ttl_ms < 0 {
         return Err("ERR Invalid TTL value, must be >= 0".into());
     }
-    let version_check = match call.server.config.rdb_version_check() {
-        RdbVersionCheck::Strict => VersionCheck::Strict,
-        RdbVersionCheck::Relaxed => VersionCheck::Relaxed,
-    };
+    let version_check = version_check(call.server);
     let trusted = call.server.services.skip_checksums.load(std::sync::atomic::Ordering::Relaxed);
     let options_of_payload = Options { version_check, trusted, ..Options::default() };
     let parsed = parse_payload_with(call.args[3], &options_of_payload);
@@ -86,14 +103,7 @@ fn restore(call: &mut Call<'_>) -> Outcome {
             NewValue::string(&bytes)
         }
         Ok(Payload::Collection(serialized)) => {
-            let target = Target {
-                hasher: call.data.keyspace().hasher(),
-                hash: super::hash::limits(call.server),
-                set: super::set::limits(call.server),
-                list: super::list::limits(call),
-                sorted_set: super::sorted_set::limits(call),
-            };
-            match serialized.read(&options_of_payload, target) {
+            match serialized.read(&options_of_payload, target(call.server)) {
                 Ok(collection) => NewValue::Collection(collection),
                 Err(error) => return Err(Failure::format(format!("ERR {error}"))),
             }

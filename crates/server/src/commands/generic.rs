@@ -263,7 +263,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "generic",
             "4.0.0",
-            "O(1) per key, and O(N) in the background, N: elements",
+            "O(1) for each key, and O(N) in the background, N: elements",
             "Deletes keys, and frees what they held in the background.",
         )
         .syntax("key [key ...]")

@@ -257,7 +257,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "hyperloglog",
             "2.8.9",
-            "O(1) to add every element.",
+            "O(1) for each element",
             "Counts elements in a HyperLogLog, which is made if there is none.",
         )
         .syntax("key [element [element ...]]"),
@@ -268,8 +268,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "hyperloglog",
             "2.8.9",
-            "O(1) for one key, in the mean; O(N) with N being the number of keys, at a higher cost \
-             each, for several.",
+            "O(1) for one key, in the mean; O(N) for several, N: keys, at a higher cost each",
             "Answers about how many different elements HyperLogLogs have seen together.",
         )
         .syntax("key [key ...]"),
@@ -281,7 +280,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "hyperloglog",
             "2.8.9",
-            "O(N) to merge N HyperLogLogs, at a high cost each.",
+            "O(N), N: HyperLogLogs, at a high cost each",
             "Adds what HyperLogLogs have seen to another.",
         )
         .syntax("destkey [sourcekey [sourcekey ...]]"),

@@ -187,7 +187,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("latency", -2, super::con
             .doc(
                 "server",
                 "7.0.0",
-                "O(N) where N is the number of commands with latency information being retrieved.",
+                "O(N), N: commands answered",
                 "Answers how the latencies of commands are spread.",
             )
             .syntax("[command [command ...]]")

@@ -255,12 +255,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("memory", -2, super::cont
         Command::new("usage", -3, usage)
             .flags(Flags::READONLY)
             .keys(&[KeySpec::at(2, KeyUse::READ_ONLY)])
-            .doc(
-                "server",
-                "4.0.0",
-                "O(N) where N is the number of samples.",
-                "Answers how much memory a key takes.",
-            )
+            .doc("server", "4.0.0", "O(N), N: samples", "Answers how much memory a key takes.")
             .syntax("key [SAMPLES count]"),
     ])];
 

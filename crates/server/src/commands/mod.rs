@@ -28,6 +28,7 @@ mod migrate;
 mod module;
 pub(crate) mod monitor;
 mod object;
+mod persistence;
 mod pubsub;
 mod scan;
 mod server;
@@ -41,7 +42,7 @@ mod transaction;
 
 pub use client::describe::{class as client_class, line as describe_client};
 pub use client::kill_client;
-pub(crate) use dump::Pinned;
+pub(crate) use dump::{Pinned, target, version_check};
 pub use monitor::Monitors;
 
 /// Every family's rows.
@@ -69,6 +70,7 @@ pub const FAMILIES: &[&[Command]] = &[
     module::COMMANDS,
     monitor::COMMANDS,
     object::COMMANDS,
+    persistence::COMMANDS,
     pubsub::COMMANDS,
     scan::COMMANDS,
     server::COMMANDS,

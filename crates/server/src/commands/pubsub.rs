@@ -204,7 +204,7 @@ fn pubsub_help(call: &mut Call<'_>) -> Outcome {
 const ANYTIME: Flags = Flags::PUBSUB.with(Flags::LOADING).with(Flags::STALE);
 const LISTEN: Flags = ANYTIME.with(Flags::NOSCRIPT).with(Flags::LISTENERS);
 const SHARD: KeyUse = KeyUse::NOT_KEY;
-const PER_ACTIVE: &str = "O(N) where N is the number of active channels";
+const PER_ACTIVE: &str = "O(N), N: channels that somebody listens to";
 
 /// A row of this family.
 const fn row(
@@ -226,7 +226,7 @@ pub(super) const COMMANDS: &[Command] = &[
         subscribe,
         LISTEN,
         "2.0.0",
-        "O(N) where N is the number of channels to subscribe to.",
+        "O(N), N: channels given",
         "Has the client get what is published to channels.",
     )
     .syntax("channel [channel ...]"),
@@ -236,7 +236,7 @@ pub(super) const COMMANDS: &[Command] = &[
         unsubscribe,
         LISTEN,
         "2.0.0",
-        "O(N) where N is the number of channels to unsubscribe.",
+        "O(N), N: channels given",
         "Ends what SUBSCRIBE began, of some channels or all.",
     )
     .syntax("[channel [channel ...]]"),
@@ -246,7 +246,7 @@ pub(super) const COMMANDS: &[Command] = &[
         psubscribe,
         LISTEN,
         "2.0.0",
-        "O(N) where N is the number of patterns to subscribe to.",
+        "O(N), N: patterns given",
         "Has the client get what is published to channels whose names match.",
     )
     .syntax("pattern [pattern ...]"),
@@ -256,7 +256,7 @@ pub(super) const COMMANDS: &[Command] = &[
         punsubscribe,
         LISTEN,
         "2.0.0",
-        "O(N) where N is the number of patterns to unsubscribe.",
+        "O(N), N: patterns given",
         "Ends what PSUBSCRIBE began, of some patterns or all.",
     )
     .syntax("[pattern [pattern ...]]"),
@@ -266,7 +266,7 @@ pub(super) const COMMANDS: &[Command] = &[
         ssubscribe,
         LISTEN,
         "7.0.0",
-        "O(N) where N is the number of shard channels to subscribe to.",
+        "O(N), N: shard channels given",
         "Has the client get what is published to shard channels.",
     )
     .keys(&[KeySpec::range(1, -1, 1, SHARD)])
@@ -277,7 +277,7 @@ pub(super) const COMMANDS: &[Command] = &[
         sunsubscribe,
         LISTEN,
         "7.0.0",
-        "O(N) where N is the number of shard channels to unsubscribe.",
+        "O(N), N: shard channels given",
         "Ends what SSUBSCRIBE began, of some shard channels or all.",
     )
     .keys(&[KeySpec::range(1, -1, 1, SHARD)])
@@ -288,8 +288,7 @@ pub(super) const COMMANDS: &[Command] = &[
         publish,
         ANYTIME.with(Flags::FAST),
         "2.0.0",
-        "O(N+M) where N is the number of clients subscribed to the receiving channel and M is the \
-         number of subscribed patterns (by any client).",
+        "O(N+M), N: clients that listen to the channel, M: patterns that somebody listens to",
         "Sends a message to all who listen to a channel.",
     )
     .values(2, 0)
@@ -300,7 +299,7 @@ pub(super) const COMMANDS: &[Command] = &[
         spublish,
         ANYTIME.with(Flags::FAST),
         "7.0.0",
-        "O(N) where N is the number of clients subscribed to the receiving shard channel.",
+        "O(N), N: clients that listen to the shard channel",
         "Sends a message to all who listen to a shard channel.",
     )
     .keys(&[KeySpec::at(1, SHARD)])
@@ -335,7 +334,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 numsub,
                 ANYTIME,
                 "2.8.0",
-                "O(N) where N is the number of requested channels",
+                "O(N), N: channels given",
                 "Counts the clients that listen to channels.",
             )
             .syntax("[channel [channel ...]]"),
@@ -355,7 +354,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 shardnumsub,
                 ANYTIME,
                 "7.0.0",
-                "O(N) where N is the number of requested shard channels",
+                "O(N), N: shard channels given",
                 "Counts the clients that listen to shard channels.",
             )
             .syntax("[shardchannel [shardchannel ...]]"),

@@ -1,8 +1,9 @@
 //! SCAN and KEYS: walks over the whole database, which delay nobody else.
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::{EntryRef, Kind, SHARDS};
+use bobbin_store::{EntryRef, Kind};
 
+use crate::command::slices::Pieces;
 use crate::command::{Call, Categories, Command, Data, Failure, Flags, Outcome, Walk};
 use crate::glob;
 use crate::server::Server;
@@ -11,10 +12,6 @@ use crate::worker::Job;
 fn keys(call: &mut Call<'_>) -> Outcome {
     let mut search = Search::new(Walk::new(call.client.database), usize::MAX);
     search.wanted.set_pattern(call.args[1]);
-    search.expected = (0..SHARDS).map(|index| call.data.len(index, call.client.database)).sum();
-    // The header is written in front when the count is known; a count of as many digits fits.
-    search.room = array_header(search.expected).len();
-    search.found.resize(search.room, 0);
     run(call, search);
     Ok(())
 }
@@ -55,6 +52,7 @@ fn scan(call: &mut Call<'_>) -> Outcome {
 fn run(call: &mut Call<'_>, mut search: Search) {
     if call.in_transaction || search.looks <= LOOKS_AT_ONCE_MAX {
         search.go_on(call.data, &mut || true);
+        search.pieces().iter().for_each(|piece| call.reply.raw(piece));
         search.reply(&mut call.reply);
     } else {
         call.client.job = Some(Box::new(search));
@@ -69,13 +67,9 @@ struct Search {
     looks: usize,
     /// SCAN's answer holds the cursor too.
     with_cursor: bool,
-    /// The keys, as bulks, behind `room` bytes for what comes before them.
-    found: Vec<u8>,
-    room: usize,
+    /// The keys, as bulks.
+    found: Pieces,
     count: usize,
-    looked: usize,
-    /// How many keys there are to look at, as far as that is known.
-    expected: usize,
 }
 
 impl Search {
@@ -85,26 +79,21 @@ impl Search {
             wanted: Wanted::default(),
             looks,
             with_cursor: false,
-            found: Vec::new(),
-            room: 0,
+            found: Pieces::default(),
             count: 0,
-            looked: 0,
-            expected: 0,
         }
     }
 
     /// Searches while `more()`; whether it is at its end.
     fn go_on(&mut self, data: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
         loop {
-            self.make_room();
-            let mut bytes = Reply::new(&mut self.found, Protocol::Resp2);
-            let looked = self.walk.step(data, self.looks, |entry| {
-                if self.wanted.matches(entry) {
-                    bytes.bulk(entry.key());
-                    self.count += 1;
-                }
-            });
-            self.looked += looked;
+            let (wanted, count) = (&self.wanted, &mut self.count);
+            let mut bytes = Reply::new(self.found.open(), Protocol::Resp2);
+            let show = |entry: EntryRef<'_>| {
+                bytes.bulk(entry.key());
+                *count += 1;
+            };
+            let looked = self.walk.step(data, self.looks, |entry| wanted.matches(entry), show);
             self.looks = self.looks.saturating_sub(looked);
             if self.looks == 0 || self.walk.is_done() {
                 return true;
@@ -113,18 +102,6 @@ impl Search {
                 return false;
             }
         }
-    }
-
-    /// Makes room for all keys that are to come, by the size of those that came: growing many megabytes
-    /// step by step would copy them each time.
-    fn make_room(&mut self) {
-        let spare = self.found.capacity() - self.found.len();
-        if self.found.len() < ROOM_MIN || spare >= ROOM_MIN || self.looked == 0 {
-            return;
-        }
-        let to_come = self.expected.saturating_sub(self.looked) as u64;
-        let bytes = self.found.len() as u64 * to_come / self.looked as u64;
-        self.found.reserve(bytes as usize + bytes as usize / 16 + 2 * ROOM_MIN);
     }
 }
 
@@ -138,21 +115,19 @@ impl Job for Search {
         self.go_on(data, more)
     }
 
-    fn reply(&mut self, reply: &mut Reply<'_>) {
+    fn pieces(&mut self) -> Vec<Vec<u8>> {
         let mut header = Vec::new();
+        let mut reply = Reply::new(&mut header, Protocol::Resp2);
         if self.with_cursor {
-            let cursor = self.walk.cursor().to_string();
-            header.extend_from_slice(format!("*2\r\n${}\r\n{cursor}\r\n", cursor.len()).as_bytes());
+            reply.array(2);
+            reply.bulk(self.walk.cursor().to_string().as_bytes());
         }
-        header.extend_from_slice(&array_header(self.count));
-        if reply.output().is_empty() && header.len() == self.room {
-            // Many megabytes, perhaps, that need not be copied.
-            self.found[..self.room].copy_from_slice(&header);
-            *reply.output() = std::mem::take(&mut self.found);
-        } else {
-            reply.raw(&header);
-            reply.raw(&self.found[self.room..]);
-        }
+        reply.array(self.count);
+        self.found.take(header)
+    }
+
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        self.found.append_rest(reply);
     }
 }
 
@@ -175,10 +150,6 @@ impl Wanted {
     }
 }
 
-fn array_header(len: usize) -> Vec<u8> {
-    format!("*{len}\r\n").into_bytes()
-}
-
 /// A cursor: a number of 64 bits without sign. As with strtoull, blanks, a plus sign and zeros may come
 /// before it.
 pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
@@ -194,8 +165,6 @@ fn unknown_type(name: &[u8]) -> Failure {
 
 /// Keys that SCAN looks at unless told otherwise.
 const COUNT_DEFAULT: usize = 10;
-/// From so many bytes on, an answer's room is made for all of it at once.
-const ROOM_MIN: usize = 64 * 1024;
 /// A search that looks at more keys than this is done in slices.
 const LOOKS_AT_ONCE_MAX: usize = 1000;
 

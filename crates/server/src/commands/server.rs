@@ -7,7 +7,7 @@ use crate::clock::system_us;
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::lolwut;
 use crate::server::VERSION;
-use crate::shutdown::Shutdown;
+use crate::shutdown::{Request, Shutdown};
 
 fn time(call: &mut Call<'_>) -> Outcome {
     let now_us = system_us();
@@ -88,17 +88,22 @@ impl Wait for WaitForReplicas {
 
 fn shutdown(call: &mut Call<'_>) -> Outcome {
     let shutdown = Shutdown::parse(&call.args[1..]).ok_or(Failure::SYNTAX)?;
-    match shutdown {
-        Shutdown::Abort => return Err("ERR No shutdown in progress.".into()),
-        Shutdown::End { save: true, force: false } => {
-            log::warn!("SHUTDOWN SAVE was refused: there is no persistence to save with.");
-            return Err("ERR Errors trying to SHUTDOWN. Check logs.".into());
-        }
-        Shutdown::End { .. } => {}
-    }
-    // No reply: the connection ends with the process.
-    call.server.shut_down("User requested shutdown...");
+    let Shutdown::End { save, force } = shutdown else {
+        return Err("ERR No shutdown in progress.".into());
+    };
+    // No reply: the connection ends with the process, unless that cannot end.
+    log::warn!("User requested shutdown...");
+    let waiter = Some(blocking::block(call, ShuttingDown, &[], None));
+    call.server.end.end(Request { save, force, waiter });
     Ok(())
+}
+
+struct ShuttingDown;
+
+impl Wait for ShuttingDown {
+    fn can_be_unblocked(&self) -> bool {
+        false
+    }
 }
 
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::STALE);
@@ -132,18 +137,13 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("numreplicas timeout")
         .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
     Command::new("shutdown", -1, shutdown)
-        .flags(
-            ADMIN.with(Flags::LOADING).with(Flags::NO_MULTI).with(Flags::ALLOW_BUSY),
-        )
+        .flags(ADMIN.with(Flags::LOADING).with(Flags::NO_MULTI).with(Flags::ALLOW_BUSY))
         .doc(
             "server",
             "1.0.0",
-            "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
+            "O(1), with saving O(N), N: keys of all databases",
             "Ends the server.",
         )
         .syntax("[[NOSAVE | SAVE] [NOW] [FORCE] [SAFE] | ABORT]")
-        .history(&[
-            ("7.0.0", "Takes NOW, FORCE and ABORT."),
-            ("9.0.0", "Takes SAFE."),
-        ]),
+        .history(&[("7.0.0", "Takes NOW, FORCE and ABORT."), ("9.0.0", "Takes SAFE.")]),
 ];

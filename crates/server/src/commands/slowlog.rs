@@ -130,7 +130,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 .doc(
                     "server",
                     "2.2.12",
-                    "O(N) where N is the number of entries returned",
+                    "O(N), N: entries answered",
                     "Answers the newest entries of the slow log.",
                 )
                 .syntax("[count]")
@@ -148,12 +148,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 .tips(LEN_TIPS),
             Command::new("reset", 2, slowlog_reset)
                 .flags(ADMIN)
-                .doc(
-                    "server",
-                    "2.2.12",
-                    "O(N) where N is the number of entries in the slowlog",
-                    "Empties the slow log.",
-                )
+                .doc("server", "2.2.12", "O(N), N: entries of the log", "Empties the slow log.")
                 .tips(RESET_TIPS),
         ]),
     Command::new("commandlog", -2, super::container)
@@ -164,7 +159,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 .doc(
                     "server",
                     "8.1.0",
-                    "O(N) where N is the number of entries returned",
+                    "O(N), N: entries answered",
                     "Answers the newest slow or large commands.",
                 )
                 .syntax("count <SLOW | LARGE-REQUEST | LARGE-REPLY>")
@@ -185,7 +180,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 .doc(
                     "server",
                     "8.1.0",
-                    "O(N) where N is the number of entries in the commandlog",
+                    "O(N), N: entries of the log",
                     "Empties the log of one type.",
                 )
                 .syntax("<SLOW | LARGE-REQUEST | LARGE-REPLY>")

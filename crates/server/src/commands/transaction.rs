@@ -39,12 +39,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("discard", 1, transaction::discard)
         .flags(CONTROL.with(Flags::NOT_QUEUED))
         .categories(Categories::TRANSACTION)
-        .doc(
-            "transactions",
-            "2.0.0",
-            "O(N), when N is the number of queued commands",
-            "Drops the queued commands.",
-        ),
+        .doc("transactions", "2.0.0", "O(N), N: queued commands", "Drops the queued commands."),
     Command::new("watch", -2, transaction::watch)
         .flags(CONTROL.with(Flags::NOT_QUEUED).with(Flags::NO_MULTI))
         .categories(Categories::TRANSACTION)
@@ -52,7 +47,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "transactions",
             "2.2.0",
-            "O(1) for every key.",
+            "O(1) for each key",
             "Makes the next transaction depend on keys not changing.",
         )
         .syntax("key [key ...]"),

@@ -40,9 +40,9 @@ pub(super) fn shutdown_flags(bits: i64) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a shutdown so described would have to save or to hand over.
-pub(super) fn needs_save(shown: &[u8]) -> bool {
-    shown.split(|byte| *byte == b' ').any(|word| word == b"save" || word == b"failover")
+/// Whether a shutdown so described would have to hand over.
+pub(super) fn needs_cluster(shown: &[u8]) -> bool {
+    shown.split(|byte| *byte == b' ').any(|word| word == b"failover")
 }
 
 pub(super) fn snapshot_name(text: &[u8]) -> Result<(), String> {

@@ -119,6 +119,10 @@ impl ShutdownFlags {
         Self(number)
     }
 
+    pub const fn save(self) -> bool {
+        self.0 & 1 != 0
+    }
+
     pub const fn nosave(self) -> bool {
         self.0 & 2 != 0
     }
@@ -137,5 +141,15 @@ impl MaxmemoryPolicy {
     #[inline]
     pub const fn is_lfu(self) -> bool {
         matches!(self, Self::VolatileLfu | Self::AllkeysLfu)
+    }
+
+    /// Whether it looks at when keys were used.
+    pub const fn is_lru(self) -> bool {
+        matches!(self, Self::VolatileLru | Self::AllkeysLru)
+    }
+
+    /// Whether keys say how they are used.
+    pub const fn looks_at_use(self) -> bool {
+        self.is_lfu() || self.is_lru()
     }
 }

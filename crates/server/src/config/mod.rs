@@ -22,6 +22,7 @@ mod special;
 mod table;
 mod words;
 
+use crate::cores::cores;
 use options::COUNT;
 
 pub use change::{Apply, ConfigError};
@@ -96,8 +97,7 @@ impl Config {
     /// The number of workers that `io-threads` asks for, `auto` resolved.
     pub fn worker_count(&self) -> usize {
         match self.io_threads() {
-            0 => std::thread::available_parallelism()
-                .map_or(1, |cores| cores.get().min(IO_THREADS_MAX as usize)),
+            0 => cores().min(IO_THREADS_MAX as usize),
             threads => threads as usize,
         }
     }

@@ -79,6 +79,9 @@ options! {
     section "threads" {
         /// Threads that read, parse, execute and reply; `auto` is one for each core. Settable while running.
         io_threads = integer_or_auto(1, IO_THREADS_MAX) => Full;
+        /// Threads beyond the machine's cores get connections only once each of the others has so many; 0 gives all
+        /// threads as many. Bobbin's own.
+        connections_per_io_thread = integer(0, INT_MAX, 1024) => Full;
         /// What the threads wait with: epoll, io_uring, or auto (io_uring where the kernel allows it). Bobbin's own.
         io_driver = choice(IoDriver, Auto) => Full, flags IMMUTABLE;
         /// Whether threads also read.
@@ -159,10 +162,10 @@ options! {
         oom_score_adj_values = words("0 200 800", special::oom_score_adj_values) => Full;
         /// How SIGTERM shuts down: default, or some of nosave, now and force.
         shutdown_on_sigterm = flags(ShutdownFlags, shutdown_flags) =>
-            Partial { refused: needs_save, remark: "save needs persistence, failover the cluster" };
+            Partial { refused: needs_cluster, remark: "failover needs the cluster" };
         /// How SIGINT shuts down.
         shutdown_on_sigint = flags(ShutdownFlags, shutdown_flags) =>
-            Partial { refused: needs_save, remark: "save needs persistence, failover the cluster" };
+            Partial { refused: needs_cluster, remark: "failover needs the cluster" };
         /// Seconds a shutdown waits for replicas that lag.
         shutdown_timeout = integer(0, INT_MAX, 10) => Dormant(REPLICATION);
         /// Seed of the hash function, for the same order on several servers.
@@ -323,27 +326,28 @@ options! {
         /// Directory the server works in: relative paths start there.
         dir = directory() => Full, flags PROTECTED;
         /// When to save a snapshot: pairs of seconds and changes; empty for never. Valkey's default saves.
-        save = words("", special::save_points) => NotYet(PERSISTENCE);
+        save = words("", special::save_points) => Full;
         /// File of the snapshot.
-        dbfilename = text("dump.rdb", snapshot_name) => Dormant(PERSISTENCE), flags PROTECTED;
+        dbfilename = text("dump.rdb", snapshot_name) => Full, flags PROTECTED;
         /// Compress strings in snapshots and DUMP.
         rdbcompression = yes_no(true) => Full;
         /// Checksum at the end of snapshots.
-        rdbchecksum = yes_no(true) => Dormant(PERSISTENCE), flags IMMUTABLE;
+        rdbchecksum = yes_no(true) => Full, flags IMMUTABLE;
         /// Whether payloads of newer formats are refused (strict) or tried (relaxed).
         rdb_version_check = choice(RdbVersionCheck, Strict) => Full;
         /// Delete snapshots that served replication.
         rdb_del_sync_files = yes_no(false) => Dormant(PERSISTENCE);
         /// Write snapshots to disk in steps.
-        rdb_save_incremental_fsync = yes_no(true) => Dormant(PERSISTENCE);
+        rdb_save_incremental_fsync = yes_no(true) => Full;
         /// Microseconds to wait for each key saved.
-        rdb_key_save_delay = integer(INT_MIN, INT_MAX, 0) => Dormant(PERSISTENCE), flags HIDDEN;
+        rdb_key_save_delay = integer(INT_MIN, INT_MAX, 0) => Full, flags HIDDEN;
         /// Microseconds to wait for each key loaded.
-        key_load_delay = integer(INT_MIN, INT_MAX, 0) => Dormant(PERSISTENCE), flags HIDDEN;
+        key_load_delay = integer(INT_MIN, INT_MAX, 0) => Full, flags HIDDEN;
         /// Bytes loaded between looks at the clients.
-        loading_process_events_interval_bytes = integer(1024, INT_MAX, 2 << 20) => Dormant(PERSISTENCE), flags HIDDEN;
+        loading_process_events_interval_bytes = integer(1024, INT_MAX, 2 << 20) =>
+            Neutral("clients are served by other threads while a file is loaded"), flags HIDDEN;
         /// Refuse writes after a snapshot failed.
-        stop_writes_on_bgsave_error = yes_no(true) => Dormant(PERSISTENCE);
+        stop_writes_on_bgsave_error = yes_no(true) => Full;
         /// Log every write to a file.
         appendonly = yes_no(false) => Full;
         /// Name the files of the log begin with.
@@ -595,7 +599,10 @@ mod tests {
         }
         let names = OPTIONS.iter().flat_map(|row| row.aliases.iter().chain([&row.name]));
         let own: Vec<_> = names.filter(|name| !known.contains(**name)).collect();
-        assert_eq!(own, [&"io-driver", &"io-threads-do-reads", &"dynamic-hz"]);
+        assert_eq!(
+            own,
+            [&"connections-per-io-thread", &"io-driver", &"io-threads-do-reads", &"dynamic-hz"]
+        );
     }
 
     #[test]

@@ -56,6 +56,7 @@ impl<'a> Snapshot<'a> {
             totals.keyspace_hits.add(pending.hits);
             totals.keyspace_misses.add(pending.misses);
             totals.expired_keys.add(pending.expired);
+            totals.expired_fields.add(pending.expired_fields);
             totals.evicted_keys.add(pending.evicted);
             totals.dirty.add(pending.dirty);
             totals

@@ -45,7 +45,7 @@ const FIELDS: &[Field] = &[
     zero("sync_partial_ok"),
     zero("sync_partial_err"),
     counter("expired_keys", |s| s.totals().expired_keys.get().into()),
-    zero("expired_fields"),
+    counter("expired_fields", |s| s.totals().expired_fields.get().into()),
     // The index of expiries knows which keys are due: none is looked at in vain.
     gauge("expired_stale_perc", |_| Value::Decimal(0.0, 2)),
     zero("expired_time_cap_reached_count"),

@@ -123,4 +123,8 @@ impl Driver for AnyDriver {
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         either!(self, driver => driver.wait(timeout, events))
     }
+
+    fn rest(&mut self) {
+        either!(self, driver => driver.rest());
+    }
 }

@@ -183,6 +183,12 @@ pub trait Driver {
     /// Sends what is queued, sleeps until there is an event or the time is over (`None`: no limit, zero: no
     /// sleep), and replaces `events` by the new batch. May return early with none.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
+
+    /// Gives memory back in which much was received. To be called when the last batch was empty.
+    fn rest(&mut self);
 }
+
+/// Received bytes from which on `rest` gives memory back: for less it is not worth a system call.
+pub(super) const REST_MIN: usize = 64 << 10;
 
 const GENERATION_MASK: u32 = 0x00ff_ffff;

@@ -1,6 +1,7 @@
 //! The driver for every Linux: level-triggered epoll, one `recv` per ready connection into an arena of the worker,
 //! `send` at once.
 
+use super::driver::REST_MIN;
 use super::pages::Pages;
 use super::slots::Slots;
 use super::{Bytes, Driver, Event, PARTS_MAX, Token, Waker};
@@ -23,6 +24,8 @@ pub struct Epoll {
     /// Something is among `done` that is not a whole send.
     done_urgent: bool,
     arena: Pages,
+    /// How far the arena was used since it was last given back.
+    arena_used: usize,
 }
 
 /// What is asked of epoll for a connection.
@@ -57,6 +60,7 @@ impl Epoll {
             done: Vec::new(),
             done_urgent: false,
             arena: Pages::new(ARENA_LEN)?,
+            arena_used: 0,
         })
     }
 
@@ -91,6 +95,7 @@ impl Epoll {
             let token = Token::from_raw(report.data.u64());
             used += self.collect_one(token, report.flags, used, events);
         }
+        self.arena_used = self.arena_used.max(used);
     }
 
     /// One connection's report. Returns the bytes of the arena it took, rounded up to whole cache lines.
@@ -286,6 +291,13 @@ impl Driver for Epoll {
         self.done_urgent = false;
         self.collect(events);
         Ok(())
+    }
+
+    fn rest(&mut self) {
+        if self.arena_used >= REST_MIN {
+            self.arena_used = 0;
+            self.arena.release(0, ARENA_LEN);
+        }
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Connection {
     pub replies: Option<Range>,
     /// Listed among the connections that the turn has to look at before it ends.
     pub touched: bool,
+    /// Listed among those whose commands wait until replies have been sent.
+    pub deferred: bool,
     /// To be closed once the output is sent.
     pub closing: bool,
     /// On its way to another worker.
@@ -55,6 +57,7 @@ impl Connection {
             reading: Reading::Data,
             replies: None,
             touched: false,
+            deferred: false,
             closing: false,
             moving: false,
         }
@@ -73,11 +76,11 @@ impl Connection {
         }
     }
 
-    /// Whether commands have to wait: one is at work in slices or blocks, another worker will see to them, or the
-    /// end has come.
+    /// Whether commands have to wait: one is at work in slices or blocks, there are replies to be sent first,
+    /// another worker will see to them, or the end has come.
     pub fn is_busy(&self) -> bool {
         let client = &self.client;
         let waits = client.job.is_some() || client.postponed || client.blocked.is_some();
-        waits || self.closing || self.moving
+        waits || self.deferred || self.closing || self.moving
     }
 }

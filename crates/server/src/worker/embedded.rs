@@ -156,6 +156,7 @@ impl Embedded {
                 data: &mut self.data,
                 stats: &self.stats,
                 arena: &mut self.replies,
+                replies_max: usize::MAX,
                 clock: &mut ticks(),
             };
             let done = executor.run(client, &self.batch, found.commands, &ReplyLimit::NONE);
@@ -176,7 +177,10 @@ impl Embedded {
                 self.data.database = client.database;
                 while !job.step(server, &mut self.data, &mut || true) {}
                 if let Some(account) = client.account.take() {
-                    account.close(&mut *job, server, &self.stats, client, replies);
+                    let mut rest = Vec::new();
+                    let pieces = account.close(&mut *job, server, &self.stats, client, &mut rest);
+                    pieces.iter().for_each(|piece| replies.extend_from_slice(piece));
+                    replies.extend_from_slice(&rest);
                 }
             }
         }

@@ -21,6 +21,8 @@ pub(super) struct Executor<'a> {
     pub stats: &'a WorkerStats,
     /// Where replies are appended.
     pub arena: &'a mut Arena,
+    /// Once they are so long, in bytes, the rest has to wait.
+    pub replies_max: usize,
     /// The tick at which the command before was done.
     pub clock: &'a mut u64,
 }
@@ -36,8 +38,8 @@ pub(super) struct Execution {
     pub end: usize,
     /// Commands are left, to be parsed again when their time comes.
     pub halted: bool,
-    /// The first command that is left waits for the end of a pause.
-    pub postponed: bool,
+    /// The commands that are left wait only until replies have been sent.
+    pub deferred: bool,
     /// The replies were more than the client may have.
     pub overflowed: bool,
 }
@@ -58,6 +60,10 @@ impl Executor<'_> {
         let limits = server.services.command_log.limits();
         let mut done = Execution::default();
         for index in commands {
+            if self.arena.bytes.len() >= self.replies_max {
+                (done.deferred, done.halted) = (true, true);
+                break;
+            }
             batch.approach(index, &server.keyspace, client.database);
             let parsed = batch.command(index);
             let request = Request {
@@ -101,9 +107,7 @@ impl Executor<'_> {
                 self.append_own(client);
             }
             *self.clock = now;
-            if outcome == Executed::Postponed {
-                done.postponed = true;
-            } else {
+            if outcome != Executed::Postponed {
                 (done.answered, done.end) = (done.answered + 1, parsed.end);
             }
             done.overflowed = reply_limit.is_exceeded_by(self.arena, start);

@@ -128,14 +128,14 @@ impl Worker {
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }
-            let Some(mut to) = self.server.workers.next() else { continue };
+            let Some(mut to) = self.server.next_worker() else { continue };
             if let Some(subscribers) = &mut self.data.subscribers {
                 connection.output.push_owned(subscribers.hand_over(&connection.client, &to));
             }
             // The chosen one may have ended.
-            while let Err(Post::Adopt(back)) = to.mailbox.post(Post::Adopt(connection)) {
+            while let Err(back) = to.give(connection) {
                 connection = back;
-                let Some(next) = self.server.workers.next() else { break };
+                let Some(next) = self.server.next_worker() else { break };
                 if let Some(subscribers) = &self.data.subscribers {
                     subscribers.hand_on(&connection.client, &to, &next);
                 }
@@ -193,13 +193,13 @@ impl Worker {
         self.handle.backlog_bytes.store(0, Ordering::Relaxed);
         for mut connection in arrived {
             let mut from = Arc::clone(&self.handle);
-            while let Some(to) = self.server.workers.next() {
+            while let Some(to) = self.server.next_worker() {
                 if let Some(subscribers) = &self.data.subscribers {
                     subscribers.hand_on(&connection.client, &from, &to);
                 }
-                match to.mailbox.post(Post::Adopt(connection)) {
-                    Err(Post::Adopt(back)) => (connection, from) = (back, to),
-                    _ => break,
+                match to.give(connection) {
+                    Err(back) => (connection, from) = (back, to),
+                    Ok(()) => break,
                 }
             }
         }

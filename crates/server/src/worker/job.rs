@@ -17,7 +17,11 @@ pub trait Job: Send {
         data: &mut Data,
         more: &mut dyn FnMut() -> bool,
     ) -> bool;
-    /// Appends the command's reply.
+    /// The beginning of the command's reply, where that is in pieces.
+    fn pieces(&mut self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+    /// Appends the command's reply, or the rest of it.
     fn reply(&mut self, reply: &mut Reply<'_>);
 }
 
@@ -47,7 +51,8 @@ impl Account {
         self.measured.ticks += ticks;
     }
 
-    /// Appends the reply of a job that is done, and counts its command.
+    /// Takes the reply of a job that is done, its beginning in pieces and its rest in `output`, and counts its
+    /// command.
     pub fn close(
         mut self,
         job: &mut dyn Job,
@@ -55,12 +60,15 @@ impl Account {
         stats: &WorkerStats,
         client: &Client,
         output: &mut Vec<u8>,
-    ) {
+    ) -> Vec<Vec<u8>> {
         let start = output.len();
+        let mut pieces = Vec::new();
         if !self.quiet {
+            pieces = job.pieces();
             job.reply(&mut Reply::new(output, client.protocol));
         }
-        self.measured.reply_bytes += output.len() - start;
+        let in_pieces: usize = pieces.iter().map(Vec::len).sum();
+        self.measured.reply_bytes += in_pieces + output.len() - start;
         let track = server.config.latency_tracking();
         stats.commands[self.command.id].executed(self.measured.ticks, track);
         if server.services.command_log.limits().exceeded_by(&self.measured) {
@@ -72,5 +80,6 @@ impl Account {
                 &self.measured,
             );
         }
+        pieces
     }
 }

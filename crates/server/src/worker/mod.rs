@@ -19,6 +19,7 @@ mod schedule;
 mod slab;
 mod timer;
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,6 +45,7 @@ use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
+use crate::lazyfree;
 use crate::log::Effects;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
@@ -55,6 +57,9 @@ const DIRECT_MIN: usize = 64 * 1024;
 const STRAY_MAX: usize = 16 * 1024;
 /// Most bytes that one such receive takes: a turn stays short.
 const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
+/// A turn that has so many bytes of replies executes nothing more before they are sent: so they stay in the core's
+/// cache until the kernel has copied them, and nobody waits long for the first.
+const REPLIES_MAX: usize = 256 * 1024;
 /// The arena's memory is given back when a turn needed more than this, ...
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
 /// ... and when there is nothing to do, down to this.
@@ -83,6 +88,10 @@ pub struct Worker {
     jobs: Vec<u32>,
     /// Slots of connections that a pause put off.
     postponed: Vec<u32>,
+    /// Connections whose commands wait until the replies of a turn have been sent, by slot.
+    deferred: VecDeque<u32>,
+    /// [`REPLIES_MAX`], but for connections that have no later turn.
+    replies_max: usize,
     /// Connections that listen, and that the driver let go of for another worker.
     leaving: Vec<Token>,
     /// Of blocked clients.
@@ -133,6 +142,8 @@ impl Worker {
             arriving: Vec::new(),
             jobs: Vec::new(),
             postponed: Vec::new(),
+            deferred: VecDeque::new(),
+            replies_max: REPLIES_MAX,
             leaving: Vec::new(),
             deadlines: Deadlines::default(),
             held: Held::default(),
@@ -179,12 +190,16 @@ impl Worker {
         self.look_at_clock();
         let mut events = std::mem::take(&mut self.events);
         self.take_sent(&events);
-        if events.is_empty() {
+        if events.is_empty() && self.deferred.is_empty() {
             self.arena.clear(ARENA_IDLE_MAX);
             self.batch.rest();
+            if self.jobs.is_empty() {
+                self.driver.rest();
+            }
         } else {
             self.arena.clear(ARENA_KEPT_MAX);
         }
+        self.resume_deferred();
         for event in events.drain(..) {
             self.take_event(event);
         }
@@ -216,8 +231,8 @@ impl Worker {
     fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
         let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
-        let released = self.await_disk();
-        let busy = !idle || more || released || self.ending || !self.jobs.is_empty();
+        let work = !self.jobs.is_empty() || !self.deferred.is_empty() || self.await_disk();
+        let busy = !idle || more || work || self.ending;
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         timeout = timeout.min(self.deadlines.until_next(self.data.now_ms));
         if !self.postponed.is_empty() {
@@ -299,6 +314,7 @@ impl Worker {
             Event::Closed { token, .. } => {
                 // Its commands come before its end.
                 self.execute();
+                self.execute_deferred(token);
                 if self.connections.find(token).is_some() {
                     self.close(token.slot());
                 }
@@ -445,6 +461,7 @@ impl Worker {
             data: &mut self.data,
             stats: &self.handle.stats,
             arena: &mut self.arena,
+            replies_max: self.replies_max,
             clock,
         };
         let commands = span.found.commands.clone();
@@ -455,6 +472,10 @@ impl Worker {
         }
         if connection.client.postponed {
             self.postponed.push(span.slot);
+        }
+        if done.deferred {
+            connection.deferred = true;
+            self.deferred.push_back(span.slot);
         }
         let blocked = connection.client.blocked.is_some();
         if done.halted {
@@ -617,6 +638,31 @@ impl Worker {
         }
     }
 
+    /// Serves the connections whose commands had to wait because the turn before had replied enough: as many
+    /// as this one has room for, first come first served.
+    fn resume_deferred(&mut self) {
+        while self.arena.bytes.len() < self.replies_max
+            && let Some(slot) = self.deferred.pop_front()
+        {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            if std::mem::take(&mut connection.deferred) {
+                self.parse_own(slot);
+                self.execute();
+            }
+        }
+    }
+
+    /// Executes what a connection still has to do before its end.
+    fn execute_deferred(&mut self, token: Token) {
+        let Some(connection) = self.connections.find(token) else { return };
+        if std::mem::take(&mut connection.deferred) {
+            self.replies_max = usize::MAX;
+            self.parse_own(token.slot());
+            self.execute();
+            self.replies_max = REPLIES_MAX;
+        }
+    }
+
     /// Serves the connections that a pause put off, once it is over.
     fn resume_postponed(&mut self) {
         let wait = || self.server.paused(self.data.now_ms).is_some();
@@ -652,8 +698,12 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return };
         self.driver.remove(connection.token, connection.socket.as_fd());
         let Some(mut connection) = self.connections.remove(slot) else { return };
+        self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
+        if let Some(job) = connection.client.job.take() {
+            lazyfree::free_job(job);
+        }
         if let Some(waiter) = connection.client.blocked.take() {
             waiter.unlink(self.server, &mut self.data);
         }
@@ -670,7 +720,8 @@ impl Worker {
     /// Gives away the connections that are more than this worker's share.
     fn rebalance(&mut self) {
         schedule::apply(self.server);
-        let share = self.server.clients.len().div_ceil(self.server.workers.len().max(1));
+        let crowd = self.server.config.connections_per_io_thread() as usize;
+        let share = self.server.workers.share(self.handle.id, self.server.clients.len(), crowd);
         for slot in self.connections.used().into_iter().skip(share) {
             self.give_away(slot);
         }
@@ -705,8 +756,10 @@ impl Worker {
     fn take_detached(&mut self, token: Token) -> Option<Box<Connection>> {
         self.connections.find(token)?;
         let mut connection = self.connections.remove(token.slot())?;
+        self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.jobs.retain(|&job| job != token.slot());
         connection.moving = false;
+        connection.deferred = false;
         connection.touched = false;
         connection.output.blocked = false;
         Some(connection)
@@ -735,14 +788,16 @@ impl Worker {
                 self.jobs.push(slot);
                 continue;
             }
-            let mut bytes = Vec::new();
+            let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
             if let Some(account) = connection.client.account.take() {
                 let (stats, client) = (&self.handle.stats, &connection.client);
-                account.close(&mut *job, self.server, stats, client, &mut bytes);
+                pieces = account.close(&mut *job, self.server, stats, client, &mut bytes);
             }
+            lazyfree::free_job(job);
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }
+            pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
             connection.output.push_owned(bytes);
             touch(&mut self.touched, connection);
             self.parse_own(slot);
@@ -799,6 +854,7 @@ impl Worker {
         totals.keyspace_hits.add(counters.hits);
         totals.keyspace_misses.add(counters.misses);
         totals.expired_keys.add(counters.expired);
+        totals.expired_fields.add(counters.expired_fields);
         totals.evicted_keys.add(counters.evicted);
         totals.dirty.add(counters.dirty);
     }

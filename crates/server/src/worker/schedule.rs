@@ -6,12 +6,12 @@
 //! gets one at once. Measured with two cores (`docs/adr/0004-batch-scheduling.md`): at four workers the CPU
 //! per operation falls by a third.
 
+use crate::cores::cores;
 use crate::server::Server;
 
 /// Schedules the calling worker's thread as fits the number of workers.
 pub fn apply(server: &Server) {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let crowded = cores > 1 && server.workers.len() >= cores;
+    let crowded = cores() > 1 && server.workers.len() >= cores();
     let policy = if crowded { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
     let parameter = libc::sched_param { sched_priority: 0 };
     // SAFETY: the calling thread (0), and a parameter that lives through the call.

@@ -31,6 +31,11 @@ impl<T> Cow<T> {
         size_of::<Block<T>>()
     }
 
+    /// Whether both are clones of one, and neither has been changed since.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.block == other.block
+    }
+
     #[inline(always)]
     fn block(&self) -> &Block<T> {
         // SAFETY: the block lives as long as any owner.

@@ -265,6 +265,11 @@ impl Table {
         Iter { root: &self.root, node: 0, page: 0, record: 0, left: self.len() }
     }
 
+    /// Whether one is a clone of the other, and neither has been changed since.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.root.is_same(&other.root)
+    }
+
     #[inline]
     pub fn len(&self) -> usize {
         self.root.len

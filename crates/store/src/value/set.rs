@@ -234,6 +234,16 @@ impl Set {
         }
     }
 
+    /// Whether one is a clone of the other, and neither has been changed since; small ones are compared.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Integers(one), Self::Integers(other)) => one.as_bytes() == other.as_bytes(),
+            (Self::Packed(one), Self::Packed(other)) => one == other,
+            (Self::Table(one), Self::Table(other)) => one.is_same(other),
+            _ => false,
+        }
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Self::Table(table) => table.len(),

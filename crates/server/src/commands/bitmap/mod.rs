@@ -73,7 +73,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key offset"),
     row("bitcount", -2, Flags::READONLY, count::bitcount)
         .keys(&[KeySpec::at(1, READ)])
-        .doc("bitmap", "2.6.0", "O(N)", "Counts the bits that are set.")
+        .doc("bitmap", "2.6.0", "O(N), N: bytes looked at", "Counts the bits that are set.")
         .syntax("key [start [end [<BYTE | BIT>]]]")
         .history(&[
             ("7.0.0", "`BYTE` and `BIT` are new."),
@@ -81,7 +81,7 @@ pub(super) const COMMANDS: &[Command] = &[
         ]),
     row("bitpos", -3, Flags::READONLY, count::bitpos)
         .keys(&[KeySpec::at(1, READ)])
-        .doc("bitmap", "2.8.7", "O(N)", "Finds the first bit that is set, or that is not.")
+        .doc("bitmap", "2.8.7", "O(N), N: bytes looked at", "Finds the first bit that is set, or that is not.")
         .syntax("key bit [start [end [<BYTE | BIT>]]]")
         .history(&[("7.0.0", "`BYTE` and `BIT` are new.")]),
     row("bitop", -4, GROW, operation::bitop)
@@ -89,7 +89,7 @@ pub(super) const COMMANDS: &[Command] = &[
             KeySpec::at(2, KeyUse::OVERWRITE.with(KeyUse::UPDATE)),
             KeySpec::range(3, -1, 1, READ),
         ])
-        .doc("bitmap", "2.6.0", "O(N)", "Stores what comes of combining strings bit by bit.")
+        .doc("bitmap", "2.6.0", "O(N), N: bytes of the longest string", "Stores what comes of combining strings bit by bit.")
         .syntax(
             "<AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]",
         ),

@@ -71,14 +71,14 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[Command::new("client", -2
             )
             .history(KILL_HISTORY)
             .syntax(KILL_SYNTAX),
-            "O(N) where N is the number of client connections",
+            "O(N), N: connections",
         ),
         complex(
             row("list", -2, list, ADMIN, "2.4.0", "One line about each connection that fits.")
                 .tips(&["nondeterministic_output"])
                 .history(LIST_HISTORY)
                 .syntax(LIST_SYNTAX),
-            "O(N) where N is the number of client connections",
+            "O(N), N: connections",
         ),
         row(
             "no-evict",
@@ -136,7 +136,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[Command::new("client", -2
                 "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] \
                  [OPTIN] [OPTOUT] [NOLOOP]",
             ),
-            "O(1). Some options may introduce additional complexity.",
+            "O(1), and more with some options",
         ),
         row(
             "trackinginfo",
@@ -149,7 +149,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[Command::new("client", -2
         complex(
             row("unblock", -3, unblock, ADMIN, "5.0.0", "Ends another client's wait.")
                 .syntax("client-id [<TIMEOUT | ERROR>]"),
-            "O(log N) where N is the number of client connections",
+            "O(log(N)), N: connections",
         ),
         complex(
             row(
@@ -160,7 +160,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[Command::new("client", -2
                 "6.2.0",
                 "Lets paused clients go on.",
             ),
-            "O(N) Where N is the number of paused clients",
+            "O(N), N: paused clients",
         ),
     ])];
 

@@ -133,12 +133,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("command", -1, command)
     .flags(ANYTIME)
     .categories(Categories::CONNECTION)
     .tips(UNORDERED)
-    .doc(
-        "server",
-        "2.8.13",
-        "O(N) where N is the total number of commands",
-        "What there is to know of every command.",
-    )
+    .doc("server", "2.8.13", "O(N), N: commands", "What there is to know of every command.")
     .subcommands(&[
         row("count", 2, count, "2.8.13", "O(1)", "How many commands there are."),
         row(
@@ -146,7 +141,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("command", -1, command)
             -2,
             docs,
             "7.0.0",
-            "O(N) where N is the number of commands to look up",
+            "O(N), N: commands asked for",
             "What commands do and take, for people.",
         )
         .tips(UNORDERED)
@@ -156,7 +151,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("command", -1, command)
             -3,
             getkeys,
             "2.8.13",
-            "O(N) where N is the number of arguments to the command",
+            "O(N), N: arguments of the command",
             "Which arguments of a command are keys.",
         )
         .syntax("command [arg [arg ...]]"),
@@ -165,7 +160,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("command", -1, command)
             -3,
             getkeysandflags,
             "7.0.0",
-            "O(N) where N is the number of arguments to the command",
+            "O(N), N: arguments of the command",
             "Which arguments of a command are keys, and what it does with them.",
         )
         .syntax("command [arg [arg ...]]"),
@@ -175,20 +170,13 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("command", -1, command)
             -2,
             info,
             "2.8.13",
-            "O(N) where N is the number of commands to look up",
+            "O(N), N: commands asked for",
             "What commands are and take, for programs.",
         )
         .tips(UNORDERED)
         .history(&[("7.0.0", "Without a name it tells of all commands.")])
         .syntax("[command-name [command-name ...]]"),
-        row(
-            "list",
-            -2,
-            list,
-            "7.0.0",
-            "O(N) where N is the total number of commands",
-            "The names of commands.",
-        )
-        .tips(UNORDERED)
-        .syntax("[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]"),
+        row("list", -2, list, "7.0.0", "O(N), N: commands", "The names of commands.")
+            .tips(UNORDERED)
+            .syntax("[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]"),
     ])];

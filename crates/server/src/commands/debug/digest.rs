@@ -5,6 +5,7 @@
 //! two steps: what is in order is mixed (the digest of the digest with the part), what is not is added
 //! by exclusive or.
 
+use bobbin_resp::format_f64_as_digits;
 use bobbin_store::value::{CollectionRef, StreamId, integer};
 use bobbin_store::{EntryRef, SHARDS, ValueRef};
 use sha1::{Digest as _, Sha1};
@@ -103,7 +104,17 @@ impl Digest {
                     }
                 }
             }
-            _ => {}
+            CollectionRef::List(list) => {
+                list.iter().for_each(|item| self.mix(item.text(&mut room)));
+            }
+            CollectionRef::SortedSet(set) => {
+                for (member, score) in set.iter() {
+                    let mut digest = Self::default();
+                    digest.mix(member.text(&mut room));
+                    digest.mix(&format_f64_as_digits(score));
+                    self.xor(&sha1(&digest.0));
+                }
+            }
         }
     }
 

@@ -29,7 +29,7 @@ fn geoadd(call: &mut Call<'_>) -> Outcome {
     for place in places.chunks_exact(3) {
         scores.push(position(place)?.score() as f64);
     }
-    let (key, limits, hasher) = (call.key(1), limits(call), call.data.keyspace().hasher());
+    let (key, limits, hasher) = (call.key(1), limits(call.server), call.data.keyspace().hasher());
     let set = if old_only {
         call.data.write_as::<SortedSet>(key)?
     } else {
@@ -49,8 +49,7 @@ fn geoadd(call: &mut Call<'_>) -> Outcome {
         }
     }
     if added + changed > 0 {
-        call.data.counters.dirty += (added + changed - 1) as u64;
-        call.data.changed(key);
+        call.data.changed_by(key, (added + changed) as usize);
         propagate_scores(call, first, &scores);
         call.data.event(Classes::SORTED_SET, "zadd", key);
     }
@@ -156,10 +155,10 @@ fn append_position(reply: &mut Reply<'_>, place: Position) {
 }
 
 /// The limits of the packed form as they are now.
-fn limits(call: &Call<'_>) -> SortedSetLimits {
+fn limits(server: &crate::server::Server) -> SortedSetLimits {
     SortedSetLimits {
-        packed_entries: call.server.config.zset_max_listpack_entries() as usize,
-        packed_value_len: call.server.config.zset_max_listpack_value() as usize,
+        packed_entries: server.config.zset_max_listpack_entries() as usize,
+        packed_value_len: server.config.zset_max_listpack_value() as usize,
     }
 }
 
@@ -171,7 +170,7 @@ const STORE: KeyUse = KeyUse::OVERWRITE.with(KeyUse::UPDATE);
 const UPDATE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::UPDATE);
 const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
 
-const PER_MEMBER: &str = "O(1) for each member.";
+const PER_MEMBER: &str = "O(1) for each member";
 const PER_CIRCLE: &str =
     "O(N+log(M)), N: members in the box around the circle, M: members of the set";
 const PER_SHAPE: &str =

@@ -71,7 +71,7 @@ struct Found<'a> {
 
 fn search(call: &mut Call<'_>, form: Form) -> Outcome {
     let source = call.key(if form == Form::SearchStore { 2 } else { 1 });
-    let (hasher, limits) = (call.data.keyspace().hasher(), limits(call));
+    let (hasher, limits) = (call.data.keyspace().hasher(), limits(call.server));
     let set = call.data.read_as::<SortedSet>(source)?;
     let query = Query::parse(call.args, form, set.map(|set| (set, hasher)))?;
     let mut found = match (set, &query.shape) {

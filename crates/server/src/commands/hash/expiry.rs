@@ -5,7 +5,7 @@ use bobbin_store::value::Hash;
 use super::super::expire::{
     Conditions, MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS,
 };
-use super::changed;
+use super::{changed, note_expired};
 use crate::command::{Call, Classes, Failure, Key, Outcome};
 
 pub(super) fn hexpire(call: &mut Call<'_>) -> Outcome {
@@ -211,7 +211,7 @@ pub(super) fn fields_may_expire(
 /// What follows after fields were deleted for having expired.
 pub(super) fn fields_expired(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
     changed(call, key, fields);
-    call.data.event(Classes::HASH, "hexpired", key);
+    note_expired(call, key, fields);
     if call.data.remove_if_empty(key) {
         call.data.event(Classes::GENERIC, "del", key);
     }

@@ -22,13 +22,13 @@ pub(super) fn limits(server: &Server) -> HashLimits {
 
 /// To be called by whoever changed so many fields of the hash at a key.
 fn changed(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
-    call.data.changed(key);
-    call.data.counters.dirty += fields.saturating_sub(1) as u64;
+    call.data.changed_by(key, fields);
 }
 
 /// Tells of expired fields whose place others took.
 fn note_expired(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
     if fields > 0 {
+        call.data.counters.expired_fields += fields as u64;
         call.data.event(Classes::HASH, "hexpired", key);
     }
 }
@@ -52,8 +52,8 @@ const READONLY_FAST: Flags = Flags::READONLY.with(Flags::FAST);
 const WRITE_FAST: Flags = Flags::WRITE.with(Flags::FAST);
 const GROW_FAST: Flags = WRITE_FAST.with(Flags::DENYOOM);
 
-const PER_FIELD: &str = "O(N) where N is the number of fields given.";
-const PER_SIZE: &str = "O(N) where N is the number of fields of the hash.";
+const PER_FIELD: &str = "O(N), N: fields given";
+const PER_SIZE: &str = "O(N), N: fields of the hash";
 
 /// A row of this family.
 const fn row(
@@ -149,7 +149,7 @@ pub(super) const COMMANDS: &[Command] = &[
     timed("hpttl", -5, READONLY_FAST, KEY_READ, expiry::hpttl, "Tells in how many milliseconds fields of a hash expire.")
         .syntax(FIELDS),
     row("hrandfield", -2, Flags::READONLY, KEY_READ, random::hrandfield)
-        .doc("hash", "6.2.0", "O(N) where N is the number of fields answered", "Answers random fields of a hash.")
+        .doc("hash", "6.2.0", "O(N), N: fields answered", "Answers random fields of a hash.")
         .syntax("key [count [WITHVALUES]]")
         .tips(&["nondeterministic_output"]),
     row("hscan", -3, Flags::READONLY, KEY_READ, read::hscan)
@@ -163,7 +163,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .tips(&["nondeterministic_output"]),
     row("hset", -4, GROW_FAST, KEY_UPDATE, write::hset)
         .values(3, 2)
-        .doc("hash", "2.0.0", "O(1) for each field, so O(N) for N of them.", "Sets fields of a hash, and answers how many are new.")
+        .doc("hash", "2.0.0", "O(N), N: fields given", "Sets fields of a hash, and answers how many are new.")
         .syntax("key field value [field value ...]")
         .history(&[("4.0.0", "Takes several fields with their values.")]),
     row("hsetex", -6, GROW_FAST, KEY_INSERT, extended::hsetex)

@@ -21,24 +21,24 @@ pub(super) fn brpop(call: &mut Call<'_>) -> Outcome {
 fn pop(call: &mut Call<'_>, end: End) -> Outcome {
     let last = call.args.len() - 1;
     let deadline_ms = blocking::deadline_ms(call, last)?;
-    let pop = Pop { count: None, end, limits: limits(call) };
+    let pop = Pop { count: None, end, limits: limits(call.server) };
     blocking::serve_or_block(call, pop, 1..last, deadline_ms)
 }
 
 pub(super) fn blmpop(call: &mut Call<'_>) -> Outcome {
     let (popping, end) = elements::popping(call, 2, end)?;
     let deadline_ms = blocking::deadline_ms(call, 1)?;
-    let pop = Pop { count: Some(popping.count), end, limits: limits(call) };
+    let pop = Pop { count: Some(popping.count), end, limits: limits(call.server) };
     blocking::serve_or_block(call, pop, popping.keys, deadline_ms)
 }
 
 pub(super) fn blmove(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (end(call.args[3])?, end(call.args[4])?);
-    transfer(call, Transfer { from, to, limits: limits(call) }, 5)
+    transfer(call, Transfer { from, to, limits: limits(call.server) }, 5)
 }
 
 pub(super) fn brpoplpush(call: &mut Call<'_>) -> Outcome {
-    transfer(call, Transfer { from: End::Back, to: End::Front, limits: limits(call) }, 3)
+    transfer(call, Transfer { from: End::Back, to: End::Front, limits: limits(call.server) }, 3)
 }
 
 fn transfer(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outcome {

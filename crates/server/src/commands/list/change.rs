@@ -1,11 +1,13 @@
 //! Changing lists elsewhere than at their ends.
 
-use bobbin_store::value::{End, List};
+use bobbin_resp::Reply;
+use bobbin_store::value::{End, List, ListLimits};
 
 use super::super::elements;
 use super::read::index_of;
 use super::{element, limits, shrunk};
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices};
+use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn linsert(call: &mut Call<'_>) -> Outcome {
     let after = if call.word_is(2, "after") {
@@ -15,7 +17,7 @@ pub(super) fn linsert(call: &mut Call<'_>) -> Outcome {
     } else {
         return Err(Failure::SYNTAX);
     };
-    let (key, limits, pivot) = (call.key(1), limits(call), call.args[3]);
+    let (key, limits, pivot) = (call.key(1), limits(call.server), call.args[3]);
     let value = element(call.args[4])?;
     let Some(list) = call.data.write_as::<List>(key)? else {
         call.reply.integer(0);
@@ -35,7 +37,7 @@ pub(super) fn linsert(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn lset(call: &mut Call<'_>) -> Outcome {
-    let (key, limits) = (call.key(1), limits(call));
+    let (key, limits) = (call.key(1), limits(call.server));
     let (index, value) = (call.integer(2), element(call.args[3])?);
     let list = call.data.write_as::<List>(key)?.ok_or(Failure::NO_SUCH_KEY)?;
     let index = index_of(index?, list.len()).ok_or(Failure::OUT_OF_RANGE)?;
@@ -49,26 +51,75 @@ pub(super) fn lset(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn lrem(call: &mut Call<'_>) -> Outcome {
     let count = call.integer(2)?;
-    let (key, limits, value) = (call.key(1), limits(call), call.args[3]);
+    let (key, limits, value) = (call.key(1), limits(call.server), call.args[3]);
     let end = if count < 0 { End::Back } else { End::Front };
     let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
     let removed = match call.data.write_as::<List>(key)? {
+        Some(list) if list.len() > SLICED_MIN && !call.in_transaction => {
+            let draft = Draft::new(key.bytes, list, List::is_same);
+            let (value, passed, removed) = (value.into(), 0, 0);
+            let removing = Removing { draft, value, most, end, limits, passed, removed };
+            return change_in_slices(call, true, [1].into_iter(), removing);
+        }
         Some(list) => list.remove_equal(value, most, end, limits),
         None => 0,
     };
-    if removed > 0 {
-        shrunk(call.data, key, "lrem");
-    }
-    call.reply.integer(removed as i64);
+    note_removed(call.data, &mut call.reply, key, removed);
     Ok(())
+}
+
+fn note_removed(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, removed: usize) {
+    if removed > 0 {
+        shrunk(data, key, removed, "lrem");
+    }
+    reply.integer(removed as i64);
+}
+
+/// LREM of a long list.
+struct Removing {
+    draft: Draft<List>,
+    value: Box<[u8]>,
+    most: usize,
+    end: End,
+    limits: ListLimits,
+    /// Elements that were looked at and stay.
+    passed: usize,
+    removed: usize,
+}
+
+impl Change for Removing {
+    fn step(&mut self) -> bool {
+        let most = self.most - self.removed;
+        let (list, end, limits) = (&mut self.draft.value, self.end, self.limits);
+        let (removed, more) =
+            list.remove_some_equal(&self.value, most, end, limits, &mut self.passed, SLICE);
+        self.removed += removed;
+        more
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let current = self.draft.is_current(data)?;
+        if !current {
+            (self.passed, self.removed) = (0, 0);
+        }
+        Ok(current)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let key = self.draft.put(data)?;
+        note_removed(data, reply, key, self.removed);
+        Ok(())
+    }
 }
 
 pub(super) fn ltrim(call: &mut Call<'_>) -> Outcome {
     let (start, stop) = (call.integer(2)?, call.integer(3)?);
-    let (key, limits) = (call.key(1), limits(call));
+    let (key, limits) = (call.key(1), limits(call.server));
     if let Some(list) = call.data.write_as::<List>(key)? {
-        list.trim(elements::range(start, stop, list.len()), limits);
-        shrunk(call.data, key, "ltrim");
+        let len = list.len();
+        list.trim(elements::range(start, stop, len), limits);
+        let removed = len - list.len();
+        shrunk(call.data, key, removed, "ltrim");
     }
     call.reply.ok();
     Ok(())

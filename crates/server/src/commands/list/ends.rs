@@ -32,19 +32,19 @@ pub(super) fn rpop(call: &mut Call<'_>) -> Outcome {
 }
 
 fn push(call: &mut Call<'_>, end: End) -> Outcome {
-    let (key, limits) = (call.key(1), limits(call));
+    let (key, limits) = (call.key(1), limits(call.server));
     let bytes = bytes_of(&call.args[2..])?;
     let list = call.data.write_or_create::<List>(key)?;
     push_all(list, &call.args[2..], bytes, end, limits);
     let len = list.len();
-    call.data.changed(key);
+    call.data.changed_by(key, call.args.len() - 2);
     call.data.event(Classes::LIST, push_event(end), key);
     call.reply.integer(len as i64);
     Ok(())
 }
 
 fn push_to_list(call: &mut Call<'_>, end: End) -> Outcome {
-    let (key, limits) = (call.key(1), limits(call));
+    let (key, limits) = (call.key(1), limits(call.server));
     let bytes = bytes_of(&call.args[2..])?;
     let Some(list) = call.data.write_as::<List>(key)? else {
         call.reply.integer(0);
@@ -52,7 +52,7 @@ fn push_to_list(call: &mut Call<'_>, end: End) -> Outcome {
     };
     push_all(list, &call.args[2..], bytes, end, limits);
     let len = list.len();
-    call.data.changed(key);
+    call.data.changed_by(key, call.args.len() - 2);
     call.data.event(Classes::LIST, push_event(end), key);
     call.reply.integer(len as i64);
     Ok(())
@@ -80,7 +80,7 @@ fn pop(call: &mut Call<'_>, end: End) -> Outcome {
         let text = format!("ERR wrong number of arguments for '{name}' command");
         return Err(Failure::format(text));
     }
-    let (key, limits) = (call.key(1), limits(call));
+    let (key, limits) = (call.key(1), limits(call.server));
     if call.args.len() == 3 {
         return pop_several(call, end);
     }
@@ -90,7 +90,7 @@ fn pop(call: &mut Call<'_>, end: End) -> Outcome {
         None => None,
     };
     match popped {
-        Some(()) => shrunk(call.data, key, pop_event(end)),
+        Some(()) => shrunk(call.data, key, 1, pop_event(end)),
         None => call.reply.null(),
     }
     Ok(())
@@ -98,7 +98,7 @@ fn pop(call: &mut Call<'_>, end: End) -> Outcome {
 
 fn pop_several(call: &mut Call<'_>, end: End) -> Outcome {
     let count = elements::count(call, 2)?;
-    let (key, limits) = (call.key(1), limits(call));
+    let (key, limits) = (call.key(1), limits(call.server));
     let Some(list) = call.data.write_as::<List>(key)? else {
         call.reply.null_array();
         return Ok(());
@@ -107,13 +107,19 @@ fn pop_several(call: &mut Call<'_>, end: End) -> Outcome {
         call.reply.array(0);
         return Ok(());
     }
-    take(list, count, end, limits, &mut call.reply);
-    shrunk(call.data, key, pop_event(end));
+    let taken = take(list, count, end, limits, &mut call.reply);
+    shrunk(call.data, key, taken, pop_event(end));
     Ok(())
 }
 
-/// Takes elements from an end and answers them, in the order in which they are taken.
-fn take(list: &mut List, count: usize, end: End, limits: ListLimits, reply: &mut Reply<'_>) {
+/// Takes elements from an end and answers them, in the order in which they are taken; how many there were.
+fn take(
+    list: &mut List,
+    count: usize,
+    end: End,
+    limits: ListLimits,
+    reply: &mut Reply<'_>,
+) -> usize {
     let len = list.len();
     let count = count.min(len);
     reply.array(count);
@@ -127,11 +133,12 @@ fn take(list: &mut List, count: usize, end: End, limits: ListLimits, reply: &mut
             list.remove_range(len - count..len, limits);
         }
     }
+    count
 }
 
 pub(super) fn lmpop(call: &mut Call<'_>) -> Outcome {
     let (popping, end) = elements::popping(call, 1, end)?;
-    let limits = limits(call);
+    let limits = limits(call.server);
     for at in popping.keys {
         let key = call.key(at);
         if pop_from(call.data, key, popping.count, end, limits, &mut call.reply)? {
@@ -154,11 +161,10 @@ pub(super) fn pop_from(
     let Some(list) = data.write_as::<List>(key)? else { return Ok(false) };
     reply.array(2);
     reply.bulk(key.bytes);
-    let taken = count.min(list.len());
-    take(list, count, end, limits, reply);
+    let taken = take(list, count, end, limits, reply);
     let mut digits = itoa::Buffer::new();
     data.propagate(&[pop_command(end), key.bytes, digits.format(taken).as_bytes()]);
-    shrunk(data, key, pop_event(end));
+    shrunk(data, key, taken, pop_event(end));
     Ok(true)
 }
 
@@ -175,7 +181,7 @@ pub(super) fn pop_one_from(
     reply.bulk(key.bytes);
     list.pop(end, limits, |item| bulk(reply, item));
     data.propagate(&[pop_command(end), key.bytes]);
-    shrunk(data, key, pop_event(end));
+    shrunk(data, key, 1, pop_event(end));
     Ok(true)
 }
 

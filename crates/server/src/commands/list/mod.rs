@@ -10,11 +10,12 @@ mod transfer;
 use bobbin_store::value::{End, Item, ListLimits};
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Data, Failure, Flags, Handler, Key};
+use crate::command::{Categories, Classes, Command, Data, Failure, Flags, Handler, Key};
+use crate::server::Server;
 
 /// `list-max-listpack-size` as it is now.
-pub(super) fn limits(call: &Call<'_>) -> ListLimits {
-    ListLimits::new(call.server.config.list_max_listpack_size())
+pub(super) fn limits(server: &Server) -> ListLimits {
+    ListLimits::new(server.config.list_max_listpack_size())
 }
 
 /// LEFT or RIGHT.
@@ -51,8 +52,8 @@ const fn pop_event(end: End) -> &'static str {
 }
 
 /// To be called after elements were taken out: notes the change, and deletes a list without any.
-fn shrunk(data: &mut Data, key: Key<'_>, event: &'static str) {
-    data.changed(key);
+fn shrunk(data: &mut Data, key: Key<'_>, elements: usize, event: &'static str) {
+    data.changed_by(key, elements);
     data.event(Classes::LIST, event, key);
     if data.remove_if_empty(key) {
         data.event(Classes::GENERIC, "del", key);

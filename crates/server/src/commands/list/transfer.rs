@@ -9,11 +9,11 @@ use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn lmove(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (end(call.args[3])?, end(call.args[4])?);
-    transfer(call, Transfer { from, to, limits: limits(call) })
+    transfer(call, Transfer { from, to, limits: limits(call.server) })
 }
 
 pub(super) fn rpoplpush(call: &mut Call<'_>) -> Outcome {
-    transfer(call, Transfer { from: End::Back, to: End::Front, limits: limits(call) })
+    transfer(call, Transfer { from: End::Back, to: End::Front, limits: limits(call.server) })
 }
 
 pub(super) fn transfer(call: &mut Call<'_>, transfer: Transfer) -> Outcome {
@@ -55,9 +55,10 @@ impl Transfer {
         let list = data.write_or_create::<List>(destination)?;
         list.prepare(moved.len(), 1, self.limits);
         list.push(moved.as_slice().into(), self.to, self.limits);
-        data.changed(destination);
+        // Redis counts a move as one change.
+        data.changed_by(destination, 0);
         data.event(Classes::LIST, push_event(self.to), destination);
-        shrunk(data, source, pop_event(self.from));
+        shrunk(data, source, 1, pop_event(self.from));
         Ok(true)
     }
 }

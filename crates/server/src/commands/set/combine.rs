@@ -3,15 +3,18 @@
 //! The sets are pinned (`Clone` of a large one shares its pages), so that the work can go on without any
 //! lock, a slice at a time.
 
-use bobbin_resp::Aggregate;
+use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::Hasher;
+use bobbin_store::value::integer::Text;
 use bobbin_store::value::set::Walk;
 use bobbin_store::value::{Item, Set, SetLimits};
 
 use super::super::elements::bulk;
 use super::limits;
-use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::command::slices::{
+    Change, SLICE, SLICED_MIN, change_in_slices, elements_in_slices, reply_in_slices,
+};
+use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn sinter(call: &mut Call<'_>) -> Outcome {
     answer(call, Operation::Inter)
@@ -40,20 +43,12 @@ pub(super) fn sdiffstore(call: &mut Call<'_>) -> Outcome {
 fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
     let mut combined = Combined::of_keys(call, operation, 1..call.args.len())?;
     if combined.is_long() && !call.in_transaction {
-        let (mut header, mut count) = (None, 0);
-        reply_in_slices(call, move |reply| {
-            let deferred = header.take().unwrap_or_else(|| reply.defer());
-            let more = combined.step(&mut |member| {
+        elements_in_slices(call, Aggregate::Set, move |reply, count| {
+            combined.step(&mut |member| {
                 bulk(reply, member);
-                count += 1;
+                *count += 1;
                 true
-            });
-            if more {
-                header = Some(deferred);
-            } else {
-                reply.finish(deferred, Aggregate::Set, count);
-            }
-            more
+            })
         });
         return Ok(());
     }
@@ -71,21 +66,96 @@ fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
 fn store(call: &mut Call<'_>, operation: Operation, event: &'static str) -> Outcome {
     let mut combined = Combined::of_keys(call, operation, 2..call.args.len())?;
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
+    if combined.is_long() && !call.in_transaction {
+        let sources: Vec<_> = call.args[2..].iter().map(|&name| name.into()).collect();
+        let storing = Storing {
+            pins: pin(call.data, &sources)?,
+            sources,
+            combined,
+            result: Set::default(),
+            destination: call.args[1].into(),
+            limits,
+            event,
+        };
+        return change_in_slices(call, true, 1..call.args.len(), storing);
+    }
     let mut result = Set::default();
-    let mut room = bobbin_store::value::integer::Text::new(0);
+    let mut room = Text::new(0);
     combined.finish(|member| {
         result.insert(member.text(&mut room), &limits, hasher);
         true
     });
-    let (key, count) = (call.key(1), result.len());
-    let existed = call.data.exists(key);
-    if call.data.set_collection(key, result) {
-        call.data.event(Classes::SET, event, key);
-    } else if existed {
-        call.data.event(Classes::GENERIC, "del", key);
-    }
-    call.reply.integer(count as i64);
+    let key = call.key(1);
+    put(call.data, &mut call.reply, key, result, event);
     Ok(())
+}
+
+/// Puts a result where it belongs, and answers how many members it has.
+fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: Set, event: &'static str) {
+    let count = result.len();
+    let existed = data.exists(key);
+    if data.set_collection(key, result) {
+        data.event(Classes::SET, event, key);
+    } else if existed {
+        data.event(Classes::GENERIC, "del", key);
+    }
+    reply.integer(count as i64);
+}
+
+/// The sets at these keys, pinned.
+fn pin(data: &mut Data, keys: &[Box<[u8]>]) -> Result<Vec<Option<Set>>, Failure> {
+    let mut one = |key: &[u8]| match data.peek(data.key(key)) {
+        Some(entry) => {
+            entry.collection::<Set>().map(|set| Some(set.clone())).ok_or(Failure::WRONG_TYPE)
+        }
+        None => Ok(None),
+    };
+    keys.iter().map(|key| one(key)).collect()
+}
+
+/// A STORE command on large sets.
+struct Storing {
+    sources: Vec<Box<[u8]>>,
+    /// The sources as they were.
+    pins: Vec<Option<Set>>,
+    combined: Combined,
+    result: Set,
+    destination: Box<[u8]>,
+    limits: SetLimits,
+    event: &'static str,
+}
+
+impl Change for Storing {
+    fn step(&mut self) -> bool {
+        let (result, limits, hasher) = (&mut self.result, &self.limits, self.combined.hasher);
+        let mut room = Text::new(0);
+        self.combined.step(&mut |member| {
+            result.insert(member.text(&mut room), limits, hasher);
+            true
+        })
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let pins = pin(data, &self.sources)?;
+        let same = pins.iter().zip(&self.pins).all(|pair| match pair {
+            (Some(now), Some(then)) => now.is_same(then),
+            (None, None) => true,
+            _ => false,
+        });
+        if !same {
+            self.combined =
+                Combined::new(self.combined.operation, self.combined.hasher, pins.iter().cloned());
+            self.pins = pins;
+            self.result = Set::default();
+        }
+        Ok(same)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let (destination, result) = (data.key(&self.destination), std::mem::take(&mut self.result));
+        put(data, reply, destination, result, self.event);
+        Ok(())
+    }
 }
 
 pub(super) fn sintercard(call: &mut Call<'_>) -> Outcome {
@@ -152,23 +222,35 @@ struct Combined {
 }
 
 impl Combined {
-    /// Pins the sets at these arguments. A set that is not there is empty.
+    /// Pins the sets at these arguments.
     fn of_keys(
         call: &mut Call<'_>,
         operation: Operation,
         keys: std::ops::Range<usize>,
     ) -> Result<Self, Failure> {
-        let mut sets = Vec::with_capacity(keys.len());
-        let mut missing = false;
+        let mut pins = Vec::with_capacity(keys.len());
         for at in keys {
             let key = call.key(at);
-            let set = call.data.read_as::<Set>(key)?;
+            pins.push(call.data.read_as::<Set>(key)?.cloned());
+        }
+        Ok(Self::new(operation, call.data.keyspace().hasher(), pins.into_iter()))
+    }
+
+    /// A set that is not there is empty.
+    fn new(
+        operation: Operation,
+        hasher: &'static Hasher,
+        pins: impl Iterator<Item = Option<Set>>,
+    ) -> Self {
+        let mut missing = false;
+        let mut sets: Vec<Set> = Vec::new();
+        for set in pins {
             missing |= set.is_none();
             match operation {
                 // Subtracting nothing changes nothing; but of the first it makes nothing.
                 Operation::Diff if set.is_none() && !sets.is_empty() => {}
                 Operation::Union if set.is_none() => {}
-                _ => sets.push(set.cloned().unwrap_or_default()),
+                _ => sets.push(set.unwrap_or_default()),
             }
         }
         match operation {
@@ -179,8 +261,7 @@ impl Combined {
             Operation::Diff => sets[1..].sort_by_key(|set| std::cmp::Reverse(set.len())),
             Operation::Union => {}
         }
-        let hasher = call.data.keyspace().hasher();
-        Ok(Self { operation, hasher, sets, at: 0, walk: Walk::default(), gathered: None })
+        Self { operation, hasher, sets, at: 0, walk: Walk::default(), gathered: None }
     }
 
     /// Whether it should not be done in one go.
@@ -208,7 +289,7 @@ impl Combined {
         let Self { operation, hasher, ref sets, at, walk, ref mut gathered } = *self;
         let last = sets.len() - 1;
         let mut wants_more = true;
-        let mut room = bobbin_store::value::integer::Text::new(0);
+        let mut room = Text::new(0);
         let next = sets[at].walk(walk, SLICE, |member| {
             if !wants_more {
                 return;
@@ -261,7 +342,7 @@ impl Combined {
 
     fn gather(&mut self) {
         let mut gathered = Set::default();
-        let mut room = bobbin_store::value::integer::Text::new(0);
+        let mut room = Text::new(0);
         for member in self.sets[1..].iter().flat_map(Set::iter) {
             gathered.insert(member.text(&mut room), &GATHERED, self.hasher);
         }

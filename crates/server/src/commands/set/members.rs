@@ -41,7 +41,7 @@ pub(super) fn srem(call: &mut Call<'_>) -> Outcome {
     if removed > 0 {
         changed(call, key, removed);
         call.data.event(Classes::SET, "srem", key);
-        ended(call, key);
+        ended(call.data, key);
     }
     call.reply.integer(removed as i64);
     Ok(())
@@ -67,7 +67,7 @@ pub(super) fn smove(call: &mut Call<'_>) -> Outcome {
     }
     changed(call, source, 1);
     call.data.event(Classes::SET, "srem", source);
-    ended(call, source);
+    ended(call.data, source);
     let set = call.data.write_or_create::<Set>(target)?;
     if set.is_empty() {
         *set = Set::for_members(member, 1, &limits);

@@ -7,7 +7,7 @@ mod random;
 use bobbin_store::value::SetLimits;
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Flags, Handler, Key};
+use crate::command::{Call, Categories, Classes, Command, Data, Flags, Handler, Key};
 use crate::server::Server;
 
 /// When a set takes another form.
@@ -21,14 +21,13 @@ pub(super) fn limits(server: &Server) -> SetLimits {
 
 /// To be called by whoever added or removed so many members of the set at a key.
 fn changed(call: &mut Call<'_>, key: Key<'_>, members: usize) {
-    call.data.changed(key);
-    call.data.counters.dirty += members.saturating_sub(1) as u64;
+    call.data.changed_by(key, members);
 }
 
 /// Deletes the set at a key if no member is left.
-fn ended(call: &mut Call<'_>, key: Key<'_>) {
-    if call.data.remove_if_empty(key) {
-        call.data.event(Classes::GENERIC, "del", key);
+fn ended(data: &mut Data, key: Key<'_>) {
+    if data.remove_if_empty(key) {
+        data.event(Classes::GENERIC, "del", key);
     }
 }
 
@@ -49,10 +48,9 @@ const KEY_TAKE: &[KeySpec] = &[KeySpec::at(1, TAKE)];
 const KEYS_READ: &[KeySpec] = &[KeySpec::range(1, -1, 1, READ)];
 const STORE: &[KeySpec] = &[KeySpec::at(1, OVERWRITE), KeySpec::range(2, -1, 1, READ)];
 
-const PER_MEMBER: &str = "O(N) where N is the number of members given.";
-const PER_INTERSECTION: &str =
-    "O(N*M) at worst, where N is the size of the smallest set and M the number of sets.";
-const PER_TOTAL: &str = "O(N) where N is the number of members of all the sets together.";
+const PER_MEMBER: &str = "O(N), N: members given";
+const PER_INTERSECTION: &str = "O(N*M), N: members of the smallest set, M: sets";
+const PER_TOTAL: &str = "O(N), N: members of all sets";
 
 const UNORDERED: &[&str] = &["nondeterministic_output_order"];
 const RANDOM: &[&str] = &["nondeterministic_output"];
@@ -70,7 +68,7 @@ const fn row(
 
 pub(super) const COMMANDS: &[Command] = &[
     row("sadd", -3, GROW.with(Flags::FAST), &[KeySpec::at(1, INSERT)], members::sadd)
-        .doc("set", "1.0.0", "O(1) for each member, so O(N) for N of them.", "Adds members to a set, and answers how many are new.")
+        .doc("set", "1.0.0", "O(N), N: members given", "Adds members to a set, and answers how many are new.")
         .syntax("key member [member ...]")
         .history(&[("2.4.0", "Takes several members.")]),
     row("scard", 2, READONLY_FAST, KEY_LOOK, members::scard)
@@ -87,7 +85,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("set", "1.0.0", PER_INTERSECTION, "Answers what is in all of the sets.")
         .syntax("key [key ...]")
         .tips(UNORDERED),
-    row("sintercard", -3, Flags::READONLY, &[KeySpec::counted(1, READ)], combine::sintercard)
+    row("sintercard", -3, Flags::READONLY.with(Flags::MOVABLE_KEYS), &[KeySpec::counted(1, READ)], combine::sintercard)
         .doc("set", "7.0.0", PER_INTERSECTION, "Answers how many members are in all of the sets.")
         .syntax("numkeys key [key ...] [LIMIT limit]"),
     row("sinterstore", -3, GROW, STORE, combine::sinterstore)
@@ -97,7 +95,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("set", "1.0.0", "O(1)", "Tells whether something is in a set.")
         .syntax("key member"),
     row("smembers", 2, Flags::READONLY, KEY_READ, members::smembers)
-        .doc("set", "1.0.0", "O(N) where N is the number of members.", "Answers all members of a set.")
+        .doc("set", "1.0.0", "O(N), N: members", "Answers all members of a set.")
         .syntax("key")
         .tips(UNORDERED),
     row("smismember", -3, READONLY_FAST, KEY_READ, members::smismember)
@@ -116,7 +114,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "set",
             "1.0.0",
-            "O(1) without a count, else O(N) where N is the count.",
+            "O(1) without a count, else O(N), N: the count",
             "Removes random members of a set, and answers them.",
         )
         .syntax("key [count]")
@@ -126,7 +124,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "set",
             "1.0.0",
-            "O(1) without a count, else O(N) where N is the count without its sign.",
+            "O(1) without a count, else O(N), N: the count without its sign",
             "Answers random members of a set.",
         )
         .syntax("key [count]")

@@ -1,13 +1,16 @@
 //! Sets: SPOP and SRANDMEMBER.
 
+use bobbin_resp::{Protocol, Reply};
+use bobbin_store::Hasher;
 use bobbin_store::value::Set;
+use bobbin_store::value::set::Walk;
 
 use super::super::choice::{below, distinct_below};
 use super::super::elements::TOO_LOW;
 use super::super::elements::bulk;
-use super::{changed, ended};
-use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
-use crate::command::{Call, Classes, Failure, Key, Outcome};
+use super::ended;
+use crate::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
+use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::random::Random;
 
 pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
@@ -22,7 +25,6 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1);
     let hasher = call.data.keyspace().hasher();
     let mut random = Random::new(call.data.random.next_u64());
-    let logs = call.data.effects.is_on();
     let set = match call.data.write_as::<Set>(key)? {
         Some(set) if count != Some(0) => set,
         _ => {
@@ -34,48 +36,158 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         }
     };
     let popped = count.unwrap_or(1).min(set.len());
+    if popped > SLICED_MIN && !call.in_transaction {
+        let draft = Draft::new(key.bytes, set, Set::is_same);
+        let protocol = call.reply.protocol();
+        let wanted = count.unwrap_or(1);
+        let popping = Popping::new(draft, wanted, random, hasher, protocol);
+        return change_in_slices(call, true, [1].into_iter(), popping);
+    }
     if count.is_some() {
         call.reply.set(popped);
     }
-    let mut gone = Vec::new();
-    if count.is_some() && popped == set.len() {
+    let start = call.reply.output().len();
+    let all = count.is_some() && popped == set.len();
+    if all {
         set.iter().for_each(|member| bulk(&mut call.reply, member));
         *set = Set::default();
     } else {
-        for _ in 0..popped {
-            let Some(spot) = set.nth(below(&mut random, set.len())) else { break };
-            bulk(&mut call.reply, set.member(spot));
-            if logs {
-                gone.push(set.member(spot).to_vec());
-            }
-            set.remove_at(spot, hasher);
-        }
+        pop_some(set, popped, &mut random, hasher, &mut call.reply);
     }
-    propagate_popped(call, key, &gone);
-    changed(call, key, popped);
-    call.data.event(Classes::SET, "spop", key);
-    ended(call, key);
+    let members = match all {
+        true => &[],
+        false => &call.reply.output()[start..],
+    };
+    propagate_popped(call.data, key, members);
+    note_popped(call.data, key, popped);
     Ok(())
 }
 
-/// Logs which members were popped; without any of them it was all, and the key with them.
-fn propagate_popped(call: &mut Call<'_>, key: Key<'_>, members: &[Vec<u8>]) {
-    if !call.data.effects.is_on() {
+/// Logs which members were popped, of which there are the replies; without any of them it was all.
+fn propagate_popped(data: &mut Data, key: Key<'_>, replies: &[u8]) {
+    if !data.effects.is_on() {
         return;
     }
-    if members.is_empty() {
-        let command = call.data.deletes.emptied;
-        call.data.propagate(&[command, key.bytes]);
+    if replies.is_empty() {
+        let command = data.deletes.emptied;
+        data.propagate(&[command, key.bytes]);
     }
+    let members: Vec<&[u8]> = bulks(replies).collect();
     for members in members.chunks(REMOVED_MAX) {
-        let mut args = vec![&b"SREM"[..], key.bytes];
-        args.extend(members.iter().map(Vec::as_slice));
-        call.data.propagate(&args);
+        let args = [&[&b"SREM"[..], key.bytes], members].concat();
+        data.propagate(&args);
     }
+}
+
+/// The contents of bulk strings, one behind the other.
+fn bulks(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let digits = bytes.strip_prefix(b"$")?;
+        let end = digits.iter().position(|&byte| byte == b'\r')?;
+        let len = usize::try_from(bobbin_resp::parse_i64(&digits[..end])?).ok()?;
+        let content = digits.get(end + 2..end + 2 + len)?;
+        bytes = digits.get(end + 4 + len..)?;
+        Some(content)
+    })
 }
 
 /// Members that one command in the log removes, at most.
 const REMOVED_MAX: usize = 1024;
+
+/// Takes so many members away and answers them.
+fn pop_some(
+    set: &mut Set,
+    count: usize,
+    random: &mut Random,
+    hasher: &Hasher,
+    reply: &mut Reply<'_>,
+) {
+    for _ in 0..count {
+        let Some(spot) = set.nth(below(random, set.len())) else { break };
+        bulk(reply, set.member(spot));
+        set.remove_at(spot, hasher);
+    }
+}
+
+fn note_popped(data: &mut Data, key: Key<'_>, popped: usize) {
+    data.changed_by(key, popped);
+    data.event(Classes::SET, "spop", key);
+    ended(data, key);
+}
+
+/// SPOP of many members.
+struct Popping {
+    draft: Draft<Set>,
+    wanted: usize,
+    popped: usize,
+    /// All members go.
+    is_whole: bool,
+    /// Then they need not be picked.
+    walk: Option<Walk>,
+    random: Random,
+    hasher: &'static Hasher,
+    members: Vec<u8>,
+    protocol: Protocol,
+}
+
+impl Popping {
+    fn new(
+        draft: Draft<Set>,
+        wanted: usize,
+        random: Random,
+        hasher: &'static Hasher,
+        protocol: Protocol,
+    ) -> Self {
+        let is_whole = wanted >= draft.value.len();
+        let (walk, members) = (is_whole.then(Walk::default), Vec::new());
+        Self { draft, wanted, popped: 0, is_whole, walk, random, hasher, members, protocol }
+    }
+}
+
+impl Change for Popping {
+    fn step(&mut self) -> bool {
+        let set = &mut self.draft.value;
+        let mut reply = Reply::new(&mut self.members, self.protocol);
+        if let Some(walk) = self.walk {
+            let popped = &mut self.popped;
+            self.walk = set.walk(walk, SLICE, |member| {
+                bulk(&mut reply, member);
+                *popped += 1;
+            });
+            if self.walk.is_none() {
+                *set = Set::default();
+            }
+            return self.walk.is_some();
+        }
+        let count = SLICE.min(self.wanted - self.popped).min(set.len());
+        pop_some(set, count, &mut self.random, self.hasher, &mut reply);
+        self.popped += count;
+        self.popped < self.wanted && !set.is_empty()
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let current = self.draft.is_current(data)?;
+        if !current {
+            self.popped = 0;
+            self.members.clear();
+            self.is_whole = self.wanted >= self.draft.value.len();
+            self.walk = self.is_whole.then(Walk::default);
+        }
+        Ok(current)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let key = self.draft.put(data)?;
+        reply.set(self.popped);
+        reply.raw(&self.members);
+        if self.popped > 0 {
+            let members = if self.is_whole { &[][..] } else { &self.members };
+            propagate_popped(data, key, members);
+            note_popped(data, key, self.popped);
+        }
+        Ok(())
+    }
+}
 
 pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
     let count = match call.args.len() {
@@ -144,7 +256,7 @@ fn in_slices(call: &mut Call<'_>, set: Set, repeats: bool, wanted: usize, mut ra
     });
 }
 
-fn reply_member(reply: &mut bobbin_resp::Reply<'_>, set: &Set, index: usize) {
+fn reply_member(reply: &mut Reply<'_>, set: &Set, index: usize) {
     if let Some(spot) = set.nth(index) {
         bulk(reply, set.member(spot));
     }

@@ -5,9 +5,13 @@ use std::ops::Range;
 
 use bobbin_resp::parse_f64;
 use bobbin_store::hash::Hasher;
-use bobbin_store::value::{Item, List, Set, SortedSet, integer};
+use bobbin_store::value::{CollectionRef, Item, List, Set, SortedSet, integer};
+use bobbin_store::{EntryRef, ValueRef};
+
+use crate::command::Failure;
 
 /// What is sorted: a value of its own, or pinned.
+#[derive(Clone)]
 pub(super) enum Source {
     List(List),
     Set(Set),
@@ -42,6 +46,29 @@ impl Source {
     }
 
     /// Appends some elements of a list or a sorted set in its order, or counted from its end.
+    /// The value of an entry, pinned; one that is not there is an empty list.
+    pub(super) fn of(entry: Option<EntryRef<'_>>) -> Result<Self, Failure> {
+        match entry.map(EntryRef::value) {
+            None => Ok(Self::List(List::new())),
+            Some(ValueRef::Collection(CollectionRef::List(list))) => Ok(Self::List(list.clone())),
+            Some(ValueRef::Collection(CollectionRef::Set(set))) => Ok(Self::Set(set.clone())),
+            Some(ValueRef::Collection(CollectionRef::SortedSet(set))) => {
+                Ok(Self::SortedSet(set.clone()))
+            }
+            Some(_) => Err(Failure::WRONG_TYPE),
+        }
+    }
+
+    /// Whether nothing was changed between the two pins.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::List(one), Self::List(other)) => one.is_same(other),
+            (Self::Set(one), Self::Set(other)) => one.is_same(other),
+            (Self::SortedSet(one), Self::SortedSet(other)) => one.is_same(other),
+            _ => false,
+        }
+    }
+
     pub(super) fn load_range(&self, range: Range<usize>, backwards: bool, elements: &mut Elements) {
         let len = self.len();
         let range = if backwards { len - range.end..len - range.start } else { range };

@@ -9,15 +9,15 @@ mod options;
 mod pattern;
 mod sliced;
 
-use bobbin_store::ValueRef;
-use bobbin_store::value::{AnyCollection, End, Item, List, ListLimits};
+use bobbin_store::value::ListLimits;
 
 use self::elements::{Elements, Source};
 use self::options::Options;
 use self::pattern::Pattern;
+use self::sliced::{Output, Stored};
 use crate::command::keys::{Begin, Find, KeySpec, KeyUse};
-use crate::command::slices::{SLICED_MIN, reply_in_slices};
-use crate::command::{Call, Categories, Classes, Command, Data, Failure, Flags, Outcome};
+use crate::command::slices::{SLICED_MIN, change_in_slices, reply_in_slices};
+use crate::command::{Call, Categories, Command, Data, Failure, Flags, Outcome};
 
 fn sort(call: &mut Call<'_>) -> Outcome {
     run(call, true)
@@ -30,18 +30,7 @@ fn sort_ro(call: &mut Call<'_>) -> Outcome {
 fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
     let mut options = Options::parse(call.args, may_store)?;
     let key = call.key(1);
-    let pinned = match call.data.read(key).map(|entry| entry.value()) {
-        None => None,
-        Some(ValueRef::Collection(collection)) => Some(collection.cloned()),
-        Some(_) => return Err(Failure::WRONG_TYPE),
-    };
-    let source = match pinned {
-        None => Source::List(List::new()),
-        Some(AnyCollection::List(list)) => Source::List(list),
-        Some(AnyCollection::Set(set)) => Source::Set(set),
-        Some(AnyCollection::SortedSet(set)) => Source::SortedSet(set),
-        Some(_) => return Err(Failure::WRONG_TYPE),
-    };
+    let source = Source::of(call.data.read(key))?;
     if options.unsorted && options.store.is_some() && matches!(source, Source::Set(_)) {
         // What is stored is to be the same everywhere, and a set has no order of its own.
         options.unsorted = false;
@@ -50,12 +39,22 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
     }
     let range = options.range(source.len());
     let is_large = source.len() > SLICED_MIN && !call.in_transaction;
-    if is_large && !options.needs_other_keys() && options.get.is_empty() && options.store.is_none()
-    {
+    if is_large && !options.needs_other_keys() && options.get.is_empty() {
         let hasher = call.data.keyspace().hasher();
-        let mut sorting = sliced::Sorting::new(source, hasher, &options, range);
-        reply_in_slices(call, move |reply| sorting.step(reply));
-        return Ok(());
+        let Some(at) = options.store else {
+            let mut sorting = sliced::Sorting::new(source, hasher, &options, range);
+            reply_in_slices(call, move |reply| sorting.step(reply));
+            return Ok(());
+        };
+        let storing = sliced::Storing {
+            sorting: sliced::Sorting::new(source.clone(), hasher, &options, range),
+            options: options.without_patterns(),
+            source,
+            key: key.bytes.into(),
+            destination: call.args[at].into(),
+            result: Stored::new(limits(call)),
+        };
+        return change_in_slices(call, true, [1, at].into_iter(), storing);
     }
     let (elements, range) = if options.unsorted && !matches!(source, Source::Set(_)) {
         let mut elements = Elements::default();
@@ -65,10 +64,12 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
         (load_sorted(call.data, &source, &options)?, range)
     };
     match options.store {
-        None => answer(call, &options, &elements, range.clone()),
+        None => {
+            answer(call, &options, &elements, range.clone());
+            Ok(())
+        }
         Some(at) => store(call, &options, &elements, range.clone(), at),
     }
-    Ok(())
 }
 
 /// All elements of a source, in the order asked for.
@@ -133,32 +134,24 @@ fn store(
     elements: &Elements,
     range: std::ops::Range<usize>,
     at: usize,
-) {
+) -> Outcome {
     let patterns: Vec<_> = options.get.iter().map(|&pattern| Pattern::new(pattern)).collect();
-    let limits = ListLimits::new(call.server.config.list_max_listpack_size());
-    let mut list = List::new();
-    let mut push = |value: &[u8]| {
-        list.prepare(value.len(), 1, limits);
-        list.push(Item::from(value), End::Back, limits);
-    };
+    let mut result = Stored::new(limits(call));
     for at in range {
         let element = elements.get(at);
         if patterns.is_empty() {
-            push(element);
+            result.element(element);
         }
         for pattern in &patterns {
-            pattern.look_up(call.data, element, |value| push(value.unwrap_or_default()));
+            pattern.look_up(call.data, element, |value| result.element(value.unwrap_or_default()));
         }
     }
-    let (key, len) = (call.key(at), list.len());
-    if len > 0 {
-        call.data.set_collection(key, list);
-        call.data.counters.dirty += len as u64 - 1;
-        call.data.event(Classes::LIST, "sortstore", key);
-    } else if call.data.remove(key) {
-        call.data.event(Classes::GENERIC, "del", key);
-    }
-    call.reply.integer(len as i64);
+    let key = call.key(at);
+    result.put(call.data, &mut call.reply, key)
+}
+
+fn limits(call: &Call<'_>) -> ListLimits {
+    ListLimits::new(call.server.config.list_max_listpack_size())
 }
 
 fn find_keys(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {

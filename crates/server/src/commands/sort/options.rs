@@ -73,6 +73,13 @@ impl<'a> Options<'a> {
         by.iter().chain(&self.get).any(|pattern| Pattern::new(pattern).names_keys())
     }
 
+    /// The same without the names of other keys, which it needs none of, and of its result.
+    pub(super) fn without_patterns(&self) -> Options<'static> {
+        let Self { descending, alpha, unsorted, offset, count, .. } = *self;
+        let (by, get, store) = (None, Vec::new(), None);
+        Options { descending, alpha, unsorted, by, get, store, offset, count }
+    }
+
     /// Which of so many elements are wanted.
     pub(super) fn range(&self, len: usize) -> Range<usize> {
         let len = len as i64;

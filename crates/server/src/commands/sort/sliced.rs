@@ -1,14 +1,17 @@
-//! A large sort, a slice at a time: the elements are loaded, sorted in runs, and the runs merged into the reply.
+//! A large sort, a slice at a time: the elements are loaded, sorted in runs, and the runs merged into the reply, or into
+//! the list that is stored.
 
 use std::ops::Range;
 
 use bobbin_resp::Reply;
 use bobbin_store::hash::Hasher;
+use bobbin_store::value::{End, Item, List, ListLimits};
 
 use super::NOT_NUMBERS;
 use super::elements::{Elements, Ordering, Source};
 use super::options::Options;
-use crate::command::slices::SLICE;
+use crate::command::slices::{Change, SLICE};
+use crate::command::{Classes, Data, Failure, Key, Outcome};
 
 /// See the module.
 pub(super) struct Sorting {
@@ -36,6 +39,108 @@ enum Phase {
     Copy(usize),
 }
 
+/// Where the sorted elements go.
+pub(super) trait Output {
+    /// There will be so many elements.
+    fn begin(&mut self, len: usize);
+    fn element(&mut self, element: &[u8]);
+    /// There is no result.
+    fn fail(&mut self, failure: Failure);
+}
+
+impl Output for Reply<'_> {
+    fn begin(&mut self, len: usize) {
+        self.array(len);
+    }
+
+    fn element(&mut self, element: &[u8]) {
+        self.bulk(element);
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.error(failure.0.as_bytes());
+    }
+}
+
+/// SORT with STORE, of a large value.
+pub(super) struct Storing {
+    pub sorting: Sorting,
+    pub options: Options<'static>,
+    /// The value as it was.
+    pub source: Source,
+    pub key: Box<[u8]>,
+    pub destination: Box<[u8]>,
+    pub result: Stored,
+}
+
+/// The list that is stored.
+pub(super) struct Stored {
+    list: List,
+    limits: ListLimits,
+    failure: Option<Failure>,
+}
+
+impl Stored {
+    pub(super) fn new(limits: ListLimits) -> Self {
+        Self { list: List::new(), limits, failure: None }
+    }
+
+    /// Puts the list where it belongs, and answers how long it is.
+    pub(super) fn put(self, data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>) -> Outcome {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        let len = self.list.len();
+        if len > 0 {
+            data.set_collection(key, self.list);
+            data.counters.dirty += len as u64 - 1;
+            data.event(Classes::LIST, "sortstore", key);
+        } else if data.remove(key) {
+            data.event(Classes::GENERIC, "del", key);
+        }
+        reply.integer(len as i64);
+        Ok(())
+    }
+}
+
+impl Output for Stored {
+    fn begin(&mut self, _: usize) {}
+
+    fn element(&mut self, element: &[u8]) {
+        self.list.prepare(element.len(), 1, self.limits);
+        self.list.push(Item::from(element), End::Back, self.limits);
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.failure = Some(failure);
+    }
+}
+
+impl Change for Storing {
+    fn step(&mut self) -> bool {
+        self.sorting.step(&mut self.result)
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let key = data.key(&self.key);
+        let now = Source::of(data.peek(key))?;
+        let same = now.is_same(&self.source);
+        if !same {
+            let (hasher, range) = (data.keyspace().hasher(), self.options.range(now.len()));
+            self.sorting = Sorting::new(now.clone(), hasher, &self.options, range);
+            self.source = now;
+            self.result = Stored::new(self.result.limits);
+        }
+        Ok(same)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let empty = Stored::new(self.result.limits);
+        let result = std::mem::replace(&mut self.result, empty);
+        result.put(data, reply, data.key(&self.destination))
+    }
+}
+
 impl Sorting {
     pub(super) fn new(
         source: Source,
@@ -60,25 +165,25 @@ impl Sorting {
     }
 
     /// Goes on for a slice; `false` when the reply is complete.
-    pub(super) fn step(&mut self, reply: &mut Reply<'_>) -> bool {
+    pub(super) fn step(&mut self, output: &mut impl Output) -> bool {
         match self.phase {
-            Phase::Load(from) => self.load(from, reply),
+            Phase::Load(from) => self.load(from, output),
             Phase::Sort(from) => {
-                self.sort(from, reply);
+                self.sort(from, output);
                 true
             }
-            Phase::Merge(from) => self.merge(from, reply),
-            Phase::Copy(from) => self.copy(from, reply),
+            Phase::Merge(from) => self.merge(from, output),
+            Phase::Copy(from) => self.copy(from, output),
         }
     }
 
-    fn load(&mut self, from: u64, reply: &mut Reply<'_>) -> bool {
+    fn load(&mut self, from: u64, output: &mut impl Output) -> bool {
         let before = self.elements.len();
         let next = self.source.load(from, SLICE, self.hasher, &mut self.elements);
         if self.ordering.is_some_and(|ordering| !ordering.alpha)
             && self.elements.weigh(before..self.elements.len()).is_none()
         {
-            reply.error(NOT_NUMBERS.0.as_bytes());
+            output.fail(NOT_NUMBERS);
             return false;
         }
         match next {
@@ -86,13 +191,13 @@ impl Sorting {
             None if self.ordering.is_some() => self.phase = Phase::Sort(0),
             None => {
                 self.runs.push(0..self.elements.len());
-                self.begin_merge(reply);
+                self.begin_merge(output);
             }
         }
         true
     }
 
-    fn sort(&mut self, from: usize, reply: &mut Reply<'_>) {
+    fn sort(&mut self, from: usize, output: &mut impl Output) {
         let end = (from + RUN).min(self.elements.len());
         if let Some(ordering) = self.ordering {
             self.elements.sort_range(from..end, ordering);
@@ -105,15 +210,15 @@ impl Sorting {
         for at in (0..self.runs.len() / 2).rev() {
             self.sink(at);
         }
-        self.begin_merge(reply);
+        self.begin_merge(output);
     }
 
-    fn begin_merge(&mut self, reply: &mut Reply<'_>) {
-        reply.array(self.wanted.len());
+    fn begin_merge(&mut self, output: &mut impl Output) {
+        output.begin(self.wanted.len());
         self.phase = Phase::Merge(0);
     }
 
-    fn merge(&mut self, from: usize, reply: &mut Reply<'_>) -> bool {
+    fn merge(&mut self, from: usize, output: &mut impl Output) -> bool {
         let end = (from + SLICE).min(self.wanted.end);
         for place in from..end {
             let Some(run) = self.runs.first_mut() else { return false };
@@ -123,7 +228,7 @@ impl Sorting {
             }
             self.sink(0);
             if place >= self.wanted.start {
-                reply.bulk(self.elements.get(at));
+                output.element(self.elements.get(at));
             }
         }
         self.phase = Phase::Merge(end);
@@ -152,14 +257,14 @@ impl Sorting {
         }
     }
 
-    fn copy(&mut self, from: usize, reply: &mut Reply<'_>) -> bool {
+    fn copy(&mut self, from: usize, output: &mut impl Output) -> bool {
         if from == self.wanted.start {
-            reply.array(self.wanted.len());
+            output.begin(self.wanted.len());
         }
         let end = (from + SLICE).min(self.wanted.end);
         let mut elements = Elements::default();
         self.source.load_range(from..end, self.backwards, &mut elements);
-        (0..elements.len()).for_each(|at| reply.bulk(elements.get(at)));
+        (0..elements.len()).for_each(|at| output.element(elements.get(at)));
         self.phase = Phase::Copy(end);
         end < self.wanted.end
     }

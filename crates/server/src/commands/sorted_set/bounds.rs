@@ -36,12 +36,12 @@ pub(super) enum Member<'a> {
 }
 
 impl<'a> Bounds<'a> {
-    pub(super) fn ranks(start: &[u8], stop: &[u8]) -> Result<Self, Failure> {
+    pub(super) fn ranks(start: &'a [u8], stop: &'a [u8]) -> Result<Self, Failure> {
         let integer = |text| bobbin_resp::parse_i64(text).ok_or(Failure::NOT_AN_INTEGER);
         Ok(Self::Ranks(integer(start)?, integer(stop)?))
     }
 
-    pub(super) fn scores(min: &[u8], max: &[u8]) -> Result<Self, Failure> {
+    pub(super) fn scores(min: &'a [u8], max: &'a [u8]) -> Result<Self, Failure> {
         match (Score::parse(min), Score::parse(max)) {
             (Some(min), Some(max)) => Ok(Self::Scores(min, max)),
             _ => Err(NOT_SCORES),

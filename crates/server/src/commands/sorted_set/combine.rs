@@ -7,11 +7,8 @@ use bobbin_store::value::{SortedSet, SortedSetLimits, integer};
 use super::input::{Input, Place};
 use super::limits;
 use super::range::{element, header, store};
-use crate::blocking;
-use crate::command::call::ShardSet;
-use crate::command::slices::{SLICE, SLICED_MIN, compute_in_slices, reply_in_slices};
+use crate::command::slices::{Change, SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
 use crate::command::{Call, Data, Failure, Outcome};
-use crate::server::Server;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
@@ -87,8 +84,8 @@ fn answer(call: &mut Call<'_>, operation: Operation) -> Outcome {
 fn combine_and_store(call: &mut Call<'_>, operation: Operation, event: &'static str) -> Outcome {
     let request = Request::read(call, 2, operation, true)?;
     let mut combination = request.begin(call)?;
-    let limits = limits(call);
-    if combination.work() < SLICED_MIN || call.in_transaction || !combination.is_comparable() {
+    let limits = limits(call.server);
+    if combination.work() < SLICED_MIN {
         combination.finish();
         let mut set = combination.into_result();
         set.pack(limits);
@@ -96,17 +93,11 @@ fn combine_and_store(call: &mut Call<'_>, operation: Operation, event: &'static 
         store(call.data, &mut call.reply, destination, set, event);
         return Ok(());
     }
-    let storing = Storing {
-        request: request.owned(call),
-        combination,
-        destination: call.args[1].into(),
-        database: call.client.database,
-        limits,
-        event,
-        attempts: 0,
-    };
-    compute_in_slices(call, storing, |storing, _| storing.combination.step(), Storing::finish);
-    Ok(())
+    let keys: Vec<_> = request.keys.iter().copied().chain([1]).collect();
+    let request = request.owned(call);
+    let destination = call.args[1].into();
+    let storing = Storing { request, combination, destination, limits, event };
+    change_in_slices(call, true, keys.into_iter(), storing)
 }
 
 pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {
@@ -291,11 +282,6 @@ impl Combination {
         }
     }
 
-    /// Whether it can be told later that the sets are still the same.
-    fn is_comparable(&self) -> bool {
-        self.inputs.iter().all(|(input, _)| input.is_comparable())
-    }
-
     fn finish(&mut self) {
         while self.step() {}
     }
@@ -349,58 +335,34 @@ struct Storing {
     request: Request<Box<[u8]>>,
     combination: Combination,
     destination: Box<[u8]>,
-    database: u32,
     limits: SortedSetLimits,
     event: &'static str,
-    attempts: u32,
 }
 
-impl Storing {
-    /// Stores the result, if the sets are what they were when they were pinned, else begins anew; after some
-    /// attempts it does so at once, with everything held.
-    fn finish(&mut self, server: &'static Server, data: &mut Data, reply: &mut Reply<'_>) -> bool {
-        let mut shards = ShardSet::default();
-        let names = self.request.keys.iter().chain([&self.destination]);
-        names.for_each(|name| shards.add_key(data.key(name)));
-        shards.hold(data);
-        data.database = self.database;
-        let inputs = match self.inputs(data) {
-            Ok(inputs) => inputs,
-            Err(failure) => {
-                reply.error(failure.0.as_bytes());
-                return true;
-            }
-        };
-        let hasher = data.keyspace().hasher();
-        let anew = self.request.combination(inputs, hasher);
+impl Change for Storing {
+    fn step(&mut self) -> bool {
+        self.combination.step()
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let names = self.request.keys.iter();
+        let inputs = names.map(|name| Input::read(data, data.key(name)));
+        let inputs = inputs.collect::<Result<_, _>>()?;
+        let anew = self.request.combination(inputs, data.keyspace().hasher());
         let mut pairs = anew.inputs.iter().zip(&self.combination.inputs);
         let same = pairs.all(|((now, _), (then, _))| now.is_same(then));
         if !same {
             self.combination = anew;
-            self.attempts += 1;
-            if self.attempts < ATTEMPTS_MAX {
-                return false;
-            }
-            self.combination.finish();
         }
+        Ok(same)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
         let mut set = std::mem::take(&mut self.combination.result);
         set.pack(self.limits);
         let destination = data.key(&self.destination);
         store(data, reply, destination, set, self.event);
-        if !data.ready.is_empty() {
-            blocking::serve_ready(server, data);
-        }
-        true
-    }
-
-    fn inputs(&self, data: &mut Data) -> Result<Vec<Input>, Failure> {
-        let names = self.request.keys.iter();
-        names
-            .map(|name| {
-                let key = data.key(name);
-                Input::read(data, key)
-            })
-            .collect()
+        Ok(())
     }
 }
 
@@ -430,5 +392,3 @@ const fn not_nan(score: f64) -> f64 {
 
 /// While a result grows.
 const UNPACKED: SortedSetLimits = SortedSetLimits { packed_entries: 0, packed_value_len: 0 };
-/// How often a STORE command that finds its sets changed begins anew before it lets nobody change them.
-const ATTEMPTS_MAX: u32 = 3;

@@ -62,20 +62,12 @@ impl Input {
         }
     }
 
-    /// Whether [`Self::is_same`] can tell.
-    pub(super) const fn is_comparable(&self) -> bool {
-        !matches!(self, Self::Set(Set::Table(_)))
-    }
-
     /// Whether nothing was changed between the two pins.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Nothing, Self::Nothing) => true,
             (Self::SortedSet(one), Self::SortedSet(other)) => one.is_same(other),
-            (Self::Set(Set::Integers(one)), Self::Set(Set::Integers(other))) => {
-                one.as_bytes() == other.as_bytes()
-            }
-            (Self::Set(Set::Packed(one)), Self::Set(Set::Packed(other))) => one == other,
+            (Self::Set(one), Self::Set(other)) => one.is_same(other),
             _ => false,
         }
     }

@@ -15,13 +15,14 @@ mod scan;
 use bobbin_store::value::SortedSetLimits;
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Data, Failure, Flags, Handler, Key};
+use crate::command::{Categories, Classes, Command, Data, Failure, Flags, Handler, Key};
+use crate::server::Server;
 
 /// The limits of the packed form as they are now.
-pub(super) fn limits(call: &Call<'_>) -> SortedSetLimits {
+pub(super) fn limits(server: &Server) -> SortedSetLimits {
     SortedSetLimits {
-        packed_entries: call.server.config.zset_max_listpack_entries() as usize,
-        packed_value_len: call.server.config.zset_max_listpack_value() as usize,
+        packed_entries: server.config.zset_max_listpack_entries() as usize,
+        packed_value_len: server.config.zset_max_listpack_value() as usize,
     }
 }
 
@@ -34,8 +35,8 @@ fn check_member(member: &[u8]) -> Result<(), Failure> {
 }
 
 /// To be called after elements were taken out: notes the change, and deletes a set without any.
-fn shrunk(data: &mut Data, key: Key<'_>, event: &'static str) {
-    data.changed(key);
+fn shrunk(data: &mut Data, key: Key<'_>, members: usize, event: &'static str) {
+    data.changed_by(key, members);
     data.event(Classes::SORTED_SET, event, key);
     if data.remove_if_empty(key) {
         data.event(Classes::GENERIC, "del", key);

@@ -119,8 +119,9 @@ fn take(
         Extreme::Lowest => elements.for_each(&mut answer),
         Extreme::Highest => elements.rev().for_each(&mut answer),
     }
+    let taken = ranks.len();
     set.remove_range(ranks, hasher);
-    shrunk(data, key, extreme.event());
+    shrunk(data, key, taken, extreme.event());
     Ok(())
 }
 

@@ -121,7 +121,7 @@ pub(super) fn element(reply: &mut Reply<'_>, member: Item<'_>, score: Option<f64
 pub(super) fn zrangestore(call: &mut Call<'_>) -> Outcome {
     let options = Options::read(call, 5, None, None, true)?;
     let (bounds, reverse) = (options.bounds(call, 3)?, options.reverse());
-    let (limits, hasher) = (limits(call), call.data.keyspace().hasher());
+    let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let mut stored = SortedSet::new();
     if let Some(set) = call.data.read_as::<SortedSet>(call.key(2))? {
         let mut room = integer::Text::new(0);

@@ -1,52 +1,111 @@
 //! Taking members out of sorted sets.
 
+use std::ops::Range;
+
+use bobbin_resp::Reply;
+use bobbin_store::Hasher;
 use bobbin_store::value::SortedSet;
 
 use super::bounds::Bounds;
 use super::shrunk;
-use crate::command::{Call, Outcome};
+use crate::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices};
+use crate::command::{Call, Data, Failure, Key, Outcome};
 
 pub(super) fn zrem(call: &mut Call<'_>) -> Outcome {
     let (key, hasher) = (call.key(1), call.data.keyspace().hasher());
     let mut removed = 0;
     if let Some(set) = call.data.write_as::<SortedSet>(key)? {
         for member in &call.args[2..] {
-            removed += i64::from(set.remove(member, hasher).is_some());
+            removed += usize::from(set.remove(member, hasher).is_some());
         }
     }
     if removed > 0 {
-        shrunk(call.data, key, "zrem");
+        shrunk(call.data, key, removed, "zrem");
     }
-    call.reply.integer(removed);
+    call.reply.integer(removed as i64);
     Ok(())
 }
 
 pub(super) fn zremrangebyrank(call: &mut Call<'_>) -> Outcome {
-    let bounds = Bounds::ranks(call.args[2], call.args[3])?;
-    remove(call, &bounds, "zremrangebyrank")
+    remove(call, |start, end| Bounds::ranks(start, end), "zremrangebyrank")
 }
 
 pub(super) fn zremrangebyscore(call: &mut Call<'_>) -> Outcome {
-    let bounds = Bounds::scores(call.args[2], call.args[3])?;
-    remove(call, &bounds, "zremrangebyscore")
+    remove(call, |start, end| Bounds::scores(start, end), "zremrangebyscore")
 }
 
 pub(super) fn zremrangebylex(call: &mut Call<'_>) -> Outcome {
-    let bounds = Bounds::members(call.args[2], call.args[3])?;
-    remove(call, &bounds, "zremrangebylex")
+    remove(call, |start, end| Bounds::members(start, end), "zremrangebylex")
 }
 
-fn remove(call: &mut Call<'_>, bounds: &Bounds<'_>, event: &'static str) -> Outcome {
+/// Reads the two ends of a range.
+type Parse = for<'a> fn(&'a [u8], &'a [u8]) -> Result<Bounds<'a>, Failure>;
+
+fn remove(call: &mut Call<'_>, parse: Parse, event: &'static str) -> Outcome {
     let (key, hasher) = (call.key(1), call.data.keyspace().hasher());
+    let bounds = parse(call.args[2], call.args[3])?;
     let mut removed = 0;
     if let Some(set) = call.data.write_as::<SortedSet>(key)? {
         let ranks = bounds.find(set, false);
         removed = ranks.len();
+        if removed > SLICED_MIN && !call.in_transaction {
+            let draft = Draft::new(key.bytes, set, SortedSet::is_same);
+            let ends = [call.args[2].into(), call.args[3].into()];
+            let removing = Removing { draft, parse, ends, ranks, removed, event, hasher };
+            return change_in_slices(call, true, [1].into_iter(), removing);
+        }
         set.remove_range(ranks, hasher);
     }
-    if removed > 0 {
-        shrunk(call.data, key, event);
-    }
-    call.reply.integer(removed as i64);
+    note_removed(call.data, &mut call.reply, key, removed, event);
     Ok(())
+}
+
+fn note_removed(
+    data: &mut Data,
+    reply: &mut Reply<'_>,
+    key: Key<'_>,
+    removed: usize,
+    event: &'static str,
+) {
+    if removed > 0 {
+        shrunk(data, key, removed, event);
+    }
+    reply.integer(removed as i64);
+}
+
+/// The removal of many members.
+struct Removing {
+    draft: Draft<SortedSet>,
+    parse: Parse,
+    ends: [Box<[u8]>; 2],
+    /// What of them is left to remove.
+    ranks: Range<usize>,
+    removed: usize,
+    event: &'static str,
+    hasher: &'static Hasher,
+}
+
+impl Change for Removing {
+    fn step(&mut self) -> bool {
+        let last = self.ranks.len().saturating_sub(SLICE) + self.ranks.start;
+        self.draft.value.remove_range(last..self.ranks.end, self.hasher);
+        self.ranks.end = last;
+        !self.ranks.is_empty()
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let current = self.draft.is_current(data)?;
+        if !current {
+            let bounds = (self.parse)(&self.ends[0], &self.ends[1])?;
+            self.ranks = bounds.find(&self.draft.value, false);
+            self.removed = self.ranks.len();
+        }
+        Ok(current)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let key = self.draft.put(data)?;
+        note_removed(data, reply, key, self.removed, self.event);
+        Ok(())
+    }
 }

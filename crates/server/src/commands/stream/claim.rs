@@ -216,7 +216,7 @@ impl Claim {
         };
         let deliveries = match pending {
             Some(pending) => {
-                let idle_ms = self.now_ms - pending.delivered_ms;
+                let idle_ms = self.now_ms.saturating_sub(pending.delivered_ms);
                 if self.idle_ms_min > 0 && idle_ms < self.idle_ms_min {
                     return Claimed::No;
                 }
@@ -227,7 +227,7 @@ impl Claim {
         };
         let deliveries = match self.deliveries {
             Some(given) => given,
-            None => deliveries + u64::from(!self.ids_only),
+            None => deliveries.wrapping_add(u64::from(!self.ids_only)),
         };
         group.assign(id, number, self.delivered_ms, deliveries);
         if let Some(consumer) = group.consumer_mut(number) {

@@ -133,8 +133,10 @@ pub(super) fn consumers(call: &mut Call<'_>) -> Outcome {
         reply.bulk(b"name");
         reply.bulk(consumer.name());
         number(reply, "pending", consumer.pending().len() as i64);
-        number(reply, "idle", (now_ms - consumer.seen_ms).max(0));
-        number(reply, "inactive", consumer.active_ms.map_or(-1, |active_ms| now_ms - active_ms));
+        // Restored times may be any.
+        number(reply, "idle", now_ms.saturating_sub(consumer.seen_ms).max(0));
+        let inactive_ms = consumer.active_ms.map(|active_ms| now_ms.saturating_sub(active_ms));
+        number(reply, "inactive", inactive_ms.unwrap_or(-1));
     }
     Ok(())
 }

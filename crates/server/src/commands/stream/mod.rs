@@ -39,7 +39,7 @@ const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
 const GROW_FAST: Flags = GROW.with(Flags::FAST);
 const WAITS: Flags = Flags::BLOCKING.with(Flags::MOVABLE_KEYS);
 
-const PER_ENTRY: &str = "O(N) where N is the number of entries answered.";
+const PER_ENTRY: &str = "O(N), N: entries answered";
 const UNSURE: &[&str] = &["nondeterministic_output"];
 
 const EXCLUSIVE_RANGES: (&str, &str) = ("6.2.0", "Ends of ranges may be exclusive.");
@@ -66,7 +66,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "stream",
             "5.0.0",
-            "O(1) for the new entry, O(N) for N entries that are trimmed.",
+            "O(1) for the new entry, O(N), N: entries that are trimmed",
             "Adds an entry to a stream, which is made if need be.",
         )
         .syntax(
@@ -102,7 +102,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "stream",
             "5.0.0",
-            "O(log(N)) for each entry, of N in the stream.",
+            "O(log(N)) for each entry, N: entries of the stream",
             "Deletes entries of a stream and answers how many were there.",
         )
         .syntax("key id [id ...]"),
@@ -111,7 +111,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "stream",
             "5.0.0",
-            "O(N) where N is the number of entries that go; whole nodes of them go at once.",
+            "O(N), N: entries that go, whole nodes of them at once",
             "Takes entries from the front of a stream.",
         )
         .syntax("key <<MAXLEN | MINID> [<= | ~>] threshold [LIMIT count]>")
@@ -136,7 +136,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "stream",
             "5.0.0",
-            "O(M) for each stream, where M is the number of entries answered.",
+            "O(N) for each stream, N: entries answered",
             "Gives a consumer of a group what is new in streams, or its own past; may wait.",
         )
         .syntax(
@@ -148,7 +148,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "stream",
             "5.0.0",
-            "O(1) for each ID.",
+            "O(1) for each ID",
             "Acknowledges entries for a group, and answers how many were pending.",
         )
         .syntax("key group id [id ...]"),
@@ -157,7 +157,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "stream",
             "5.0.0",
-            "O(N) where N is the number of entries answered, or looked at with IDLE.",
+            "O(N), N: entries answered, or looked at with IDLE",
             "Answers what a group has not acknowledged, in short or entry by entry.",
         )
         .syntax("key group [[IDLE min-idle-time] start end count [consumer]]")
@@ -168,7 +168,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "stream",
             "5.0.0",
-            "O(log(N)) for each ID, of N pending entries.",
+            "O(log(N)) for each ID, N: pending entries",
             "Makes pending entries those of another consumer.",
         )
         .syntax(
@@ -181,7 +181,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "stream",
             "6.2.0",
-            "O(1) if COUNT is small.",
+            "O(1) if COUNT is small",
             "Makes entries that are pending for long those of another consumer.",
         )
         .syntax("key group consumer min-idle-time start [COUNT count] [JUSTID]")
@@ -219,12 +219,7 @@ const XGROUP: &[Command] = &[
         .syntax("key group consumer"),
     row("destroy", 4, Flags::WRITE, group::destroy)
         .keys(&[KeySpec::at(2, DELETE)])
-        .doc(
-            "stream",
-            "5.0.0",
-            "O(N) where N is the number of pending entries.",
-            "Deletes a group.",
-        )
+        .doc("stream", "5.0.0", "O(N), N: pending entries", "Deletes a group.")
         .syntax("key group"),
     row("help", 2, Flags::LOADING.with(Flags::STALE), help).doc(
         "stream",

@@ -102,7 +102,7 @@ impl<'a> Wanted<'a> {
             if written == self.count {
                 break;
             }
-            let idle_ms = now_ms - pending.delivered_ms;
+            let idle_ms = now_ms.saturating_sub(pending.delivered_ms);
             if self.idle_ms_min != 0 && idle_ms < self.idle_ms_min {
                 continue;
             }

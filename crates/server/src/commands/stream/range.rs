@@ -1,12 +1,12 @@
 //! Looking at entries: XLEN, XRANGE and XREVRANGE.
 
-use bobbin_resp::{Deferred, Reply};
+use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::stream::Entry;
 use bobbin_store::value::{Stream, StreamId};
 
 use super::super::elements::bulk;
 use super::id;
-use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
+use crate::command::slices::{SLICE, SLICED_MIN, elements_in_slices};
 use crate::command::{Call, Failure, Outcome};
 
 pub(super) fn xlen(call: &mut Call<'_>) -> Outcome {
@@ -66,25 +66,17 @@ fn reply_slices(
     back: bool,
     count: usize,
 ) {
-    let mut header: Option<Deferred> = None;
-    let mut done = 0;
-    reply_in_slices(call, move |reply| {
-        if header.is_none() {
-            header = Some(reply.defer());
-        }
-        let slice = SLICE.min(count - done);
+    elements_in_slices(call, Aggregate::Array, move |reply, done| {
+        let slice = SLICE.min(count - *done);
         let (written, last) = append(reply, &stream, start, end, back, slice);
-        done += written;
+        *done += written;
         let next = last.and_then(|last| if back { last.previous() } else { last.next() });
         if let Some(next) = next
             && written == slice
-            && done < count
+            && *done < count
         {
             *(if back { &mut end } else { &mut start }) = next;
             return true;
-        }
-        if let Some(header) = header.take() {
-            reply.finish_array(header, done);
         }
         false
     });

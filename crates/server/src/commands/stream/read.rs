@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bobbin_resp::{Aggregate, Protocol, Reply};
+use bobbin_resp::{Aggregate, Deferred, Protocol, Reply};
 use bobbin_store::Kind;
 use bobbin_store::value::stream::{ConsumerNumber, Entry, Group, Log};
 use bobbin_store::value::{Stream, StreamId};
@@ -10,6 +10,7 @@ use bobbin_store::value::{Stream, StreamId};
 use super::range::append_entry;
 use super::{consumer, group, id, propagate};
 use crate::blocking::{self, Wait};
+use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Data, Failure, Key, Outcome};
 
 pub(super) fn xread(call: &mut Call<'_>) -> Outcome {
@@ -28,6 +29,13 @@ fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
         return blocking::serve_or_block(call, read, options.keys, deadline_ms);
     }
     let keys: Vec<_> = options.keys.map(|at| call.key(at)).enumerate().collect();
+    if !in_group
+        && !call.in_transaction
+        && let Some(mut slices) = Slices::of(&read, call.data, &keys)
+    {
+        reply_in_slices(call, move |reply| slices.step(reply));
+        return Ok(());
+    }
     if !read.serve(call.data, &keys, &mut call.reply)? {
         call.reply.null_array();
     }
@@ -145,6 +153,17 @@ impl Options {
     }
 }
 
+impl From {
+    /// The first ID that XREAD looks for; none if no entry can have one.
+    fn first(self, log: &Log) -> Option<StreamId> {
+        let after = match self {
+            Self::After(id) => Some(id),
+            Self::Last | Self::New => log.last_id.previous(),
+        };
+        after.filter(|&id| id < log.last_id).and_then(StreamId::next)
+    }
+}
+
 impl Wait for Read {
     fn serve(
         &self,
@@ -195,18 +214,12 @@ impl Read {
     ) -> Result<bool, Failure> {
         let Some(stream) = data.read_as::<Stream>(key)? else { return Ok(false) };
         let log = stream.log();
-        let after = match from {
-            From::After(id) => Some(id),
-            From::Last | From::New => log.last_id.previous(),
-        };
-        let Some(start) = after.filter(|&id| id < log.last_id).and_then(StreamId::next) else {
-            return Ok(false);
-        };
+        let Some(start) = from.first(log) else { return Ok(false) };
         let mut entries = log.range(start, StreamId::MAX).take(self.count).peekable();
         if entries.peek().is_none() {
             return Ok(false);
         }
-        name(reply, key);
+        name(reply, key.bytes);
         let header = reply.defer();
         let mut count = 0;
         for entry in entries {
@@ -233,7 +246,7 @@ impl Read {
         let (log, group) = group::find(data, key, &member.group)?.ok_or_else(no_group)?;
         match from {
             From::After(id) => {
-                name(reply, key);
+                name(reply, key.bytes);
                 history(id, self.count, log, group, number, now_ms, reply);
             }
             From::New | From::Last => {
@@ -242,7 +255,7 @@ impl Read {
                 if entries.peek().is_none() {
                     return Ok(false);
                 }
-                name(reply, key);
+                name(reply, key.bytes);
                 let mut delivered = logs.then(Vec::new);
                 self.deliver(entries, log, group, number, now_ms, reply, &mut delivered);
                 let (last_id, entries_read) = (group.last_id, group.entries_read);
@@ -298,6 +311,79 @@ impl Read {
     }
 }
 
+/// A long answer of XREAD, from pinned streams.
+struct Slices {
+    /// Those that have something: key, stream, and the first ID.
+    streams: Vec<(Box<[u8]>, Stream, StreamId)>,
+    /// Which of them it is at, ...
+    at: usize,
+    /// ... with the header of its entries and how many there are so far.
+    entries: Option<(Deferred, usize)>,
+    /// Entries of a stream, at most.
+    count: usize,
+}
+
+impl Slices {
+    /// If there is so much to answer that it is not to be done at once.
+    fn of(read: &Read, data: &mut Data, keys: &[(usize, Key<'_>)]) -> Option<Self> {
+        // Most streams are short, or have been read but for a few entries.
+        let mut len = |key| stream_at(data, key).map_or(0, |found| found.map_or(0, Stream::len));
+        if keys.iter().map(|&(_, key)| len(key)).sum::<usize>() <= SLICED_MIN {
+            return None;
+        }
+        let (mut streams, mut total) = (Vec::new(), 0);
+        for &(index, key) in keys {
+            let Ok(Some(stream)) = stream_at(data, key) else { continue };
+            let log = stream.log();
+            let Some(start) = read.from[index].first(log) else { continue };
+            let some = log.range(start, StreamId::MAX).take(read.count.min(SLICED_MIN + 1)).count();
+            total += some;
+            if some > 0 {
+                streams.push((key.bytes.into(), stream.clone(), start));
+            }
+        }
+        if total <= SLICED_MIN {
+            return None;
+        }
+        keys.iter().for_each(|&(_, key)| _ = data.read(key));
+        Some(Self { streams, at: 0, entries: None, count: read.count })
+    }
+
+    /// Appends a slice; whether there is more.
+    fn step(&mut self, reply: &mut Reply<'_>) -> bool {
+        if self.at == 0 && self.entries.is_none() {
+            match reply.protocol() {
+                Protocol::Resp2 => reply.array(self.streams.len()),
+                Protocol::Resp3 => reply.map(self.streams.len()),
+            }
+        }
+        let Some((key, stream, next)) = self.streams.get_mut(self.at) else { return false };
+        let (header, before) = self.entries.take().unwrap_or_else(|| {
+            name(reply, key);
+            (reply.defer(), 0)
+        });
+        let (mut written, mut last) = (0, None);
+        let wanted = SLICE.min(self.count - before);
+        for entry in stream.log().range(*next, StreamId::MAX).take(wanted) {
+            append_entry(reply, &entry);
+            last = Some(entry.id);
+            written += 1;
+        }
+        let total = before + written;
+        if written == wanted
+            && total < self.count
+            && let Some(id) = last.and_then(StreamId::next)
+        {
+            *next = id;
+            self.entries = Some((header, total));
+            return true;
+        }
+        reply.finish_array(header, total);
+        self.at += 1;
+        self.at < self.streams.len()
+    }
+}
+
 /// Gives a consumer again what it has got and not acknowledged. Of entries that are deleted there is only the ID.
 fn history(
     after: StreamId,
@@ -342,11 +428,11 @@ fn stream_at<'d>(data: &'d mut Data, key: Key<'_>) -> Result<Option<&'d Stream>,
 }
 
 /// Begins what is answered of one stream.
-fn name(reply: &mut Reply<'_>, key: Key<'_>) {
+fn name(reply: &mut Reply<'_>, key: &[u8]) {
     if reply.protocol() == Protocol::Resp2 {
         reply.array(2);
     }
-    reply.bulk(key.bytes);
+    reply.bulk(key);
 }
 
 #[cold]

@@ -179,8 +179,7 @@ pub(super) fn xdel(call: &mut Call<'_>) -> Outcome {
 fn taken_out(call: &mut Call<'_>, count: usize, event: &'static str) {
     let key = call.key(1);
     if count > 0 {
-        call.data.changed(key);
-        call.data.counters.dirty += count as u64 - 1;
+        call.data.changed_by(key, count);
         call.data.event(Classes::STREAM, event, key);
     }
     call.reply.integer(count as i64);

@@ -27,8 +27,8 @@ const WRITE_FAST: Flags = Flags::WRITE.with(Flags::FAST);
 const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
 const GROW_FAST: Flags = GROW.with(Flags::FAST);
 
-const PER_KEY: &str = "O(N) where N is the number of keys.";
-const PER_BYTE: &str = "O(N) where N is the length of the part that is returned.";
+const PER_KEY: &str = "O(N), N: keys";
+const PER_BYTE: &str = "O(N), N: bytes answered";
 
 const SHARDED: &[&str] = &["request_policy:multi_shard"];
 const SHARDED_WRITE: &[&str] = &["request_policy:multi_shard", "response_policy:all_succeeded"];
@@ -132,7 +132,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "string",
             "2.0.0",
-            "O(1), not counting the copy of what is appended; a string that grows is seldom moved.",
+            "O(1), but for the copy of what is appended; a string that grows is seldom moved",
             "Appends to the string at a key, or makes it.",
         )
         .syntax("key value"),
@@ -153,7 +153,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "string",
             "2.2.0",
-            "O(M) where M is the length of the value, and more when the string has to be moved.",
+            "O(N), N: bytes of the value; more when the string has to be moved",
             "Writes over a part of the string at a key, which grows as needed.",
         )
         .syntax("key offset value"),
@@ -182,7 +182,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc(
             "string",
             "7.0.0",
-            "O(N*M) where N and M are the lengths of the strings",
+            "O(N*M), N, M: lengths of the strings",
             "Finds the longest common subsequence of two strings.",
         )
         .syntax("key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]"),

@@ -6,6 +6,7 @@
 //! wide for long.
 
 use crate::io::Bytes;
+use crate::io::driver::REST_MIN;
 use crate::io::pages::Pages;
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
@@ -26,6 +27,8 @@ pub(super) struct Buffers {
     window: usize,
     /// Turns in a row that would have done with half the window.
     narrow_turns: u32,
+    /// Bytes received since memory was last given back.
+    received: usize,
 }
 
 impl Buffers {
@@ -42,6 +45,7 @@ impl Buffers {
             parked: (0..COUNT_MAX).rev().collect(),
             window: WINDOW_START,
             narrow_turns: 0,
+            received: 0,
         };
         let address = buffers.entry(0).as_ptr() as u64;
         // SAFETY: the mapping holds `COUNT_MAX` entries, is page-aligned, and outlives the ring by the
@@ -56,6 +60,7 @@ impl Buffers {
     /// The first `len` bytes of a buffer that a completion named. They stay until the next `recycle`.
     pub(super) fn take(&mut self, buffer: u16, len: usize) -> Bytes {
         self.used.push(buffer);
+        self.received += len;
         assert!(len <= BUFFER_LEN, "{len} bytes in a buffer");
         Bytes::new(self.memory.at(usize::from(buffer) * BUFFER_LEN, len), len)
     }
@@ -86,6 +91,15 @@ impl Buffers {
         self.narrow_turns = 0;
         self.window = (self.window * 2).min(usize::from(COUNT_MAX));
         self.fill();
+    }
+
+    /// Gives all memory back, if much was used. Nothing of it may be used now, nor may the kernel write into it
+    /// before the next system call that receives.
+    pub(super) fn rest(&mut self) {
+        if self.received >= REST_MIN && self.used.is_empty() {
+            self.received = 0;
+            self.memory.release(0, usize::from(COUNT_MAX) * BUFFER_LEN);
+        }
     }
 
     /// How many receives may be started in one turn with a fair chance to find a buffer.

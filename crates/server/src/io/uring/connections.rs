@@ -160,6 +160,11 @@ impl Connections {
         self.lent.clear();
     }
 
+    /// The last turn brought nothing, and nothing arrives before the next `wait`.
+    pub(super) fn rest(&mut self) {
+        self.buffers.rest();
+    }
+
     /// Looks at the marked connections, as many as buffers can be expected for; the others stay marked.
     pub(super) fn settle(&mut self, events: &mut Vec<Event>) {
         for _ in 0..self.marked.len().min(self.buffers.window()) {

@@ -34,6 +34,8 @@ pub struct Uring {
     /// A send was cut before it was submitted, so its event must not wait.
     send_cut: bool,
     enter_flags: EnterFlags,
+    /// The kernel receives only while it is entered for that.
+    deferred: bool,
 }
 
 /// A queued send. It becomes an entry of the ring only in `wait`, so that `remove` can still drop it.
@@ -55,7 +57,7 @@ enum What {
 impl Uring {
     /// Fails where the kernel lacks something or forbids io_uring, as containers often do.
     pub fn new() -> io::Result<Self> {
-        let ring = build()?;
+        let (ring, deferred) = build()?;
         // SAFETY: `ring` is declared, and so dropped, before `connections`.
         let connections = unsafe { Connections::new(&ring)? };
         let mut enter_flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
@@ -71,6 +73,7 @@ impl Uring {
             headers: Vec::new(),
             send_cut: false,
             enter_flags,
+            deferred,
         })
     }
 
@@ -273,28 +276,34 @@ impl Driver for Uring {
             || timeout == Some(Duration::ZERO);
         if sleepless { self.finish(0, None, events) } else { self.finish(1, timeout, events) }
     }
+
+    fn rest(&mut self) {
+        if self.deferred {
+            self.connections.rest();
+        }
+    }
 }
 
-/// The ring with the cheapest completions the kernel has.
-fn build() -> io::Result<IoUring> {
+/// The ring with the cheapest completions the kernel has, and whether those are deferred.
+fn build() -> io::Result<(IoUring, bool)> {
     let mut deferred = IoUring::builder();
     deferred.setup_single_issuer().setup_defer_taskrun();
     let mut cooperative = IoUring::builder();
     cooperative.setup_coop_taskrun();
     let mut result = Err(io::ErrorKind::Unsupported.into());
-    for mut builder in [deferred, cooperative] {
+    for (mut builder, deferred) in [(deferred, true), (cooperative, false)] {
         builder.dontfork().setup_submit_all().setup_cqsize(COMPLETIONS_LEN);
-        result = builder.build(SUBMISSIONS_LEN);
+        result = builder.build(SUBMISSIONS_LEN).map(|ring| (ring, deferred));
         if result.is_ok() {
             break;
         }
     }
-    let ring: IoUring = result?;
+    let (ring, deferred) = result?;
     let parameters = ring.params();
     let complete = parameters.is_feature_ext_arg()
         && parameters.is_feature_nodrop()
         && parameters.is_feature_skip_cqe_on_success();
-    if complete { Ok(ring) } else { Err(io::ErrorKind::Unsupported.into()) }
+    if complete { Ok((ring, deferred)) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
 fn entry_of(operation: Operation, fd: RawFd) -> Entry {

@@ -36,6 +36,10 @@ impl Chunked {
         }
     }
 
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.tree.is_same(&other.tree)
+    }
+
     #[inline]
     pub(super) fn push(&mut self, value: Item<'_>, end: End, limits: ListLimits) {
         let (path, side) = self.end(end);
@@ -141,18 +145,20 @@ impl Chunked {
         }
     }
 
-    /// Removes up to `most` elements that equal a value, the first ones from an end.
+    /// Removes up to `most` elements that equal a value, the first ones from an end, but for the first `passed`, which
+    /// were looked at and stay. Looks at about `looks` more, and adds those that stay to `passed`.
     pub(super) fn remove_equal(
         &mut self,
         value: Item<'_>,
         most: usize,
         end: End,
         limits: ListLimits,
+        passed_before: &mut usize,
+        looks: usize,
     ) -> usize {
-        let mut total = 0;
-        // How many elements have been looked at and stay.
-        let mut passed = 0;
-        while total < most && passed < self.tree.len() {
+        let (mut total, mut looked) = (0, 0);
+        let mut passed = *passed_before;
+        while total < most && passed < self.tree.len() && looked < looks {
             let (path, offset) = self.tree.seek_rank(match end {
                 End::Front => passed,
                 End::Back => self.tree.len() - 1 - passed,
@@ -163,6 +169,7 @@ impl Chunked {
                 End::Front => offset,
                 End::Back => count - 1 - offset,
             };
+            looked += count;
             let matches = self.count_equal(&path, value);
             if matches == 0 {
                 passed += count;
@@ -192,6 +199,7 @@ impl Chunked {
                 self.tidy(&path, limits);
             }
         }
+        *passed_before = passed;
         total
     }
 

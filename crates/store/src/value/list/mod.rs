@@ -157,15 +157,29 @@ impl List {
         end: End,
         limits: ListLimits,
     ) -> usize {
+        self.remove_some_equal(value, most, end, limits, &mut 0, usize::MAX).0
+    }
+
+    /// The same, in several calls: each looks at about `looks` elements behind the `passed` ones that were looked at
+    /// before and stay. Returns how many it removed, and whether there is more to look at.
+    pub fn remove_some_equal(
+        &mut self,
+        value: &[u8],
+        most: usize,
+        end: End,
+        limits: ListLimits,
+        passed: &mut usize,
+        looks: usize,
+    ) -> (usize, bool) {
         match self {
-            Self::Packed(pack) => remove_equal(pack, value, most, end),
+            Self::Packed(pack) => (remove_equal(pack, value, most, end), false),
             Self::Chunked(chunked) => {
                 // Parsed once, so that comparing need not.
                 let value = Item::Bytes(value);
                 let value = value.as_integer().map_or(value, Item::Integer);
-                let removed = chunked.remove_equal(value, most, end, limits);
+                let removed = chunked.remove_equal(value, most, end, limits, passed, looks);
                 self.pack_if_small(limits);
-                removed
+                (removed, removed < most && *passed < self.len())
             }
         }
     }
@@ -244,6 +258,15 @@ impl List {
             Self::Chunked(chunked) => (None, Some(chunked.chunks())),
         };
         packed.into_iter().chain(chunked.into_iter().flatten())
+    }
+
+    /// Whether one is a clone of the other, and neither has been changed since; small ones are compared.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Packed(one), Self::Packed(other)) => one == other,
+            (Self::Chunked(one), Self::Chunked(other)) => one.is_same(other),
+            _ => false,
+        }
     }
 
     #[inline]

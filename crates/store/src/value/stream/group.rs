@@ -151,7 +151,8 @@ impl Group {
     pub fn deliver_again(&mut self, id: StreamId, now_ms: i64) {
         if let Some(pending) = self.pending.get_mut(id) {
             pending.delivered_ms = now_ms;
-            pending.deliveries += 1;
+            // Restored, it may be any number.
+            pending.deliveries = pending.deliveries.wrapping_add(1);
         }
     }
 

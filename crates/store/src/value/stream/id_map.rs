@@ -295,7 +295,7 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_like_a_sorted_set_while_clones_stay_as_they_were(
-            steps in proptest::collection::vec((0..8u8, 0..600u64), 1..900)
+            steps in proptest::collection::vec((0..8u8, 0..600u64), 1..if cfg!(miri) { 120 } else { 900 })
         ) {
             let (mut map, mut model) = (IdMap::default(), BTreeSet::new());
             let mut clones = Vec::new();

@@ -151,7 +151,8 @@ impl Log {
             _ => self.append_node(id, items, false),
         }
         self.len += 1;
-        self.entries_added += 1;
+        // A restored stream may say any number.
+        self.entries_added = self.entries_added.wrapping_add(1);
         self.last_id = id;
     }
 

@@ -39,10 +39,15 @@ fn fields() -> impl Strategy<Value = Vec<Vec<u8>>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn behaves_like_a_sorted_map_while_clones_stay_as_they_were(
         limits in prop_oneof![Just((0, 5)), Just((0, 40)), Just((200, 0)), Just((4096, 100))],
-        steps in proptest::collection::vec((0..12u8, 0..40u64, 0..5u64, fields()), 1..300)
+        steps in proptest::collection::vec((0..12u8, 0..40u64, 0..5u64, fields()), 1..if cfg!(miri) { 60 } else { 300 })
     ) {
         let limits = StreamLimits { node_bytes_max: limits.0, node_entries_max: limits.1 };
         let (mut stream, mut model) = (Stream::new(), Model::new());

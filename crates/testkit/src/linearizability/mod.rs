@@ -7,27 +7,16 @@
 //! component may be judged alone, which keeps the search short. Operations of one client are taken
 //! in the order in which the history holds them, for a server runs a pipeline in order.
 
+mod command;
+mod state;
+
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
+pub use command::{Command, Key, Member, key_name, member_name};
+use state::{State, Value};
+
 use crate::Reply;
-
-/// A key's number; [`key_name`] is its name on the server.
-pub type Key = u16;
-
-/// One command on string values.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
-    Get(Key),
-    Set(Key, Vec<u8>),
-    SetNx(Key, Vec<u8>),
-    Incr(Key),
-    Append(Key, Vec<u8>),
-    GetDel(Key),
-    Del(Vec<Key>),
-    MSet(Vec<(Key, Vec<u8>)>),
-    MGet(Vec<Key>),
-}
 
 /// What must take effect at one instant between its start and its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,91 +65,6 @@ pub fn check(history: &[Record]) -> Result<(), Violation> {
     Ok(())
 }
 
-impl Command {
-    pub fn keys(&self) -> Vec<Key> {
-        match self {
-            Self::Get(key)
-            | Self::Set(key, _)
-            | Self::SetNx(key, _)
-            | Self::Incr(key)
-            | Self::Append(key, _)
-            | Self::GetDel(key) => vec![*key],
-            Self::Del(keys) | Self::MGet(keys) => keys.clone(),
-            Self::MSet(pairs) => pairs.iter().map(|(key, _)| *key).collect(),
-        }
-    }
-
-    /// As it is sent.
-    pub fn arguments(&self) -> Vec<Vec<u8>> {
-        let named = |name: &str, key: &Key| vec![name.as_bytes().to_vec(), key_name(*key)];
-        let many = |name: &str, keys: &[Key]| {
-            let keys = keys.iter().map(|key| key_name(*key));
-            std::iter::once(name.as_bytes().to_vec()).chain(keys).collect()
-        };
-        let with = |mut arguments: Vec<Vec<u8>>, value: &[u8]| {
-            arguments.push(value.to_vec());
-            arguments
-        };
-        match self {
-            Self::Get(key) => named("GET", key),
-            Self::Set(key, value) => with(named("SET", key), value),
-            Self::SetNx(key, value) => with(named("SETNX", key), value),
-            Self::Incr(key) => named("INCR", key),
-            Self::Append(key, value) => with(named("APPEND", key), value),
-            Self::GetDel(key) => named("GETDEL", key),
-            Self::Del(keys) => many("DEL", keys),
-            Self::MGet(keys) => many("MGET", keys),
-            Self::MSet(pairs) => {
-                let mut arguments = vec![b"MSET".to_vec()];
-                for (key, value) in pairs {
-                    arguments.extend([key_name(*key), value.clone()]);
-                }
-                arguments
-            }
-        }
-    }
-
-    /// Does what the server does; returns its reply.
-    fn apply(&self, state: &mut State) -> Reply {
-        match self {
-            Self::Get(key) => bulk(state.get(key)),
-            Self::Set(key, value) => {
-                state.insert(*key, value.clone());
-                Reply::simple("OK")
-            }
-            Self::SetNx(key, value) => {
-                let absent = !state.contains_key(key);
-                if absent {
-                    state.insert(*key, value.clone());
-                }
-                Reply::integer(i64::from(absent))
-            }
-            Self::Incr(key) => {
-                let Some(number) = incremented(state.get(key)) else {
-                    return Reply::error("ERR value is not an integer or out of range");
-                };
-                state.insert(*key, number.to_string().into_bytes());
-                Reply::integer(number)
-            }
-            Self::Append(key, value) => {
-                let whole = state.entry(*key).or_default();
-                whole.extend_from_slice(value);
-                Reply::integer(whole.len() as i64)
-            }
-            Self::GetDel(key) => bulk(state.remove(key).as_ref()),
-            Self::Del(keys) => {
-                let removed = keys.iter().filter(|key| state.remove(key).is_some()).count();
-                Reply::integer(removed as i64)
-            }
-            Self::MSet(pairs) => {
-                state.extend(pairs.iter().cloned());
-                Reply::simple("OK")
-            }
-            Self::MGet(keys) => Reply::array(keys.iter().map(|key| bulk(state.get(key))).collect()),
-        }
-    }
-}
-
 impl Operation {
     pub fn keys(&self) -> Vec<Key> {
         match self {
@@ -170,48 +74,24 @@ impl Operation {
         }
     }
 
-    /// The state after the operation, if the server would have given this reply.
+    /// The state after the operation, if the server could have given this reply.
     fn apply(&self, state: &State, reply: &Reply) -> Option<State> {
         let mut next = state.clone();
-        let expected = match self {
-            Self::Single(command) => command.apply(&mut next),
+        let possible = match self {
+            Self::Single(command) => next.apply(command, reply),
             Self::Transaction(commands) => {
-                Reply::array(commands.iter().map(|command| command.apply(&mut next)).collect())
+                reply.items().len() == commands.len()
+                    && commands.iter().zip(reply.items()).all(|(one, reply)| next.apply(one, reply))
             }
             Self::CompareAndSet { key, seen, value } => {
-                if next.get(key) != seen.as_ref() {
-                    return None;
-                }
-                next.insert(*key, value.clone());
-                Reply::array(vec![Reply::simple("OK")])
+                let there = seen.clone().map(Value::Text);
+                let unchanged = next.value(*key) == there.as_ref();
+                let set = Command::Set(*key, value.clone());
+                unchanged && reply.items().len() == 1 && next.apply(&set, &reply.items()[0])
             }
         };
-        (expected == *reply).then_some(next)
+        possible.then_some(next)
     }
-}
-
-/// `key:N`.
-pub fn key_name(key: Key) -> Vec<u8> {
-    format!("key:{key}").into_bytes()
-}
-
-/// The values of one component's keys.
-type State = BTreeMap<Key, Vec<u8>>;
-
-fn bulk(value: Option<&Vec<u8>>) -> Reply {
-    value.map_or(Reply::Null { kind: b'$' }, |value| Reply::bulk(value.clone()))
-}
-
-/// The number after a value, if the value is one as Redis writes numbers.
-fn incremented(value: Option<&Vec<u8>>) -> Option<i64> {
-    let Some(value) = value else { return Some(1) };
-    let text = std::str::from_utf8(value).ok()?;
-    let number: i64 = text.parse().ok()?;
-    // No leading zeros, no plus sign.
-    if number.to_string() != text {
-        return None;
-    }
-    number.checked_add(1)
 }
 
 /// Operations that share keys, directly or through others, in order of their start.
@@ -285,7 +165,7 @@ impl Ordered {
 /// before the earliest end among those not yet ordered.
 fn check_component(records: &[&Record]) -> Result<(), Violation> {
     let mut ordered = Ordered { taken: vec![false; records.len()], ..Ordered::default() };
-    let mut state = State::new();
+    let mut state = State::default();
     let mut choices: Vec<Choice> = Vec::new();
     let mut seen = HashSet::new();
     let mut try_from = 0;
@@ -501,10 +381,94 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_judged_as_redis_does() {
-        for (value, expected) in [("5", Some(6)), ("-1", Some(0)), ("05", None), ("+5", None)] {
-            assert_eq!(incremented(Some(&value.into())), expected, "{value}");
-        }
-        assert_eq!(incremented(Some(&i64::MAX.to_string().into_bytes())), None);
+    fn a_member_is_popped_once() {
+        let add = record(0, (0, 1), Command::SAdd(0, vec![1, 2]), Reply::integer(2));
+        let pop =
+            |client, member: &str| record(client, (2, 10), Command::SPop(0), Reply::bulk(member));
+        let all = |one, other| [add.clone(), pop(1, one), pop(2, other)];
+        assert!(check(&all("m1", "m2")).is_ok());
+        assert!(check(&all("m2", "m1")).is_ok());
+        assert!(check(&all("m1", "m1")).is_err());
+        assert!(check(&all("m1", "m3")).is_err());
+    }
+
+    #[test]
+    fn a_member_that_moves_is_in_one_place() {
+        let add = record(0, (0, 1), Command::SAdd(0, vec![1]), Reply::integer(1));
+        let moved = record(1, (2, 100), Command::SMove(0, 1, 1), Reply::integer(1));
+        let look = |times, key, is_there| {
+            record(2, times, Command::SIsMember(key, 1), Reply::integer(is_there))
+        };
+        let seen = |source, target| {
+            check(&[
+                add.clone(),
+                moved.clone(),
+                look((10, 11), 0, source),
+                look((20, 21), 1, target),
+            ])
+        };
+        assert!(seen(1, 0).is_ok() && seen(0, 1).is_ok() && seen(1, 1).is_ok());
+        assert!(seen(0, 0).is_err());
+    }
+
+    #[test]
+    fn an_intersection_is_of_one_instant() {
+        let text = |member: &str| Reply::array(vec![Reply::bulk(member)]);
+        let history = |seen: Reply| {
+            let add = |time, member| {
+                let both = vec![Command::SAdd(0, vec![member]), Command::SAdd(1, vec![member])];
+                let drop = vec![Command::Del(vec![0, 1])];
+                let replies = vec![Reply::integer(if time == 0 { 0 } else { 2 })];
+                let replies = [replies, vec![Reply::integer(1), Reply::integer(1)]].concat();
+                Record {
+                    client: 0,
+                    start_ns: time,
+                    end_ns: time + 50,
+                    operation: Operation::Transaction([drop, both].concat()),
+                    reply: Reply::array(replies),
+                }
+            };
+            [add(0, 1), add(60, 2), record(1, (70, 80), Command::SInter(vec![0, 1]), seen)]
+        };
+        assert!(check(&history(text("m1"))).is_ok());
+        assert!(check(&history(text("m2"))).is_ok());
+        assert!(check(&history(Reply::array(vec![]))).is_err());
+    }
+
+    #[test]
+    fn scores_and_ranks_are_of_one_order() {
+        let add = record(0, (0, 1), Command::ZAdd(0, vec![(1, 5), (2, 3)]), Reply::integer(2));
+        let increment = |client, times, reply: &str| {
+            record(client, times, Command::ZIncrBy(0, 4, 2), Reply::bulk(reply))
+        };
+        let rank = |times, rank| record(3, times, Command::ZRank(0, 2), Reply::integer(rank));
+        let once = increment(1, (2, 10), "7");
+        assert!(check(&[add.clone(), once.clone(), rank((3, 4), 0)]).is_ok());
+        assert!(check(&[add.clone(), once.clone(), rank((3, 4), 1)]).is_ok());
+        assert!(check(&[add.clone(), once.clone(), rank((11, 12), 0)]).is_err());
+        assert!(check(&[add.clone(), once.clone(), increment(2, (2, 10), "11")]).is_ok());
+        assert!(check(&[add.clone(), once.clone(), increment(2, (2, 10), "7")]).is_err());
+        let pop = |reply: [&str; 2]| {
+            let reply = Reply::array(reply.map(Reply::bulk).to_vec());
+            record(3, (20, 21), Command::ZPopMin(0), reply)
+        };
+        assert!(check(&[add.clone(), once.clone(), pop(["m1", "5"])]).is_ok());
+        assert!(check(&[add, once, pop(["m2", "3"])]).is_err());
+    }
+
+    #[test]
+    fn a_hash_is_read_as_a_whole() {
+        let pairs = |one: &str, other: &str| vec![(1, one.into()), (2, other.into())];
+        let write =
+            |times, pairs, new| record(0, times, Command::HSet(0, pairs), Reply::integer(new));
+        let first = write((0, 1), pairs("a", "b"), 2);
+        let second = write((2, 100), pairs("c", "d"), 0);
+        let seen = |one: &str, other: &str| {
+            let reply = ["m2", other, "m1", one].map(Reply::bulk).to_vec();
+            let read = record(1, (10, 20), Command::HGetAll(0), Reply::array(reply));
+            check(&[first.clone(), second.clone(), read])
+        };
+        assert!(seen("a", "b").is_ok() && seen("c", "d").is_ok());
+        assert!(seen("a", "d").is_err());
     }
 }

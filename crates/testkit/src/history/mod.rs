@@ -1,11 +1,15 @@
 //! Makes a concurrent history: clients that hammer a few keys and note what they saw, when.
 
+mod draw;
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::linearizability::{Command, Key, Operation, Record, check, key_name};
-use crate::random::Random;
+use draw::Draw;
+pub use draw::{GROUP_KEYS, Kind};
+
+use crate::linearizability::{Command, Operation, Record, check, key_name};
 use crate::{Connection, Reply};
 
 /// What to run.
@@ -17,6 +21,8 @@ pub struct Load {
     /// Groups of [`GROUP_KEYS`] keys. Operations on several keys stay within a group, so that the
     /// checker can judge the groups apart.
     pub groups: usize,
+    /// What the groups' keys hold, in turn.
+    pub kinds: Vec<Kind>,
     pub seed: u64,
 }
 
@@ -55,11 +61,9 @@ pub fn assert_linearizable(address: SocketAddr, load: &Load) -> usize {
 struct Client<'a> {
     number: usize,
     connection: Connection,
-    random: Random,
+    draw: Draw,
     load: &'a Load,
     origin: Instant,
-    /// Values are never written twice, so that a read tells which write it saw.
-    values: u64,
     records: Vec<Record>,
 }
 
@@ -73,15 +77,15 @@ impl<'a> Client<'a> {
         let mut client = Self {
             number,
             connection: Connection::open(address)?,
-            random: Random::new(load.seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9)),
+            draw: Draw::new(number, load.seed),
             load,
             origin,
-            values: 0,
             records: Vec::new(),
         };
         for _ in 0..load.batches {
-            if client.random.below(COMPARE_AND_SET_EVERY) == 0 {
-                client.compare_and_set()?;
+            let (kind, group) = client.group();
+            if kind == Kind::Strings && client.draw.random.below(COMPARE_AND_SET_EVERY) == 0 {
+                client.compare_and_set(group)?;
             } else {
                 client.batch()?;
             }
@@ -91,7 +95,7 @@ impl<'a> Client<'a> {
 
     /// Operations in one write, their replies one after the other.
     fn batch(&mut self) -> io::Result<()> {
-        let count = 1 + self.random.below(BATCH_MAX);
+        let count = 1 + self.draw.random.below(BATCH_MAX);
         let operations: Vec<_> = (0..count).map(|_| self.operation()).collect();
         let mut bytes = Vec::new();
         for operation in &operations {
@@ -113,10 +117,9 @@ impl<'a> Client<'a> {
     }
 
     /// WATCH, GET, MULTI, SET, EXEC.
-    fn compare_and_set(&mut self) -> io::Result<()> {
-        let group = self.random.below(self.load.groups);
-        let key = self.key(group);
-        let value = self.value();
+    fn compare_and_set(&mut self, group: usize) -> io::Result<()> {
+        let key = self.draw.key(group);
+        let value = self.draw.value();
         let name = key_name(key);
         self.connection.send(&[b"WATCH", name.as_slice()])?;
         self.expect("OK")?;
@@ -124,8 +127,8 @@ impl<'a> Client<'a> {
         let reply = self.connection.call(&[b"GET", name.as_slice()])?;
         let seen = reply.bytes().map(<[u8]>::to_vec);
         self.note(start_ns, Operation::Single(Command::Get(key)), reply);
-        if self.random.below(2) == 0 {
-            std::thread::sleep(Duration::from_micros(self.random.below(200) as u64));
+        if self.draw.random.below(2) == 0 {
+            std::thread::sleep(Duration::from_micros(self.draw.random.below(200) as u64));
         }
         let start_ns = self.now();
         let mut bytes = Vec::new();
@@ -141,57 +144,19 @@ impl<'a> Client<'a> {
     }
 
     fn operation(&mut self) -> Operation {
-        let group = self.random.below(self.load.groups);
-        if self.random.below(8) == 0 {
-            let count = 1 + self.random.below(4);
-            return Operation::Transaction((0..count).map(|_| self.command(group)).collect());
+        let (kind, group) = self.group();
+        if self.draw.random.below(8) == 0 {
+            let count = 1 + self.draw.random.below(4);
+            let commands = (0..count).map(|_| self.draw.command(kind, group)).collect();
+            return Operation::Transaction(commands);
         }
-        Operation::Single(self.command(group))
+        Operation::Single(self.draw.command(kind, group))
     }
 
-    fn command(&mut self, group: usize) -> Command {
-        let key = self.key(group);
-        match self.random.below(20) {
-            0..=4 => Command::Get(key),
-            5..=7 => Command::Set(key, self.value()),
-            8 => Command::Set(key, self.random.below(1000).to_string().into_bytes()),
-            9 => Command::SetNx(key, self.value()),
-            10..=12 => Command::Incr(key),
-            13 => Command::Append(key, self.value()),
-            14 => Command::GetDel(key),
-            15 => Command::Del(self.keys(group)),
-            16..=17 => Command::MGet(self.keys(group)),
-            _ => {
-                let keys = self.keys(group);
-                Command::MSet(keys.into_iter().map(|key| (key, self.value())).collect())
-            }
-        }
-    }
-
-    fn key(&mut self, group: usize) -> Key {
-        (group * GROUP_KEYS + self.random.below(GROUP_KEYS)) as Key
-    }
-
-    /// One to three keys of a group, each once, in any order.
-    fn keys(&mut self, group: usize) -> Vec<Key> {
-        let mut keys = Vec::new();
-        for _ in 0..=self.random.below(GROUP_KEYS) {
-            let key = self.key(group);
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
-        keys
-    }
-
-    /// Now and then a value that does not fit beside its key.
-    fn value(&mut self) -> Vec<u8> {
-        self.values += 1;
-        let mut value = format!("{}.{}", self.number, self.values).into_bytes();
-        if self.random.below(16) == 0 {
-            value.resize(200 + self.random.below(400), b'.');
-        }
-        value
+    /// Any group, and what its keys hold.
+    fn group(&mut self) -> (Kind, usize) {
+        let group = self.draw.random.below(self.load.groups);
+        (self.load.kinds[group % self.load.kinds.len()], group)
     }
 
     fn expect(&mut self, text: &str) -> io::Result<()> {
@@ -230,8 +195,6 @@ fn encode(operation: &Operation, output: &mut Vec<u8>) {
     }
 }
 
-/// Keys that operations on several keys may combine.
-pub const GROUP_KEYS: usize = 3;
 /// Operations in one write.
 pub const BATCH_MAX: usize = 4;
 const COMPARE_AND_SET_EVERY: usize = 10;

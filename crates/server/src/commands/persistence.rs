@@ -1,0 +1,96 @@
+//! SAVE, BGSAVE, LASTSAVE.
+
+use std::sync::atomic::Ordering;
+
+use crate::blocking::{self, Wait};
+use crate::command::{Call, Command, Failure, Flags, Outcome};
+use crate::persistence::Reason;
+
+/// The client waits; the others go on, and what they do from here on is not in the file.
+fn save(call: &mut Call<'_>) -> Outcome {
+    if call.server.persistence.is_saving() {
+        return Err(BUSY);
+    }
+    let waiter = blocking::block(call, Saving, &[], None);
+    let started = call.server.start_save(call.data, Reason::Client, Some(waiter.clone()));
+    if started.is_err() {
+        waiter.answer(call.server, |_| Err(BUSY));
+    }
+    Ok(())
+}
+
+struct Saving;
+
+impl Wait for Saving {
+    fn can_be_unblocked(&self) -> bool {
+        false
+    }
+}
+
+fn bgsave(call: &mut Call<'_>) -> Outcome {
+    let server = call.server;
+    if call.args.len() > 1 {
+        if call.args.len() == 2 && call.word_is(1, "cancel") {
+            let unscheduled = server.unschedule_save();
+            if !server.abort_save() && !unscheduled {
+                return Err(
+                    "ERR Background saving is currently not in progress or scheduled".into()
+                );
+            }
+            let done = if unscheduled { "scheduled" } else { "saving" };
+            log::info!("Background {done} will be aborted due to user request");
+            call.reply.simple("Background saving cancelled");
+            return Ok(());
+        }
+        if call.args.len() > 2 || !call.word_is(1, "schedule") {
+            return Err(Failure::SYNTAX);
+        }
+    }
+    if server.aof.rewrites.is_running() {
+        if call.args.len() == 1 {
+            return Err(REWRITING);
+        }
+        server.schedule_save();
+        call.reply.simple("Background saving scheduled");
+        return Ok(());
+    }
+    server.start_save(call.data, Reason::Background, None).map_err(|_| BUSY)?;
+    call.reply.simple("Background saving started");
+    Ok(())
+}
+
+fn lastsave(call: &mut Call<'_>) -> Outcome {
+    call.reply.integer(call.server.persistence.last_save_s.load(Ordering::Relaxed));
+    Ok(())
+}
+
+const REWRITING: Failure = Failure::new(
+    "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a \
+     BGSAVE whenever possible.",
+);
+const BUSY: Failure = Failure::new("ERR Background save already in progress");
+const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::NO_ASYNC_LOADING);
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("save", 1, save).flags(ADMIN.with(Flags::NO_MULTI).with(Flags::GATE)).doc(
+        "server",
+        "1.0.0",
+        "O(N) where N is the total number of keys in all databases",
+        "Saves a snapshot, and answers when it is on disk.",
+    ),
+    Command::new("bgsave", -1, bgsave)
+        .flags(ADMIN.with(Flags::GATE))
+        .doc("server", "1.0.0", "O(1)", "Begins to save a snapshot.")
+        .syntax("[<SCHEDULE | CANCEL>]")
+        .history(&[("3.2.2", "Takes `SCHEDULE`."), ("8.1.0", "Takes `CANCEL`.")]),
+    Command::new("lastsave", 1, lastsave)
+        .flags(Flags::LOADING.with(Flags::STALE).with(Flags::FAST))
+        .categories(crate::command::Categories::ADMIN.with(crate::command::Categories::DANGEROUS))
+        .doc(
+            "server",
+            "1.0.0",
+            "O(1)",
+            "Answers when the last snapshot was saved, in Unix seconds.",
+        )
+        .tips(&["nondeterministic_output"]),
+];

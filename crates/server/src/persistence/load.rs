@@ -1,0 +1,491 @@
+//! Reading a snapshot into the keyspace.
+//!
+//! One thread reads the file and finds where each key ends; that is little work. Others make the values and put
+//! them into their shards. What lies between is a few blocks of the file.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use bobbin_dump::rdb::{Item, RdbError, Reader, Record, Value};
+use bobbin_dump::{Options, STRING_LEN_MAX, Target};
+use bobbin_store::{AccessClock, NewValue, OwnedEntry};
+
+use crate::command::Data;
+use crate::commands;
+use crate::server::{Server, Switch, lock};
+
+/// What becomes of a key of the file that is there already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Existing {
+    /// It is an error: nothing was there before.
+    Refuse,
+    Replace,
+}
+
+/// What was loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Loaded {
+    pub keys: u64,
+    /// Passed over, as their time had come.
+    pub expired: u64,
+    /// Passed over, as they had no elements.
+    pub empty: u64,
+    /// Bytes of the snapshot.
+    pub bytes: u64,
+}
+
+impl Server {
+    /// Loads the snapshot that the configuration names, if there is one, while clients are told to wait. An error
+    /// says why it cannot be had. `false`: somebody ended the server meanwhile.
+    pub fn load_at_start(&'static self) -> Result<bool, String> {
+        let name = self.config.dbfilename();
+        let path = Path::new(OsStr::from_bytes(&name));
+        let started = Instant::now();
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(error) => {
+                let path = path.display();
+                return Err(format!(
+                    "Fatal error: can't open the RDB file {path} for reading: {error}"
+                ));
+            }
+        };
+        self.begin_loading(&file);
+        match self.load_beside(file) {
+            Ok(loaded) => {
+                self.end_loading();
+                self.log_loaded(loaded);
+                let seconds = started.elapsed().as_secs_f64();
+                log::info!("DB loaded from disk: {seconds:.3} seconds");
+                Ok(true)
+            }
+            Err(_) if self.end.is_wanted() => Ok(false),
+            Err(error) => {
+                log::warn!("{error}");
+                Err("Fatal error loading the DB. Exiting.".into())
+            }
+        }
+    }
+
+    /// Clients are told to wait until `end_loading`.
+    pub fn begin_loading(&self, file: &File) {
+        self.begin_loading_bytes(file.metadata().map_or(0, |metadata| metadata.len()));
+    }
+
+    /// The same for so many bytes in whatever files.
+    pub fn begin_loading_bytes(&self, total: u64) {
+        let loading = &self.persistence.loading;
+        loading.total_bytes.store(total, Ordering::Relaxed);
+        loading.loaded_bytes.store(0, Ordering::Relaxed);
+        loading.started_s.store(crate::clock::system_ms() / 1000, Ordering::Relaxed);
+        loading.is_on.store(true, Ordering::Relaxed);
+        self.switches.set(Switch::LOADING, true);
+    }
+
+    pub fn end_loading(&self) {
+        self.persistence.loading.is_on.store(false, Ordering::Relaxed);
+        self.switches.set(Switch::LOADING, false);
+    }
+
+    /// Loads a file with all threads that there are, beside the workers. Nothing is held.
+    pub fn load_beside(&'static self, mut file: impl Read) -> Result<Loaded, String> {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let (sender, receiver) = sync_channel(BLOCKS_MAX);
+        let (full, empty) = (Mutex::new(receiver), Mutex::new(Vec::new()));
+        let count = Counts::default();
+        let failed = AtomicBool::new(false);
+        let error = Mutex::new(None);
+        let read = std::thread::scope(|scope| {
+            for _ in 0..threads {
+                let work = || {
+                    let outcome = self.install_blocks(&full, &empty, &count, &failed);
+                    if let Err(text) = outcome {
+                        failed.store(true, Ordering::Relaxed);
+                        lock(&error).get_or_insert(text);
+                    }
+                };
+                let spawned = std::thread::Builder::new()
+                    .name("bobbin-load".into())
+                    .spawn_scoped(scope, work);
+                spawned.map_err(|error| format!("Can't start a thread to load with: {error}"))?;
+            }
+            let recycled = || lock(&empty).pop();
+            let mut give = |block: Block| send(&sender, block, &failed);
+            let read = self.read_blocks(&mut file, recycled, &mut give);
+            // Lets the others come to an end.
+            drop(sender);
+            read
+        });
+        match lock(&error).take() {
+            Some(error) => Err(error),
+            None => Ok(count.loaded(read?)),
+        }
+    }
+
+    /// Loads a file in the calling thread, which holds the gate.
+    pub fn load_held(
+        &'static self,
+        data: &mut Data,
+        mut file: impl Read,
+        existing: Existing,
+    ) -> Result<Loaded, String> {
+        let count = Counts::default();
+        let spare = std::cell::RefCell::new(None);
+        let mut error = None;
+        let read = {
+            let mut give = |block: Block| match self.install(data, &block, &count, existing) {
+                Ok(()) => {
+                    *spare.borrow_mut() = Some(block.bytes);
+                    true
+                }
+                Err(text) => {
+                    error = Some(text);
+                    false
+                }
+            };
+            self.read_blocks(&mut file, || spare.borrow_mut().take(), &mut give)
+        };
+        match error {
+            Some(error) => Err(error),
+            None => Ok(count.loaded(read?)),
+        }
+    }
+
+    /// Says in the log what was loaded.
+    pub fn log_loaded(&self, loaded: Loaded) {
+        let Loaded { keys, expired, empty, .. } = loaded;
+        let skipped =
+            if empty == 0 { String::new() } else { format!(", empty keys skipped: {empty}") };
+        log::info!("Done loading RDB, keys loaded: {keys}, keys expired: {expired}{skipped}.");
+        let loading = &self.persistence.loading;
+        loading.last_keys_loaded.store(keys, Ordering::Relaxed);
+        loading.last_keys_expired.store(expired, Ordering::Relaxed);
+    }
+
+    /// Reads a file to its end, or until `give` does not want any more. Returns how many bytes it had.
+    fn read_blocks(
+        &self,
+        file: &mut impl Read,
+        mut spare: impl FnMut() -> Option<Vec<u8>>,
+        give: &mut impl FnMut(Block) -> bool,
+    ) -> Result<u64, String> {
+        let loading = &self.persistence.loading;
+        let mut reader = Reader::new(commands::version_check(self), self.config.rdbchecksum());
+        let mut functions = Vec::new();
+        let mut block = Block::default();
+        let (mut database, mut told) = (0, Instant::now());
+        while !reader.is_over() {
+            if self.end.is_wanted() {
+                return Err("the server ends".into());
+            }
+            let used = block
+                .split(&mut reader, |item| self.take_item(&item, &mut database, &mut functions));
+            let used = used.map_err(|error| error.to_string())?;
+            if reader.is_over() && used < block.bytes.len() {
+                log::info!("The RDB file has {} bytes behind its end", block.bytes.len() - used);
+            }
+            // What is left is the beginning of an item.
+            let mut next = Block { bytes: spare().unwrap_or_default(), records: Vec::new() };
+            next.bytes.clear();
+            next.bytes.extend_from_slice(&block.bytes[used..]);
+            let whole_is_left = used == 0;
+            if block.records.is_empty() {
+                next.bytes.reserve(if whole_is_left { block.bytes.len() } else { 0 });
+            } else if !give(block) {
+                return Err("nobody takes what is loaded".into());
+            }
+            block = next;
+            if reader.is_over() {
+                break;
+            }
+            // A value longer than a block doubles it.
+            let room = BLOCK_BYTES.max(block.bytes.len());
+            if block.fill(file, room).map_err(|error| error.to_string())? == 0 {
+                reader.finish().map_err(|error| error.to_string())?;
+            }
+            loading.loaded_bytes.store(reader.offset(), Ordering::Relaxed);
+            if told.elapsed() >= PROGRESS_INTERVAL {
+                told = Instant::now();
+                let total = loading.total_bytes.load(Ordering::Relaxed).max(1);
+                let percent = reader.offset() as f64 * 100.0 / total as f64;
+                log::info!("Loading RDB: {percent:.1}% of {total} bytes");
+            }
+        }
+        if !functions.is_empty() {
+            log::warn!(
+                "The RDB file holds {} libraries of functions. This version of Bobbin cannot run them; they are \
+                 kept and saved again.",
+                functions.len()
+            );
+        }
+        *lock(&self.persistence.functions) = functions;
+        Ok(reader.offset())
+    }
+
+    /// Takes note of what is no key. Keys get the database that comes back.
+    fn take_item(
+        &self,
+        item: &Item<'_>,
+        database: &mut u32,
+        functions: &mut Vec<Vec<u8>>,
+    ) -> Result<u32, RdbError> {
+        match item {
+            Item::Aux { name, value } => self.take_fact(name, value),
+            Item::Database(number) => {
+                let count = self.config.databases() as u64;
+                if *number >= count {
+                    log::warn!(
+                        "FATAL: Data file was created with a server configured to handle more than {count} databases."
+                    );
+                    return Err(RdbError::Damaged {
+                        what: "a database that there is not",
+                        offset: 0,
+                    });
+                }
+                *database = *number as u32;
+            }
+            Item::Function(source) => functions.push(source.to_vec()),
+            Item::ModuleAux => {
+                log::info!("The RDB file has data of a module, which is passed over")
+            }
+            _ => {}
+        }
+        Ok(*database)
+    }
+
+    fn take_fact(&self, name: &[u8], value: &[u8]) {
+        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        match &*name {
+            "redis-ver" => log::info!("Loading RDB produced by Redis version {value}"),
+            "valkey-ver" => log::info!("Loading RDB produced by Valkey version {value}"),
+            "bobbin-ver" => log::info!("Loading RDB produced by Bobbin version {value}"),
+            "ctime" => {
+                let made_s: i64 = value.parse().unwrap_or(0);
+                let age_s = (crate::clock::system_ms() / 1000 - made_s).max(0);
+                log::info!("RDB age {age_s} seconds");
+            }
+            "used-mem" => {
+                let bytes: u64 = value.parse().unwrap_or(0);
+                self.persistence.loading.used_memory.store(bytes, Ordering::Relaxed);
+                log::info!("RDB memory usage when created {:.2} Mb", bytes as f64 / 1048576.0);
+            }
+            "aof-base" if value == "1" => log::info!("RDB is base AOF"),
+            name if name.starts_with('%') => log::info!("RDB '{name}': {value}"),
+            _ => {}
+        }
+    }
+
+    /// A thread that makes values: until there are no more blocks.
+    fn install_blocks(
+        &'static self,
+        full: &Mutex<Receiver<Block>>,
+        empty: &Mutex<Vec<Vec<u8>>>,
+        count: &Counts,
+        failed: &AtomicBool,
+    ) -> Result<(), String> {
+        let data = Data::new(&self.keyspace, &self.gate, 0);
+        let mut data = data.ok_or("too many threads to load with")?;
+        data.now_ms = self.clock.now_ms();
+        loop {
+            let Ok(block) = lock(full).recv() else { return Ok(()) };
+            if failed.load(Ordering::Relaxed) {
+                continue;
+            }
+            data.enter();
+            let outcome = self.install(&mut data, &block, count, Existing::Refuse);
+            data.leave();
+            outcome?;
+            let mut empty = lock(empty);
+            if empty.len() < BLOCKS_MAX {
+                empty.push(block.bytes);
+            }
+        }
+    }
+
+    /// Puts a block's keys into the keyspace.
+    fn install(
+        &self,
+        data: &mut Data,
+        block: &Block,
+        count: &Counts,
+        existing: Existing,
+    ) -> Result<(), String> {
+        let options = Options { string_len_max: STRING_LEN_MAX, ..Options::default() };
+        let target = commands::target(self);
+        let now_ms = data.now_ms;
+        let keeps_expired = self.persistence.loading.keeps_expired.load(Ordering::Relaxed);
+        let clock = self.access_clock(now_ms);
+        let delay_us = u64::try_from(self.config.key_load_delay()).unwrap_or(0);
+        let mut loaded = Loaded::default();
+        for records in block.records.chunks(AHEAD) {
+            // The lines of all of them are on their way while the first is worked on.
+            let parsed: Result<Vec<_>, RdbError> = records
+                .iter()
+                .map(|(database, range)| {
+                    let record = Record::parse(&block.bytes[range.clone()], &options)?;
+                    let hash = self.keyspace.hash(&record.key);
+                    self.keyspace.prefetch_shard(hash);
+                    Ok((*database, record, hash))
+                })
+                .collect();
+            let parsed = parsed.map_err(|error| error.to_string())?;
+            parsed.iter().for_each(|(_, _, hash)| self.keyspace.prefetch_bucket(*hash));
+            for (database, record, hash) in parsed {
+                if delay_us > 0 {
+                    if self.end.is_wanted() {
+                        return Err("the server ends".into());
+                    }
+                    std::thread::sleep(Duration::from_micros(delay_us));
+                }
+                if record.expire_ms.is_some_and(|ms| ms < now_ms) && !keeps_expired {
+                    loaded.expired += 1;
+                    continue;
+                }
+                let Some(entry) = entry(&record, &options, target, &clock, &mut loaded)? else {
+                    continue;
+                };
+                let replaced = data.visit(hash.shard(), |shard| {
+                    let database = shard.database_mut(database);
+                    match database.find(hash, &record.key) {
+                        None => {
+                            database.insert(hash, entry, target.hasher);
+                            Ok(None)
+                        }
+                        Some(place) if existing == Existing::Replace => {
+                            Ok(Some(database.replace(hash, place, entry, target.hasher)))
+                        }
+                        Some(_) => Err(()),
+                    }
+                });
+                if replaced.is_err() {
+                    let key = record.key.escape_ascii();
+                    return Err(format!("RDB has duplicated key '{key}' in DB {database}"));
+                }
+                loaded.keys += 1;
+            }
+        }
+        count.add(&loaded);
+        Ok(())
+    }
+}
+
+/// What a record becomes; `None` if there is nothing to keep.
+fn entry(
+    record: &Record<'_>,
+    options: &Options,
+    target: Target<'_>,
+    clock: &AccessClock,
+    loaded: &mut Loaded,
+) -> Result<Option<OwnedEntry>, String> {
+    let access = match (record.frequency, record.idle_seconds, clock.policy) {
+        (Some(frequency), _, bobbin_store::AccessPolicy::Lfu { .. }) => {
+            clock.with_frequency(frequency)
+        }
+        (_, Some(seconds), bobbin_store::AccessPolicy::Lru) => clock.idle_since(seconds as u32),
+        _ => clock.fresh(),
+    };
+    let value = match record.value(options, target) {
+        Ok(Value::String(ref string)) => {
+            let entry =
+                OwnedEntry::new(&record.key, NewValue::string(string), record.expire_ms, access);
+            return Ok(Some(entry));
+        }
+        Ok(Value::Collection(collection)) => NewValue::Collection(collection),
+        Ok(Value::Empty) => {
+            loaded.empty += 1;
+            log::info!("Skipping the empty key '{}' of the RDB file", record.key.escape_ascii());
+            return Ok(None);
+        }
+        Err(error) => {
+            return Err(format!(
+                "Bad file format: the {} at key '{}': {error}",
+                record.kind.name(),
+                record.key.escape_ascii()
+            ));
+        }
+    };
+    Ok(Some(OwnedEntry::new(&record.key, value, record.expire_ms, access)))
+}
+
+/// A part of the file, and which of its bytes are keys of which database.
+#[derive(Default)]
+struct Block {
+    bytes: Vec<u8>,
+    records: Vec<(u32, Range<usize>)>,
+}
+
+impl Block {
+    /// Finds the items in it. Returns how many of its bytes they are.
+    fn split(
+        &mut self,
+        reader: &mut Reader,
+        mut take: impl FnMut(Item<'_>) -> Result<u32, RdbError>,
+    ) -> Result<usize, RdbError> {
+        let mut at = 0;
+        while let Some((item, used)) = reader.next(&self.bytes[at..])? {
+            let is_key = matches!(item, Item::Key(_));
+            let database = take(item)?;
+            if is_key {
+                self.records.push((database, at..at + used));
+            }
+            at += used;
+        }
+        Ok(at)
+    }
+
+    /// Reads up to so many bytes more; returns how many.
+    fn fill(&mut self, file: &mut impl Read, room: usize) -> io::Result<usize> {
+        let before = self.bytes.len();
+        file.take(room as u64).read_to_end(&mut self.bytes)?;
+        Ok(self.bytes.len() - before)
+    }
+}
+
+/// Hands a block on; `false` when nobody takes it.
+fn send(sender: &SyncSender<Block>, block: Block, failed: &AtomicBool) -> bool {
+    !failed.load(Ordering::Relaxed) && sender.send(block).is_ok()
+}
+
+/// What several threads have loaded.
+#[derive(Default)]
+struct Counts {
+    keys: AtomicU64,
+    expired: AtomicU64,
+    empty: AtomicU64,
+}
+
+impl Counts {
+    fn add(&self, loaded: &Loaded) {
+        self.keys.fetch_add(loaded.keys, Ordering::Relaxed);
+        self.expired.fetch_add(loaded.expired, Ordering::Relaxed);
+        self.empty.fetch_add(loaded.empty, Ordering::Relaxed);
+    }
+
+    fn loaded(&self, bytes: u64) -> Loaded {
+        let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Loaded {
+            keys: value(&self.keys),
+            expired: value(&self.expired),
+            empty: value(&self.empty),
+            bytes,
+        }
+    }
+}
+
+/// Bytes that are read at a time.
+const BLOCK_BYTES: usize = 1 << 20;
+/// Blocks that may wait, and that are kept for use again.
+const BLOCKS_MAX: usize = 4;
+/// Keys whose shards are fetched at once.
+const AHEAD: usize = 16;
+/// How often the log says how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,0 +1,131 @@
+//! Snapshots: RDB files written beside the clients, and read at the start.
+//!
+//! `snapshot` turns a cut of the keyspace, or all of it, into the bytes of a file; `save` makes the file of them,
+//! in a thread of its own; `points` says when that is due; `load` reads a file. Here is what they and INFO share.
+
+pub mod check;
+pub mod load;
+mod points;
+mod save;
+pub mod snapshot;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use bobbin_store::CutHandle;
+
+use crate::server::lock;
+
+pub use load::{Existing, Loaded};
+pub use save::{Busy, Reason};
+
+/// See the module.
+pub struct Persistence {
+    running: Mutex<Option<Running>>,
+    /// Rings when a save has ended.
+    ended: Condvar,
+    /// BGSAVE SCHEDULE: to be done as soon as it can.
+    scheduled: AtomicBool,
+    /// Changes of keys that the last snapshot has, of those that the workers have counted.
+    saved_changes: AtomicU64,
+    pub last_save_s: AtomicI64,
+    last_try_ms: AtomicI64,
+    pub last_failed: AtomicBool,
+    /// -1: there was none.
+    pub last_duration_s: AtomicI64,
+    pub saves: AtomicU64,
+    /// Of the save that is going on.
+    pub written_keys: AtomicU64,
+    /// When to look at the save points again.
+    due_ms: AtomicI64,
+    /// Libraries of functions from the file that was loaded. They cannot be run yet, and are saved again.
+    functions: Mutex<Vec<Vec<u8>>>,
+    pub loading: Loading,
+}
+
+/// A save that is going on.
+struct Running {
+    reason: Reason,
+    cut: Option<CutHandle>,
+    started_ms: i64,
+    keys: u64,
+}
+
+/// How far the loading of a file is.
+pub struct Loading {
+    pub is_on: AtomicBool,
+    /// Keys whose time has come are not passed over: the file is the beginning of a log.
+    pub keeps_expired: AtomicBool,
+    pub started_s: AtomicI64,
+    pub total_bytes: AtomicU64,
+    pub loaded_bytes: AtomicU64,
+    /// What the file says that its server used.
+    pub used_memory: AtomicU64,
+    pub last_keys_loaded: AtomicU64,
+    pub last_keys_expired: AtomicU64,
+}
+
+impl Persistence {
+    pub fn new(now_ms: i64) -> Self {
+        Self {
+            running: Mutex::new(None),
+            ended: Condvar::new(),
+            scheduled: AtomicBool::new(false),
+            saved_changes: AtomicU64::new(0),
+            last_save_s: AtomicI64::new(now_ms / 1000),
+            last_try_ms: AtomicI64::new(0),
+            last_failed: AtomicBool::new(false),
+            last_duration_s: AtomicI64::new(-1),
+            saves: AtomicU64::new(0),
+            written_keys: AtomicU64::new(0),
+            due_ms: AtomicI64::new(0),
+            functions: Mutex::default(),
+            loading: Loading {
+                is_on: AtomicBool::new(false),
+                keeps_expired: AtomicBool::new(false),
+                started_s: AtomicI64::new(0),
+                total_bytes: AtomicU64::new(0),
+                loaded_bytes: AtomicU64::new(0),
+                used_memory: AtomicU64::new(0),
+                last_keys_loaded: AtomicU64::new(0),
+                last_keys_expired: AtomicU64::new(0),
+            },
+        }
+    }
+
+    /// Whether a save in the background is going on; SAVE's own is none.
+    pub fn is_saving(&self) -> bool {
+        self.running().is_some()
+    }
+
+    /// Keys that the save that is going on has to write, and when it began (Unix ms).
+    pub fn current(&self) -> Option<(u64, i64)> {
+        self.running().as_ref().map(|running| (running.keys, running.started_ms))
+    }
+
+    /// Bytes of copies that wait to be written, while a save goes on.
+    pub fn kept_bytes(&self) -> usize {
+        let running = self.running();
+        let cut = running.as_ref().and_then(|running| running.cut.as_ref());
+        cut.map_or(0, CutHandle::kept_bytes)
+    }
+
+    /// Of `changes` that the workers have counted, those that no snapshot has.
+    pub fn unsaved(&self, changes: u64) -> u64 {
+        changes.wrapping_sub(self.saved_changes.load(Ordering::Relaxed))
+    }
+
+    /// So many changes are saved, or need no saving.
+    pub fn set_saved(&self, changes: u64) {
+        self.saved_changes.store(changes, Ordering::Relaxed);
+    }
+
+    /// The workers' counts start over.
+    pub fn forget_counts(&self, changes: u64) {
+        self.set_saved(self.saved_changes.load(Ordering::Relaxed).wrapping_sub(changes));
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        lock(&self.running)
+    }
+}

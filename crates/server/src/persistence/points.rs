@@ -1,0 +1,94 @@
+//! Saving by itself: the `save` points, and what BGSAVE SCHEDULE left for later.
+
+use std::sync::atomic::Ordering;
+
+use super::{Persistence, Reason};
+use crate::command::Data;
+use crate::config::OptionId;
+use crate::server::{Server, Switch};
+
+/// So many changes after so many seconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct SavePoint {
+    seconds: i64,
+    changes: u64,
+}
+
+impl Persistence {
+    /// Saves if it is time. Called by every worker, now and then, with nothing held.
+    #[inline]
+    pub fn tick(server: &'static Server, data: &mut Data) {
+        let due_ms = server.persistence.due_ms.load(Ordering::Relaxed);
+        if data.now_ms >= due_ms {
+            Self::look(server, data, due_ms);
+        }
+    }
+
+    #[cold]
+    fn look(server: &'static Server, data: &mut Data, due_ms: i64) {
+        let persistence = &server.persistence;
+        let (now_ms, next_ms) = (data.now_ms, data.now_ms + INTERVAL_MS);
+        let claimed = persistence.due_ms.compare_exchange(
+            due_ms,
+            next_ms,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        let busy = Switch::LOADING | Switch::CRON_PAUSED;
+        if claimed.is_err() || server.switches.load() & busy != 0 || server.cut_is_busy() {
+            return;
+        }
+        let scheduled = persistence.scheduled.load(Ordering::Relaxed);
+        let points = save_points(server);
+        if points.is_empty() && !scheduled {
+            return;
+        }
+        let failed = persistence.last_failed.load(Ordering::Relaxed);
+        let tried_ms = persistence.last_try_ms.load(Ordering::Relaxed);
+        if failed && now_ms - tried_ms <= RETRY_MS {
+            return;
+        }
+        let changes = persistence.unsaved(server.workers.totals().dirty.get());
+        let age_s = now_ms / 1000 - persistence.last_save_s.load(Ordering::Relaxed);
+        let reached = points.iter().find(|p| changes >= p.changes && age_s > p.seconds);
+        if let Some(point) = reached {
+            log::info!("{} changes in {} seconds. Saving...", point.changes, point.seconds);
+        }
+        if reached.is_some() || scheduled {
+            // Another worker may have begun one meanwhile.
+            let _ = server.start_save(data, Reason::Background, None);
+            data.release();
+        }
+    }
+}
+
+/// The pairs of the option `save`.
+fn save_points(server: &Server) -> Vec<SavePoint> {
+    let words = server.config.words_of(OptionId::save);
+    let point = |pair: &[String]| {
+        let [seconds, changes] = pair else { return None };
+        Some(SavePoint { seconds: seconds.parse().ok()?, changes: changes.parse().ok()? })
+    };
+    words.chunks(2).filter_map(point).collect()
+}
+
+impl Server {
+    /// Whether the server saves by itself, and so when it ends.
+    pub fn has_save_points(&self) -> bool {
+        !save_points(self).is_empty()
+    }
+
+    /// BGSAVE SCHEDULE, where nothing can be saved at this moment.
+    pub fn schedule_save(&self) {
+        self.persistence.scheduled.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes that back; whether there was something.
+    pub fn unschedule_save(&self) -> bool {
+        self.persistence.scheduled.swap(false, Ordering::Relaxed)
+    }
+}
+
+const INTERVAL_MS: i64 = 100;
+/// How long after a failure it is tried again.
+const RETRY_MS: i64 = 5000;

@@ -1,0 +1,291 @@
+//! Making a snapshot's file: beside the clients, or with everything standing still.
+//!
+//! A file is written under another name, forced to disk and then renamed, so that there is a whole one under the
+//! configured name at any time.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bobbin_store::Cut;
+
+use super::snapshot::{self, Purpose};
+use super::{Persistence, Running};
+use crate::blocking::Waiter;
+use crate::clock::system_ms;
+use crate::command::{Data, Failure};
+use crate::server::{Server, Switch, lock};
+
+/// Who wants a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// BGSAVE, or a save point.
+    Background,
+    /// SAVE, whose client waits.
+    Client,
+}
+
+/// No save was begun: there is one already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Busy;
+
+impl Server {
+    /// Begins to save what there is now, in a thread of its own. `data` holds everything afterwards. The waiter,
+    /// if there is one, is answered when all is done.
+    pub fn start_save(
+        &'static self,
+        data: &mut Data,
+        reason: Reason,
+        waiter: Option<Arc<Waiter>>,
+    ) -> Result<(), Busy> {
+        let persistence = &self.persistence;
+        if self.cut_is_busy() {
+            return Err(Busy);
+        }
+        data.hold_gate();
+        let changes = self.workers.totals().dirty.get() + data.counters.dirty;
+        let started = Instant::now();
+        let cut = data.begin_cut();
+        let keys = cut.databases().iter().map(|database| database.keys as u64).sum();
+        let running = Running { reason, cut: Some(cut.handle()), started_ms: system_ms(), keys };
+        *persistence.running() = Some(running);
+        persistence.written_keys.store(0, Ordering::Relaxed);
+        persistence.last_try_ms.store(system_ms(), Ordering::Relaxed);
+        persistence.scheduled.store(false, Ordering::Relaxed);
+        let begun_us = started.elapsed().as_micros() as u64;
+        self.services.latency.sample(&self.config, "cut", begun_us);
+        log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
+        let task = Task { server: self, cut, changes, waiter };
+        // The cut has begun, and must be walked whatever happens.
+        let task = Arc::new(Mutex::new(Some(task)));
+        let run = {
+            let task = Arc::clone(&task);
+            move || {
+                let task = lock(&task).take();
+                task.into_iter().for_each(Task::run);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("bobbin-save".into()).spawn(run) {
+            log::warn!("Can't save in background: {error}");
+            data.release();
+            let task = lock(&task).take();
+            task.into_iter().for_each(Task::run);
+        }
+        Ok(())
+    }
+
+    /// Saves with everything standing still. `data` holds the gate.
+    pub fn save_held(&'static self, data: &mut Data) -> io::Result<()> {
+        let changes = self.workers.totals().dirty.get() + data.counters.dirty;
+        let mut file = SnapshotFile::create(self)?;
+        let written = snapshot::write_held(self, data, &mut file).and_then(|()| file.publish(self));
+        match &written {
+            Ok(()) => self.saved(changes),
+            Err(error) => {
+                log::warn!("Write error while saving DB to the disk: {error}");
+                file.remove(self);
+            }
+        }
+        written
+    }
+
+    /// A snapshot with so many changes is in place.
+    fn saved(&self, changes: u64) {
+        log::info!("DB saved on disk");
+        let persistence = &self.persistence;
+        persistence.set_saved(changes);
+        persistence.last_save_s.store(system_ms() / 1000, Ordering::Relaxed);
+        persistence.saves.fetch_add(1, Ordering::Relaxed);
+        self.set_save_failed(false);
+    }
+
+    fn set_save_failed(&self, failed: bool) {
+        self.persistence.last_failed.store(failed, Ordering::Relaxed);
+        self.switches.set(Switch::SAVE_FAILED, failed);
+    }
+
+    /// Ends the save that is going on without a result; whether there was one, of this kind.
+    pub fn abort_save(&self) -> bool {
+        match &*self.persistence.running() {
+            Some(Running { cut: Some(cut), .. }) => {
+                cut.abort();
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Persistence {
+    /// Waits until no save is going on. Nothing is held, and the thread has not entered.
+    pub fn wait_until_idle(&self) {
+        let mut running = self.running();
+        while running.is_some() {
+            running = self.ended.wait(running).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    /// Whether nobody has aborted the save that is going on.
+    pub(super) fn current_is_wanted(&self) -> bool {
+        let running = self.running();
+        let cut = running.as_ref().and_then(|running| running.cut.as_ref());
+        cut.is_none_or(|cut| !cut.is_aborted())
+    }
+}
+
+/// A save beside the clients.
+struct Task {
+    server: &'static Server,
+    cut: Cut,
+    /// Those that the snapshot has.
+    changes: u64,
+    waiter: Option<Arc<Waiter>>,
+}
+
+impl Task {
+    fn run(self) {
+        let Self { server, cut, changes, waiter } = self;
+        let mut walker = walker(server);
+        let started = Instant::now();
+        let persistence = &server.persistence;
+        let handle = cut.handle();
+        let mut file = SnapshotFile::create(server);
+        let mut nowhere = io::sink();
+        if file.is_err() {
+            handle.abort();
+        }
+        let sink: &mut dyn Write = match &mut file {
+            Ok(file) => file,
+            Err(_) => &mut nowhere,
+        };
+        let written = snapshot::write(
+            server,
+            &mut walker,
+            cut,
+            Purpose::File,
+            &persistence.written_keys,
+            &mut { sink },
+        );
+        let outcome = file.and_then(|mut file| {
+            let outcome = written.and_then(|()| file.publish(server));
+            if outcome.is_err() {
+                file.remove(server);
+            }
+            outcome
+        });
+        let seconds = started.elapsed().as_secs() as i64;
+        match &outcome {
+            Ok(()) => {
+                server.saved(changes);
+                persistence.last_duration_s.store(seconds, Ordering::Relaxed);
+                log::info!("Background saving terminated with success");
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                log::warn!("Background saving was aborted");
+            }
+            Err(error) => {
+                log::warn!("Write error while saving DB to the disk: {error}");
+                log::warn!("Background saving error");
+                persistence.last_duration_s.store(seconds, Ordering::Relaxed);
+                server.set_save_failed(true);
+            }
+        }
+        *persistence.running() = None;
+        persistence.ended.notify_all();
+        if let Some(waiter) = waiter {
+            waiter.answer(server, |reply| {
+                outcome.map_err(|_| Failure::new("ERR"))?;
+                reply.ok();
+                Ok(())
+            });
+        }
+    }
+}
+
+/// What walks a cut. The cut was begun, so it has to be walked: while there are too many threads this waits.
+fn walker(server: &'static Server) -> Data {
+    loop {
+        if let Some(mut data) = Data::new(&server.keyspace, &server.gate, 0) {
+            data.now_ms = server.clock.now_ms();
+            return data;
+        }
+        std::thread::sleep(THREAD_WAIT);
+    }
+}
+
+/// A snapshot's file before it has its name.
+struct SnapshotFile {
+    path: PathBuf,
+    file: File,
+    /// Bytes since the last time they were forced to disk; `None`: that is left to the end.
+    unsynced: Option<usize>,
+}
+
+impl SnapshotFile {
+    fn create(server: &Server) -> io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = PathBuf::from(format!("temp-{}-{number}.rdb", std::process::id()));
+        let created = OpenOptions::new().write(true).create_new(true).open(&path);
+        let file = created.inspect_err(|error| {
+            let directory = std::env::current_dir().unwrap_or_default();
+            log::warn!(
+                "Failed opening the temp RDB file {} (in server root dir {}) for saving: {error}",
+                path.display(),
+                directory.display()
+            );
+        })?;
+        let unsynced = server.config.rdb_save_incremental_fsync().then_some(0);
+        Ok(Self { path, file, unsynced })
+    }
+
+    /// Makes it the snapshot, for good.
+    fn publish(&mut self, server: &Server) -> io::Result<()> {
+        self.file.sync_all()?;
+        let name = server.config.dbfilename();
+        let name = Path::new(OsStr::from_bytes(&name));
+        std::fs::rename(&self.path, name).inspect_err(|error| {
+            log::warn!(
+                "Error moving temp DB file {} on the final destination {}: {error}",
+                self.path.display(),
+                name.display()
+            );
+        })?;
+        File::open(".")?.sync_all()
+    }
+
+    fn remove(&mut self, server: &Server) {
+        let started = Instant::now();
+        // Where it cannot be removed there is nothing else to do.
+        let _ = std::fs::remove_file(&self.path);
+        let us = started.elapsed().as_micros() as u64;
+        server.services.latency.sample(&server.config, "rdb-unlink-temp-file", us);
+    }
+}
+
+impl Write for SnapshotFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        if let Some(unsynced) = &mut self.unsynced {
+            *unsynced += written;
+            if *unsynced >= SYNC_BYTES {
+                *unsynced = 0;
+                self.file.sync_data()?;
+            }
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+const THREAD_WAIT: Duration = Duration::from_millis(10);
+/// With `rdb-save-incremental-fsync` so many bytes are forced to disk at a time.
+const SYNC_BYTES: usize = 4 << 20;

@@ -1,0 +1,222 @@
+//! The bytes of a snapshot, from a cut that is walked beside the clients or from a keyspace that stands still.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bobbin_dump::rdb::{Format, Usage, Writer};
+use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
+
+use crate::clock::system_ms;
+use crate::command::Data;
+use crate::server::{Server, VERSION, lock};
+
+/// What a snapshot is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A file of its own.
+    File,
+    /// The beginning of a log.
+    LogBase,
+}
+
+/// Writes a cut. `data` is the calling thread's, which holds nothing and has not entered; it walks the cut to its
+/// end whatever happens, so that another may follow. `keys_written` counts along.
+///
+/// An aborted cut ends in an error of the kind `Interrupted`.
+pub fn write(
+    server: &'static Server,
+    data: &mut Data,
+    mut cut: Cut,
+    purpose: Purpose,
+    keys_written: &AtomicU64,
+    file: &mut impl Write,
+) -> io::Result<()> {
+    let handle = cut.handle();
+    let mut body = Body::new(server, cut.has_expiring_fields(), purpose, cut.databases().to_vec());
+    let hasher = server.keyspace.hasher();
+    let mut pieces = Vec::new();
+    let mut outcome = Ok(());
+    loop {
+        data.enter();
+        let visit =
+            |index, walk: &mut dyn FnMut(&mut bobbin_store::Shard)| data.visit(index, |s| walk(s));
+        let more = cut.step(hasher, visit, PIECES, &mut pieces);
+        data.leave();
+        if outcome.is_ok() {
+            outcome = if handle.is_aborted() {
+                Err(io::Error::new(io::ErrorKind::Interrupted, "the snapshot was aborted"))
+            } else {
+                body.pieces(&pieces, keys_written, file)
+            };
+            if outcome.is_err() {
+                handle.abort();
+            } else {
+                slow_down(server, pieces.len());
+            }
+        }
+        pieces.clear();
+        if !more {
+            break;
+        }
+    }
+    outcome?;
+    body.finish(file)
+}
+
+/// Writes all keys as they are. `data` holds the gate.
+pub fn write_held(
+    server: &'static Server,
+    data: &mut Data,
+    file: &mut impl Write,
+) -> io::Result<()> {
+    let mut databases: Vec<CutDatabase> = Vec::new();
+    let mut has_expiring_fields = false;
+    for index in 0..SHARDS {
+        data.visit(index, |shard| {
+            for number in 0..shard.databases() {
+                let Some(database) = shard.database(number).filter(|d| !d.is_empty()) else {
+                    continue;
+                };
+                has_expiring_fields |= database.may_have_expiring_fields();
+                let new = CutDatabase { number, keys: 0, expiring: 0 };
+                let at = databases.binary_search_by_key(&number, |database| database.number);
+                let at = at.unwrap_or_else(|at| {
+                    databases.insert(at, new);
+                    at
+                });
+                databases[at].keys += database.len();
+                databases[at].expiring += database.volatile();
+            }
+        });
+    }
+    let numbers: Vec<_> = databases.iter().map(|database| database.number).collect();
+    let mut body = Body::new(server, has_expiring_fields, Purpose::File, databases);
+    for number in numbers {
+        for index in 0..SHARDS {
+            data.visit(index, |shard| {
+                for entry in shard.database(number).iter().flat_map(|d| d.table().iter()) {
+                    body.key(number, entry);
+                    // One large value at a time.
+                    body.flush_if_full(file)?;
+                }
+                io::Result::Ok(())
+            })?;
+        }
+    }
+    body.finish(file)
+}
+
+/// A file that is being written.
+struct Body {
+    writer: Writer,
+    databases: Vec<CutDatabase>,
+    database: Option<u32>,
+    /// Databases whose sizes are written.
+    sized: Vec<u32>,
+    server: &'static Server,
+    policy: Option<AccessPolicy>,
+}
+
+impl Body {
+    fn new(
+        server: &'static Server,
+        has_expiring_fields: bool,
+        purpose: Purpose,
+        databases: Vec<CutDatabase>,
+    ) -> Self {
+        let format = if has_expiring_fields { Format::Valkey } else { Format::Shared };
+        let config = &server.config;
+        let mut writer = Writer::new(format, config.rdbcompression(), config.rdbchecksum());
+        writer.aux("bobbin-ver", VERSION.as_bytes());
+        writer.aux("redis-bits", usize::BITS.to_string().as_bytes());
+        writer.aux("ctime", (system_ms() / 1000).to_string().as_bytes());
+        writer.aux("used-mem", crate::memory::used().to_string().as_bytes());
+        writer.aux("aof-base", if purpose == Purpose::LogBase { b"1" } else { b"0" });
+        for source in lock(&server.persistence.functions).iter() {
+            writer.function(source);
+        }
+        let policy = config.maxmemory_policy();
+        let policy = policy.looks_at_use().then(|| server.access_policy());
+        Self { writer, databases, database: None, sized: Vec::new(), server, policy }
+    }
+
+    fn pieces(
+        &mut self,
+        pieces: &[Piece],
+        keys_written: &AtomicU64,
+        file: &mut impl Write,
+    ) -> io::Result<()> {
+        for piece in pieces {
+            self.key(piece.database, piece.entry.as_ref());
+            self.flush_if_full(file)?;
+        }
+        keys_written.fetch_add(pieces.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn key(&mut self, database: u32, entry: EntryRef<'_>) {
+        if self.database != Some(database) {
+            self.database = Some(database);
+            self.writer.database(database);
+            if !self.sized.contains(&database) {
+                self.sized.push(database);
+                let sizes = self.databases.iter().find(|sizes| sizes.number == database);
+                if let Some(sizes) = sizes {
+                    self.writer.sizes(sizes.keys, sizes.expiring);
+                }
+            }
+        }
+        let usage = match self.policy {
+            None => Usage::Unknown,
+            Some(policy) => {
+                let clock = bobbin_store::AccessClock::new(policy, self.server.clock.now_ms());
+                match policy {
+                    AccessPolicy::Lru => Usage::IdleSeconds(clock.idle_seconds(entry.access())),
+                    AccessPolicy::Lfu { .. } => {
+                        Usage::Frequency(clock.frequency(entry.access()).min(255) as u8)
+                    }
+                }
+            }
+        };
+        self.writer.key(entry.key(), entry.value(), entry.expire_ms(), usage);
+    }
+
+    fn flush_if_full(&mut self, file: &mut impl Write) -> io::Result<()> {
+        if self.writer.pending() >= FLUSH_BYTES {
+            self.writer.flush(|bytes| file.write_all(bytes))?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, file: &mut impl Write) -> io::Result<()> {
+        self.writer.finish();
+        self.writer.flush(|bytes| file.write_all(bytes))
+    }
+}
+
+/// `rdb-key-save-delay`: for tests. Below zero it is a microsecond for so many keys.
+fn slow_down(server: &Server, keys: usize) {
+    let delay_us = server.config.rdb_key_save_delay();
+    if delay_us == 0 || keys == 0 {
+        return;
+    }
+    let keys = keys as u64;
+    let mut left_us = match u64::try_from(delay_us) {
+        Ok(us) => us * keys,
+        Err(_) => keys / delay_us.unsigned_abs().max(1),
+    };
+    let saving = || server.persistence.current_is_wanted();
+    while left_us > 0 && saving() {
+        let us = left_us.min(DELAY_SLICE_US);
+        std::thread::sleep(Duration::from_micros(us));
+        left_us -= us;
+    }
+}
+
+/// Keys that are copied while a shard is held.
+const PIECES: usize = 128;
+/// Bytes that are written at once.
+const FLUSH_BYTES: usize = 256 * 1024;
+/// How long a delay goes on after the save was aborted.
+const DELAY_SLICE_US: u64 = 10_000;

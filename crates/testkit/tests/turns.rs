@@ -1,0 +1,74 @@
+//! More replies than a worker sends in one turn: they come whole, in order, and every command sent is executed.
+
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::{Connection, Server};
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn long_replies_to_many_clients_come_in_order() {
+    on_all(|server| {
+        fill(server);
+        let mut clients: Vec<Connection> = (0..CLIENTS).map(|_| server.connect()).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            for round in 0..ROUNDS {
+                client.send(&["LRANGE", "list", "0", "-1"]).expect("is sent");
+                client.send(&["ECHO", &format!("{number} {round}")]).expect("is sent");
+            }
+        }
+        for (number, client) in clients.iter_mut().enumerate() {
+            for round in 0..ROUNDS {
+                let list = client.receive().expect("the list comes");
+                let texts: Vec<String> = list.items().iter().map(|item| item.text()).collect();
+                assert!(texts.iter().map(String::as_str).eq(items().iter().map(String::as_str)));
+                let echo = client.receive().expect("the echo comes");
+                assert_eq!(echo.text(), format!("{number} {round}"));
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn who_closes_after_sending_has_all_executed() {
+    on_all(|server| {
+        fill(server);
+        // Kept to the end: closed with replies unread, the kernel would throw away what was sent.
+        let mut clients: Vec<Connection> = (0..CLIENTS).map(|_| server.connect()).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            for _ in 0..ROUNDS {
+                client.send(&["LRANGE", "list", "0", "-1"]).expect("is sent");
+            }
+            client.send(&["SADD", "done", &number.to_string()]).expect("is sent");
+            client.finish_sending().expect("is told");
+        }
+        let mut control = server.connect();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while control.say("SCARD done").as_integer() != Some(CLIENTS as i64) {
+            assert!(Instant::now() < deadline, "{:?}", control.say("SCARD done"));
+        }
+    });
+}
+
+fn on_all(test: impl Fn(&Server)) {
+    test(&Server::valkey(&[]));
+    for driver in ["epoll", "io_uring"] {
+        test(&Server::bobbin(&["--io-driver", driver, "--io-threads", "2"]));
+    }
+}
+
+fn items() -> Vec<String> {
+    (0..LEN).map(|number| format!("{number:0100}")).collect()
+}
+
+fn fill(server: &Server) {
+    let mut command = vec!["RPUSH".to_owned(), "list".to_owned()];
+    command.extend(items());
+    assert_eq!(server.connect().call(&command).expect("is filled").as_integer(), Some(LEN as i64));
+}
+
+const CLIENTS: usize = 30;
+/// Of commands that each client sends at once.
+const ROUNDS: usize = 20;
+/// Of the list: its reply has 50 KB, so few fit a turn, and is not made in slices.
+const LEN: usize = 500;

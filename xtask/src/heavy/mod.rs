@@ -1,0 +1,278 @@
+//! How long small commands take while one client's command works on a value of ten million members.
+//!
+//! For each heavy command: the value is loaded, GETs on other connections are measured while nothing else happens,
+//! and again while the command runs, again and again for some seconds. Deleting counts until the memory is given back.
+
+mod fill;
+mod probe;
+
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::connection::encode_command;
+use bobbin_testkit::{Connection, Server, peers};
+use probe::{Latencies, Probe};
+
+use crate::shell::Outcome;
+
+/// See the module; `arguments` as [`USAGE`] has them.
+pub(crate) fn run(arguments: &[&str]) -> Outcome {
+    let options = Options::parse(arguments)?;
+    println!(
+        "{} members, GETs at a fixed rate for {} s each; milliseconds for the command, else microseconds",
+        options.members,
+        options.window.as_secs()
+    );
+    println!("{HEADER}");
+    let mut over = Vec::new();
+    for group in GROUPS {
+        for (name, binary) in &options.servers {
+            let chosen = |scenario: &&Scenario| {
+                options.only.is_none_or(|only| only.split(',').any(|one| scenario.name == one))
+            };
+            let scenarios: Vec<_> = group.scenarios.iter().filter(chosen).collect();
+            if scenarios.is_empty() {
+                continue;
+            }
+            let server =
+                Server::start(binary, &["--io-threads", THREADS[usize::from(*name != OURS)]])?;
+            let mut control = server.connect();
+            fill::empty(&mut control);
+            for value in group.values {
+                fill::fill(&mut control, value, options.members)?;
+            }
+            for scenario in scenarios {
+                let measured = measure(&server, &mut control, scenario, &options)?;
+                println!("{}", measured.row(name, scenario.name));
+                if *name == OURS && measured.ratio() > RATIO_MAX {
+                    over.push(format!(
+                        "{}: {:.1} times the idle value",
+                        scenario.name,
+                        measured.ratio()
+                    ));
+                }
+            }
+        }
+    }
+    if over.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("p99.9 is above {RATIO_MAX} x idle:\n{}", over.join("\n")))
+    }
+}
+
+struct Options<'a> {
+    members: usize,
+    window: Duration,
+    only: Option<&'a str>,
+    servers: Vec<(&'static str, std::path::PathBuf)>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(arguments: &[&'a str]) -> Result<Self, String> {
+        let mut options = Self {
+            members: 10_000_000,
+            window: Duration::from_secs(5),
+            only: None,
+            servers: vec![(OURS, peers::bobbin()), ("valkey", peers::peer("valkey-server"))],
+        };
+        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a number"));
+        for pair in arguments.chunks(2) {
+            match *pair {
+                ["--members", count] => options.members = number(count)?,
+                ["--seconds", count] => options.window = Duration::from_secs(number(count)? as u64),
+                ["--only", names] => options.only = Some(names),
+                ["--server", path] => options.servers[0].1 = Path::new(path).to_path_buf(),
+                _ => return Err(USAGE.to_owned()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Values, and what is done with them.
+struct Group {
+    values: &'static [&'static str],
+    scenarios: &'static [Scenario],
+}
+
+struct Scenario {
+    name: &'static str,
+    /// What a client asks for.
+    command: &'static str,
+    /// The value that is gone afterwards, and must be loaded again.
+    consumes: Option<&'static str>,
+}
+
+const fn again(name: &'static str, command: &'static str) -> Scenario {
+    Scenario { name, command, consumes: None }
+}
+
+const fn once(name: &'static str, command: &'static str) -> Scenario {
+    Scenario { name, command, consumes: Some("set") }
+}
+
+const GROUPS: &[Group] = &[
+    Group {
+        values: &["set"],
+        scenarios: &[
+            again("smembers", "SMEMBERS set"),
+            once("del", "DEL set"),
+            once("overwrite", "SET set value"),
+            once("expire", "PEXPIRE set 1"),
+        ],
+    },
+    Group {
+        values: &["set", "set2"],
+        scenarios: &[
+            again("sinter", "SINTER set set2"),
+            again("sintercard", "SINTERCARD 2 set set2"),
+            again("sinterstore", "SINTERSTORE to set set2"),
+            again("sunionstore", "SUNIONSTORE to set set2"),
+        ],
+    },
+    Group {
+        values: &["list"],
+        scenarios: &[
+            again("lrange", "LRANGE list 0 -1"),
+            again("sort", "SORT list LIMIT 0 100"),
+            again("sort-whole", "SORT list"),
+        ],
+    },
+    Group {
+        values: &["zset", "zset2"],
+        scenarios: &[
+            again("zrange", "ZRANGE zset 0 -1 WITHSCORES"),
+            again("zunionstore", "ZUNIONSTORE to 2 zset zset2"),
+        ],
+    },
+    Group {
+        values: &["keys"],
+        scenarios: &[again("keys", "KEYS *"), again("keys-some", "KEYS *99")],
+    },
+];
+
+/// What came of a scenario.
+struct Measured {
+    runs: u32,
+    /// All runs together.
+    took: Duration,
+    idle: Latencies,
+    busy: Latencies,
+}
+
+fn measure(
+    server: &Server,
+    control: &mut Connection,
+    scenario: &Scenario,
+    options: &Options<'_>,
+) -> Result<Measured, String> {
+    let probe = Probe::default();
+    let clients = (0..CLIENTS).map(|_| server.connect()).collect();
+    let mut heavy = server.connect();
+    std::thread::scope(|scope| {
+        probe.start(scope, clients);
+        let _stopped = probe.stopped();
+        std::thread::sleep(WARM_UP);
+        let from = Instant::now();
+        std::thread::sleep(options.window);
+        let idle = probe.between(&[(from, Instant::now())]);
+        let (mut windows, mut took) = (Vec::new(), Duration::ZERO);
+        while took < options.window && windows.len() < RUNS_MAX {
+            if let Some(value) = scenario.consumes {
+                control.call(&["DEL", value]).map_err(|error| error.to_string())?;
+                fill::fill(control, value, options.members)?;
+                std::thread::sleep(WARM_UP);
+            }
+            let from = Instant::now();
+            execute(&mut heavy, scenario.command)?;
+            if let Some(value) = scenario.consumes {
+                wait_until_freed(control, value, scenario.name);
+            }
+            let to = Instant::now();
+            windows.push((from, to));
+            took += to - from;
+        }
+        // Answers of what was due in the last one.
+        std::thread::sleep(WARM_UP);
+        let busy = probe.between(&windows);
+        Ok(Measured { runs: windows.len() as u32, took, idle, busy })
+    })
+}
+
+/// Sends a command and reads to the end of its reply, however long that is.
+fn execute(heavy: &mut Connection, command: &str) -> Outcome {
+    let text = |error: std::io::Error| format!("{command}: {error}");
+    let mut bytes = Vec::new();
+    encode_command(&command.split(' ').collect::<Vec<_>>(), &mut bytes);
+    encode_command(&["PING"], &mut bytes);
+    heavy.send_raw(&bytes).map_err(text)?;
+    heavy.stream().set_read_timeout(None).map_err(text)?;
+    let (mut chunk, mut tail) = (vec![0; 1 << 20], Vec::new());
+    while !tail.ends_with(END) {
+        let count = heavy.stream().read(&mut chunk).map_err(text)?;
+        if count == 0 {
+            return Err(format!("{command}: the server has closed"));
+        }
+        if tail.is_empty() && chunk[0] == b'-' {
+            return Err(format!("{command}: {}", String::from_utf8_lossy(&chunk[..count])));
+        }
+        tail.extend_from_slice(&chunk[..count]);
+        tail.drain(..tail.len().saturating_sub(END.len()));
+    }
+    Ok(())
+}
+
+/// Waits until the value is gone and its memory given back.
+fn wait_until_freed(control: &mut Connection, value: &str, name: &str) {
+    if name == "expire" {
+        // Without a look at the key, which would take it out at once.
+        while control.say("DBSIZE").as_integer() != Some(1) {
+            std::thread::sleep(POLL);
+        }
+    }
+    while !control.say("INFO memory").text().contains("lazyfree_pending_objects:0\r\n") {
+        std::thread::sleep(POLL);
+    }
+    control.say(&format!("DEL {value}"));
+}
+
+impl Measured {
+    fn ratio(&self) -> f64 {
+        self.busy.microseconds(999) / self.idle.microseconds(999)
+    }
+
+    fn row(&self, server: &str, name: &str) -> String {
+        let each_ms = self.took.as_secs_f64() * 1e3 / f64::from(self.runs);
+        let at = |latencies: &Latencies, permille| latencies.microseconds(permille);
+        format!(
+            "{name:12} {server:7} {:>5} {each_ms:>9.1} {:>7} {:>8.0} {:>8.0} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>8.1}",
+            self.runs,
+            self.busy.count(),
+            at(&self.idle, 500),
+            at(&self.idle, 999),
+            at(&self.busy, 500),
+            at(&self.busy, 990),
+            at(&self.busy, 999),
+            at(&self.busy, 1000),
+            self.ratio(),
+        )
+    }
+}
+
+const HEADER: &str = "\
+command      server   runs   each ms    GETs idle p50    p99.9  busy p50       p99     p99.9       max  x idle";
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask heavy [--members N] [--seconds N] [--only NAME,NAME] [--server PATH]
+  10,000,000 members and 5 seconds by default; the server is the one that was built last";
+const OURS: &str = "bobbin";
+/// Of ours, and of a peer, which does one command at a time.
+const THREADS: [&str; 2] = ["2", "1"];
+const CLIENTS: usize = 8;
+/// What is called no harm to others.
+const RATIO_MAX: f64 = 3.0;
+const RUNS_MAX: usize = 1000;
+const WARM_UP: Duration = Duration::from_millis(300);
+const POLL: Duration = Duration::from_millis(5);
+const END: &[u8] = b"+PONG\r\n";

@@ -1,0 +1,106 @@
+//! GETs at a fixed rate, and how long each took.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::Connection;
+
+/// When a GET was due, and how much later its answer was there.
+#[derive(Clone, Copy)]
+pub(super) struct Sample {
+    pub due: Instant,
+    pub latency: Duration,
+}
+
+/// Clients that ask at a fixed rate whatever the server does, until they are stopped.
+///
+/// A client that still waits when its next GET is due is late by no fault of its own: that GET counts from when it
+/// was due. Else it counts from when it was sent, so that how exactly the clients' clock wakes them has no part in it.
+#[derive(Default)]
+pub(super) struct Probe {
+    stop: AtomicBool,
+    samples: Mutex<Vec<Sample>>,
+}
+
+impl Probe {
+    pub fn start<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        connections: Vec<Connection>,
+    ) -> Vec<ScopedJoinHandle<'scope, ()>> {
+        let interval = Duration::from_secs(1) * connections.len() as u32 / RATE;
+        let start = Instant::now();
+        let spread = interval / connections.len() as u32;
+        connections
+            .into_iter()
+            .zip(0..)
+            .map(|(connection, number)| {
+                scope.spawn(move || self.ask(connection, start + spread * number, interval))
+            })
+            .collect()
+    }
+
+    /// All samples so far that were due at some time between these, in ascending order.
+    pub fn between(&self, windows: &[(Instant, Instant)]) -> Latencies {
+        let samples = self.samples.lock().expect("no client panics with it");
+        let within =
+            |sample: &&Sample| windows.iter().any(|(from, to)| (*from..*to).contains(&sample.due));
+        let mut latencies: Vec<_> =
+            samples.iter().filter(within).map(|sample| sample.latency).collect();
+        latencies.sort_unstable();
+        Latencies(latencies)
+    }
+
+    /// Stops the clients when it is dropped.
+    pub fn stopped(&self) -> impl Drop {
+        Stopped(self)
+    }
+
+    fn ask(&self, mut connection: Connection, mut due: Instant, interval: Duration) {
+        let mut answered = due;
+        while !self.stop.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if due > now {
+                std::thread::sleep(due - now);
+            }
+            let from = if answered > due { due } else { Instant::now() };
+            let reply = connection.call(&["GET", KEY]).expect("a GET is answered");
+            assert_eq!(reply.text(), VALUE);
+            answered = Instant::now();
+            let sample = Sample { due: from, latency: answered - from };
+            self.samples.lock().expect("no client panics with it").push(sample);
+            due += interval;
+        }
+    }
+}
+
+struct Stopped<'a>(&'a Probe);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// In ascending order.
+pub(super) struct Latencies(Vec<Duration>);
+
+impl Latencies {
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Of `permille` thousandths of all none took longer. In microseconds; 0 if there is none at all.
+    pub fn microseconds(&self, permille: usize) -> f64 {
+        let at = (self.0.len() * permille / 1000).min(self.0.len().saturating_sub(1));
+        self.0.get(at).map_or(0.0, |latency| latency.as_secs_f64() * 1e6)
+    }
+}
+
+/// What is asked for; it must be there.
+pub(super) const KEY: &str = "probe";
+pub(super) const VALUE: &str = "some small value";
+/// A second, over all clients.
+const RATE: u32 = 2000;
