@@ -97,8 +97,9 @@ pub fn change_in_slices(
         return Ok(());
     }
     let keys = keys.map(|at| call.args[at].into()).collect();
+    let args = call.args.iter().map(|&arg| arg.into()).collect();
     let (bytes, protocol) = (Vec::new(), call.client.protocol);
-    let job = Changing { change, keys, attempts: 0, bytes, protocol, rest: None };
+    let job = Changing { change, keys, args, attempts: 0, bytes, protocol, rest: None };
     call.client.job = Some(Box::new(job));
     Ok(())
 }
@@ -145,6 +146,8 @@ impl<T: Collection + Default + 'static> Draft<T> {
 struct Changing<C> {
     change: C,
     keys: Vec<Box<[u8]>>,
+    /// The command, for the log.
+    args: Vec<Box<[u8]>>,
     attempts: u32,
     bytes: Vec<u8>,
     protocol: Protocol,
@@ -156,6 +159,15 @@ struct Changing<C> {
 const ATTEMPTS_MAX: u32 = 3;
 
 impl<C: Change> Changing<C> {
+    /// Logs what was done, as after a command that is done at once.
+    fn log(&self, data: &mut Data, changed: bool) {
+        if !data.effects.take_replaced() && changed {
+            let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
+            data.log(&args);
+        }
+        data.effects.commit(true);
+    }
+
     /// Makes the change, with everything held; `false`: it begins anew.
     fn finish(&mut self, data: &mut Data) -> Result<bool, Failure> {
         if !self.change.is_current(data)? {
@@ -186,11 +198,15 @@ impl<C: Change> Job for Changing<C> {
         let mut shards = ShardSet::default();
         self.keys.iter().for_each(|key| shards.add_key(data.key(key)));
         shards.hold(data);
+        let dirty = data.counters.dirty;
         let done = self.finish(data).unwrap_or_else(|failure| {
             self.bytes.clear();
             Reply::new(&mut self.bytes, self.protocol).error(failure.0.as_bytes());
             true
         });
+        if data.effects.is_on() {
+            self.log(data, data.counters.dirty != dirty);
+        }
         if !data.ready.is_empty() {
             blocking::serve_ready(server, data);
         }

@@ -50,10 +50,26 @@ fn geoadd(call: &mut Call<'_>) -> Outcome {
     }
     if added + changed > 0 {
         call.data.changed_by(key, (added + changed) as usize);
+        propagate_scores(call, first, &scores);
         call.data.event(Classes::SORTED_SET, "zadd", key);
     }
     call.reply.integer(if count_changes { added + changed } else { added });
     Ok(())
+}
+
+/// Logs GEOADD as the ZADD that it comes to. Its places begin at argument `first`.
+fn propagate_scores(call: &mut Call<'_>, first: usize, scores: &[f64]) {
+    if !call.data.effects.is_on() {
+        return;
+    }
+    // Scores are whole numbers below 2^52.
+    let texts: Vec<String> = scores.iter().map(|&score| (score as u64).to_string()).collect();
+    let mut args = vec![&b"ZADD"[..]];
+    args.extend(&call.args[1..first]);
+    for (text, place) in texts.iter().zip(call.args[first..].chunks_exact(3)) {
+        args.extend([text.as_bytes(), place[2]]);
+    }
+    call.data.propagate(&args);
 }
 
 fn geopos(call: &mut Call<'_>) -> Outcome {

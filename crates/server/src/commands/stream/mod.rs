@@ -7,6 +7,7 @@ mod group;
 mod id;
 mod info;
 mod pending;
+mod propagate;
 mod range;
 mod read;
 mod trim;

@@ -8,7 +8,7 @@ use bobbin_store::value::stream::{ConsumerNumber, Entry, Group, Log};
 use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
-use super::{consumer, group, id};
+use super::{consumer, group, id, propagate};
 use crate::blocking::{self, Wait};
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Data, Failure, Key, Outcome};
@@ -239,8 +239,9 @@ impl Read {
         key: Key<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<bool, Failure> {
-        let now_ms = data.now_ms;
+        let (now_ms, logs) = (data.now_ms, data.effects.is_on());
         let no_group = || no_group(key, &member.group);
+        data.propagate_nothing();
         let number = consumer::seen(data, key, &member.group, &member.consumer, no_group)?;
         let (log, group) = group::find(data, key, &member.group)?.ok_or_else(no_group)?;
         match from {
@@ -255,14 +256,22 @@ impl Read {
                     return Ok(false);
                 }
                 name(reply, key.bytes);
-                self.deliver(entries, log, group, number, now_ms, reply);
+                let mut delivered = logs.then(Vec::new);
+                self.deliver(entries, log, group, number, now_ms, reply, &mut delivered);
+                let (last_id, entries_read) = (group.last_id, group.entries_read);
+                for claimed in delivered.iter().flatten() {
+                    claimed.propagate(data, key, &member.group);
+                }
+                propagate::position(data, key, &member.group, last_id, entries_read);
             }
         }
         data.changed_inside(key);
         Ok(true)
     }
 
-    /// Gives a consumer entries that nobody has got yet, of which there is one at least.
+    /// Gives a consumer entries that nobody has got yet, of which there is one at least. Adds them to `delivered`,
+    /// if that is wanted.
+    #[expect(clippy::too_many_arguments, reason = "parts of the group that are borrowed apart")]
     fn deliver<'e>(
         &self,
         entries: impl Iterator<Item = Entry<'e>>,
@@ -271,6 +280,7 @@ impl Read {
         number: ConsumerNumber,
         now_ms: i64,
         reply: &mut Reply<'_>,
+        delivered: &mut Option<Vec<propagate::Claimed>>,
     ) {
         let header = reply.defer();
         let mut count = 0;
@@ -286,6 +296,9 @@ impl Read {
             append_entry(reply, &entry);
             if !self.noack {
                 group.assign(entry.id, number, now_ms, 1);
+                if let Some(delivered) = delivered {
+                    delivered.extend(propagate::Claimed::of(group, entry.id));
+                }
             }
             count += 1;
         }
