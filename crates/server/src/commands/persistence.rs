@@ -53,7 +53,12 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
         call.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    server.start_save(call.data, None).map_err(|_| BUSY)?;
+    if server.persistence.is_saving() && !server.persistence.current_is_wanted() {
+        // It is given up, and will be gone in a moment.
+        server.schedule_save();
+    } else {
+        server.start_save(call.data, None).map_err(|_| BUSY)?;
+    }
     call.reply.simple("Background saving started");
     Ok(())
 }

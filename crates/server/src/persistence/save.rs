@@ -145,7 +145,7 @@ impl Persistence {
     }
 
     /// Whether nobody has aborted the save that is going on.
-    pub(super) fn current_is_wanted(&self) -> bool {
+    pub fn current_is_wanted(&self) -> bool {
         let running = self.running();
         let cut = running.as_ref().and_then(|running| running.cut.as_ref());
         cut.is_none_or(|cut| !cut.is_aborted())
