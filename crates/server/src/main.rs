@@ -8,11 +8,12 @@ use std::process::ExitCode;
 
 use bobbin_server::config::{CommandLine, Config, Directives};
 use bobbin_server::server::{Server, VERSION};
-use bobbin_server::{host, logging, memory, persistence, start};
+use bobbin_server::{aof, host, logging, memory, persistence, start};
 
 const USAGE: &str = "\
 Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
        bobbin-server --check-rdb FILE
+       bobbin-server --check-aof [--fix | --truncate-to-timestamp SECONDS] FILE
        bobbin-server --version | --help
 
 The file is in the grammar of redis.conf; `-` reads it from the standard input. Every option of the
@@ -38,6 +39,10 @@ fn main() -> ExitCode {
         }
         [first, rest @ ..] if first == b"--check-rdb" => return persistence::check::main(rest),
         _ if is_named("check-rdb") => return persistence::check::main(&arguments),
+        [first, rest @ ..] if first == b"--check-aof" => {
+            return aof::check::main(rest, &mut stdin().lock());
+        }
+        _ if is_named("check-aof") => return aof::check::main(&arguments, &mut stdin().lock()),
         _ => {}
     }
     logging::install();

@@ -12,6 +12,7 @@ use crate::worker::Job;
 
 fn flushall(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
+    call.data.propagate(call.args);
     let flushed = take_everything(call.data);
     let server = call.server;
     // A snapshot of what is no more is worth nothing; one of nothing takes its place.
@@ -44,6 +45,7 @@ pub(super) fn flush_everything(call: &mut Call<'_>) {
 
 fn flushdb(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
+    call.data.propagate(call.args);
     let database = call.client.database;
     let flushed = (0..SHARDS).map(|index| call.data.flush(index, database)).collect();
     dispose(call, flushed, in_background);

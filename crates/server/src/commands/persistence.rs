@@ -45,7 +45,7 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
             return Err(Failure::SYNTAX);
         }
     }
-    if server.keyspace.is_being_cut() && !server.persistence.is_saving() {
+    if server.cut_is_busy() && !server.persistence.is_saving() {
         if call.args.len() == 1 {
             return Err(REWRITING);
         }
@@ -70,8 +70,8 @@ fn lastsave(call: &mut Call<'_>) -> Outcome {
 
 const BUSY: Failure = Failure::new("ERR Background save already in progress");
 const REWRITING: Failure = Failure::new(
-    "ERR Background append only file rewriting (AOF) in progress: can't BGSAVE right now. Use BGSAVE SCHEDULE in \
-     order to schedule a BGSAVE whenever possible.",
+    "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a \
+     BGSAVE whenever possible.",
 );
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::NO_ASYNC_LOADING);
 

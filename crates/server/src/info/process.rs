@@ -97,20 +97,31 @@ pub(super) const PERSISTENCE: Section = Section {
             }),
             // Copies of keys that were changed and wait to be written.
             gauge("rdb_current_kept_bytes", |s| s.server.keyspace.kept_bytes().into()),
-            zero("aof_enabled"),
-            zero("aof_rewrite_in_progress"),
-            zero("aof_rewrite_scheduled"),
-            label("aof_last_rewrite_time_sec", |_| Value::Signed(-1)),
-            label("aof_current_rewrite_time_sec", |_| Value::Signed(-1)),
-            label("aof_last_bgrewrite_status", |_| "ok".into()),
-            zero("aof_rewrites"),
-            zero("aof_rewrites_consecutive_failures"),
-            label("aof_last_write_status", |_| "ok".into()),
+            gauge("aof_enabled", |s| s.server.log.is_on().into()),
+            gauge("aof_rewrite_in_progress", |s| s.server.aof.rewrites.is_running().into()),
+            gauge("aof_rewrite_scheduled", |s| s.server.aof.rewrites.is_scheduled().into()),
+            label("aof_last_rewrite_time_sec", |s| {
+                s.server.aof.rewrites.last_duration_s.load(Relaxed).into()
+            }),
+            label("aof_current_rewrite_time_sec", |s| {
+                let since_ms = s.server.aof.rewrites.running_since_ms();
+                since_ms.map_or(-1, |ms| (crate::clock::system_ms() - ms).max(0) / 1000).into()
+            }),
+            label("aof_last_bgrewrite_status", |s| {
+                status(!s.server.aof.rewrites.failed.load(Relaxed))
+            }),
+            counter("aof_rewrites", |s| s.server.aof.rewrites.count.load(Relaxed).into()),
+            gauge("aof_rewrites_consecutive_failures", |s| {
+                s.server.aof.rewrites.failures.load(Relaxed).into()
+            }),
+            label("aof_last_write_status", |s| {
+                status(s.server.aof.figures.error.load(Relaxed) == 0)
+            }),
             zero("aof_last_cow_size"),
             zero("module_fork_in_progress"),
             zero("module_fork_last_cow_size"),
         ],
-        loading,
+        persistence_extras,
     ),
 };
 
@@ -159,6 +170,34 @@ pub(super) const CLUSTER: Section = Section {
     lines: Lines::Fields(CLUSTER_FIELDS),
 };
 
+fn persistence_extras(snapshot: &Snapshot<'_>, text: &mut String) {
+    log_fields(snapshot, text);
+    loading(snapshot, text);
+}
+
+/// What there is to tell of the log while it is on.
+fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
+    let (server, figures) = (snapshot.server, &snapshot.server.aof.figures);
+    if !server.log.is_on() {
+        return;
+    }
+    let number = |value: &std::sync::atomic::AtomicU64| value.load(Relaxed);
+    line(text, format_args!("aof_current_size:{}", number(&figures.size)));
+    line(text, format_args!("aof_base_size:{}", number(&figures.base_size)));
+    line(
+        text,
+        format_args!("aof_pending_rewrite:{}", u8::from(server.aof.rewrites.is_scheduled())),
+    );
+    line(text, format_args!("aof_buffer_length:{}", number(&figures.buffered)));
+    let unsynced = server.log.last() > server.aof.durable();
+    line(text, format_args!("aof_pending_bio_fsync:{}", u8::from(unsynced)));
+    line(text, format_args!("aof_delayed_fsync:{}", number(&figures.delayed_fsync)));
+}
+
+fn status(is_good: bool) -> Value {
+    if is_good { "ok" } else { "err" }.into()
+}
+
 const CLUSTER_FIELDS: &[Field] = &[zero("cluster_enabled")];
 
 /// How far the loading of a file is.
@@ -170,7 +209,7 @@ fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
     let started_s = loading.started_s.load(Relaxed);
     let (total, loaded) = (loading.total_bytes.load(Relaxed), loading.loaded_bytes.load(Relaxed));
     let elapsed_s = (crate::clock::system_ms() / 1000 - started_s).max(0) as u64;
-    let left_s = (elapsed_s * (total - loaded.min(total))).checked_div(loaded).unwrap_or(1);
+    let left_s = (elapsed_s * total.saturating_sub(loaded)).checked_div(loaded).unwrap_or(1);
     let percent = loaded as f64 * 100.0 / total.max(1) as f64;
     line(text, format_args!("loading_start_time:{started_s}"));
     line(text, format_args!("loading_total_bytes:{total}"));

@@ -78,8 +78,12 @@ impl Server {
 
     /// Clients are told to wait until `end_loading`.
     pub fn begin_loading(&self, file: &File) {
+        self.begin_loading_bytes(file.metadata().map_or(0, |metadata| metadata.len()));
+    }
+
+    /// The same for so many bytes in whatever files.
+    pub fn begin_loading_bytes(&self, total: u64) {
         let loading = &self.persistence.loading;
-        let total = file.metadata().map_or(0, |metadata| metadata.len());
         loading.total_bytes.store(total, Ordering::Relaxed);
         loading.loaded_bytes.store(0, Ordering::Relaxed);
         loading.started_s.store(crate::clock::system_ms() / 1000, Ordering::Relaxed);
@@ -318,6 +322,7 @@ impl Server {
         let options = Options { string_len_max: STRING_LEN_MAX, ..Options::default() };
         let target = commands::target(self);
         let now_ms = data.now_ms;
+        let keeps_expired = self.persistence.loading.keeps_expired.load(Ordering::Relaxed);
         let clock = self.access_clock(now_ms);
         let delay_us = u64::try_from(self.config.key_load_delay()).unwrap_or(0);
         let mut loaded = Loaded::default();
@@ -341,7 +346,7 @@ impl Server {
                     }
                     std::thread::sleep(Duration::from_micros(delay_us));
                 }
-                if record.expire_ms.is_some_and(|ms| ms < now_ms) {
+                if record.expire_ms.is_some_and(|ms| ms < now_ms) && !keeps_expired {
                     loaded.expired += 1;
                     continue;
                 }

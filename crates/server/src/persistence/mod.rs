@@ -55,6 +55,8 @@ struct Running {
 /// How far the loading of a file is.
 pub struct Loading {
     pub is_on: AtomicBool,
+    /// Keys whose time has come are not passed over: the file is the beginning of a log.
+    pub keeps_expired: AtomicBool,
     pub started_s: AtomicI64,
     pub total_bytes: AtomicU64,
     pub loaded_bytes: AtomicU64,
@@ -82,6 +84,7 @@ impl Persistence {
             functions: Mutex::default(),
             loading: Loading {
                 is_on: AtomicBool::new(false),
+                keeps_expired: AtomicBool::new(false),
                 started_s: AtomicI64::new(0),
                 total_bytes: AtomicU64::new(0),
                 loaded_bytes: AtomicU64::new(0),

@@ -35,11 +35,7 @@ impl Persistence {
             Ordering::Relaxed,
         );
         let busy = Switch::LOADING | Switch::CRON_PAUSED;
-        if claimed.is_err()
-            || server.switches.load() & busy != 0
-            || persistence.is_saving()
-            || server.keyspace.is_being_cut()
-        {
+        if claimed.is_err() || server.switches.load() & busy != 0 || server.cut_is_busy() {
             return;
         }
         let scheduled = persistence.scheduled.load(Ordering::Relaxed);

@@ -35,8 +35,7 @@ impl Server {
     ) -> Result<(), Busy> {
         let persistence = &self.persistence;
         data.hold_gate();
-        // A cut may also be somebody else's, who rewrites the log.
-        if persistence.is_saving() || self.keyspace.is_being_cut() {
+        if self.cut_is_busy() {
             return Err(Busy);
         }
         let changes = self.workers.totals().dirty.get() + data.counters.dirty;
