@@ -461,7 +461,7 @@ mod tests {
                 "argument(s) must be one of the following: no, yes, local",
             ),
             // Bobbin's own.
-            ("appendonly yes", "'appendonly yes' is not supported by this version of Bobbin"),
+            ("activedefrag yes", "'activedefrag yes' is not supported by this version of Bobbin"),
             ("user default on", "'user' is not supported by this version of Bobbin"),
             ("user x on", "'user' is not supported by this version of Bobbin"),
         ] {
