@@ -92,6 +92,8 @@ fn end_to_end() -> Outcome {
         "--package",
         "bobbin-testkit",
         "--package",
+        "bobbin-cli",
+        "--package",
         "bobbin-benchmark",
         "--test",
         "*",

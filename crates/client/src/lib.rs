@@ -393,6 +393,30 @@ mod tests {
     }
 
     #[test]
+    fn raw_bytes_between_replies() {
+        let (address, server) = serve(&[b"+OK\r\n$EOF", b":abc", b"+END\r\n"]);
+        let mut client = Client::connect(&address).unwrap();
+        client.send(&["SYNC"]);
+        assert_eq!(client.receive().unwrap(), Value::Simple(b"OK".to_vec()));
+        let mut bytes = Vec::new();
+        while bytes.len() < b"$EOF:abc".len() {
+            bytes.extend(client.receive_bytes(b"$EOF:abc".len() - bytes.len()).unwrap());
+        }
+        assert_eq!(bytes, b"$EOF:abc");
+        let mut writer = client.raw_writer().unwrap();
+        writer.write_all(b"raw").unwrap();
+        let end = match client.receive_buffered().unwrap() {
+            Some(end) => end,
+            None => client.receive().unwrap(),
+        };
+        assert_eq!(end, Value::Simple(b"END".to_vec()));
+        assert_eq!(client.receive_buffered().unwrap(), None);
+        assert_eq!(client.receive_bytes(1).unwrap(), b"");
+        drop((client, writer));
+        assert_eq!(server.join().unwrap(), b"*1\r\n$4\r\nSYNC\r\nraw");
+    }
+
+    #[test]
     fn pipelines_and_pushes() {
         let (address, server) = serve(&[
             b"+O",

@@ -231,6 +231,11 @@ impl Waiter {
         self.tell(server);
     }
 
+    /// Whether it has not ended yet.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state.load(Ordering::Relaxed), State::WAITING | State::CLAIMED)
+    }
+
     /// The client goes away.
     fn abandon(&self) {
         self.step_waiting(State::GONE);
@@ -408,7 +413,9 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
         let held: Vec<_> = keys.filter(|(_, key)| data.holds(key.hash.shard())).collect();
         let mut answer = Answer::default();
         let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
-        match waiter.wait.serve(data, &held, &mut reply) {
+        let served = waiter.wait.serve(data, &held, &mut reply);
+        data.effects.take_replaced();
+        match served {
             Ok(false) => {
                 waiter.step(State::CLAIMED, State::WAITING);
                 at += 1;
@@ -420,6 +427,8 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
                 answer.failed = Some(failure);
             }
         }
+        // Nobody may see it before it has its place in the log.
+        data.effects.commit(true);
         if server.waiters.remove(database, key, &waiter) {
             data.visit(key.hash.shard(), |shard| shard.unwait(database, bytes));
         }

@@ -42,6 +42,8 @@ pub struct Client {
     pub postponed: bool,
     /// What it waits for; nothing is executed until that has ended.
     pub blocked: Option<Arc<Waiter>>,
+    /// The number in the log of the last change that it made; 0: there is none.
+    pub last_record: u64,
 }
 
 /// CLIENT REPLY.
@@ -224,6 +226,7 @@ impl Client {
             no_touch: false,
             postponed: false,
             blocked: None,
+            last_record: 0,
         }
     }
 

@@ -218,6 +218,8 @@ impl Candidate {
         };
         if fate == Fate::Evicted {
             data.remove(key);
+            let command = data.deletes.evicted;
+            data.log(&[command, key.bytes]);
             data.event(Classes::EVICTED, "evicted", key);
         }
         data.visit(self.hash.shard(), bobbin_store::Shard::trim);

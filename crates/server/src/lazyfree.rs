@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
-use bobbin_store::OwnedEntry;
 use bobbin_store::shard::Database;
+use bobbin_store::{Kind, OwnedEntry};
 
 use crate::worker::Job;
 
@@ -27,7 +27,8 @@ static FREED_OBJECTS: AtomicU64 = AtomicU64::new(0);
 
 /// Frees an entry: at once when that is quick, else in the background.
 pub fn free(entry: OwnedEntry) {
-    if entry.as_ref().memory() < LARGE_BYTES {
+    let value = entry.as_ref();
+    if value.is_light() || value.kind() == Kind::String && value.memory() < LARGE_BYTES {
         drop(entry);
     } else {
         let bytes = entry.as_ref().memory();
@@ -54,6 +55,7 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
     let queue = QUEUE.get_or_init(|| {
         let (sender, receiver) = channel::<(Garbage, usize)>();
         let run = move || {
+            step_aside();
             for (garbage, objects) in receiver {
                 let bytes = match &garbage {
                     Garbage::Entry(entry) => entry.as_ref().memory(),
@@ -75,6 +77,15 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
     drop(queue.send((garbage, objects)));
 }
 
+/// Has this thread leave the cores to the workers, as far as they want them: memory may wait, clients should not.
+fn step_aside() {
+    // SAFETY: for the calling thread (0), to which Linux applies it alone.
+    let refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0;
+    if refused {
+        log::debug!("The lazy free thread stays as urgent as others");
+    }
+}
+
 /// Objects that wait to be freed.
 pub fn pending_objects() -> usize {
     PENDING_OBJECTS.load(Ordering::Relaxed)
@@ -94,5 +105,7 @@ pub fn reset_freed_objects() {
     FREED_OBJECTS.store(0, Ordering::Relaxed);
 }
 
-/// Values of this many bytes are freed in the background.
+/// A tenth of an ordinary thread's share of a core that both want.
+const NICE: libc::c_int = 10;
+/// Strings of this many bytes are freed in the background; of other values those of many blocks.
 const LARGE_BYTES: usize = 64 * 1024;

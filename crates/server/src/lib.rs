@@ -1,6 +1,7 @@
 //! The server: the process around the keyspace.
 
 pub mod allocator;
+pub mod aof;
 pub mod blocking;
 pub mod client;
 mod client_eviction;
@@ -17,6 +18,7 @@ pub mod info;
 pub mod io;
 pub mod latency;
 pub mod lazyfree;
+pub mod log;
 pub mod logging;
 pub mod lolwut;
 pub mod memory;

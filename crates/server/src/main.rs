@@ -3,14 +3,17 @@
 use std::ffi::OsString;
 use std::io::stdin;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bobbin_server::config::{CommandLine, Config, Directives};
 use bobbin_server::server::{Server, VERSION};
-use bobbin_server::{host, logging, memory, start};
+use bobbin_server::{aof, host, logging, memory, persistence, start};
 
 const USAGE: &str = "\
 Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
+       bobbin-server --check-rdb FILE
+       bobbin-server --check-aof [--fix | --truncate-to-timestamp SECONDS] FILE
        bobbin-server --version | --help
 
 The file is in the grammar of redis.conf; `-` reads it from the standard input. Every option of the
@@ -34,6 +37,12 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
         }
+        [first, rest @ ..] if first == b"--check-rdb" => return persistence::check::main(rest),
+        _ if is_named("check-rdb") => return persistence::check::main(&arguments),
+        [first, rest @ ..] if first == b"--check-aof" => {
+            return aof::check::main(rest, &mut stdin().lock());
+        }
+        _ if is_named("check-aof") => return aof::check::main(&arguments, &mut stdin().lock()),
         _ => {}
     }
     logging::install();
@@ -53,6 +62,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether the program was called by a name that ends so, as `bobbin-check-rdb`.
+fn is_named(end: &str) -> bool {
+    let name = std::env::args_os().next().map(PathBuf::from);
+    let name = name.as_ref().and_then(|path| path.file_name()?.to_str());
+    name.is_some_and(|name| name.ends_with(end))
 }
 
 fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, String> {

@@ -1,16 +1,18 @@
 //! What all threads of the process share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
 
+use crate::aof::Aof;
 use crate::blocking::Waiters;
 use crate::client::Clients;
 use crate::client_eviction::ClientMemory;
 use crate::clock::Clock;
 use crate::command::Registry;
+use crate::command::data::Deletes;
 use crate::commands::Monitors;
 use crate::config::{Config, ShutdownFlags};
 use crate::cores::cores;
@@ -56,6 +58,9 @@ pub struct Server {
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
     pub end: End,
     pub services: Services,
+    /// What all threads' changes come to, in one order.
+    pub log: bobbin_store::log::Log,
+    pub aof: Aof,
     pub persistence: Persistence,
 }
 
@@ -70,6 +75,17 @@ impl Server {
             }
         } else {
             AccessPolicy::Lru
+        }
+    }
+
+    /// How deletions that are no command's are logged.
+    #[inline]
+    pub fn deletes(&self) -> Deletes {
+        let by = |lazily: bool| if lazily { &b"UNLINK"[..] } else { b"DEL" };
+        Deletes {
+            expired: by(self.config.lazyfree_lazy_expire()),
+            evicted: by(self.config.lazyfree_lazy_eviction()),
+            emptied: by(self.config.lazyfree_lazy_server_del()),
         }
     }
 
@@ -104,6 +120,10 @@ impl Switch {
     pub const LOADING: u32 = 1 << 6;
     /// The last snapshot failed.
     pub const SAVE_FAILED: u32 = 1 << 7;
+    /// A snapshot is written: what changes is kept for it.
+    pub const SAVING: u32 = 1 << 8;
+    /// The log cannot be written: writes are refused. The log's thread sets it at any time.
+    pub const LOG_FAILED: u32 = 1 << 9;
 }
 
 impl Switches {
@@ -186,6 +206,8 @@ pub struct WorkerHandle {
     pub connections: AtomicUsize,
     /// Bytes of published messages that wait in the mailbox, or behind it.
     pub backlog_bytes: AtomicUsize,
+    /// It keeps replies back until more of the log is on disk.
+    pub awaits_disk: AtomicBool,
     /// `epoll` or `io_uring`.
     pub driver: &'static str,
 }
@@ -199,6 +221,7 @@ impl WorkerHandle {
             stats: WorkerStats::new(commands),
             connections: AtomicUsize::new(0),
             backlog_bytes: AtomicUsize::new(0),
+            awaits_disk: AtomicBool::new(false),
             driver,
         }
     }
@@ -306,6 +329,16 @@ impl Workers {
         worker.is_some_and(|worker| worker.mailbox.post(post).is_ok())
     }
 
+    /// Has those look again that wait for the disk.
+    pub fn tell_durable(&self) {
+        let waits = |worker: &WorkerHandle| worker.awaits_disk.swap(false, Ordering::SeqCst);
+        for worker in self.read().iter().chain(&lock(&self.retired).ending) {
+            if waits(worker) {
+                drop(worker.mailbox.post(Post::Durable));
+            }
+        }
+    }
+
     /// Calls `f` with the figures of every worker, past and present.
     fn each(&self, mut f: impl FnMut(&WorkerStats)) {
         let retired = lock(&self.retired);
@@ -365,6 +398,8 @@ pub struct ErrorStats {
 impl ErrorStats {
     /// Errors of this many different kinds are told apart; more are a client's doing (EVAL).
     const KINDS_MAX: usize = 128;
+    /// What those are counted as.
+    const OTHERS: &'static str = "ERRORSTATS_OVERFLOW";
 
     #[cold]
     pub fn count(&self, code: &str) {
@@ -373,6 +408,8 @@ impl ErrorStats {
             *count += 1;
         } else if counts.len() < Self::KINDS_MAX {
             counts.insert(code.to_owned(), 1);
+        } else {
+            *counts.entry(Self::OTHERS.to_owned()).or_default() += 1;
         }
     }
 

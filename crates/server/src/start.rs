@@ -58,6 +58,8 @@ impl Server {
             acceptor: Mutex::new(None),
             end: End::default(),
             services: Services::new(&config, &clock),
+            log: Default::default(),
+            aof: Default::default(),
             persistence: Persistence::new(system_ms()),
             config,
             clock,
@@ -89,7 +91,9 @@ impl Server {
         let acceptor = Acceptor::start(listeners, keepalive_s, |accepted| self.adopt(accepted))
             .map_err(|error| format!("Can't start the acceptor: {error}"))?;
         *lock(&self.acceptor) = Some(acceptor);
-        if !self.load_at_start()? {
+        if self.config.appendonly() {
+            self.start_log()?;
+        } else if !self.load_at_start()? {
             return Ok(());
         }
         self.switches.set(Switch::LOADING, false);
@@ -208,6 +212,7 @@ impl Server {
             drop(worker.mailbox.post(Post::Stop));
         }
         self.workers.wait_until_ended();
+        self.end_log();
         Ok(ExitCode::SUCCESS)
     }
 

@@ -14,6 +14,7 @@ pub mod hash;
 pub mod hyperloglog;
 pub mod inbox;
 pub mod keyspace;
+pub mod log;
 pub mod shard;
 pub mod sync;
 pub mod table;

@@ -5,8 +5,12 @@
 use shuttle::sync as primitive;
 #[cfg(not(shuttle))]
 use std::sync as primitive;
+use std::time::Duration;
 
-pub use primitive::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+#[cfg(not(shuttle))]
+use rustix::thread::futex::Timespec;
+
+pub use primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 pub use primitive::{Mutex, MutexGuard};
 
 /// How often a thread looks at a held lock before it sleeps. A shard is held for some 100 ns; more
@@ -84,9 +88,15 @@ impl Futex {
 
     /// Sleeps while the word is `expected`; may return early.
     pub fn wait(&self, expected: u32) {
+        self.wait_for(expected, None);
+    }
+
+    /// The same, at most for the given time.
+    pub fn wait_for(&self, expected: u32, timeout: Option<Duration>) {
         use rustix::thread::futex;
-        // An error means that the word had changed or that a signal came: look again.
-        let _ = futex::wait(&self.0, futex::Flags::PRIVATE, expected, None);
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // An error means that the word had changed, that a signal came or that time is over: look again.
+        let _ = futex::wait(&self.0, futex::Flags::PRIVATE, expected, timeout.as_ref());
     }
 
     /// Wakes at most `count` sleepers.
@@ -116,6 +126,11 @@ impl Futex {
         if self.word.load(Ordering::SeqCst) == expected {
             drop(self.bell.wait(sleepers).unwrap());
         }
+    }
+
+    /// Nothing takes time here, so nothing takes too long.
+    pub fn wait_for(&self, expected: u32, _: Option<Duration>) {
+        self.wait(expected);
     }
 
     pub fn wake(&self, count: u32) {

@@ -1,4 +1,4 @@
-//! Interleavings of the lock, the gate and the inbox, chosen by shuttle's schedulers. Shuttle knows
+//! Interleavings of the lock, the gate, the inbox and the log, chosen by shuttle's schedulers. Shuttle knows
 //! no weak memory: what fences and orderings are for is left to Miri, which runs `tests/threads.rs`.
 //!
 //! `cargo xtask shuttle` runs them; `SHUTTLE_SEED` repeats a run, `SHUTTLE_ITERATIONS` lengthens it.
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use bobbin_store::Gate;
 use bobbin_store::gate::Member;
 use bobbin_store::inbox::{Bell, Inbox};
-use bobbin_store::sync::{AtomicU32, Futex, Mutex, Ordering, RawLock};
+use bobbin_store::log::{Log, Merger};
+use bobbin_store::sync::{AtomicU32, AtomicU64, Futex, Mutex, Ordering, RawLock};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::Condvar;
 use shuttle::thread;
@@ -142,6 +143,19 @@ fn a_closing_inbox_loses_no_post() {
         assert_eq!(taken + back, 6);
         assert!(inbox.take().is_empty());
     });
+}
+
+/// Three threads change two things, one or both at a time; what is merged is what happened, in an order in which
+/// it can have happened, and none of it is left while the reader sleeps.
+#[test]
+fn the_log_has_every_change_in_an_order_that_explains_it() {
+    explore(|| log_storm(true));
+}
+
+/// The canary: a number that is taken when others can already see the change.
+#[test]
+fn a_number_that_is_taken_too_late_is_caught() {
+    assert_caught("out of order", || log_storm(false));
 }
 
 // What is explored.
@@ -320,6 +334,74 @@ fn inbox_storm(sleep: fn(&Inbox<u32, EventBell>) -> bool) {
             assert!(of_one.eq(poster * POSTS..(poster + 1) * POSTS), "out of order: {taken:?}");
         }
     });
+}
+
+/// Things that are changed under their locks, and how often each was.
+#[derive(Default)]
+struct Things {
+    locks: [RawLock; 2],
+    versions: [AtomicU32; 2],
+    /// The highest number of a record whose change was acknowledged to anybody.
+    acknowledged: AtomicU64,
+}
+
+/// A record is: the versions that the change made of the things (0: not changed), and the highest acknowledged
+/// number before it began.
+fn log_storm(number_is_taken_before_unlocking: bool) {
+    const WRITERS: u32 = 3;
+    const CHANGES: u32 = 2;
+    let (log, things) = (Log::default(), Things::default());
+    spawn_and_join(WRITERS + 1, move |number| {
+        if number == WRITERS {
+            return read_log(&log, WRITERS * CHANGES);
+        }
+        let lane = log.lane();
+        for round in 0..CHANGES {
+            let which = [number != 0, (number + round) % 2 == 0 || number == 0];
+            let seen = things.acknowledged.load(Ordering::SeqCst);
+            let chosen = || (0..2).filter(|&at| which[at]);
+            chosen().for_each(|at| things.locks[at].lock());
+            let mut record = Vec::new();
+            for at in 0..2 {
+                let version = &things.versions[at];
+                let version =
+                    if which[at] { version.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
+                record.push(version as u8);
+            }
+            record.push(seen as u8);
+            let unlock = || chosen().for_each(|at| things.locks[at].unlock());
+            let number;
+            if number_is_taken_before_unlocking {
+                number = lane.append(&record);
+                unlock();
+            } else {
+                unlock();
+                number = lane.append(&record);
+            }
+            things.acknowledged.fetch_max(number, Ordering::SeqCst);
+            lane.ring();
+        }
+    });
+}
+
+/// Reads so many records, and checks that they can have happened in their order.
+fn read_log(log: &Log, records: u32) {
+    let (mut merger, mut versions) = (Merger::default(), [0, 0]);
+    for done in 0..records {
+        while merger.take_next().is_none_or(|record| {
+            for at in 0..2 {
+                if record[at] != 0 {
+                    versions[at] += 1;
+                    assert_eq!(record[at], versions[at], "out of order");
+                }
+            }
+            assert!(u32::from(record[2]) <= done, "before what it was acknowledged after");
+            false
+        }) {
+            log.sleep(None, || false);
+            merger.collect(log);
+        }
+    }
 }
 
 // Exploring.

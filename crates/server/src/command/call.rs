@@ -257,6 +257,7 @@ pub fn run(call: &mut Call<'_>) {
     call.data.touch = !call.client.no_touch;
     call.client.ran(call.command);
     let start = call.reply.output().len();
+    let dirty = call.data.counters.dirty;
     let outcome = (call.command.row.handler)(call);
     if let Err(failure) = outcome {
         call.reply.truncate(start);
@@ -264,6 +265,9 @@ pub fn run(call: &mut Call<'_>) {
         call.stats.commands[call.command.id].failed.add(1);
         call.stats.totals.error_replies.add(1);
         call.server.errors.count(failure.code());
+    }
+    if call.data.effects.is_on() {
+        log_effects(call, call.data.counters.dirty != dirty);
     }
     if !call.data.events.is_empty() {
         call.data.publish_events();
@@ -277,6 +281,20 @@ pub fn run(call: &mut Call<'_>) {
     }
 }
 
+/// Logs what a command did: itself, if it changed something and did not say what else to log.
+fn log_effects(call: &mut Call<'_>, changed: bool) {
+    let effects = &mut call.data.effects;
+    // EXEC's commands have logged theirs.
+    if !effects.take_replaced() && changed && !call.command.has(Flags::EXECUTES) {
+        effects.add(call.client.database, call.args);
+    }
+    if !call.in_transaction
+        && let Some(number) = effects.commit(true)
+    {
+        call.client.last_record = number;
+    }
+}
+
 /// The checks that few servers need, behind one load. `false`: the client has to wait.
 #[cold]
 fn guard(
@@ -285,6 +303,10 @@ fn guard(
     command: &'static Registered,
     switches: u32,
 ) -> Result<bool, Failure> {
+    if context.data.loading {
+        // A log was checked when it was written.
+        return Ok(true);
+    }
     if client.info.has(ClientFlag::MONITOR) && command.has(KEY_USERS) {
         // What a pause is for must not be got around by a client that no pause concerns.
         return Err(Failure::new("ERR Replica can't interact with the keyspace"));
@@ -294,6 +316,13 @@ fn guard(
     }
     if has_to_wait(context, client, command) {
         return Ok(false);
+    }
+    if switches & Switch::SAVING != 0
+        && (command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE))
+        && context.server.keeps_too_much()
+    {
+        context.data.release();
+        context.server.wait_for_snapshot();
     }
     if switches & Switch::SAVE_FAILED != 0
         && (command.has(Flags::WRITE)
@@ -309,6 +338,13 @@ fn guard(
         && (command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM))
     {
         return Err(Failure::OUT_OF_MEMORY);
+    }
+    if switches & Switch::LOG_FAILED != 0
+        && (command.has(Flags::WRITE)
+            || would_execute(client, command, Flags::WRITE)
+            || command.row.name == "ping")
+    {
+        return Err(Failure::format(context.server.log_failure()));
     }
     Ok(true)
 }

@@ -18,6 +18,7 @@ use bobbin_store::{
 use super::call::ShardSet;
 use super::{Failure, Values};
 use crate::eviction::Evictor;
+use crate::log::Effects;
 use crate::notify::{self, Classes, Event};
 use crate::pubsub::Subscribers;
 use crate::random::Random;
@@ -65,6 +66,12 @@ pub struct Data {
     pub random: Random,
     pub counters: Counters,
     pub evictor: Evictor,
+    /// What the log is to hold of what happens to keys.
+    pub effects: Effects,
+    /// A log is being carried out: nothing is dead, however old.
+    pub loading: bool,
+    /// What a deletion that is no command's comes to in the log.
+    pub deletes: Deletes,
     /// What no lock should be held for while it is freed.
     garbage: Vec<OwnedEntry>,
     /// Large arguments of the command at hand, copied before its shards were locked.
@@ -76,6 +83,22 @@ pub struct Data {
     guards: Vec<ShardGuard<'static>>,
     /// Which of many held shards was looked at last.
     recent: usize,
+}
+
+/// DEL or UNLINK, by what the options of lazy freeing say; replicas follow suit.
+#[derive(Clone, Copy)]
+pub struct Deletes {
+    /// Of what expired.
+    pub expired: &'static [u8],
+    pub evicted: &'static [u8],
+    /// Of what a command left without contents.
+    pub emptied: &'static [u8],
+}
+
+impl Default for Deletes {
+    fn default() -> Self {
+        Self { expired: b"UNLINK", evicted: b"UNLINK", emptied: b"UNLINK" }
+    }
 }
 
 /// What happened to keys since these were last collected.
@@ -112,6 +135,9 @@ impl Data {
             random: Random::new(seed),
             counters: Counters::default(),
             evictor: Evictor::default(),
+            effects: Effects::default(),
+            loading: false,
+            deletes: Deletes::default(),
             garbage: Vec::new(),
             prepared: Vec::new(),
             offered: Vec::new(),
@@ -198,6 +224,7 @@ impl Data {
             self.release();
             self.member.leave();
             self.held = Held::All(self.gate.take());
+            self.effects.refresh();
         }
     }
 
@@ -213,6 +240,9 @@ impl Data {
     /// Holds nothing any more, and frees what waited for that.
     #[inline(always)]
     pub fn release(&mut self) {
+        if self.effects.has_unit() {
+            self.effects.commit(false);
+        }
         if !self.events.is_empty() {
             self.publish_events();
         }
@@ -245,20 +275,61 @@ impl Data {
             (0..SHARDS).for_each(|index| self.keyspace.refresh_hint(gate, index));
         }
         self.held = Held::None;
-        self.member.enter();
+        self.enter();
     }
 
     /// Begins a turn: from now on this thread may hold shards.
     #[inline]
-    pub fn enter(&self) {
+    pub fn enter(&mut self) {
         self.member.enter();
+        self.effects.refresh();
     }
 
     /// Ends a turn, with nothing held.
     #[inline]
     pub fn leave(&mut self) {
         self.release();
+        self.effects.announce();
         self.member.leave();
+    }
+
+    // What is logged.
+
+    /// What the log gets instead of the command as it came.
+    #[inline(always)]
+    pub fn propagate(&mut self, args: &[&[u8]]) {
+        if self.effects.is_on() {
+            self.effects.replace(self.database, args);
+        }
+    }
+
+    /// Logs that the command let a key expire at once.
+    pub fn propagate_expired(&mut self, key: Key<'_>) {
+        let command = self.deletes.expired;
+        self.propagate(&[command, key.bytes]);
+    }
+
+    /// The command as it came is not to be logged, whatever it changed.
+    #[inline(always)]
+    pub fn propagate_nothing(&mut self) {
+        if self.effects.is_on() {
+            self.effects.suppress();
+        }
+    }
+
+    /// Adds to what is logged, beside the command at hand.
+    pub fn log(&mut self, args: &[&[u8]]) {
+        if self.effects.is_on() {
+            self.effects.add(self.database, args);
+        }
+    }
+
+    /// Logs that a key went by itself.
+    #[cold]
+    fn log_expired(&mut self, database: u32, key: &[u8]) {
+        if self.effects.is_on() {
+            self.effects.add(database, &[self.deletes.expired, key]);
+        }
     }
 
     #[cold]
@@ -364,7 +435,7 @@ impl Data {
         let database = self.shard(key.hash.shard()).database(database)?;
         let place = database.find(key.hash, key.bytes)?;
         match database.entry(place).expire_ms() {
-            Some(expire_ms) if expire_ms <= now_ms => {
+            Some(expire_ms) if expire_ms <= now_ms && !self.loading => {
                 self.expire(key, place);
                 None
             }
@@ -381,8 +452,21 @@ impl Data {
         let entry = self.database_of(key.hash).remove(place, hasher);
         self.discard(entry);
         self.counters.expired += 1;
+        self.log_expired(self.database, key.bytes);
         self.touch_watched(key);
         self.event(Classes::EXPIRED, "expired", key);
+    }
+
+    /// Whether a key, or a field, with this expiry is dead.
+    #[inline]
+    pub const fn is_past(&self, expire_ms: i64) -> bool {
+        expire_ms <= self.now_ms && !self.loading
+    }
+
+    /// The time by which fields live or die; keys are seen to here.
+    #[inline]
+    pub const fn dead_ms(&self) -> i64 {
+        if self.loading { i64::MIN } else { self.now_ms }
     }
 
     /// The key's entry, without counting as a use of it.
@@ -761,6 +845,7 @@ impl Data {
             if self.event_classes.has(class) {
                 self.events.push(Event { class, name, database, key: entry.key().into() });
             }
+            self.log_expired(database, entry.key());
         }
     }
 

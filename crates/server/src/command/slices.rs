@@ -72,24 +72,34 @@ pub trait Change: Send + 'static {
 
     /// Makes the change, and appends the reply. The work is done, and the values are those it was done on.
     fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome;
+
+    /// What of the reply follows what `finish` appended, if it was made before.
+    fn rest(&mut self) -> Option<Pieces> {
+        None
+    }
 }
 
-/// Makes a change that concerns the keys at these arguments: at once if it is not `long` or inside a transaction,
-/// else in slices, without anything held until it is worked out. If the values were changed by then it begins
-/// anew, and after some attempts does everything at once.
+/// Makes a large change that concerns the keys at these arguments: in slices, without anything held until it is
+/// worked out. If the values were changed by then it begins anew, and after some attempts does everything at once,
+/// as it does inside a transaction.
 pub fn change_in_slices(
     call: &mut Call<'_>,
-    long: bool,
     keys: impl Iterator<Item = usize>,
     mut change: impl Change,
 ) -> Outcome {
-    if !long || call.in_transaction {
+    if call.in_transaction {
         while change.step() {}
-        return change.finish(call.data, &mut call.reply);
+        change.finish(call.data, &mut call.reply)?;
+        if let Some(mut rest) = change.rest() {
+            rest.take(Vec::new()).iter().for_each(|piece| call.reply.raw(piece));
+            rest.append_rest(&mut call.reply);
+        }
+        return Ok(());
     }
     let keys = keys.map(|at| call.args[at].into()).collect();
-    let job =
-        Changing { change, keys, attempts: 0, bytes: Vec::new(), protocol: call.client.protocol };
+    let args = call.args.iter().map(|&arg| arg.into()).collect();
+    let (bytes, protocol) = (Vec::new(), call.client.protocol);
+    let job = Changing { change, keys, args, attempts: 0, bytes, protocol, rest: None };
     call.client.job = Some(Box::new(job));
     Ok(())
 }
@@ -136,15 +146,28 @@ impl<T: Collection + Default + 'static> Draft<T> {
 struct Changing<C> {
     change: C,
     keys: Vec<Box<[u8]>>,
+    /// The command, for the log.
+    args: Vec<Box<[u8]>>,
     attempts: u32,
     bytes: Vec<u8>,
     protocol: Protocol,
+    /// The reply's rest, once it is done.
+    rest: Option<Pieces>,
 }
 
 /// How often a change whose values were changed begins anew before it lets nobody change them.
 const ATTEMPTS_MAX: u32 = 3;
 
 impl<C: Change> Changing<C> {
+    /// Logs what was done, as after a command that is done at once.
+    fn log(&self, data: &mut Data, changed: bool) {
+        if !data.effects.take_replaced() && changed {
+            let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
+            data.log(&args);
+        }
+        data.effects.commit(true);
+    }
+
     /// Makes the change, with everything held; `false`: it begins anew.
     fn finish(&mut self, data: &mut Data) -> Result<bool, Failure> {
         if !self.change.is_current(data)? {
@@ -175,11 +198,15 @@ impl<C: Change> Job for Changing<C> {
         let mut shards = ShardSet::default();
         self.keys.iter().for_each(|key| shards.add_key(data.key(key)));
         shards.hold(data);
+        let dirty = data.counters.dirty;
         let done = self.finish(data).unwrap_or_else(|failure| {
             self.bytes.clear();
             Reply::new(&mut self.bytes, self.protocol).error(failure.0.as_bytes());
             true
         });
+        if data.effects.is_on() {
+            self.log(data, data.counters.dirty != dirty);
+        }
         if !data.ready.is_empty() {
             blocking::serve_ready(server, data);
         }
@@ -187,8 +214,19 @@ impl<C: Change> Job for Changing<C> {
         done
     }
 
+    fn pieces(&mut self) -> Vec<Vec<u8>> {
+        self.rest = self.change.rest();
+        match &mut self.rest {
+            Some(rest) => rest.take(std::mem::take(&mut self.bytes)),
+            None => Vec::new(),
+        }
+    }
+
     fn reply(&mut self, reply: &mut Reply<'_>) {
-        append(reply, &mut self.bytes);
+        match &mut self.rest {
+            Some(rest) => rest.append_rest(reply),
+            None => append(reply, &mut self.bytes),
+        }
     }
 }
 

@@ -192,6 +192,9 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     } else {
         call.reply.null_array();
     }
+    if let Some(number) = call.data.effects.commit(true) {
+        call.client.last_record = number;
+    }
     if !call.data.ready.is_empty() {
         blocking::serve_ready(call.server, call.data);
     }

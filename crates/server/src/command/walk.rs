@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn data(keyspace: &'static Keyspace, gate: &'static Gate) -> Data {
-        let data = Data::new(keyspace, gate, 1).expect("few threads");
+        let mut data = Data::new(keyspace, gate, 1).expect("few threads");
         data.enter();
         data
     }

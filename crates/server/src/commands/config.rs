@@ -24,7 +24,11 @@ fn set(call: &mut Call<'_>) -> Outcome {
     let pairs: Vec<_> = call.args[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
     let server = call.server;
     let allowed = is_allowed(server.config.enable_protected_configs(), call.client);
-    let mut apply = |option: OptionId, config: &Config| apply(server, option, config);
+    let data = &mut *call.data;
+    let mut apply = |option: OptionId, config: &Config| match option {
+        OptionId::appendonly => server.switch_log(data),
+        _ => apply(server, option, config),
+    };
     server.config.set(&pairs, allowed, &mut apply).map_err(failure)?;
     call.data.event_classes = server.event_classes();
     call.reply.ok();
@@ -40,6 +44,7 @@ fn rewrite(call: &mut Call<'_>) -> Outcome {
 
 fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     let server = call.server;
+    server.persistence.forget_counts(server.workers.totals().dirty.get());
     server.workers.reset();
     server.errors.reset();
     server.services.reset_statistics(&server.clients);
@@ -76,6 +81,10 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
         }
         OptionId::maxmemory_clients | OptionId::notify_keyspace_events => {
             server.follow_config();
+            Ok(())
+        }
+        OptionId::appendfsync => {
+            server.follow_log_config();
             Ok(())
         }
         OptionId::maxclients => raise_open_files(server, config),

@@ -117,13 +117,21 @@ fn restore(call: &mut Call<'_>) -> Outcome {
         // Beyond the end of time it wraps, and so has passed, as with Redis.
         _ => Some(ttl_ms.wrapping_add(now_ms)),
     };
-    if expire_ms.is_some_and(|ms| ms <= now_ms) {
+    if expire_ms.is_some_and(|ms| call.data.is_past(ms)) {
         if call.data.remove(key) {
+            call.data.propagate_expired(key);
             call.data.event(Classes::GENERIC, "del", key);
         }
     } else {
         let access = options.access(call);
         call.data.install(key, OwnedEntry::new(key.bytes, value, expire_ms, access));
+        if let Some(expire_ms) = expire_ms.filter(|_| !options.absolute) {
+            let mut digits = itoa::Buffer::new();
+            let mut args = call.args.to_vec();
+            args[2] = digits.format(expire_ms).as_bytes();
+            args.push(b"ABSTTL");
+            call.data.propagate(&args);
+        }
         call.data.event(Classes::GENERIC, "restore", key);
     }
     call.reply.ok();

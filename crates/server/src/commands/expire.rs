@@ -53,16 +53,29 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     let key = call.key(1);
     let current = call.data.write(key).map(|entry| entry.as_ref().expire_ms());
     let allowed = current.is_some_and(|current_ms| conditions.allow(current_ms, expire_ms));
-    if allowed && expire_ms <= now_ms {
+    if allowed && call.data.is_past(expire_ms) {
         call.data.counters.expired += 1;
         call.data.remove(key);
+        call.data.propagate_expired(key);
         call.data.event(Classes::EXPIRED, "expired", key);
     } else if allowed {
         call.data.set_expire(key, Some(expire_ms));
+        propagate_expiry(call, expire_ms);
         call.data.event(Classes::GENERIC, "expire", key);
     }
     call.reply.integer(i64::from(allowed));
     Ok(())
+}
+
+/// Logs the command as one that says when the key expires, and not how soon.
+fn propagate_expiry(call: &mut Call<'_>, expire_ms: i64) {
+    if call.data.effects.is_on() {
+        let mut digits = itoa::Buffer::new();
+        let mut args = call.args.to_vec();
+        args[0] = b"PEXPIREAT";
+        args[2] = digits.format(expire_ms).as_bytes();
+        call.data.propagate(&args);
+    }
 }
 
 #[cold]

@@ -61,9 +61,11 @@ fn migrate_now(
     copy: bool,
 ) -> Outcome {
     let Sent { acknowledged, outcome } = target.send(travellers);
+    call.data.propagate_nothing();
     for (traveller, _) in travellers.iter().zip(acknowledged).filter(|(_, done)| *done && !copy) {
         let key = call.data.key(&traveller.key);
         call.data.remove(key);
+        call.data.propagate(&[b"DEL", key.bytes]);
         call.data.event(Classes::GENERIC, "del", key);
     }
     outcome?;

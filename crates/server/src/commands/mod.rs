@@ -2,6 +2,7 @@
 
 use crate::command::{Call, Command, Failure, Outcome};
 
+mod aof;
 mod bitmap;
 mod choice;
 mod client;
@@ -46,6 +47,7 @@ pub use monitor::Monitors;
 
 /// Every family's rows.
 pub const FAMILIES: &[&[Command]] = &[
+    aof::COMMANDS,
     bitmap::COMMANDS,
     client::COMMANDS,
     cluster::COMMANDS,

@@ -349,29 +349,29 @@ options! {
         /// Refuse writes after a snapshot failed.
         stop_writes_on_bgsave_error = yes_no(true) => Full;
         /// Log every write to a file.
-        appendonly = yes_no(false) => NotYet(PERSISTENCE);
+        appendonly = yes_no(false) => Full;
         /// Name the files of the log begin with.
-        appendfilename = text("appendonly.aof", log_name) => Dormant(PERSISTENCE), flags IMMUTABLE;
+        appendfilename = text("appendonly.aof", log_name) => Full, flags IMMUTABLE;
         /// Directory of the files of the log.
-        appenddirname = text("appendonlydir", log_directory) => Dormant(PERSISTENCE), flags IMMUTABLE;
+        appenddirname = text("appendonlydir", log_directory) => Full, flags IMMUTABLE;
         /// When the log is forced to disk: always, everysec or no.
-        appendfsync = choice(AppendFsync, Everysec) => Dormant(PERSISTENCE);
+        appendfsync = choice(AppendFsync, Everysec) => Full;
         /// Do not force the log to disk during a rewrite.
         no_appendfsync_on_rewrite = yes_no(false) => Dormant(PERSISTENCE);
         /// Growth in percent at which the log is rewritten.
-        auto_aof_rewrite_percentage = integer(0, INT_MAX, 100) => Dormant(PERSISTENCE);
+        auto_aof_rewrite_percentage = integer(0, INT_MAX, 100) => Full;
         /// Size below which the log is not rewritten.
-        auto_aof_rewrite_min_size = memory(0, SIZE_MAX, 64 * MB) => Dormant(PERSISTENCE);
+        auto_aof_rewrite_min_size = memory(0, SIZE_MAX, 64 * MB) => Full;
         /// Load a log whose end was cut off.
-        aof_load_truncated = yes_no(true) => Dormant(PERSISTENCE);
+        aof_load_truncated = yes_no(true) => Full;
         /// Begin a rewritten log with a snapshot.
-        aof_use_rdb_preamble = yes_no(true) => Dormant(PERSISTENCE);
+        aof_use_rdb_preamble = yes_no(true) => Full;
         /// Put times into the log.
         aof_timestamp_enabled = yes_no(false) => Dormant(PERSISTENCE);
         /// Write a rewritten log to disk in steps.
-        aof_rewrite_incremental_fsync = yes_no(true) => Dormant(PERSISTENCE);
+        aof_rewrite_incremental_fsync = yes_no(true) => Full;
         /// Keep old files of the log.
-        aof_disable_auto_gc = yes_no(false) => Dormant(PERSISTENCE), flags HIDDEN;
+        aof_disable_auto_gc = yes_no(false) => Full, flags HIDDEN;
     }
 
     section "replication" {

@@ -1,6 +1,8 @@
 //! The sections of the process itself, and of features that are not there yet: those show what a server
 //! shows that has just started and does not use them.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, label, line, zero};
 use crate::config::OptionId;
 use crate::server::{REDIS_VERSION, VERSION};
@@ -48,38 +50,79 @@ pub(super) const PERSISTENCE: Section = Section {
     name: "persistence",
     title: "Persistence",
     shown: Shown::Default,
-    lines: Lines::Fields(&[
-        zero("loading"),
-        zero("async_loading"),
-        zero("current_cow_peak"),
-        zero("current_cow_size"),
-        zero("current_cow_size_age"),
-        gauge("current_fork_perc", |_| Value::Decimal(0.0, 2)),
-        zero("current_save_keys_processed"),
-        zero("current_save_keys_total"),
-        gauge("rdb_changes_since_last_save", |s| s.totals().dirty.get().into()),
-        zero("rdb_bgsave_in_progress"),
-        label("rdb_last_save_time", |s| (s.server.started_ms / 1000).into()),
-        label("rdb_last_bgsave_status", |_| "ok".into()),
-        label("rdb_last_bgsave_time_sec", |_| Value::Signed(-1)),
-        label("rdb_current_bgsave_time_sec", |_| Value::Signed(-1)),
-        zero("rdb_saves"),
-        zero("rdb_last_cow_size"),
-        zero("rdb_last_load_keys_expired"),
-        zero("rdb_last_load_keys_loaded"),
-        zero("aof_enabled"),
-        zero("aof_rewrite_in_progress"),
-        zero("aof_rewrite_scheduled"),
-        label("aof_last_rewrite_time_sec", |_| Value::Signed(-1)),
-        label("aof_current_rewrite_time_sec", |_| Value::Signed(-1)),
-        label("aof_last_bgrewrite_status", |_| "ok".into()),
-        zero("aof_rewrites"),
-        zero("aof_rewrites_consecutive_failures"),
-        label("aof_last_write_status", |_| "ok".into()),
-        zero("aof_last_cow_size"),
-        zero("module_fork_in_progress"),
-        zero("module_fork_last_cow_size"),
-    ]),
+    lines: Lines::Both(
+        &[
+            gauge("loading", |s| {
+                u64::from(s.server.persistence.loading.is_on.load(Relaxed)).into()
+            }),
+            zero("async_loading"),
+            zero("current_cow_peak"),
+            zero("current_cow_size"),
+            zero("current_cow_size_age"),
+            gauge("current_fork_perc", |_| Value::Decimal(0.0, 2)),
+            gauge("current_save_keys_processed", |s| {
+                let saving = s.server.persistence.current().is_some();
+                let written = s.server.persistence.written_keys.load(Relaxed);
+                (if saving { written } else { 0 }).into()
+            }),
+            gauge("current_save_keys_total", |s| {
+                s.server.persistence.current().map_or(0, |(keys, _)| keys).into()
+            }),
+            gauge("rdb_changes_since_last_save", |s| {
+                s.server.persistence.unsaved(s.totals().dirty.get()).into()
+            }),
+            gauge("rdb_bgsave_in_progress", |s| u64::from(s.server.persistence.is_saving()).into()),
+            label("rdb_last_save_time", |s| s.server.persistence.last_save_s.load(Relaxed).into()),
+            label("rdb_last_bgsave_status", |s| {
+                if s.server.persistence.last_failed.load(Relaxed) {
+                    "err".into()
+                } else {
+                    "ok".into()
+                }
+            }),
+            label("rdb_last_bgsave_time_sec", |s| {
+                s.server.persistence.last_duration_s.load(Relaxed).into()
+            }),
+            label("rdb_current_bgsave_time_sec", |s| {
+                let seconds = |(_, started_ms)| (crate::clock::system_ms() - started_ms) / 1000;
+                s.server.persistence.current().map_or(-1, seconds).into()
+            }),
+            counter("rdb_saves", |s| s.server.persistence.saves.load(Relaxed).into()),
+            zero("rdb_last_cow_size"),
+            gauge("rdb_last_load_keys_expired", |s| {
+                s.server.persistence.loading.last_keys_expired.load(Relaxed).into()
+            }),
+            gauge("rdb_last_load_keys_loaded", |s| {
+                s.server.persistence.loading.last_keys_loaded.load(Relaxed).into()
+            }),
+            // Copies of keys that were changed and wait to be written.
+            gauge("rdb_current_kept_bytes", |s| s.server.keyspace.kept_bytes().into()),
+            gauge("aof_enabled", |s| s.server.log.is_on().into()),
+            gauge("aof_rewrite_in_progress", |s| s.server.aof.rewrites.is_running().into()),
+            gauge("aof_rewrite_scheduled", |s| s.server.aof.rewrites.is_scheduled().into()),
+            label("aof_last_rewrite_time_sec", |s| {
+                s.server.aof.rewrites.last_duration_s.load(Relaxed).into()
+            }),
+            label("aof_current_rewrite_time_sec", |s| {
+                let since_ms = s.server.aof.rewrites.running_since_ms();
+                since_ms.map_or(-1, |ms| (crate::clock::system_ms() - ms).max(0) / 1000).into()
+            }),
+            label("aof_last_bgrewrite_status", |s| {
+                status(!s.server.aof.rewrites.failed.load(Relaxed))
+            }),
+            counter("aof_rewrites", |s| s.server.aof.rewrites.count.load(Relaxed).into()),
+            gauge("aof_rewrites_consecutive_failures", |s| {
+                s.server.aof.rewrites.failures.load(Relaxed).into()
+            }),
+            label("aof_last_write_status", |s| {
+                status(s.server.aof.figures.error.load(Relaxed) == 0)
+            }),
+            zero("aof_last_cow_size"),
+            zero("module_fork_in_progress"),
+            zero("module_fork_last_cow_size"),
+        ],
+        persistence_extras,
+    ),
 };
 
 pub(super) const REPLICATION: Section = Section {
@@ -127,7 +170,54 @@ pub(super) const CLUSTER: Section = Section {
     lines: Lines::Fields(CLUSTER_FIELDS),
 };
 
+fn persistence_extras(snapshot: &Snapshot<'_>, text: &mut String) {
+    log_fields(snapshot, text);
+    loading(snapshot, text);
+}
+
+/// What there is to tell of the log while it is on.
+fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
+    let (server, figures) = (snapshot.server, &snapshot.server.aof.figures);
+    if !server.log.is_on() {
+        return;
+    }
+    let number = |value: &std::sync::atomic::AtomicU64| value.load(Relaxed);
+    line(text, format_args!("aof_current_size:{}", number(&figures.size)));
+    line(text, format_args!("aof_base_size:{}", number(&figures.base_size)));
+    line(
+        text,
+        format_args!("aof_pending_rewrite:{}", u8::from(server.aof.rewrites.is_scheduled())),
+    );
+    line(text, format_args!("aof_buffer_length:{}", number(&figures.buffered)));
+    let unsynced = server.log.last() > server.aof.durable();
+    line(text, format_args!("aof_pending_bio_fsync:{}", u8::from(unsynced)));
+    line(text, format_args!("aof_delayed_fsync:{}", number(&figures.delayed_fsync)));
+}
+
+fn status(is_good: bool) -> Value {
+    if is_good { "ok" } else { "err" }.into()
+}
+
 const CLUSTER_FIELDS: &[Field] = &[zero("cluster_enabled")];
+
+/// How far the loading of a file is.
+fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
+    let loading = &snapshot.server.persistence.loading;
+    if !loading.is_on.load(Relaxed) {
+        return;
+    }
+    let started_s = loading.started_s.load(Relaxed);
+    let (total, loaded) = (loading.total_bytes.load(Relaxed), loading.loaded_bytes.load(Relaxed));
+    let elapsed_s = (crate::clock::system_ms() / 1000 - started_s).max(0) as u64;
+    let left_s = (elapsed_s * total.saturating_sub(loaded)).checked_div(loaded).unwrap_or(1);
+    let percent = loaded as f64 * 100.0 / total.max(1) as f64;
+    line(text, format_args!("loading_start_time:{started_s}"));
+    line(text, format_args!("loading_total_bytes:{total}"));
+    line(text, format_args!("loading_rdb_used_mem:{}", loading.used_memory.load(Relaxed)));
+    line(text, format_args!("loading_loaded_bytes:{loaded}"));
+    line(text, format_args!("loading_loaded_perc:{percent:.2}"));
+    line(text, format_args!("loading_eta_seconds:{left_s}"));
+}
 
 fn listeners(snapshot: &Snapshot<'_>, text: &mut String) {
     let config = &snapshot.server.config;

@@ -18,6 +18,7 @@ use crate::clock;
 use crate::command::{Classes, Data, Failure, Outcome};
 use crate::commands::Pinned;
 use crate::io::Waker;
+use crate::log::Effects;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle, lock};
 pub use connection::idle_connections;
@@ -245,6 +246,7 @@ fn settle(
         if acknowledged && unchanged {
             data.unwatch(database, key);
             if data.remove(key) {
+                data.log(&[b"DEL", key.bytes]);
                 data.event(Classes::GENERIC, "del", key);
             }
             return Settled::Done;
@@ -333,6 +335,7 @@ fn access(server: &'static Server) -> Option<Data> {
     // No worker has this id: nothing is ever published to this thread.
     let handle = WorkerHandle::new(usize::MAX, Waker::new().ok()?, "none", 0);
     data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
+    data.effects = Effects::new(server.log.lane());
     Some(data)
 }
 

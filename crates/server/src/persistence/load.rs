@@ -78,8 +78,12 @@ impl Server {
 
     /// Clients are told to wait until `end_loading`.
     pub fn begin_loading(&self, file: &File) {
+        self.begin_loading_bytes(file.metadata().map_or(0, |metadata| metadata.len()));
+    }
+
+    /// The same for so many bytes in whatever files.
+    pub fn begin_loading_bytes(&self, total: u64) {
         let loading = &self.persistence.loading;
-        let total = file.metadata().map_or(0, |metadata| metadata.len());
         loading.total_bytes.store(total, Ordering::Relaxed);
         loading.loaded_bytes.store(0, Ordering::Relaxed);
         loading.started_s.store(crate::clock::system_ms() / 1000, Ordering::Relaxed);
@@ -94,7 +98,7 @@ impl Server {
 
     /// Loads a file with all threads that there are, beside the workers. Nothing is held.
     pub fn load_beside(&'static self, mut file: impl Read) -> Result<Loaded, String> {
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(THREADS_MAX);
         let (sender, receiver) = sync_channel(BLOCKS_MAX);
         let (full, empty) = (Mutex::new(receiver), Mutex::new(Vec::new()));
         let count = Counts::default();
@@ -251,7 +255,7 @@ impl Server {
             }
             Item::Function(source) => functions.push(source.to_vec()),
             Item::ModuleAux => {
-                log::info!("The RDB file has data of a module, which is passed over")
+                log::info!("The RDB file has data of a module, which is passed over");
             }
             _ => {}
         }
@@ -318,6 +322,7 @@ impl Server {
         let options = Options { string_len_max: STRING_LEN_MAX, ..Options::default() };
         let target = commands::target(self);
         let now_ms = data.now_ms;
+        let keeps_expired = self.persistence.loading.keeps_expired.load(Ordering::Relaxed);
         let clock = self.access_clock(now_ms);
         let delay_us = u64::try_from(self.config.key_load_delay()).unwrap_or(0);
         let mut loaded = Loaded::default();
@@ -341,7 +346,7 @@ impl Server {
                     }
                     std::thread::sleep(Duration::from_micros(delay_us));
                 }
-                if record.expire_ms.is_some_and(|ms| ms < now_ms) {
+                if record.expire_ms.is_some_and(|ms| ms < now_ms) && !keeps_expired {
                     loaded.expired += 1;
                     continue;
                 }
@@ -478,6 +483,8 @@ impl Counts {
 
 /// Bytes that are read at a time.
 const BLOCK_BYTES: usize = 1 << 20;
+/// Threads that make values. More would wait for the one that reads.
+const THREADS_MAX: usize = 16;
 /// Blocks that may wait, and that are kept for use again.
 const BLOCKS_MAX: usize = 4;
 /// Keys whose shards are fetched at once.

@@ -95,6 +95,8 @@ impl Worker {
         let mut reply = Vec::new();
         let Ended::Answered(failed) = waiter.ended(&mut reply) else { return false };
         connection.client.blocked = None;
+        // What served it is before this.
+        connection.client.last_record = self.server.log.last();
         let stats = &self.handle.stats.commands[waiter.command.id];
         stats.executed(0, self.server.config.latency_tracking());
         connection.client.info.commands.add(1);

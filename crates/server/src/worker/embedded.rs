@@ -15,6 +15,7 @@ use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::config::Config;
 use crate::io::Waker;
+use crate::log::Effects;
 use crate::pubsub::{Queued, Subscribers};
 use crate::server::{Server, WorkerHandle};
 use crate::stats::WorkerStats;
@@ -47,6 +48,7 @@ impl Embedded {
         let waker = Waker::new().map_err(|error| error.to_string())?;
         let handle = WorkerHandle::new(0, waker, "none", server.registry.all().len());
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
+        data.effects = Effects::new(server.log.lane());
         let mut embedded =
             Self { server, data, stats, batch: Batch::default(), replies: Arena::default() };
         embedded.set_time(0);
@@ -60,6 +62,7 @@ impl Embedded {
         self.server.end_pause_in_time(now_ms);
         self.data.may_expire = self.server.paused(now_ms).is_none();
         self.data.event_classes = self.server.event_classes();
+        self.data.deletes = self.server.deletes();
     }
 
     pub fn connect(&mut self) -> Session {

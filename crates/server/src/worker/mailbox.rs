@@ -26,6 +26,8 @@ pub enum Post {
     Unblock(Arc<ClientInfo>),
     /// A pause has ended: look again at whom it put off.
     Resume,
+    /// More of the log is on disk: look again at the replies that wait for it.
+    Durable,
     /// The number of workers changed: give connections away that are more than a fair share.
     Rebalance,
     /// Give all connections away, then end.

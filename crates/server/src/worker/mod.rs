@@ -6,6 +6,7 @@
 mod batch;
 mod blocked;
 mod connection;
+mod durable;
 pub mod embedded;
 mod execution;
 mod fanout;
@@ -30,12 +31,14 @@ use self::batch::{Batch, Found};
 use self::blocked::Deadlines;
 pub use self::connection::Connection;
 use self::connection::Reading;
+use self::durable::Held;
 use self::execution::Executor;
 pub use self::job::{Account, Job};
 use self::large::Outside;
 use self::limits::{ReplyLimit, is_queue_too_long};
 pub use self::mailbox::{Mailbox, Post};
 use self::output::{Arena, Range, Sending};
+use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
 use crate::blocking;
@@ -44,6 +47,7 @@ use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::lazyfree;
+use crate::log::Effects;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
 
@@ -93,8 +97,11 @@ pub struct Worker {
     leaving: Vec<Token>,
     /// Of blocked clients.
     deadlines: Deadlines,
+    /// Replies that wait for the disk.
+    held: Held,
     events: Vec<Event>,
     timer: Timer,
+    schedule: Schedule,
     /// A connection ends once its last bytes are out, so do not sleep before they are.
     ending: bool,
     /// Takes no connections any more, and ends when the last has gone.
@@ -122,6 +129,7 @@ impl Worker {
         let seed = server.clock.now_ms() as u64 ^ ticks() ^ (id as u64) << 56;
         let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::clone(&handle))));
+        data.effects = Effects::new(server.log.lane());
         Some(Self {
             server,
             handle,
@@ -140,8 +148,10 @@ impl Worker {
             replies_max: REPLIES_MAX,
             leaving: Vec::new(),
             deadlines: Deadlines::default(),
+            held: Held::default(),
             events: Vec::new(),
             timer: Timer::default(),
+            schedule: Schedule::default(),
             ending: false,
             retiring: false,
             stop: false,
@@ -154,7 +164,7 @@ impl Worker {
 
     /// Works until it is told to stop.
     pub fn run(mut self) {
-        schedule::apply(self.server);
+        self.schedule.fit(self.server);
         while !(self.stop || self.retiring && self.connections.is_empty()) {
             self.turn();
         }
@@ -208,12 +218,17 @@ impl Worker {
             blocking::serve_ready(self.server, &mut self.data);
         }
         self.data.release();
+        self.data.effects.announce();
+        self.release_replies();
+        self.hold_replies();
         self.flush();
         self.limit_memory();
         self.collect();
         self.data.leave();
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
-        self.handle.stats.turned(ticks() - started, commands);
+        let now = ticks();
+        self.handle.stats.turned(now - started, commands);
+        self.schedule.turned(now, commands);
     }
 
     // Step: wait.
@@ -221,7 +236,7 @@ impl Worker {
     fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
         let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
-        let work = !self.jobs.is_empty() || !self.deferred.is_empty();
+        let work = !self.jobs.is_empty() || !self.deferred.is_empty() || self.await_disk();
         let busy = !idle || more || work || self.ending;
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         timeout = timeout.min(self.deadlines.until_next(self.data.now_ms));
@@ -247,6 +262,7 @@ impl Worker {
         self.data.may_expire = self.server.paused(now_ms).is_none();
         self.data.clock = self.server.access_clock(now_ms);
         self.data.event_classes = self.server.event_classes();
+        self.data.deletes = self.server.deletes();
     }
 
     // Step: what became of the sends of the last turn.
@@ -273,18 +289,19 @@ impl Worker {
             Sending::Nothing => {}
             Sending::Arena(range) if sent < self.arena.len_of(range) => {
                 connection.output.push_replies(&self.arena, range, sent);
+                connection.output.free();
             }
             Sending::Arena(_) => {}
             Sending::Pending => connection.output.advance(sent),
         }
-        if !connection.output.is_empty() {
+        if connection.output.is_free() {
             connection.output.blocked = true;
             if !self.slow.contains(&token.slot()) {
                 self.slow.push(token.slot());
             }
             self.driver.notify_writable(token, connection.socket.as_fd());
             self.check_output(token.slot());
-        } else if connection.closing {
+        } else if connection.closing && connection.output.is_empty() {
             self.close(token.slot());
         }
     }
@@ -555,7 +572,7 @@ impl Worker {
             Post::Push { to, bytes } => self.push(to, bytes),
             Post::Message(message) => _ = self.fan_out(&message),
             Post::Unblock(info) => self.unblock(&info),
-            Post::Resume => {}
+            Post::Resume | Post::Durable => {}
             Post::Rebalance => self.rebalance(),
             Post::Retire => self.retire(),
             Post::Stop => self.stop = true,
@@ -594,6 +611,7 @@ impl Worker {
         touch(&mut self.touched, connection);
         connection.client.postpone(false);
         self.adopted_blocked(slot);
+        self.adopted_held(slot);
         if self.retiring {
             self.give_away(slot);
             return;
@@ -706,7 +724,7 @@ impl Worker {
 
     /// Gives away the connections that are more than this worker's share.
     fn rebalance(&mut self) {
-        schedule::apply(self.server);
+        self.schedule.fit(self.server);
         let crowd = self.server.config.connections_per_io_thread() as usize;
         let share = self.server.workers.share(self.handle.id, self.server.clients.len(), crowd);
         for slot in self.connections.used().into_iter().skip(share) {
@@ -811,13 +829,14 @@ impl Worker {
             let Some(connection) = self.connections.at(slot) else { continue };
             let (output, replies) = (&mut connection.output, connection.replies.take());
             let (token, socket) = (connection.token, connection.socket.as_fd());
+            output.free();
             if output.is_empty() && output.sending == Sending::Nothing {
                 if let Some(range) = replies {
                     output.sending = Sending::Arena(range);
                     // SAFETY: the arena is not changed before the next wait has returned.
                     unsafe { self.arena.send(range, &mut self.driver, token, socket) };
                 }
-            } else if !output.blocked && output.sending == Sending::Nothing {
+            } else if !output.blocked && output.sending == Sending::Nothing && output.is_free() {
                 output.sending = Sending::Pending;
                 // SAFETY: `advance` and `clear` are called after the next wait has returned.
                 unsafe { output.send(&mut self.driver, token, socket) };
@@ -825,7 +844,7 @@ impl Worker {
             if connection.closing {
                 if output.is_empty() && output.sending == Sending::Nothing {
                     self.close(slot);
-                } else {
+                } else if output.held() == 0 {
                     self.ending = true;
                 }
             }

@@ -45,6 +45,10 @@ pub struct Output {
     sent: usize,
     /// Bytes that are left to send.
     len: usize,
+    /// Bytes at the end that must not be sent yet.
+    held: usize,
+    /// Bytes before those that may.
+    free: usize,
     /// Bytes of memory.
     memory: usize,
     /// What the send that is under way sends.
@@ -218,6 +222,7 @@ impl Output {
     /// Nothing is advanced or cleared before the driver's next wait has returned.
     pub unsafe fn send(&self, driver: &mut impl Driver, token: Token, socket: BorrowedFd<'_>) {
         let (mut offer, mut skipped) = (Offer::new(), self.sent);
+        offer.left = offer.left.min(self.free);
         for piece in &self.pieces {
             if !offer.add(&piece.bytes()[std::mem::take(&mut skipped)..]) {
                 break;
@@ -231,10 +236,41 @@ impl Output {
         self.len == 0
     }
 
+    /// Whether there is something that may be sent.
+    pub fn is_free(&self) -> bool {
+        self.free > 0
+    }
+
+    /// Keeps back what was pushed since the last call of this or of `free`; how many bytes that is.
+    pub fn hold(&mut self) -> usize {
+        let added = self.len - self.held - self.free;
+        self.held += added;
+        added
+    }
+
+    /// Bytes that are kept back.
+    pub const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Lets so many of the bytes go that were kept back.
+    pub fn release(&mut self, bytes: usize) {
+        self.held -= bytes;
+        self.free += bytes;
+    }
+
+    /// Lets go what was pushed since the last call of this or of `hold`, unless something before it is kept back.
+    pub fn free(&mut self) {
+        if self.held == 0 {
+            self.free = self.len;
+        }
+    }
+
     /// So many of the pending bytes went out.
     pub fn advance(&mut self, sent: usize) {
-        debug_assert!(sent <= self.len);
+        debug_assert!(sent <= self.free && self.free <= self.len);
         self.len -= sent;
+        self.free -= sent;
         self.sent += sent;
         while let Some(first) = self.pieces.front()
             && self.sent >= first.bytes().len()
@@ -252,6 +288,7 @@ impl Output {
     pub fn clear(&mut self) {
         self.pieces = VecDeque::new();
         (self.sent, self.len, self.memory) = (0, 0, 0);
+        (self.held, self.free) = (0, 0);
     }
 
     /// Bytes of memory that wait for the peer.
@@ -294,6 +331,9 @@ impl<'a> Offer<'a> {
     /// Adds bytes, or as many as there is room for; whether there is room for more.
     fn add(&mut self, bytes: &'a [u8]) -> bool {
         let bytes = &bytes[..bytes.len().min(self.left)];
+        if bytes.is_empty() {
+            return self.left > 0;
+        }
         self.slices[self.count] = IoSlice::new(bytes);
         self.count += 1;
         self.left -= bytes.len();
@@ -342,6 +382,7 @@ mod tests {
             output.push(b"more");
             let all = whole[sent..].to_owned() + "more";
             for step in 1..4 {
+                output.free();
                 output.advance(step);
                 assert_eq!(pending(&output), all[step * (step + 1) / 2..].to_owned().as_str());
                 if all.len() < (step + 1) * (step + 2) / 2 {
@@ -362,6 +403,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_back_is_not_sent() {
+        let mut output = Output::default();
+        output.push(b"free");
+        output.free();
+        output.push(b"first");
+        assert_eq!(output.hold(), 5);
+        output.push(b"second");
+        assert_eq!((output.hold(), output.held()), (6, 11));
+        output.free();
+        output.advance(4);
+        assert!(!output.is_free() && !output.is_empty());
+        output.release(5);
+        output.advance(5);
+        assert_eq!(pending(&output), "second");
+        output.release(6);
+        output.push(b"more");
+        output.free();
+        output.advance(10);
+        assert!(output.is_empty() && !output.is_free());
+    }
+
+    #[test]
     fn memory_is_that_of_what_is_pending() {
         let mut output = Output::default();
         output.push(b"a");
@@ -372,6 +435,7 @@ mod tests {
         let memory = output.memory();
         assert!((100_001..100_001 + 2 * BLOCK).contains(&memory), "{memory}");
         output.push_owned(vec![b'y'; 1 << 20]);
+        output.free();
         output.advance(100_001);
         assert!(output.memory() < (1 << 20) + BLOCK);
         output.advance(1 << 20);

@@ -45,6 +45,7 @@ impl Worker {
     pub(super) fn timer_slices(&mut self) {
         self.timer.now_ms = self.data.now_ms;
         Rates::tick(self.server, self.data.now_ms);
+        self.server.begin_scheduled_rewrite(&mut self.data);
         Persistence::tick(self.server, &mut self.data);
         if self.server.switches.load() & Switch::MAXMEMORY != 0
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
@@ -53,7 +54,10 @@ impl Worker {
         }
         self.look_at_clients();
         if self.data.now_ms >= self.timer.expire_at_ms {
-            if self.server.switches.load() & (Switch::NO_ACTIVE_EXPIRE | Switch::CRON_PAUSED) == 0 {
+            if self.server.switches.load()
+                & (Switch::NO_ACTIVE_EXPIRE | Switch::CRON_PAUSED | Switch::LOADING)
+                == 0
+            {
                 let started = ticks();
                 self.expire();
                 let spent = ticks() - started;

@@ -30,7 +30,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     let conditions = Conditions::parse(&args[3..word])?;
     let names = counted_fields(call, word, 1)?;
     let expire_ms = expire_time(call, 2, scale)?;
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1), call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let Some(hash) = call.data.write_as::<Hash>(key)? else {
         call.reply.array(names.len());
@@ -39,7 +39,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     };
     let earliest_ms = hash.earliest_ms();
     call.reply.array(names.len());
-    let (mut done, past) = (0, expire_ms <= now_ms);
+    let (mut done, past) = (Vec::new(), expire_ms <= now_ms);
     for name in names {
         let answer = match hash.get(name, now_ms, hasher) {
             None => NO_FIELD,
@@ -53,15 +53,43 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
                 DONE
             }
         };
-        done += usize::from(answer == DONE || answer == DELETED);
+        if answer == DONE || answer == DELETED {
+            done.push(*name);
+        }
         call.reply.integer(answer);
     }
-    if done > 0 && past {
-        fields_expired(call, key, done);
-    } else if done > 0 {
-        fields_may_expire(call, key, done, earliest_ms, expire_ms);
+    if done.is_empty() {
+        return Ok(());
+    }
+    if past {
+        propagate_fields(call, &[b"HDEL", key.bytes], None, &done);
+        fields_expired(call, key, done.len());
+    } else {
+        let mut digits = itoa::Buffer::new();
+        let mut words = vec![&b"HPEXPIREAT"[..], key.bytes, digits.format(expire_ms).as_bytes()];
+        words.extend(&args[3..word]);
+        propagate_fields(call, &words, Some(done.len()), &done);
+        fields_may_expire(call, key, done.len(), earliest_ms, expire_ms);
     }
     Ok(())
+}
+
+/// Logs a command about those fields to which something was done: about others it need not be true later.
+pub(super) fn propagate_fields(
+    call: &mut Call<'_>,
+    words: &[&[u8]],
+    count: Option<usize>,
+    fields: &[&[u8]],
+) {
+    if call.data.effects.is_on() {
+        let mut digits = itoa::Buffer::new();
+        let mut args = words.to_vec();
+        if let Some(count) = count {
+            args.extend([&b"FIELDS"[..], digits.format(count).as_bytes()]);
+        }
+        args.extend(fields);
+        call.data.propagate(&args);
+    }
 }
 
 pub(super) fn hpersist(call: &mut Call<'_>) -> Outcome {
@@ -69,11 +97,11 @@ pub(super) fn hpersist(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     let names = counted_fields(call, 2, 1)?;
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1), call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let mut hash = call.data.write_as::<Hash>(key)?;
     call.reply.array(names.len());
-    let mut done = 0;
+    let mut done = Vec::new();
     for name in names {
         let found = hash.as_ref().and_then(|hash| hash.get(name, now_ms, hasher));
         let answer = match found.map(|field| field.expire_ms) {
@@ -83,14 +111,15 @@ pub(super) fn hpersist(call: &mut Call<'_>) -> Outcome {
                 if let Some(hash) = &mut hash {
                     hash.set_expiry(name, None, hasher);
                 }
-                done += 1;
+                done.push(*name);
                 DONE
             }
         };
         call.reply.integer(answer);
     }
-    if done > 0 {
-        changed(call, key, done);
+    if !done.is_empty() {
+        propagate_fields(call, &[b"HPERSIST", key.bytes], Some(done.len()), &done);
+        changed(call, key, done.len());
         call.data.event(Classes::HASH, "hpersist", key);
     }
     Ok(())

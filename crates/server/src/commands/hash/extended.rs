@@ -4,7 +4,9 @@ use bobbin_store::value::Hash;
 use bobbin_store::value::hash::Expiry;
 
 use super::super::expire::{MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS};
-use super::expiry::{FIELD_COUNT, counted_fields, expire_time, fields_expired, fields_may_expire};
+use super::expiry::{
+    FIELD_COUNT, counted_fields, expire_time, fields_expired, fields_may_expire, propagate_fields,
+};
 use super::read::reply_value;
 use super::write::{given, removed_fields, shared_values};
 use super::{changed, limits, note_expired};
@@ -82,7 +84,7 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     let word = (2..args.len() - 1).find(|&at| call.word_is(at, "fields")).ok_or(FIELD_COUNT)?;
     let options = Options::parse(call, word, true)?;
     let pairs = counted_fields(call, word, 2)?;
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1), call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let exists = call.data.write_as::<Hash>(key)?.is_some();
     if options.key_exists.is_some_and(|wanted| wanted != exists) {
@@ -110,6 +112,10 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
         }
         call.data.event(Classes::HASH, "hset", key);
         call.data.event(Classes::HASH, "hexpire", key);
+        let names: Vec<&[u8]> = pairs.chunks_exact(2).map(|pair| pair[0]).collect();
+        if exists {
+            propagate_fields(call, &[b"HDEL", key.bytes], None, &names);
+        }
         if exists {
             fields_expired(call, key, count);
         } else {
@@ -130,6 +136,14 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
         added += usize::from(hash.set(pair[0], value, expiry, now_ms, &limits, hasher));
     }
     let expired = added + len_before - hash.len();
+    let mut digits = itoa::Buffer::new();
+    let mut words = vec![&b"HSETEX"[..], key.bytes];
+    match expire_ms {
+        Some(expire_ms) => words.extend([&b"PXAT"[..], digits.format(expire_ms).as_bytes()]),
+        None if options.keep => words.push(b"KEEPTTL"),
+        None => {}
+    }
+    propagate_fields(call, &words, Some(count), pairs);
     note_expired(call, key, expired);
     call.data.event(Classes::HASH, "hset", key);
     if let Some(expire_ms) = expire_ms {
@@ -145,7 +159,7 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
     let word = (2..args.len() - 1).find(|&at| call.word_is(at, "fields")).ok_or(FIELD_COUNT)?;
     let options = Options::parse(call, word, false)?;
     let names = counted_fields(call, word, 1)?;
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1), call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     call.data.write_as::<Hash>(key)?;
     let expire_ms = options.expire_ms(call)?;
@@ -153,7 +167,7 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
     let earliest_ms = hash.as_ref().and_then(|hash| hash.earliest_ms());
     call.reply.array(names.len());
     let past = expire_ms.is_some_and(|at| at <= now_ms);
-    let mut done = 0;
+    let mut done = Vec::new();
     for name in names {
         let found = hash.as_deref().and_then(|hash| hash.get(name, now_ms, hasher));
         let Some(field) = found else {
@@ -170,17 +184,23 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
         } else {
             continue;
         }
-        done += 1;
+        done.push(*name);
     }
-    if done == 0 {
+    if done.is_empty() {
         return Ok(());
     }
+    let count = done.len();
     if past {
-        fields_expired(call, key, done);
+        propagate_fields(call, &[b"HDEL", key.bytes], None, &done);
+        fields_expired(call, key, count);
     } else if let Some(expire_ms) = expire_ms {
-        fields_may_expire(call, key, done, earliest_ms, expire_ms);
+        let mut digits = itoa::Buffer::new();
+        let words = [&b"HPEXPIREAT"[..], key.bytes, digits.format(expire_ms).as_bytes()];
+        propagate_fields(call, &words, Some(count), &done);
+        fields_may_expire(call, key, count, earliest_ms, expire_ms);
     } else {
-        changed(call, key, done);
+        propagate_fields(call, &[b"HPERSIST", key.bytes], Some(count), &done);
+        changed(call, key, count);
         call.data.event(Classes::HASH, "hpersist", key);
     }
     Ok(())
@@ -191,7 +211,7 @@ pub(super) fn hgetdel(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     let names = counted_fields(call, 2, 1)?;
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1), call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let mut hash = call.data.write_as::<Hash>(key)?;
     call.reply.array(names.len());

@@ -7,8 +7,9 @@ use bobbin_store::value::pages::Given;
 use bobbin_store::value::{Hash, integer};
 
 use super::super::string::Extended;
+use super::expiry::propagate_fields;
 use super::{changed, limits, note_expired, wrong_arity};
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::command::{Call, Classes, Failure, Key, Outcome};
 
 pub(super) fn hset(call: &mut Call<'_>) -> Outcome {
     let added = set_pairs(call)?;
@@ -28,7 +29,7 @@ fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
         return Err(wrong_arity(call));
     }
     let shared = shared_values(call, 3);
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1), call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let args = call.args;
     let hash = call.data.write_or_create::<Hash>(key)?;
@@ -51,7 +52,7 @@ fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
 
 pub(super) fn hsetnx(call: &mut Call<'_>) -> Outcome {
     let shared = shared_values(call, 3);
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1), call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let args = call.args;
     let hash = call.data.write_or_create::<Hash>(key)?;
@@ -62,6 +63,9 @@ pub(super) fn hsetnx(call: &mut Call<'_>) -> Outcome {
     let len_before = hash.len();
     hash.set(args[2], given(&shared, args[3], 3), Expiry::Clear, now_ms, &limits, hasher);
     let expired = 1 + len_before - hash.len();
+    if expired > 0 {
+        call.data.propagate(&[b"HSET", key.bytes, args[2], args[3]]);
+    }
     changed(call, key, 1);
     note_expired(call, key, expired);
     call.data.event(Classes::HASH, "hset", key);
@@ -71,11 +75,13 @@ pub(super) fn hsetnx(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
     let increment = call.integer(3)?;
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1), call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let name = call.args[2];
     let hash = call.data.write_or_create::<Hash>(key)?;
-    let old = match hash.get(name, now_ms, hasher) {
+    let field = hash.get(name, now_ms, hasher);
+    let expire_ms = field.as_ref().and_then(|field| field.expire_ms);
+    let old = match field {
         Some(field) => field.value.item().as_integer().ok_or(NOT_AN_INTEGER)?,
         None => 0,
     };
@@ -87,6 +93,9 @@ pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
     let value = Given::Bytes(text.as_bytes());
     let added = hash.set(name, value, Expiry::Keep, now_ms, &limits, hasher);
     let expired = usize::from(added && hash.len() == len_before);
+    if expired > 0 || expire_ms.is_some() {
+        propagate_value(call, key, text.as_bytes(), expire_ms);
+    }
     changed(call, key, 1);
     note_expired(call, key, expired);
     call.data.event(Classes::HASH, "hincrby", key);
@@ -99,12 +108,14 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     if Extended::ZERO.plus(increment).is_none() {
         return Err("ERR value is NaN or Infinity".into());
     }
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1), call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let name = call.args[2];
+    let mut expire_ms = None;
     let old = match call.data.write_as::<Hash>(key)? {
         Some(hash) => match hash.get(name, now_ms, hasher) {
             Some(field) => {
+                expire_ms = field.expire_ms;
                 let mut room = integer::Text::new(0);
                 let text = field.value.item().text(&mut room);
                 Extended::parse(text).ok_or(Failure::new("ERR hash value is not a float"))?
@@ -120,6 +131,7 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     let len_before = hash.len();
     let added = hash.set(name, Given::Bytes(&text), Expiry::Keep, now_ms, &limits, hasher);
     let expired = usize::from(added && hash.len() == len_before);
+    propagate_value(call, key, &text, expire_ms);
     changed(call, key, 1);
     note_expired(call, key, expired);
     call.data.event(Classes::HASH, "hincrbyfloat", key);
@@ -127,8 +139,21 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+/// Logs what the field that was counted holds now.
+fn propagate_value(call: &mut Call<'_>, key: Key<'_>, value: &[u8], expire_ms: Option<i64>) {
+    let name = call.args[2];
+    match expire_ms {
+        None => call.data.propagate(&[b"HSET", key.bytes, name, value]),
+        Some(expire_ms) => {
+            let mut digits = itoa::Buffer::new();
+            let words = [&b"HSETEX"[..], key.bytes, b"PXAT", digits.format(expire_ms).as_bytes()];
+            propagate_fields(call, &words, Some(1), &[name, value]);
+        }
+    }
+}
+
 pub(super) fn hdel(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1), call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let args = call.args;
     let Some(hash) = call.data.write_as::<Hash>(key)? else {
@@ -142,7 +167,7 @@ pub(super) fn hdel(call: &mut Call<'_>) -> Outcome {
 }
 
 /// What follows after fields were deleted: the events, and the end of an empty hash.
-pub(super) fn removed_fields(call: &mut Call<'_>, key: crate::command::Key<'_>, removed: usize) {
+pub(super) fn removed_fields(call: &mut Call<'_>, key: Key<'_>, removed: usize) {
     if removed == 0 {
         return;
     }

@@ -45,10 +45,23 @@ fn transfer(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outco
     let deadline_ms = blocking::deadline_ms(call, timeout_at)?;
     if call.in_transaction {
         // There nobody waits, and the answer is another null than when the time is over.
-        return transfer::transfer(call, transfer);
+        return move_now(call, transfer, timeout_at);
     }
-    let transfer = Move { transfer, destination: call.args[2].into() };
+    let words = (timeout_at == 5).then(|| [call.args[3].into(), call.args[4].into()]);
+    let transfer = Move { transfer, destination: call.args[2].into(), words };
     blocking::serve_or_block(call, transfer, 1..2, deadline_ms)
+}
+
+/// Within a transaction, where nobody waits.
+fn move_now(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outcome {
+    let dirty = call.data.counters.dirty;
+    transfer::transfer(call, transfer)?;
+    if call.data.counters.dirty != dirty {
+        let name: &[u8] = if timeout_at == 5 { b"LMOVE" } else { b"RPOPLPUSH" };
+        let args = [&[name], &call.args[1..timeout_at]].concat();
+        call.data.propagate(&args);
+    }
+    Ok(())
 }
 
 /// BLPOP, BRPOP and BLMPOP.
@@ -87,6 +100,20 @@ impl Wait for Pop {
 struct Move {
     transfer: Transfer,
     destination: Box<[u8]>,
+    /// BLMOVE's ends, as they were given.
+    words: Option<[Box<[u8]>; 2]>,
+}
+
+impl Move {
+    /// Logs the form that does not wait.
+    fn propagate(&self, data: &mut Data, source: Key<'_>, destination: Key<'_>) {
+        match &self.words {
+            Some([from, to]) => {
+                data.propagate(&[b"LMOVE", source.bytes, destination.bytes, from, to]);
+            }
+            None => data.propagate(&[b"RPOPLPUSH", source.bytes, destination.bytes]),
+        }
+    }
 }
 
 impl Wait for Move {
@@ -98,7 +125,13 @@ impl Wait for Move {
     ) -> Result<bool, Failure> {
         let destination = data.key(&self.destination);
         match keys.first() {
-            Some(&(_, source)) => self.transfer.run(data, source, destination, reply),
+            Some(&(_, source)) => {
+                let moved = self.transfer.run(data, source, destination, reply)?;
+                if moved {
+                    self.propagate(data, source, destination);
+                }
+                Ok(moved)
+            }
             None => Ok(false),
         }
     }

@@ -162,6 +162,8 @@ pub(super) fn pop_from(
     reply.array(2);
     reply.bulk(key.bytes);
     let taken = take(list, count, end, limits, reply);
+    let mut digits = itoa::Buffer::new();
+    data.propagate(&[pop_command(end), key.bytes, digits.format(taken).as_bytes()]);
     shrunk(data, key, taken, pop_event(end));
     Ok(true)
 }
@@ -178,6 +180,14 @@ pub(super) fn pop_one_from(
     reply.array(2);
     reply.bulk(key.bytes);
     list.pop(end, limits, |item| bulk(reply, item));
+    data.propagate(&[pop_command(end), key.bytes]);
     shrunk(data, key, 1, pop_event(end));
     Ok(true)
+}
+
+const fn pop_command(end: End) -> &'static [u8] {
+    match end {
+        End::Front => b"LPOP",
+        End::Back => b"RPOP",
+    }
 }

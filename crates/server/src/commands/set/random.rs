@@ -9,7 +9,9 @@ use super::super::choice::{below, distinct_below};
 use super::super::elements::TOO_LOW;
 use super::super::elements::bulk;
 use super::ended;
-use crate::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
+use crate::command::slices::{
+    Change, Draft, Pieces, SLICE, SLICED_MIN, change_in_slices, reply_in_slices,
+};
 use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::random::Random;
 
@@ -25,6 +27,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1);
     let hasher = call.data.keyspace().hasher();
     let mut random = Random::new(call.data.random.next_u64());
+    let logs = call.data.effects.is_on();
     let set = match call.data.write_as::<Set>(key)? {
         Some(set) if count != Some(0) => set,
         _ => {
@@ -40,21 +43,25 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         let draft = Draft::new(key.bytes, set, Set::is_same);
         let protocol = call.reply.protocol();
         let wanted = count.unwrap_or(1);
-        let popping = Popping::new(draft, wanted, random, hasher, protocol);
-        return change_in_slices(call, true, [1].into_iter(), popping);
+        let popping = Popping::new(draft, wanted, random, hasher, protocol, logs);
+        return change_in_slices(call, [1].into_iter(), popping);
     }
     if count.is_some() {
         call.reply.set(popped);
     }
+    let mut gone = logs.then(Vec::new);
     if count.is_some() && popped == set.len() {
         set.iter().for_each(|member| bulk(&mut call.reply, member));
         *set = Set::default();
     } else {
-        pop_some(set, popped, &mut random, hasher, &mut call.reply);
+        pop_some(set, popped, &mut random, hasher, &mut call.reply, &mut gone);
     }
-    note_popped(call.data, key, popped);
+    note_popped(call.data, key, popped, gone);
     Ok(())
 }
+
+/// Members that were popped, as long as the log wants to know.
+type Gone = Option<Vec<Vec<u8>>>;
 
 /// Takes so many members away and answers them.
 fn pop_some(
@@ -63,15 +70,20 @@ fn pop_some(
     random: &mut Random,
     hasher: &Hasher,
     reply: &mut Reply<'_>,
+    gone: &mut Gone,
 ) {
     for _ in 0..count {
         let Some(spot) = set.nth(below(random, set.len())) else { break };
         bulk(reply, set.member(spot));
+        if let Some(gone) = gone {
+            gone.push(set.member(spot).to_vec());
+        }
         set.remove_at(spot, hasher);
     }
 }
 
-fn note_popped(data: &mut Data, key: Key<'_>, popped: usize) {
+fn note_popped(data: &mut Data, key: Key<'_>, popped: usize, gone: Gone) {
+    propagate_popped(data, key, &gone.unwrap_or_default());
     data.changed_by(key, popped);
     data.event(Classes::SET, "spop", key);
     ended(data, key);
@@ -86,7 +98,8 @@ struct Popping {
     walk: Option<Walk>,
     random: Random,
     hasher: &'static Hasher,
-    members: Vec<u8>,
+    members: Pieces,
+    gone: Gone,
     protocol: Protocol,
 }
 
@@ -97,16 +110,27 @@ impl Popping {
         random: Random,
         hasher: &'static Hasher,
         protocol: Protocol,
+        logs: bool,
     ) -> Self {
         let walk = (wanted >= draft.value.len()).then(Walk::default);
-        Self { draft, wanted, popped: 0, walk, random, hasher, members: Vec::new(), protocol }
+        Self {
+            draft,
+            wanted,
+            popped: 0,
+            walk,
+            random,
+            hasher,
+            members: Pieces::default(),
+            gone: logs.then(Vec::new),
+            protocol,
+        }
     }
 }
 
 impl Change for Popping {
     fn step(&mut self) -> bool {
         let set = &mut self.draft.value;
-        let mut reply = Reply::new(&mut self.members, self.protocol);
+        let mut reply = Reply::new(self.members.open(), self.protocol);
         if let Some(walk) = self.walk {
             let popped = &mut self.popped;
             self.walk = set.walk(walk, SLICE, |member| {
@@ -119,7 +143,7 @@ impl Change for Popping {
             return self.walk.is_some();
         }
         let count = SLICE.min(self.wanted - self.popped).min(set.len());
-        pop_some(set, count, &mut self.random, self.hasher, &mut reply);
+        pop_some(set, count, &mut self.random, self.hasher, &mut reply, &mut self.gone);
         self.popped += count;
         self.popped < self.wanted && !set.is_empty()
     }
@@ -128,7 +152,8 @@ impl Change for Popping {
         let current = self.draft.is_current(data)?;
         if !current {
             self.popped = 0;
-            self.members.clear();
+            self.members = Pieces::default();
+            self.gone.iter_mut().for_each(Vec::clear);
             self.walk = (self.wanted >= self.draft.value.len()).then(Walk::default);
         }
         Ok(current)
@@ -137,13 +162,35 @@ impl Change for Popping {
     fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
         let key = self.draft.put(data)?;
         reply.set(self.popped);
-        reply.raw(&self.members);
         if self.popped > 0 {
-            note_popped(data, key, self.popped);
+            note_popped(data, key, self.popped, self.gone.take());
         }
         Ok(())
     }
+
+    fn rest(&mut self) -> Option<Pieces> {
+        Some(std::mem::take(&mut self.members))
+    }
 }
+
+/// Logs which members were popped; without any of them it was all, and the key with them.
+fn propagate_popped(data: &mut Data, key: Key<'_>, members: &[Vec<u8>]) {
+    if !data.effects.is_on() {
+        return;
+    }
+    if members.is_empty() {
+        let command = data.deletes.emptied;
+        data.propagate(&[command, key.bytes]);
+    }
+    for members in members.chunks(REMOVED_MAX) {
+        let mut args = vec![&b"SREM"[..], key.bytes];
+        args.extend(members.iter().map(Vec::as_slice));
+        data.propagate(&args);
+    }
+}
+
+/// Members that one command in the log removes, at most.
+const REMOVED_MAX: usize = 1024;
 
 pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
     let count = match call.args.len() {

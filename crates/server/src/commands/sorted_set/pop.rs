@@ -73,6 +73,8 @@ pub(super) fn pop_from(
     reply.bulk(key.bytes);
     reply.array(taken);
     take(data, key, extreme, count, true, reply)?;
+    let mut digits = itoa::Buffer::new();
+    data.propagate(&[extreme.command(), key.bytes, digits.format(taken).as_bytes()]);
     Ok(true)
 }
 
@@ -89,6 +91,7 @@ pub(super) fn pop_one_from(
     reply.array(3);
     reply.bulk(key.bytes);
     take(data, key, extreme, 1, false, reply)?;
+    data.propagate(&[extreme.command(), key.bytes]);
     Ok(true)
 }
 
@@ -138,6 +141,13 @@ impl Extreme {
         match self {
             Self::Lowest => 0..count,
             Self::Highest => len - count..len,
+        }
+    }
+
+    const fn command(self) -> &'static [u8] {
+        match self {
+            Self::Lowest => b"ZPOPMIN",
+            Self::Highest => b"ZPOPMAX",
         }
     }
 

@@ -4,7 +4,7 @@ use bobbin_store::value::stream::NODE_BYTES_MAX;
 use bobbin_store::value::{Item, Stream, StreamId};
 
 use super::id::{self, NewId};
-use super::trim::Trimming;
+use super::trim::{self, LogEnds, Trimming};
 use crate::command::{Call, Classes, Failure, Outcome};
 
 pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
@@ -58,6 +58,8 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     }
     log.append(id, items.iter().map(|&item| Item::Bytes(item)), bytes, limits);
     let trimmed = trim.is_some_and(|trim| trim.run(log) > 0);
+    let ends = trim.map(|_| LogEnds::of(log));
+    propagate(call, at, new_id, id, ends.as_ref());
     call.data.changed(key);
     call.data.event(Classes::STREAM, "xadd", key);
     if trimmed {
@@ -65,6 +67,22 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     }
     id::reply(&mut call.reply, id);
     Ok(())
+}
+
+/// Logs XADD with the ID, the argument at `at`, and the length that it came to.
+fn propagate(call: &mut Call<'_>, at: usize, new_id: NewId, id: StreamId, ends: Option<&LogEnds>) {
+    if !call.data.effects.is_on() || new_id == NewId::Given(id) && ends.is_none() {
+        return;
+    }
+    let id = id::text(id);
+    let mut args = call.args.to_vec();
+    if !matches!(new_id, NewId::Given(_)) {
+        args[at] = &id;
+    }
+    if let Some(ends) = ends {
+        trim::make_exact(&mut args, at, ends);
+    }
+    call.data.propagate(&args);
 }
 
 pub(super) fn xsetid(call: &mut Call<'_>) -> Outcome {

@@ -5,7 +5,7 @@ use bobbin_store::value::StreamId;
 use bobbin_store::value::stream::{ConsumerNumber, Group, Log};
 
 use super::range::append_entry;
-use super::{consumer, group, id};
+use super::{consumer, group, id, propagate};
 use crate::command::{Call, Failure, Outcome};
 
 /// How entries are taken over.
@@ -58,17 +58,25 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
         call.data.changed_inside(key);
     }
     let number = consumer::seen(call.data, key, args[2], args[3], no_group)?;
+    let logs = call.data.effects.is_on();
     let (log, found) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
     let header = call.reply.defer();
     let (mut written, mut changed) = (0, 0);
+    let entries_read = found.entries_read;
+    let mut logged = Claims::new(logs);
     for arg in &args[5..5 + ids] {
         let id = id::parse(arg, 0)?;
-        let claimed = claim.claim(id, log, found, number, &mut call.reply);
+        let claimed = claim.claim(id, log, found, number, &mut call.reply, &mut logged);
         written += usize::from(claimed == Claimed::Yes);
         changed += u64::from(claimed != Claimed::No);
     }
     call.reply.finish_array(header, written);
     call.data.counters.dirty += changed;
+    call.data.propagate_nothing();
+    if logged.is_empty() && last_id > last_id_before {
+        propagate::position(call.data, key, args[2], last_id, entries_read);
+    }
+    logged.iter().for_each(|claimed| claimed.propagate(call.data, key, args[2]));
     Ok(())
 }
 
@@ -103,6 +111,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
     }
     let no_group = || group::nothing_found(args[1], args[2]);
     let number = consumer::seen(call.data, key, args[2], args[3], no_group)?;
+    let mut logged = Claims::new(call.data.effects.is_on());
     let (log, found) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
 
     // The entries come behind the cursor, which is known only when they have been found.
@@ -118,7 +127,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
         && claimed + deleted.len() < count
     {
         attempts -= 1;
-        match claim.claim(id, log, found, number, &mut reply) {
+        match claim.claim(id, log, found, number, &mut reply, &mut logged) {
             Claimed::Yes => claimed += 1,
             Claimed::No => {}
             Claimed::Deleted => deleted.push(id),
@@ -133,6 +142,8 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
     call.reply.array(deleted.len());
     deleted.iter().for_each(|&id| id::reply(&mut call.reply, id));
     call.data.counters.dirty += (claimed + deleted.len()) as u64;
+    call.data.propagate_nothing();
+    logged.iter().for_each(|claimed| claimed.propagate(call.data, key, args[2]));
     Ok(())
 }
 
@@ -195,9 +206,12 @@ impl Claim {
         group: &mut Group,
         number: ConsumerNumber,
         reply: &mut Reply<'_>,
+        logged: &mut Claims,
     ) -> Claimed {
         let pending = group.pending().get(id).copied();
         let Some(entry) = log.entry(id) else {
+            // Whoever does the same finds it deleted as well.
+            logged.add(group, id);
             return if group.acknowledge(id) { Claimed::Deleted } else { Claimed::No };
         };
         let deliveries = match pending {
@@ -219,12 +233,39 @@ impl Claim {
         if let Some(consumer) = group.consumer_mut(number) {
             consumer.active_ms = Some(self.now_ms);
         }
+        logged.add(group, id);
         if self.ids_only {
             id::reply(reply, id);
         } else {
             append_entry(reply, &entry);
         }
         Claimed::Yes
+    }
+}
+
+/// What is to be logged.
+struct Claims {
+    logs: bool,
+    claimed: Vec<propagate::Claimed>,
+}
+
+impl Claims {
+    const fn new(logs: bool) -> Self {
+        Self { logs, claimed: Vec::new() }
+    }
+
+    fn add(&mut self, group: &Group, id: StreamId) {
+        if self.logs {
+            self.claimed.extend(propagate::Claimed::of(group, id));
+        }
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.claimed.is_empty()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &propagate::Claimed> {
+        self.claimed.iter()
     }
 }
 

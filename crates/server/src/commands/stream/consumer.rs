@@ -9,12 +9,12 @@ use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 pub(super) fn seen(
     data: &mut Data,
     key: Key<'_>,
-    group: &[u8],
+    group_name: &[u8],
     name: &[u8],
     no_group: impl FnOnce() -> Failure,
 ) -> Result<ConsumerNumber, Failure> {
     let now_ms = data.now_ms;
-    let (_, group) = group::find(data, key, group)?.ok_or_else(no_group)?;
+    let (_, group) = group::find(data, key, group_name)?.ok_or_else(no_group)?;
     match group.consumer_number(name) {
         Some(number) => {
             if let Some(consumer) = group.consumer_mut(number) {
@@ -25,6 +25,7 @@ pub(super) fn seen(
         None => {
             let number = group.add_consumer(name, now_ms);
             created(data, key);
+            data.propagate(&[b"XGROUP", b"CREATECONSUMER", key.bytes, group_name, name]);
             Ok(number)
         }
     }

@@ -95,6 +95,11 @@ pub(super) fn reply(reply: &mut Reply<'_>, id: StreamId) {
     output.extend_from_slice(b"\r\n");
 }
 
+/// An ID as it is written.
+pub(super) fn text(id: StreamId) -> Vec<u8> {
+    format!("{}-{}", id.ms, id.seq).into_bytes()
+}
+
 #[derive(Clone, Copy)]
 enum Sequence {
     Is(u64),

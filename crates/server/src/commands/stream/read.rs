@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use bobbin_resp::{Aggregate, Deferred, Protocol, Reply};
+use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::Kind;
 use bobbin_store::value::stream::{ConsumerNumber, Entry, Group, Log};
 use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
-use super::{consumer, group, id};
+use super::{consumer, group, id, propagate};
 use crate::blocking::{self, Wait};
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Data, Failure, Key, Outcome};
@@ -239,8 +239,9 @@ impl Read {
         key: Key<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<bool, Failure> {
-        let now_ms = data.now_ms;
+        let (now_ms, logs) = (data.now_ms, data.effects.is_on());
         let no_group = || no_group(key, &member.group);
+        data.propagate_nothing();
         let number = consumer::seen(data, key, &member.group, &member.consumer, no_group)?;
         let (log, group) = group::find(data, key, &member.group)?.ok_or_else(no_group)?;
         match from {
@@ -255,14 +256,22 @@ impl Read {
                     return Ok(false);
                 }
                 name(reply, key.bytes);
-                self.deliver(entries, log, group, number, now_ms, reply);
+                let mut delivered = logs.then(Vec::new);
+                self.deliver(entries, log, group, number, now_ms, reply, &mut delivered);
+                let (last_id, entries_read) = (group.last_id, group.entries_read);
+                for claimed in delivered.iter().flatten() {
+                    claimed.propagate(data, key, &member.group);
+                }
+                propagate::position(data, key, &member.group, last_id, entries_read);
             }
         }
         data.changed_inside(key);
         Ok(true)
     }
 
-    /// Gives a consumer entries that nobody has got yet, of which there is one at least.
+    /// Gives a consumer entries that nobody has got yet, of which there is one at least. Adds them to `delivered`,
+    /// if that is wanted.
+    #[expect(clippy::too_many_arguments, reason = "parts of the group that are borrowed apart")]
     fn deliver<'e>(
         &self,
         entries: impl Iterator<Item = Entry<'e>>,
@@ -271,6 +280,7 @@ impl Read {
         number: ConsumerNumber,
         now_ms: i64,
         reply: &mut Reply<'_>,
+        delivered: &mut Option<Vec<propagate::Claimed>>,
     ) {
         let header = reply.defer();
         let mut count = 0;
@@ -286,6 +296,9 @@ impl Read {
             append_entry(reply, &entry);
             if !self.noack {
                 group.assign(entry.id, number, now_ms, 1);
+                if let Some(delivered) = delivered {
+                    delivered.extend(propagate::Claimed::of(group, entry.id));
+                }
             }
             count += 1;
         }
@@ -300,14 +313,24 @@ impl Read {
 
 /// A long answer of XREAD, from pinned streams.
 struct Slices {
-    /// Those that have something: key, stream, and the first ID.
-    streams: Vec<(Box<[u8]>, Stream, StreamId)>,
-    /// Which of them it is at, ...
+    /// Those that have something.
+    streams: Vec<Pinned>,
+    /// Which of them it is at.
     at: usize,
-    /// ... with the header of its entries and how many there are so far.
-    entries: Option<(Deferred, usize)>,
-    /// Entries of a stream, at most.
-    count: usize,
+    begun: bool,
+}
+
+/// A stream that is answered: its entries are counted, then appended.
+struct Pinned {
+    key: Box<[u8]>,
+    stream: Stream,
+    first: StreamId,
+    /// Entries that are answered; `None`: not known yet, but so many at most.
+    total: Option<usize>,
+    total_max: usize,
+    /// How many were counted, or appended, and the first of the others.
+    done: usize,
+    next: StreamId,
 }
 
 impl Slices {
@@ -322,54 +345,89 @@ impl Slices {
         for &(index, key) in keys {
             let Ok(Some(stream)) = stream_at(data, key) else { continue };
             let log = stream.log();
-            let Some(start) = read.from[index].first(log) else { continue };
-            let some = log.range(start, StreamId::MAX).take(read.count.min(SLICED_MIN + 1)).count();
+            let Some(first) = read.from[index].first(log) else { continue };
+            let looks = read.count.min(SLICED_MIN + 1);
+            let some = log.range(first, StreamId::MAX).take(looks).count();
+            let known = if some < looks || looks == read.count {
+                Some(some)
+            } else {
+                (first <= log.first_id()).then(|| read.count.min(log.len()))
+            };
             total += some;
             if some > 0 {
-                streams.push((key.bytes.into(), stream.clone(), start));
+                streams.push(Pinned {
+                    key: key.bytes.into(),
+                    stream: stream.clone(),
+                    first,
+                    total: known,
+                    total_max: read.count,
+                    done: 0,
+                    next: first,
+                });
             }
         }
         if total <= SLICED_MIN {
             return None;
         }
         keys.iter().for_each(|&(_, key)| _ = data.read(key));
-        Some(Self { streams, at: 0, entries: None, count: read.count })
+        Some(Self { streams, at: 0, begun: false })
     }
 
     /// Appends a slice; whether there is more.
     fn step(&mut self, reply: &mut Reply<'_>) -> bool {
-        if self.at == 0 && self.entries.is_none() {
+        if !std::mem::replace(&mut self.begun, true) {
             match reply.protocol() {
                 Protocol::Resp2 => reply.array(self.streams.len()),
                 Protocol::Resp3 => reply.map(self.streams.len()),
             }
         }
-        let Some((key, stream, next)) = self.streams.get_mut(self.at) else { return false };
-        let (header, before) = self.entries.take().unwrap_or_else(|| {
-            name(reply, key);
-            (reply.defer(), 0)
-        });
-        let (mut written, mut last) = (0, None);
-        let wanted = SLICE.min(self.count - before);
-        for entry in stream.log().range(*next, StreamId::MAX).take(wanted) {
-            append_entry(reply, &entry);
-            last = Some(entry.id);
-            written += 1;
+        let Some(stream) = self.streams.get_mut(self.at) else { return false };
+        if !stream.step(reply) {
+            self.at += 1;
         }
-        let total = before + written;
-        if written == wanted
-            && total < self.count
-            && let Some(id) = last.and_then(StreamId::next)
-        {
-            *next = id;
-            self.entries = Some((header, total));
-            return true;
-        }
-        reply.finish_array(header, total);
-        self.at += 1;
         self.at < self.streams.len()
     }
 }
+
+impl Pinned {
+    /// Counts or appends a slice; whether there is more to do.
+    fn step(&mut self, reply: &mut Reply<'_>) -> bool {
+        let Some(total) = self.total else {
+            self.count();
+            return true;
+        };
+        if self.done == 0 {
+            name(reply, &self.key);
+            reply.array(total);
+        }
+        let entries = self.stream.log().range(self.next, StreamId::MAX);
+        for entry in entries.take(SLICE.min(total - self.done)) {
+            append_entry(reply, &entry);
+            self.done += 1;
+            self.next = entry.id.next().unwrap_or(entry.id);
+        }
+        self.done < total
+    }
+
+    fn count(&mut self) {
+        let looks = COUNTED.min(self.total_max - self.done);
+        let (mut some, mut last) = (0, None);
+        for entry in self.stream.log().range(self.next, StreamId::MAX).take(looks) {
+            (some, last) = (some + 1, Some(entry.id));
+        }
+        self.done += some;
+        match last.and_then(StreamId::next) {
+            Some(next) if some == looks && self.done < self.total_max => self.next = next,
+            _ => {
+                self.total = Some(self.done);
+                (self.done, self.next) = (0, self.first);
+            }
+        }
+    }
+}
+
+/// Entries that are counted between two looks at the time.
+const COUNTED: usize = 1024;
 
 /// Gives a consumer again what it has got and not acknowledged. Of entries that are deleted there is only the ID.
 fn history(

@@ -37,6 +37,7 @@ impl Trimming {
         let options = options.get_or_insert_default();
         if call.word_is(at, "limit") {
             let limit = usize::try_from(call.integer(at + 1)?);
+            // What a log or a primary says was limited before it was written.
             options.limit = Some(limit.map_err(|_| "ERR The LIMIT argument must be >= 0.")?);
             return Ok(at + 2);
         }
@@ -73,7 +74,7 @@ impl Trimming {
                     .into(),
             );
         }
-        if options.limit.is_some() && !options.whole {
+        if options.limit.is_some() && !options.whole && !call.data.loading {
             if options.until.is_none() && call.command.row.name == "xtrim" {
                 return Ok(None);
             }
@@ -82,6 +83,7 @@ impl Trimming {
             );
         }
         let limit = match options.limit {
+            Some(_) if call.data.loading => 0,
             Some(limit) => limit,
             None if options.whole => {
                 let entries = 100i64.saturating_mul(call.server.config.stream_node_max_entries());
@@ -100,6 +102,29 @@ impl Trimmer {
     }
 }
 
+/// Makes the words of a command, of which those up to `end` may be options, trim to what `~` came to: other nodes
+/// than ours may end elsewhere.
+pub(super) fn make_exact<'a>(args: &mut [&'a [u8]], end: usize, log: &'a LogEnds) {
+    let is = |at: usize, word: &[u8]| args[at].eq_ignore_ascii_case(word);
+    let option = (2..end).find(|&at| is(at, b"maxlen") || is(at, b"minid"));
+    let Some(at) = option.filter(|&at| at + 2 < args.len() && args[at + 1] == b"~") else { return };
+    let by_len = is(at, b"maxlen");
+    args[at + 1] = b"=";
+    args[at + 2] = if by_len { &log.len } else { &log.first_id };
+}
+
+/// How long a stream is, and where it begins, as text.
+pub(super) struct LogEnds {
+    len: Vec<u8>,
+    first_id: Vec<u8>,
+}
+
+impl LogEnds {
+    pub(super) fn of(log: &Log) -> Self {
+        Self { len: log.len().to_string().into_bytes(), first_id: id::text(log.first_id()) }
+    }
+}
+
 pub(super) fn xtrim(call: &mut Call<'_>) -> Outcome {
     let mut options = None;
     let mut at = 2;
@@ -113,10 +138,22 @@ pub(super) fn xtrim(call: &mut Call<'_>) -> Outcome {
         return Err("ERR syntax error, XTRIM must be called with a trimming strategy".into());
     };
     let key = call.key(1);
+    let mut ends = None;
     let trimmed = match call.data.write_as::<Stream>(key)? {
-        Some(stream) => trimmer.run(stream.log_mut()),
+        Some(stream) => {
+            let trimmed = trimmer.run(stream.log_mut());
+            if trimmed > 0 && call.args[3] == b"~" {
+                ends = Some(LogEnds::of(stream.log()));
+            }
+            trimmed
+        }
         None => 0,
     };
+    if let Some(ends) = &ends {
+        let mut args = call.args.to_vec();
+        make_exact(&mut args, call.args.len(), ends);
+        call.data.propagate(&args);
+    }
     taken_out(call, trimmed, "xtrim");
     Ok(())
 }

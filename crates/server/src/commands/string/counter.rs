@@ -70,6 +70,7 @@ pub(super) fn incrbyfloat(call: &mut Call<'_>) -> Outcome {
         long => long,
     };
     call.data.set(key, value, Expire::Keep);
+    call.data.propagate(&[b"SET", key.bytes, &text, b"KEEPTTL"]);
     call.data.event(Classes::STRING, "incrbyfloat", key);
     call.reply.bulk(&text);
     Ok(())

@@ -39,8 +39,28 @@ pub(super) fn msetex(call: &mut Call<'_>) -> Outcome {
     let options = Options::parse(words, Grammar::MSetEx)?;
     let expire = options.expiry.resolve(call)?;
     let done = set_pairs(call, 2, pairs, options.condition, expire);
+    if done && let Expire::At(expire_ms) = expire {
+        propagate_expiring(call, pairs, expire_ms);
+    }
     call.reply.integer(i64::from(done));
     Ok(())
+}
+
+/// Logs MSETEX with the time at which its keys expire, if that is to come.
+fn propagate_expiring(call: &mut Call<'_>, pairs: usize, expire_ms: i64) {
+    if !call.data.effects.is_on() || call.data.is_past(expire_ms) {
+        return;
+    }
+    let mut digits = itoa::Buffer::new();
+    let options = Options::parse(&call.args[2 + pairs * 2..], Grammar::MSetEx);
+    let mut args = call.args[..2 + pairs * 2].to_vec();
+    match options.map_or(Condition::Always, |options| options.condition) {
+        Condition::Absent => args.push(b"NX"),
+        Condition::Present => args.push(b"XX"),
+        Condition::Always | Condition::Equal(_) => {}
+    }
+    args.extend([&b"PXAT"[..], digits.format(expire_ms).as_bytes()]);
+    call.data.propagate(&args);
 }
 
 /// Stores pairs of key and value from the argument at `first` on, if the condition holds for every key.
@@ -60,7 +80,7 @@ fn set_pairs(
             Condition::Always | Condition::Equal(_) => true,
         }
     });
-    let past = matches!(expire, Expire::At(expire_ms) if expire_ms <= call.data.now_ms);
+    let past = matches!(expire, Expire::At(expire_ms) if call.data.is_past(expire_ms));
     if holds && past {
         expire_pairs(call, indices);
     } else if holds {
@@ -77,7 +97,9 @@ fn set_pairs(
 fn expire_pairs(call: &mut Call<'_>, indices: impl Iterator<Item = usize> + Clone) {
     for index in indices.clone() {
         let key = call.key(index);
-        if !call.data.remove(key) {
+        if call.data.remove(key) {
+            call.data.propagate_expired(key);
+        } else {
             call.data.event(Classes::NEW, "new", key);
         }
         call.data.event(Classes::STRING, "set", key);

@@ -27,6 +27,14 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
         }
     }
     let done = store_if(call, key, 2, options.condition, expire)?;
+    if done && let Expire::At(expire_ms) = expire {
+        propagate_expiring(call, 2, expire_ms);
+    } else if done && options.get && call.data.effects.is_on() {
+        let is_get = |at: usize, arg: &[u8]| at > 2 && arg.eq_ignore_ascii_case(b"get");
+        let kept = args.iter().enumerate().filter(|(at, arg)| !is_get(*at, arg));
+        let kept: Vec<&[u8]> = kept.map(|(_, arg)| *arg).collect();
+        call.data.propagate(&kept);
+    }
     if !options.get {
         match done {
             true => call.reply.ok(),
@@ -55,6 +63,7 @@ fn set_expiring(call: &mut Call<'_>, unit: Unit) -> Outcome {
     let expire_ms = unit.expire_ms(call.args[2], call)?;
     let key = call.key(1);
     store(call, key, 3, Expire::At(expire_ms));
+    propagate_expiring(call, 3, expire_ms);
     call.reply.ok();
     Ok(())
 }
@@ -63,6 +72,7 @@ pub(super) fn getset(call: &mut Call<'_>) -> Outcome {
     get(call)?;
     let key = call.key(1);
     store(call, key, 2, Expire::Clear);
+    call.data.propagate(&[b"SET", call.args[1], call.args[2]]);
     Ok(())
 }
 
@@ -70,6 +80,7 @@ pub(super) fn getdel(call: &mut Call<'_>) -> Outcome {
     get(call)?;
     let key = call.key(1);
     if call.data.remove(key) {
+        call.data.propagate(&[b"DEL", key.bytes]);
         call.data.event(Classes::GENERIC, "del", key);
     }
     Ok(())
@@ -86,16 +97,21 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
     };
     call.reply.bulk(value);
     match (options.expiry, expire) {
-        (_, Expire::At(expire_ms)) if expire_ms <= call.data.now_ms => {
+        (_, Expire::At(expire_ms)) if call.data.is_past(expire_ms) => {
             call.data.remove(key);
+            call.data.propagate_expired(key);
             call.data.event(Classes::EXPIRED, "expired", key);
         }
         (_, Expire::At(expire_ms)) => {
             call.data.set_expire(key, Some(expire_ms));
+            let mut digits = itoa::Buffer::new();
+            let digits = digits.format(expire_ms).as_bytes();
+            call.data.propagate(&[b"PEXPIREAT", key.bytes, digits]);
             call.data.event(Classes::GENERIC, "expire", key);
         }
         (Expiry::Persist, _) if call.data.peek(key).is_some_and(|e| e.expire_ms().is_some()) => {
             call.data.set_expire(key, None);
+            call.data.propagate(&[b"PERSIST", key.bytes]);
             call.data.event(Classes::GENERIC, "persist", key);
         }
         _ => {}
@@ -111,10 +127,21 @@ pub(super) fn delifeq(call: &mut Call<'_>) -> Outcome {
     };
     if equal {
         call.data.remove(key);
+        call.data.propagate(&[b"DEL", key.bytes]);
         call.data.event(Classes::GENERIC, "del", key);
     }
     call.reply.integer(i64::from(equal));
     Ok(())
+}
+
+/// Logs that the argument at `index` was stored until a time, if that is to come.
+fn propagate_expiring(call: &mut Call<'_>, index: usize, expire_ms: i64) {
+    if call.data.effects.is_on() && !call.data.is_past(expire_ms) {
+        let mut digits = itoa::Buffer::new();
+        let name = if index == 2 { call.args[0] } else { b"SET" };
+        let (value, digits) = (call.args[index], digits.format(expire_ms).as_bytes());
+        call.data.propagate(&[name, call.args[1], value, b"PXAT", digits]);
+    }
 }
 
 /// Stores the argument at `index` if the condition holds; whether it does.
@@ -143,8 +170,9 @@ fn store_if(
 /// Stores the argument at `index`. With an expiry that is past already, that leaves no key.
 pub(super) fn store(call: &mut Call<'_>, key: Key<'_>, index: usize, expire: Expire) {
     match expire {
-        Expire::At(expire_ms) if expire_ms <= call.data.now_ms => {
+        Expire::At(expire_ms) if call.data.is_past(expire_ms) => {
             if call.data.remove(key) {
+                call.data.propagate_expired(key);
                 call.data.event(Classes::EXPIRED, "expired", key);
             }
         }

@@ -1,0 +1,146 @@
+//! Where the files of the log lie, and how the manifest on disk comes to name others.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::manifest::Manifest;
+use crate::config::Config;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// What the names of the files begin with.
+    prefix: String,
+}
+
+impl Directory {
+    pub fn of(config: &Config) -> Self {
+        Self {
+            path: PathBuf::from(OsStr::from_bytes(&config.appenddirname())),
+            prefix: String::from_utf8_lossy(&config.appendfilename()).into_owned(),
+        }
+    }
+
+    /// The directory and prefix of a manifest that lies somewhere.
+    pub fn of_manifest(path: &Path) -> Self {
+        let name = path.file_name().map_or_else(Default::default, OsStr::to_string_lossy);
+        let prefix = name.strip_suffix(MANIFEST_SUFFIX).unwrap_or(&name).to_owned();
+        Self { path: path.parent().unwrap_or_else(|| Path::new("")).to_owned(), prefix }
+    }
+
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub fn manifest(&self) -> PathBuf {
+        self.file(&format!("{}{MANIFEST_SUFFIX}", self.prefix))
+    }
+
+    /// Where increments go until there is a base.
+    pub fn temporary_increment(&self) -> PathBuf {
+        self.file(&format!("temp-{}.incr", self.prefix))
+    }
+
+    /// Where the next base is written.
+    pub fn temporary_base(&self) -> PathBuf {
+        PathBuf::from(format!("temp-rewriteaof-bg-{}.aof", std::process::id()))
+    }
+
+    pub fn create(&self) -> io::Result<()> {
+        match fs::create_dir(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The manifest on disk, if there is one. The error says what is wrong with it.
+    pub fn load(&self) -> Result<Option<Manifest>, String> {
+        let path = self.manifest();
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(format!(
+                    "Fatal error: can't open the AOF manifest file {} for reading: {error}",
+                    path.display()
+                ));
+            }
+        };
+        let parsed = Manifest::parse(&bytes);
+        parsed.map(Some).map_err(|fault| format!("*** FATAL AOF MANIFEST FILE ERROR ***\n{fault}"))
+    }
+
+    /// Puts a manifest in the place of the one on disk, as a whole and for good.
+    pub fn persist(&self, manifest: &Manifest) -> io::Result<()> {
+        let temporary = self.file(&format!("temp-{}{MANIFEST_SUFFIX}", self.prefix));
+        let mut file = File::create(&temporary)?;
+        file.write_all(&manifest.text())?;
+        file.sync_all()?;
+        fs::rename(&temporary, self.manifest())?;
+        self.sync()
+    }
+
+    /// Makes lasting what happened to names in the directory.
+    pub fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    /// Opens a file of the log for appending; what it held stays unless it is to be new.
+    pub fn open(&self, name: &str, new: bool) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.create(true).append(true);
+        let file = options.open(self.file(name))?;
+        if new {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+
+    /// Deletes the files of the history, and writes the manifest without them.
+    pub fn delete_history(&self, manifest: &mut Manifest) -> io::Result<()> {
+        if manifest.history.is_empty() {
+            return Ok(());
+        }
+        for part in std::mem::take(&mut manifest.history) {
+            log::info!("Removing the history file {} in the background", part.name);
+            match fs::remove_file(self.file(&part.name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    log::warn!("Can't remove the history file {}: {error}", part.name);
+                }
+                _ => {}
+            }
+        }
+        self.persist(manifest)
+    }
+
+    /// Takes over a log of a single file in the working directory, if there is one and no manifest.
+    pub fn take_over_single_file(&self) -> Result<Option<Manifest>, String> {
+        let single = Path::new(&self.prefix);
+        if !single.is_file() || self.file(&self.prefix).exists() {
+            return Ok(None);
+        }
+        let manifest = Manifest::of_single_file(&self.prefix);
+        let moved = self
+            .create()
+            .and_then(|()| self.persist(&manifest))
+            .and_then(|()| fs::rename(single, self.file(&self.prefix)))
+            .and_then(|()| self.sync());
+        moved.map_err(|error| format!("Can't take over the old log {}: {error}", self.prefix))?;
+        log::info!(
+            "Successfully migrated an old-style AOF configuration ({}) into the AOF directory ({}).",
+            self.prefix,
+            self.path.display()
+        );
+        Ok(Some(manifest))
+    }
+}
+
+const MANIFEST_SUFFIX: &str = ".manifest";

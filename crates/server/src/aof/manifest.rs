@@ -1,0 +1,224 @@
+//! The manifest: which files the log consists of, in Redis 7's format.
+//!
+//! ```text
+//! file appendonly.aof.2.base.rdb seq 2 type b
+//! file appendonly.aof.3.incr.aof seq 3 type i
+//! ```
+//! A base (`b`) holds the data set of one moment; the increments (`i`), in order, what happened since; files of the
+//! history (`h`) are to be deleted. Here are only the contents; files are `directory`'s.
+
+use crate::config;
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Manifest {
+    pub base: Option<Part>,
+    /// By sequence number.
+    pub increments: Vec<Part>,
+    pub history: Vec<Part>,
+    /// The highest sequence number that a base has had.
+    base_sequence: u64,
+    increment_sequence: u64,
+}
+
+/// One file of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub name: String,
+    pub sequence: u64,
+}
+
+/// What is wrong with a manifest, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Counts from 1.
+    pub line: usize,
+    pub text: String,
+    pub reason: &'static str,
+}
+
+/// Redis's limit for a line, its end included.
+const LINE_MAX: usize = 1024;
+
+impl Manifest {
+    pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
+        let mut manifest = Self::default();
+        if bytes.is_empty() {
+            return Err(fault(1, b"", "Found an empty AOF manifest"));
+        }
+        let mut lines = bytes.split_inclusive(|&byte| byte == b'\n').enumerate();
+        lines.try_for_each(|(index, line)| {
+            manifest.add_line(line).map_err(|reason| fault(index + 1, line, reason))
+        })?;
+        Ok(manifest)
+    }
+
+    fn add_line(&mut self, line: &[u8]) -> Result<(), &'static str> {
+        const FORMAT: &str = "Invalid AOF manifest file format";
+        if line.starts_with(b"#") {
+            return Ok(());
+        }
+        let Some(content) = line.strip_suffix(b"\n").filter(|_| line.len() <= LINE_MAX) else {
+            return Err("The AOF manifest file contains too long line");
+        };
+        let words = config::split(content).ok_or(FORMAT)?;
+        if words.len() < 6 || words.len() % 2 != 0 {
+            return Err(FORMAT);
+        }
+        let (mut name, mut sequence, mut kind) = (None, 0, None);
+        for pair in words.chunks_exact(2) {
+            let (key, value) = (&pair[0], &pair[1]);
+            if key.eq_ignore_ascii_case(b"file") {
+                if value.contains(&b'/') {
+                    return Err("File can't be a path, just a filename");
+                }
+                name = String::from_utf8(value.clone()).ok();
+            } else if key.eq_ignore_ascii_case(b"seq") {
+                let text = str::from_utf8(value).ok();
+                sequence = text.and_then(|text| text.parse().ok()).unwrap_or(0);
+            } else if key.eq_ignore_ascii_case(b"type") {
+                kind = value.first().copied();
+            }
+            // Later versions may say more about a file.
+        }
+        let (Some(name), Some(kind), 1..) = (name, kind, sequence) else { return Err(FORMAT) };
+        let part = Part { name, sequence };
+        match kind {
+            b'b' if self.base.is_some() => return Err("Found duplicate base file information"),
+            b'b' => {
+                self.base_sequence = sequence;
+                self.base = Some(part);
+            }
+            b'i' => {
+                let last = self.increments.last();
+                if last.is_some_and(|last| sequence <= last.sequence) {
+                    return Err("Found a non-monotonic sequence number");
+                }
+                self.increment_sequence = sequence;
+                self.increments.push(part);
+            }
+            b'h' => self.history.push(part),
+            _ => return Err("Unknown AOF file type"),
+        }
+        Ok(())
+    }
+
+    pub fn text(&self) -> Vec<u8> {
+        let bases = self.base.iter().map(|part| (part, 'b'));
+        let history = self.history.iter().map(|part| (part, 'h'));
+        let increments = self.increments.iter().map(|part| (part, 'i'));
+        let mut text = Vec::new();
+        for (part, kind) in bases.chain(history).chain(increments) {
+            text.extend_from_slice(b"file ");
+            if part.name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"'\\".contains(&byte)) {
+                text.extend_from_slice(part.name.as_bytes());
+            } else {
+                text.extend_from_slice(&config::quote(part.name.as_bytes()));
+            }
+            text.extend_from_slice(format!(" seq {} type {kind}\n", part.sequence).as_bytes());
+        }
+        text
+    }
+
+    /// One whose base is a log of a single file, as Redis had them before version 7.
+    pub fn of_single_file(name: &str) -> Self {
+        let base = Some(Part { name: name.to_owned(), sequence: 1 });
+        Self { base, base_sequence: 1, ..Self::default() }
+    }
+
+    /// Makes a new base the one that counts: everything before the increment `from`, which is kept, becomes
+    /// history. Its name.
+    pub fn replace_base(&mut self, prefix: &str, extension: &str, from: Option<&str>) -> String {
+        self.base_sequence += 1;
+        let sequence = self.base_sequence;
+        let name = format!("{prefix}.{sequence}.base.{extension}");
+        self.history.extend(self.base.replace(Part { name: name.clone(), sequence }));
+        let kept = self.increments.iter().position(|part| Some(part.name.as_str()) == from);
+        self.history.extend(self.increments.drain(..kept.unwrap_or(self.increments.len())));
+        name
+    }
+
+    /// Adds an increment; its name.
+    pub fn add_increment(&mut self, prefix: &str) -> String {
+        self.increment_sequence += 1;
+        let name = format!("{prefix}.{}.incr.aof", self.increment_sequence);
+        self.increments.push(Part { name: name.clone(), sequence: self.increment_sequence });
+        name
+    }
+
+    /// All files that count, in the order in which they are read.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.base.iter().chain(&self.increments)
+    }
+}
+
+fn fault(line: usize, text: &[u8], reason: &'static str) -> Fault {
+    let shown = &text[..text.len().min(LINE_MAX)];
+    Fault { line, text: String::from_utf8_lossy(shown).trim_end().to_owned(), reason }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Reading the manifest file, at line {}\n>>> '{}'\n{}",
+            self.line, self.text, self.reason
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "file a.aof.1.base.rdb seq 1 type b\nfile a.aof.1.incr.aof seq 1 type i\n\
+                        file a.aof.2.incr.aof seq 2 type i\n";
+
+    #[test]
+    fn is_read_and_written() {
+        let mut manifest = Manifest::parse(TEXT.as_bytes()).unwrap();
+        assert_eq!(manifest.text(), TEXT.as_bytes());
+        let names: Vec<_> = manifest.parts().map(|part| part.name.as_str()).collect();
+        assert_eq!(names, ["a.aof.1.base.rdb", "a.aof.1.incr.aof", "a.aof.2.incr.aof"]);
+        assert_eq!(manifest.add_increment("a.aof"), "a.aof.3.incr.aof");
+        let base = manifest.replace_base("a.aof", "aof", Some("a.aof.3.incr.aof"));
+        assert_eq!(base, "a.aof.2.base.aof");
+        let text = String::from_utf8(manifest.text()).unwrap();
+        let expected = "file a.aof.2.base.aof seq 2 type b\nfile a.aof.1.base.rdb seq 1 type h\n\
+                        file a.aof.1.incr.aof seq 1 type h\nfile a.aof.2.incr.aof seq 2 type h\n\
+                        file a.aof.3.incr.aof seq 3 type i\n";
+        assert_eq!(text, expected);
+        assert_eq!(Manifest::parse(expected.as_bytes()).unwrap(), manifest);
+        let odd = "# a remark\nfile \"a b\\x41.aof\" seq 1 type b extra 7\n";
+        let odd = Manifest::parse(odd.as_bytes()).unwrap();
+        assert_eq!(odd.text(), b"file \"a bA.aof\" seq 1 type b\n");
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let long = format!("file {} seq 1 type b\n", "x".repeat(LINE_MAX));
+        for (text, line, reason) in [
+            ("", 1, "Found an empty AOF manifest"),
+            ("\n", 1, "Invalid AOF manifest file format"),
+            ("file a seq 1 type b", 1, "The AOF manifest file contains too long line"),
+            (&long, 1, "The AOF manifest file contains too long line"),
+            ("file a seq 1 type\n", 1, "Invalid AOF manifest file format"),
+            ("file a seq 0 type b\n", 1, "Invalid AOF manifest file format"),
+            ("file a/b seq 1 type b\n", 1, "File can't be a path, just a filename"),
+            ("# x\nfile a seq 1 type x\n", 2, "Unknown AOF file type"),
+            (
+                "file a seq 1 type b\nfile b seq 2 type b\n",
+                2,
+                "Found duplicate base file information",
+            ),
+            (
+                "file a seq 2 type i\nfile b seq 2 type i\n",
+                2,
+                "Found a non-monotonic sequence number",
+            ),
+        ] {
+            let fault = Manifest::parse(text.as_bytes()).unwrap_err();
+            assert_eq!((fault.line, fault.reason), (line, reason), "{text}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Reading the commands of a log, one after the other, from wherever its bytes come.
+//!
+//! Between commands there may be lines that begin with `#`: remarks, of which `#TS:<seconds>` tells when what
+//! follows happened. A base may begin with an RDB file, which is not read here.
+
+use std::io::{self, BufRead, Read};
+
+/// See the module.
+pub struct Reader<R> {
+    input: R,
+    /// Bytes read.
+    offset: u64,
+    /// The arguments of the last command, one behind the other, and where each ends.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// Headers and arguments read.
+    lines: u64,
+}
+
+/// What was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// Its arguments are there until the next item is read.
+    Command,
+    /// Unix seconds.
+    Timestamp(i64),
+    Remark,
+    /// The log ends, and not in the midst of something.
+    End,
+}
+
+/// Why nothing could be read.
+#[derive(Debug)]
+pub enum Fault {
+    /// The log ends in the midst of something.
+    Truncated,
+    /// These are not the bytes of a log; says what was expected.
+    Format(String),
+    Io(io::Error),
+}
+
+/// Most arguments of a command, and longest line.
+const ARGUMENTS_MAX: u64 = i32::MAX as u64;
+const LINE_MAX: u64 = 1024;
+/// Memory for an argument is taken as its bytes come, in steps of this size at first.
+const STEP: u64 = 1 << 20;
+/// Longest argument: what `proto-max-bulk-len` may be.
+const ARGUMENT_MAX: u64 = i64::MAX as u64;
+/// A buffer that grew beyond this is given back.
+const KEPT_MAX: usize = 1 << 20;
+
+impl<R: BufRead> Reader<R> {
+    /// `offset`: bytes of the log before what is read.
+    pub fn new(input: R, offset: u64) -> Self {
+        Self { input, offset, bytes: Vec::new(), ends: Vec::new(), lines: 0 }
+    }
+
+    pub fn read(&mut self) -> Result<Item, Fault> {
+        self.bytes.clear();
+        self.ends.clear();
+        if self.bytes.capacity() > KEPT_MAX {
+            self.bytes = Vec::new();
+        }
+        let Some(first) = self.peek()? else { return Ok(Item::End) };
+        if first == b'#' {
+            return self.remark();
+        }
+        let count = self.header(b'*')?;
+        if !(1..=ARGUMENTS_MAX).contains(&count) {
+            return Err(Fault::Format("Expected a number of arguments from 1".into()));
+        }
+        for _ in 0..count {
+            let length = self.header(b'$')?;
+            self.argument(length)?;
+            self.ends.push(self.bytes.len());
+            if self.line_end()? != *b"\r\n" {
+                return Err(Fault::Format("Expected \\r\\n behind an argument".into()));
+            }
+        }
+        Ok(Item::Command)
+    }
+
+    /// The arguments of the command that was read last.
+    pub fn args(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+    }
+
+    /// Where the log goes on: after an item, behind that item.
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// How many lines those were, each argument counted as one.
+    pub const fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    fn remark(&mut self) -> Result<Item, Fault> {
+        let line = self.line()?;
+        let Some(text) = line.strip_prefix(b"#TS:") else { return Ok(Item::Remark) };
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        let seconds = bobbin_resp::parse_i64(text);
+        seconds
+            .map(Item::Timestamp)
+            .ok_or_else(|| Fault::Format("Invalid timestamp annotation".into()))
+    }
+
+    /// A number behind a mark.
+    fn header(&mut self, mark: u8) -> Result<u64, Fault> {
+        let line = self.line()?;
+        let expected = || {
+            let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN_MAX)]);
+            Fault::Format(format!("Expected {}<number>, got: '{shown}'", mark as char))
+        };
+        let number = line.strip_prefix(&[mark]).and_then(|rest| rest.strip_suffix(b"\r"));
+        let number = number.and_then(bobbin_resp::parse_i64).ok_or_else(expected)?;
+        u64::try_from(number).map_err(|_| expected())
+    }
+
+    /// A line without its `\n`.
+    fn line(&mut self) -> Result<Vec<u8>, Fault> {
+        let mut line = Vec::new();
+        let read = (&mut self.input).take(LINE_MAX).read_until(b'\n', &mut line);
+        self.offset += read.map_err(Fault::Io)? as u64;
+        if line.pop() == Some(b'\n') {
+            self.lines += 1;
+            return Ok(line);
+        }
+        if line.len() as u64 + 1 == LINE_MAX {
+            return Err(Fault::Format("Expected the end of a line".into()));
+        }
+        Err(Fault::Truncated)
+    }
+
+    fn argument(&mut self, length: u64) -> Result<(), Fault> {
+        if length > ARGUMENT_MAX {
+            return Err(Fault::Format("An argument is too long".into()));
+        }
+        let mut left = length;
+        while left > 0 {
+            let step = left.min(STEP);
+            let read = (&mut self.input).take(step).read_to_end(&mut self.bytes);
+            let read = read.map_err(Fault::Io)? as u64;
+            self.offset += read;
+            if read < step {
+                return Err(Fault::Truncated);
+            }
+            left -= step;
+        }
+        Ok(())
+    }
+
+    fn line_end(&mut self) -> Result<[u8; 2], Fault> {
+        let mut end = [0; 2];
+        match self.input.read_exact(&mut end) {
+            Ok(()) => {
+                self.offset += end.len() as u64;
+                self.lines += 1;
+                Ok(end)
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Fault::Truncated),
+            Err(error) => Err(Fault::Io(error)),
+        }
+    }
+
+    fn peek(&mut self) -> Result<Option<u8>, Fault> {
+        loop {
+            match self.input.fill_buf() {
+                Ok(bytes) => return Ok(bytes.first().copied()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Fault::Io(error)),
+            }
+        }
+    }
+}
+
+/// How much of a wrong line is shown.
+const SHOWN_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &[u8] = b"#TS:1700000000\r\n*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n# hello\n*1\r\n$0\r\n\r\n";
+
+    /// What is read, where each item ends, and how it ends.
+    fn read(bytes: &[u8]) -> (Vec<(Item, u64)>, Result<(), Fault>) {
+        let (mut reader, mut items) = (Reader::new(bytes, 0), Vec::new());
+        loop {
+            match reader.read() {
+                Ok(Item::End) => return (items, Ok(())),
+                Ok(item) => items.push((item, reader.offset())),
+                Err(fault) => return (items, Err(fault)),
+            }
+        }
+    }
+
+    #[test]
+    fn commands_and_remarks() {
+        let (items, end) = read(LOG);
+        let expected = [(Item::Timestamp(1700000000), 16), (Item::Command, 36), (Item::Remark, 44)];
+        assert_eq!(items[..3], expected);
+        assert_eq!((items.len(), end.is_ok()), (4, true));
+        let mut reader = Reader::new(&LOG[16..], 16);
+        assert_eq!(reader.read().unwrap(), Item::Command);
+        assert_eq!(reader.args().collect::<Vec<_>>(), [&b"DEL"[..], b"k"]);
+    }
+
+    #[test]
+    fn a_log_cut_off_anywhere_is_truncated_behind_whole_items() {
+        let (whole, _) = read(LOG);
+        for len in 0..LOG.len() {
+            let (items, end) = read(&LOG[..len]);
+            assert_eq!(items[..], whole[..items.len()], "{len}");
+            let at = items.last().map_or(0, |(_, end)| *end);
+            match end {
+                Ok(()) => assert_eq!(at, len as u64),
+                Err(Fault::Truncated) => assert!(at < len as u64),
+                Err(other) => panic!("{other:?} at {len}"),
+            }
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        for wrong in [
+            &b"SET a b\r\n"[..],
+            b"*0\r\n",
+            b"*-1\r\n",
+            b"*1\n$1\r\na\r\n",
+            b"*1\r\n:1\r\n",
+            b"*1\r\n$-1\r\n",
+            b"*1\r\n$1\r\nab\r\n",
+            b"*99999999999999999999\r\n",
+            b"#TS:soon\r\n",
+        ] {
+            let end = read(wrong).1;
+            assert!(matches!(end, Err(Fault::Format(_))), "{}", String::from_utf8_lossy(wrong));
+        }
+        assert!(matches!(read(b"*1\r\n$9223372036854775807\r\nabc").1, Err(Fault::Truncated)));
+    }
+}

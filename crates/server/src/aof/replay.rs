@@ -1,0 +1,82 @@
+//! Carrying out the commands of a log at start.
+
+use std::sync::Arc;
+
+use bobbin_resp::Part;
+use bobbin_store::Hash;
+
+use crate::client::{Client, ClientInfo};
+use crate::command::Data;
+use crate::command::call::{self, Context, Request};
+use crate::server::Server;
+use crate::stats::WorkerStats;
+
+/// A client that a log's commands come from. Nothing dies of age meanwhile: what did die when the log was written
+/// is deleted by a command of the log.
+pub(super) struct Replay {
+    server: &'static Server,
+    data: Data,
+    stats: WorkerStats,
+    client: Client,
+    replies: Vec<u8>,
+    parts: Vec<Part>,
+}
+
+impl Replay {
+    pub(super) fn new(server: &'static Server) -> Result<Self, String> {
+        let seed = server.clock.now_ms() as u64;
+        let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
+        data.now_ms = server.clock.advance();
+        data.clock = server.access_clock(data.now_ms);
+        data.loading = true;
+        let info = ClientInfo::new(0, -1, "log".into(), "log".into(), true, data.now_ms);
+        Ok(Self {
+            server,
+            data,
+            stats: WorkerStats::new(server.registry.all().len()),
+            client: Client::new(Arc::new(info), true),
+            replies: Vec::new(),
+            parts: Vec::new(),
+        })
+    }
+
+    /// Carries a command out. The error is the name of one that is not known.
+    pub(super) fn run(&mut self, args: &[&[u8]]) -> Result<(), String> {
+        let unknown = || String::from_utf8_lossy(args[0]).into_owned();
+        let command = self.server.registry.find(args[0]).ok_or_else(unknown)?;
+        let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
+        let request = Request { command: Some(command), args, first_hash };
+        self.data.enter();
+        let mut context = Context {
+            server: self.server,
+            data: &mut self.data,
+            stats: &self.stats,
+            parts: &mut self.parts,
+        };
+        call::execute(&mut context, &mut self.client, request, &mut self.replies);
+        if let Some(mut job) = self.client.job.take() {
+            self.data.release();
+            self.data.database = self.client.database;
+            while !job.step(self.server, &mut self.data, &mut || true) {}
+        }
+        self.data.leave();
+        self.replies.clear();
+        self.parts.clear();
+        Ok(())
+    }
+
+    /// Whether the commands so far end within a transaction.
+    pub(super) const fn is_in_transaction(&self) -> bool {
+        self.client.transaction.is_some()
+    }
+
+    /// Forgets the transaction that was begun.
+    pub(super) fn abandon_transaction(&mut self) {
+        self.client.transaction = None;
+    }
+
+    /// Begins another file: each selects its database itself.
+    pub(super) const fn begin_file(&mut self) {
+        self.client.database = 0;
+    }
+}

@@ -1,0 +1,385 @@
+//! Rewriting the log: a new base in the place of everything before it.
+//!
+//! It begins with a cut of the keyspace and, at the same record, a new increment; so the base and what follows meet
+//! exactly. The base is written by a thread of its own under another name. Only when it is on disk does the manifest
+//! name it, in one step, and the files before it are history.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use bobbin_store::{Cut, CutHandle, EntryRef, Kind};
+
+use super::Directory;
+use super::writer::{Order, Rotated};
+use crate::clock::system_ms;
+use crate::command::Data;
+use crate::commands::Pinned;
+use crate::log::append_command;
+use crate::persistence::snapshot::{self, Purpose};
+use crate::server::{Server, lock};
+
+/// What is known about rewrites.
+pub struct Rewrites {
+    current: Mutex<Option<Current>>,
+    /// One is to be begun as soon as that is possible.
+    wanted: AtomicBool,
+    /// Not before this time (Unix ms).
+    retry_ms: AtomicI64,
+    pub count: AtomicU64,
+    pub failed: AtomicBool,
+    pub failures: AtomicU64,
+    /// -1: there was none.
+    pub last_duration_s: AtomicI64,
+}
+
+/// One that is going on.
+struct Current {
+    cut: CutHandle,
+    started_ms: i64,
+}
+
+impl Default for Rewrites {
+    fn default() -> Self {
+        Self {
+            current: Mutex::new(None),
+            wanted: AtomicBool::new(false),
+            retry_ms: AtomicI64::new(0),
+            count: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            failures: AtomicU64::new(0),
+            last_duration_s: AtomicI64::new(-1),
+        }
+    }
+}
+
+impl Rewrites {
+    /// When the one that is going on began (Unix ms).
+    pub fn running_since_ms(&self) -> Option<i64> {
+        lock(&self.current).as_ref().map(|current| current.started_ms)
+    }
+
+    pub fn is_running(&self) -> bool {
+        lock(&self.current).is_some()
+    }
+
+    pub fn is_scheduled(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Has one begun when a worker finds the time.
+    pub fn schedule(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the one that is going on, if there is one, and forgets those to come.
+    pub fn cancel(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+        if let Some(current) = &*lock(&self.current) {
+            log::info!("Killing AOF rewrite");
+            current.cut.abort();
+        }
+    }
+}
+
+impl Server {
+    /// Begins a rewrite that was scheduled, if it is time. Nothing is held.
+    #[inline]
+    pub fn begin_scheduled_rewrite(&'static self, data: &mut Data) {
+        if self.aof.rewrites.wanted.load(Ordering::Relaxed) {
+            self.begin_wanted_rewrite(data);
+        }
+    }
+
+    #[cold]
+    fn begin_wanted_rewrite(&'static self, data: &mut Data) {
+        let rewrites = &self.aof.rewrites;
+        if data.now_ms < rewrites.retry_ms.load(Ordering::Relaxed) || self.cut_is_busy() {
+            return;
+        }
+        data.hold_gate();
+        self.begin_rewrite(data);
+        data.release();
+    }
+
+    /// Whether a snapshot or a rewrite has the cut.
+    pub fn cut_is_busy(&self) -> bool {
+        self.keyspace.is_being_cut()
+            || self.aof.rewrites.is_running()
+            || self.persistence.is_saving()
+    }
+
+    /// Begins to rewrite the log, or to write its first base. `data` holds the gate. Nothing, if the cut is busy.
+    pub fn begin_rewrite(&'static self, data: &mut Data) {
+        let rewrites = &self.aof.rewrites;
+        if self.cut_is_busy() {
+            return;
+        }
+        rewrites.wanted.store(false, Ordering::Relaxed);
+        let cut = data.begin_cut();
+        *lock(&rewrites.current) = Some(Current { cut: cut.handle(), started_ms: system_ms() });
+        let (done, rotated) = channel();
+        let is_logging = self.log.is_on();
+        if is_logging {
+            self.aof.order(self, Order::Rotate { after: self.log.last(), done });
+        } else {
+            // There is nothing to go on with: the base alone is written.
+            let _ = done.send(Ok(Rotated::None));
+        }
+        log::info!("Background append only file rewriting started");
+        let task = Task { server: self, cut, rotated, is_logging };
+        // The cut has begun, and must be walked whatever happens.
+        let task = std::sync::Arc::new(Mutex::new(Some(task)));
+        let again = std::sync::Arc::clone(&task);
+        let run = move || {
+            let task = lock(&task).take();
+            task.into_iter().for_each(Task::run);
+        };
+        if let Err(error) = std::thread::Builder::new().name("bobbin-rewrite".into()).spawn(run) {
+            log::warn!("Can't rewrite append only file in background: {error}");
+            data.release();
+            let task = lock(&again).take();
+            task.into_iter().for_each(Task::run);
+        }
+    }
+}
+
+/// A rewrite, from its cut on.
+struct Task {
+    server: &'static Server,
+    cut: Cut,
+    /// Where the log goes on behind the cut.
+    rotated: Receiver<io::Result<Rotated>>,
+    is_logging: bool,
+}
+
+impl Task {
+    fn run(self) {
+        let (server, started) = (self.server, Instant::now());
+        let directory = Directory::of(&server.config);
+        let handle = self.cut.handle();
+        let (rotated, is_logging) = (self.rotated, self.is_logging);
+        let extension = extension(server);
+        let written = write_base(server, self.cut, &directory.temporary_base());
+        let outcome = written.and_then(|bytes| {
+            let rotated = rotated.recv().unwrap_or_else(|_| Err(io::Error::other("the log ended")));
+            let rotated = rotated?;
+            if is_logging && !server.log.is_on() {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "the log was turned off"));
+            }
+            publish(server, &directory, rotated, (extension, bytes))
+        });
+        let rewrites = &server.aof.rewrites;
+        rewrites.last_duration_s.store(started.elapsed().as_secs() as i64, Ordering::Relaxed);
+        match outcome {
+            Ok(()) => {
+                rewrites.failures.store(0, Ordering::Relaxed);
+                rewrites.failed.store(false, Ordering::Relaxed);
+                log::info!("Background AOF rewrite finished successfully");
+            }
+            Err(error) => {
+                let _ = fs::remove_file(directory.temporary_base());
+                if handle.is_aborted() {
+                    log::info!("AOF rewrite was aborted");
+                } else {
+                    log::warn!("Background AOF rewrite terminated with error: {error}");
+                    rewrites.failed.store(true, Ordering::Relaxed);
+                }
+                let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
+                rewrites.retry_ms.store(system_ms() + pause_ms(failures), Ordering::Relaxed);
+                if server.log.is_on() && server.aof.is_waiting_for_base() {
+                    rewrites.schedule();
+                }
+            }
+        }
+        rewrites.count.fetch_add(1, Ordering::Relaxed);
+        *lock(&rewrites.current) = None;
+    }
+}
+
+/// How long to wait after so many failures in a row.
+fn pause_ms(failures: u64) -> i64 {
+    const FREE: u64 = 3;
+    const MINUTES_MAX: i64 = 60;
+    match failures {
+        0..FREE => 1000,
+        _ => {
+            let minutes = 1i64.checked_shl((failures - FREE) as u32).unwrap_or(MINUTES_MAX);
+            let minutes = minutes.clamp(1, MINUTES_MAX);
+            log::warn!(
+                "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {minutes} minutes"
+            );
+            minutes * 60_000
+        }
+    }
+}
+
+/// Puts a finished base in its place; what is before it is history.
+fn publish(
+    server: &Server,
+    directory: &Directory,
+    rotated: Rotated,
+    (extension, bytes): (&str, u64),
+) -> io::Result<()> {
+    let mut manifest = lock(&server.aof.manifest);
+    let mut new = manifest.clone();
+    directory.create()?;
+    let from = match &rotated {
+        Rotated::Increment(name) => Some(name.as_str()),
+        Rotated::Temporary | Rotated::None => None,
+    };
+    let base = new.replace_base(directory.prefix(), extension, from);
+    fs::rename(directory.temporary_base(), directory.file(&base))?;
+    log::info!("Successfully renamed the temporary AOF base file into {base}");
+    if matches!(rotated, Rotated::Temporary) {
+        let name = new.add_increment(directory.prefix());
+        fs::rename(directory.temporary_increment(), directory.file(&name))?;
+        log::info!("Successfully renamed the temporary AOF incr file into {name}");
+    }
+    directory.sync()?;
+    directory.persist(&new)?;
+    let figures = &server.aof.figures;
+    let size = bytes + figures.increment_size.load(Ordering::Relaxed);
+    figures.size.store(size, Ordering::Relaxed);
+    figures.base_size.store(size, Ordering::Relaxed);
+    server.aof.waits_for_base.store(false, Ordering::SeqCst);
+    if !server.config.aof_disable_auto_gc() {
+        directory.delete_history(&mut new)?;
+    }
+    *manifest = new;
+    Ok(())
+}
+
+/// Writes a base and forces it to disk; its bytes.
+pub(super) fn write_base(server: &'static Server, cut: Cut, path: &Path) -> io::Result<u64> {
+    let data = Data::new(&server.keyspace, &server.gate, 0);
+    let mut data = data.ok_or_else(|| io::Error::other("too many threads"))?;
+    let file = match File::create(path) {
+        Ok(file) => file,
+        Err(error) => {
+            // The cut has to be walked all the same.
+            cut.handle().abort();
+            let _ = write_cut(server, &mut data, cut, &mut io::sink());
+            return Err(error);
+        }
+    };
+    let steps = server.config.aof_rewrite_incremental_fsync();
+    let synced = Synced { file: &file, steps, unsynced: 0, bytes: 0 };
+    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, synced);
+    write_cut(server, &mut data, cut, &mut buffered)?;
+    let bytes = buffered.into_inner().map_err(io::IntoInnerError::into_error)?.bytes;
+    file.sync_all()?;
+    Ok(bytes)
+}
+
+/// Writes a cut in the form that the configuration asks for. It is walked to its end whatever happens.
+fn write_cut(
+    server: &'static Server,
+    data: &mut Data,
+    cut: Cut,
+    file: &mut impl Write,
+) -> io::Result<()> {
+    if server.config.aof_use_rdb_preamble() {
+        snapshot::write(server, data, cut, Purpose::LogBase, &AtomicU64::new(0), file)
+    } else {
+        write_commands(server, data, cut, file)
+    }
+}
+
+/// How the name of a base ends.
+pub(super) fn extension(server: &Server) -> &'static str {
+    if server.config.aof_use_rdb_preamble() { "rdb" } else { "aof" }
+}
+
+/// A file that is forced to disk as it grows, if that is wanted: then there is little left to do at the end.
+struct Synced<'a> {
+    file: &'a File,
+    steps: bool,
+    unsynced: usize,
+    bytes: u64,
+}
+
+impl Write for Synced<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.bytes += count as u64;
+        self.unsynced += count;
+        if self.steps && self.unsynced >= STEP_BYTES {
+            self.unsynced = 0;
+            self.file.sync_data()?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes a cut as commands. It is walked to its end whatever happens, so that another may follow.
+fn write_commands(
+    server: &'static Server,
+    data: &mut Data,
+    mut cut: Cut,
+    file: &mut impl Write,
+) -> io::Result<()> {
+    let (handle, hasher) = (cut.handle(), server.keyspace.hasher());
+    let (mut pieces, mut out, mut selected) = (Vec::new(), Vec::new(), None);
+    let mut outcome = Ok(());
+    loop {
+        data.enter();
+        let visit =
+            |index, walk: &mut dyn FnMut(&mut bobbin_store::Shard)| data.visit(index, |s| walk(s));
+        let more = cut.step(hasher, visit, PIECES, &mut pieces);
+        data.leave();
+        for piece in pieces.drain(..) {
+            if outcome.is_err() {
+                continue;
+            }
+            if selected != Some(piece.database) {
+                selected = Some(piece.database);
+                append_command(&mut out, &[b"SELECT", piece.database.to_string().as_bytes()]);
+            }
+            append_entry(server, piece.entry.as_ref(), &mut out);
+            outcome = file.write_all(&out);
+            out.clear();
+            if outcome.is_err() {
+                handle.abort();
+            }
+        }
+        if !more {
+            break;
+        }
+    }
+    if handle.is_aborted() && outcome.is_ok() {
+        outcome = Err(io::Error::new(io::ErrorKind::Interrupted, "the rewrite was aborted"));
+    }
+    outcome
+}
+
+/// Appends the command that makes an entry.
+fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
+    let mut digits = itoa::Buffer::new();
+    let expire_ms = entry.expire_ms().map(|ms| digits.format(ms).as_bytes());
+    if entry.kind() == Kind::String {
+        match expire_ms {
+            None => append_command(out, &[b"SET", entry.key(), entry.bytes()]),
+            Some(ms) => append_command(out, &[b"SET", entry.key(), entry.bytes(), b"PXAT", ms]),
+        }
+        return;
+    }
+    let mut payload = Vec::new();
+    Pinned::new(entry.value()).append_payload(server.config.rdbcompression(), &mut payload);
+    let ms = expire_ms.unwrap_or(b"0");
+    append_command(out, &[b"RESTORE", entry.key(), ms, &payload, b"ABSTTL"]);
+}
+
+/// Keys that are copied while a shard is held.
+const PIECES: usize = 128;
+const BUFFER_BYTES: usize = 256 * 1024;
+/// Bytes after which a base is forced to disk.
+const STEP_BYTES: usize = 4 << 20;

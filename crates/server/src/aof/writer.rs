@@ -1,0 +1,333 @@
+//! The thread that writes the log.
+//!
+//! It puts together what the workers logged, appends it to the current increment and forces it to disk. Orders
+//! (another file from that record on, stop, tell when all is done) take effect at a record's number, so whoever
+//! gives one while holding the gate has given it for exactly that moment, and waits for no disk.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use super::Directory;
+use crate::config::AppendFsync;
+use crate::log::Stream;
+use crate::server::{Server, lock};
+
+/// See the module.
+pub(super) struct Writer {
+    server: &'static Server,
+    stream: Stream,
+    /// `None`: what is logged is passed over.
+    file: Option<File>,
+    orders: Vec<Order>,
+    /// Merged and not written.
+    pending: Vec<u8>,
+    /// The last record that `pending`, or what was written, holds.
+    merged: u64,
+    /// The last record that was written.
+    written: u64,
+    synced_at: Instant,
+    /// Since when there is something that is written and not forced to disk.
+    failed: bool,
+    /// When there was last something to do.
+    busy: bool,
+}
+
+/// What the thread is told to do, once everything up to a number is written.
+pub(super) enum Order {
+    /// From the record behind `after` on, append to a new increment.
+    Rotate { after: u64, done: Sender<io::Result<Rotated>> },
+    /// What comes behind `after` is not written.
+    Stop { after: u64 },
+    /// Force everything to disk and say so.
+    Settle { done: Sender<()> },
+}
+
+/// Where the log goes on.
+pub(super) enum Rotated {
+    /// In this increment, which the manifest names.
+    Increment(String),
+    /// In a file that becomes an increment once there is a base.
+    Temporary,
+    /// Nowhere.
+    None,
+}
+
+impl Order {
+    /// The record behind which it is carried out.
+    const fn after(&self) -> Option<u64> {
+        match self {
+            Self::Rotate { after, .. } | Self::Stop { after } => Some(*after),
+            Self::Settle { .. } => None,
+        }
+    }
+}
+
+/// Merged at once, and written by one call.
+const CHUNK_BYTES: usize = 1 << 20;
+/// After something was written the thread lets so much time pass before it looks again, unless replies wait.
+const NAP: Duration = Duration::from_millis(1);
+/// How long it sleeps at most with something to force to disk, or an error to recover from.
+const RETRY: Duration = Duration::from_millis(100);
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Writer {
+    pub(super) fn new(server: &'static Server, file: Option<File>) -> Self {
+        Self {
+            server,
+            stream: Stream::default(),
+            file,
+            orders: Vec::new(),
+            pending: Vec::new(),
+            merged: 0,
+            written: 0,
+            synced_at: Instant::now(),
+            failed: false,
+            busy: false,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        loop {
+            self.sleep();
+            self.take_orders();
+            self.stream.collect(&self.server.log);
+            while self.merge() {
+                self.write();
+                if self.failed {
+                    break;
+                }
+            }
+            self.write();
+            self.sync();
+            self.obey();
+        }
+    }
+
+    fn sleep(&mut self) {
+        let aof = &self.server.aof;
+        let unsynced = self.written > aof.durable.load(Ordering::Relaxed);
+        if self.failed {
+            std::thread::sleep(RETRY);
+            return;
+        }
+        if std::mem::take(&mut self.busy) && !aof.holds_replies() {
+            std::thread::sleep(NAP);
+        }
+        let syncs = unsynced && self.server.config.appendfsync() != AppendFsync::No;
+        let timeout = syncs.then_some(RETRY);
+        self.server
+            .log
+            .sleep(timeout, || aof.has_orders.load(Ordering::SeqCst) || !self.orders.is_empty());
+    }
+
+    fn take_orders(&mut self) {
+        let aof = &self.server.aof;
+        if aof.has_orders.swap(false, Ordering::SeqCst) {
+            self.orders.append(&mut lock(&aof.orders));
+        }
+    }
+
+    /// Up to which record the current file goes.
+    fn boundary(&self) -> u64 {
+        self.orders.iter().find_map(Order::after).unwrap_or(u64::MAX)
+    }
+
+    /// Adds records to what is to be written; whether there may be more of them.
+    fn merge(&mut self) -> bool {
+        let boundary = self.boundary();
+        if self.file.is_none() {
+            self.stream.skip(boundary);
+            self.merged = self.stream.done();
+            return false;
+        }
+        while self.pending.len() < CHUNK_BYTES {
+            if !self.stream.next(boundary, &mut self.pending) {
+                break;
+            }
+        }
+        let more = self.stream.done() > self.merged;
+        self.merged = self.stream.done();
+        self.busy |= more;
+        more
+    }
+
+    /// Writes what is pending, as far as the disk takes it.
+    fn write(&mut self) {
+        let aof = &self.server.aof;
+        let Some(file) = &mut self.file else {
+            self.written = self.merged;
+            if aof.durable() < self.written {
+                self.now_durable();
+            }
+            return;
+        };
+        let mut done = 0;
+        let outcome = loop {
+            match file.write(&self.pending[done..]) {
+                _ if done == self.pending.len() => break Ok(()),
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if done > 0 {
+            aof.figures.size.fetch_add(done as u64, Ordering::Relaxed);
+            aof.figures.increment_size.fetch_add(done as u64, Ordering::Relaxed);
+            self.rewrite_if_grown();
+            self.pending.drain(..done);
+            self.pending.shrink_to(CHUNK_BYTES);
+        }
+        if self.pending.is_empty() {
+            self.written = self.merged;
+        }
+        aof.figures.buffered.store(self.pending.len() as u64, Ordering::Relaxed);
+        self.failed = outcome.is_err();
+        if done > 0 || outcome.is_err() {
+            self.server.note_log_outcome(&outcome);
+        }
+    }
+
+    /// Forces what was written to disk, if it is time.
+    fn sync(&mut self) {
+        let aof = &self.server.aof;
+        if self.written <= aof.durable.load(Ordering::Relaxed) || self.failed {
+            return;
+        }
+        let wanted = match self.server.config.appendfsync() {
+            AppendFsync::Always => true,
+            AppendFsync::Everysec => self.synced_at.elapsed() >= SYNC_INTERVAL,
+            AppendFsync::No => false,
+        };
+        if wanted || self.settles() {
+            self.sync_now();
+        }
+    }
+
+    fn sync_now(&mut self) {
+        let Some(file) = &self.file else { return };
+        let outcome = file.sync_data();
+        self.synced_at = Instant::now();
+        match &outcome {
+            Ok(()) => self.now_durable(),
+            Err(error) if self.server.aof.holds_replies() => {
+                // What the kernel dropped cannot be written again, and the promise cannot be kept.
+                log::error!(
+                    "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
+                );
+                std::process::exit(1);
+            }
+            Err(_) => self.failed = true,
+        }
+        self.server.note_log_outcome(&outcome);
+    }
+
+    /// Everything that was written is on disk for good.
+    fn now_durable(&self) {
+        self.server.aof.durable.store(self.written, Ordering::SeqCst);
+        self.server.workers.tell_durable();
+        self.server.aof.answer_waiters(self.server);
+    }
+
+    /// Has the log rewritten if it has grown as much as the configuration says.
+    fn rewrite_if_grown(&self) {
+        let (aof, config) = (&self.server.aof, &self.server.config);
+        let percentage = config.auto_aof_rewrite_percentage() as u64;
+        let size = aof.figures.size.load(Ordering::Relaxed);
+        if percentage == 0 || size <= config.auto_aof_rewrite_min_size() {
+            return;
+        }
+        if aof.rewrites.is_scheduled() || aof.rewrites.is_running() {
+            return;
+        }
+        let base = aof.figures.base_size.load(Ordering::Relaxed).max(1);
+        let growth = size.saturating_mul(100) / base;
+        if growth >= 100 + percentage {
+            log::info!("Starting automatic rewriting of AOF on {}% growth", growth - 100);
+            aof.rewrites.schedule();
+        }
+    }
+
+    fn settles(&self) -> bool {
+        self.orders.iter().any(|order| matches!(order, Order::Settle { .. }))
+    }
+
+    /// Carries out the orders whose time has come.
+    fn obey(&mut self) {
+        while let Some(first) = self.orders.first() {
+            let after = first.after().unwrap_or_else(|| self.server.log.last());
+            let gives_up = self.failed && !matches!(first, Order::Rotate { .. });
+            if self.written < after && !gives_up {
+                return;
+            }
+            match self.orders.remove(0) {
+                Order::Rotate { done, .. } => {
+                    self.sync_now();
+                    let rotated = self.rotate();
+                    if let Err(error) = &rotated {
+                        log::warn!("Can't open a new AOF incr file: {error}");
+                    }
+                    // Who rewrites waits for it.
+                    let _ = done.send(rotated);
+                }
+                Order::Stop { after } => self.stop(after),
+                Order::Settle { done } => {
+                    self.sync_now();
+                    // Who gave up waiting does not mind.
+                    let _ = done.send(());
+                }
+            }
+        }
+    }
+
+    /// Goes on in a new increment; on an error in the old one.
+    fn rotate(&mut self) -> io::Result<Rotated> {
+        let server = self.server;
+        let directory = Directory::of(&server.config);
+        directory.create()?;
+        let rotated = if server.aof.is_waiting_for_base() {
+            let path = directory.temporary_increment();
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) => log::info!("Removing the temp incr aof file"),
+                Err(_) => {}
+            }
+            let file = OpenOptions::new().create_new(true).append(true).open(path)?;
+            log::info!(
+                "Creating AOF incr file temp-{}.incr on background rewrite",
+                directory.prefix()
+            );
+            self.file = Some(file);
+            Rotated::Temporary
+        } else {
+            let mut manifest = lock(&server.aof.manifest);
+            let mut new = manifest.clone();
+            let name = new.add_increment(directory.prefix());
+            log::info!("Creating AOF incr file {name} on background rewrite");
+            let file = directory.open(&name, true)?;
+            directory.persist(&new)?;
+            *manifest = new;
+            self.file = Some(file);
+            Rotated::Increment(name)
+        };
+        server.aof.figures.increment_size.store(0, Ordering::Relaxed);
+        self.stream.begin_anew();
+        Ok(rotated)
+    }
+
+    /// The log ends behind a record.
+    fn stop(&mut self, after: u64) {
+        self.sync_now();
+        self.file = None;
+        self.pending = Vec::new();
+        self.failed = false;
+        self.server.note_log_outcome(&Ok(()));
+        self.stream.skip(after);
+        self.merged = self.stream.done();
+        self.written = self.merged;
+        self.now_durable();
+    }
+}

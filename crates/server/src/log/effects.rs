@@ -1,0 +1,142 @@
+//! What a thread's commands add to the log.
+//!
+//! The effects of one unit (a command, a transaction, the serving of one blocked client) are gathered in a buffer
+//! of the thread and become one record with one number. By default the effect of a command that changed something
+//! is the command as it came. A handler whose command would not do the same again says instead what would.
+
+use bobbin_store::log::Lane;
+
+/// See the module.
+#[derive(Default)]
+pub struct Effects {
+    lane: Option<Lane>,
+    is_on: bool,
+    /// A byte of `Kind`, then each effect behind its database and length.
+    unit: Vec<u8>,
+    commands: usize,
+    /// The command at hand said itself what its effects are.
+    replaced: bool,
+    /// There are records that the log's reader was not told of.
+    unannounced: bool,
+}
+
+/// How the effects of a record belong together.
+pub(super) struct Kind;
+impl Kind {
+    /// They happened one after the other.
+    pub(super) const SEQUENCE: u8 = 0;
+    /// They happened at once: MULTI and EXEC go around them.
+    pub(super) const GROUP: u8 = 1;
+}
+
+/// Bytes before each effect: database and length.
+pub(super) const DATABASE_BYTES: usize = size_of::<u32>();
+pub(super) const LENGTH_BYTES: usize = size_of::<u64>();
+/// A buffer that grew beyond this is given back.
+const KEPT_MAX: usize = 64 * 1024;
+
+impl Effects {
+    /// For a thread that changes keys; one without a lane writes nothing.
+    pub fn new(lane: Lane) -> Self {
+        let mut effects = Self { lane: Some(lane), ..Self::default() };
+        effects.refresh();
+        effects
+    }
+
+    /// Looks whether the log is on. That changes with the gate held: to be called whenever somebody else may have
+    /// had it.
+    #[inline]
+    pub fn refresh(&mut self) {
+        self.is_on = self.lane.as_ref().is_some_and(Lane::is_on);
+    }
+
+    /// Whether anything is to be logged.
+    #[inline(always)]
+    pub const fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Adds an effect.
+    pub fn add(&mut self, database: u32, args: &[&[u8]]) {
+        if self.commands == 0 {
+            self.unit.clear();
+            self.unit.push(Kind::SEQUENCE);
+        }
+        self.commands += 1;
+        self.unit.extend_from_slice(&database.to_le_bytes());
+        let length_at = self.unit.len();
+        self.unit.extend_from_slice(&[0; LENGTH_BYTES]);
+        append_command(&mut self.unit, args);
+        let length = (self.unit.len() - length_at - LENGTH_BYTES) as u64;
+        self.unit[length_at..length_at + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// The same, instead of the command as it came.
+    pub fn replace(&mut self, database: u32, args: &[&[u8]]) {
+        self.replaced = true;
+        self.add(database, args);
+    }
+
+    /// The command as it came has no effect of its own.
+    pub const fn suppress(&mut self) {
+        self.replaced = true;
+    }
+
+    /// Whether the command that ends here said itself what its effects are.
+    #[inline]
+    pub const fn take_replaced(&mut self) -> bool {
+        std::mem::replace(&mut self.replaced, false)
+    }
+
+    /// Whether there are effects that are no record yet.
+    #[inline(always)]
+    pub const fn has_unit(&self) -> bool {
+        self.commands > 0
+    }
+
+    /// Makes a record of the unit's effects and returns its number, if there are any. What they changed is still held. `grouped`: more than one of them
+    /// happened at once.
+    pub fn commit(&mut self, grouped: bool) -> Option<u64> {
+        if self.commands == 0 {
+            return None;
+        }
+        if grouped && self.commands > 1 {
+            self.unit[0] = Kind::GROUP;
+        }
+        let number = self.lane.as_ref().map(|lane| lane.append(&self.unit));
+        self.unannounced = true;
+        self.commands = 0;
+        if self.unit.capacity() > KEPT_MAX {
+            self.unit = Vec::new();
+        }
+        number
+    }
+
+    /// Tells the log's reader of the turn's records. Nothing is held.
+    #[inline(always)]
+    pub fn announce(&mut self) {
+        if self.unannounced {
+            self.unannounced = false;
+            self.lane.iter().for_each(Lane::ring);
+        }
+    }
+}
+
+/// Appends a command as an array of bulk strings.
+pub fn append_command(out: &mut Vec<u8>, args: &[&[u8]]) {
+    let mut digits = itoa::Buffer::new();
+    let bytes: usize = args.iter().map(|arg| arg.len() + ARGUMENT_BYTES).sum();
+    out.reserve(bytes + ARGUMENT_BYTES);
+    out.push(b'*');
+    out.extend_from_slice(digits.format(args.len()).as_bytes());
+    for arg in args {
+        out.extend_from_slice(b"\r\n$");
+        out.extend_from_slice(digits.format(arg.len()).as_bytes());
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(arg);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What an argument mostly takes beside its bytes.
+const ARGUMENT_BYTES: usize = 12;

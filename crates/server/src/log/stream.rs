@@ -1,0 +1,108 @@
+//! The log as one stream of bytes: records by number, with the commands that depend on that order.
+
+use bobbin_store::log::{Log, Merger};
+
+use super::effects::{DATABASE_BYTES, Kind, LENGTH_BYTES, append_command};
+
+/// See the module.
+#[derive(Default)]
+pub struct Stream {
+    merger: Merger,
+    /// The database that the last command of the stream was about.
+    selected: Option<u32>,
+}
+
+impl Stream {
+    /// Takes what the threads have appended; `next` yields it.
+    pub fn collect(&mut self, log: &Log) {
+        self.merger.collect(log);
+    }
+
+    /// Appends the next record, if there is one with this number at most; whether there was.
+    pub fn next(&mut self, number_max: u64, out: &mut Vec<u8>) -> bool {
+        if self.merger.done() >= number_max {
+            return false;
+        }
+        let Some(record) = self.merger.take_next() else { return false };
+        let Some((&kind, mut effects)) = record.split_first() else { return true };
+        if kind == Kind::GROUP {
+            append_command(out, &[b"MULTI"]);
+        }
+        while let Some((database, command, rest)) = split(effects) {
+            if self.selected != Some(database) {
+                self.selected = Some(database);
+                append_select(out, database);
+            }
+            out.extend_from_slice(command);
+            effects = rest;
+        }
+        if kind == Kind::GROUP {
+            append_command(out, &[b"EXEC"]);
+        }
+        true
+    }
+
+    /// Passes over everything up to a number; whether all of it was there.
+    pub fn skip(&mut self, number_max: u64) -> bool {
+        while self.merger.done() < number_max {
+            if self.merger.take_next().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The bytes to come are read by somebody who has not read those before.
+    pub const fn begin_anew(&mut self) {
+        self.selected = None;
+    }
+
+    /// The number of the last record that was yielded.
+    pub const fn done(&self) -> u64 {
+        self.merger.done()
+    }
+}
+
+/// The first effect of a record's rest: its database, its command, and what follows.
+fn split(effects: &[u8]) -> Option<(u32, &[u8], &[u8])> {
+    let (database, rest) = effects.split_first_chunk::<DATABASE_BYTES>()?;
+    let (length, rest) = rest.split_first_chunk::<LENGTH_BYTES>()?;
+    let (command, rest) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
+    Some((u32::from_le_bytes(*database), command, rest))
+}
+
+fn append_select(out: &mut Vec<u8>, database: u32) {
+    let mut digits = itoa::Buffer::new();
+    append_command(out, &[b"SELECT", digits.format(database).as_bytes()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Effects;
+    use super::*;
+
+    #[test]
+    fn databases_are_selected_and_groups_kept_together() {
+        let log = Log::default();
+        log.switch(true);
+        let (mut one, mut two) = (Effects::new(log.lane()), Effects::new(log.lane()));
+        one.add(0, &[b"SET", b"k", b"v"]);
+        one.commit(true);
+        two.add(0, &[b"DEL", b"k"]);
+        two.add(9, &[b"INCR", b"n"]);
+        two.commit(true);
+        one.add(9, &[b"DEL", b"a"]);
+        one.add(9, &[b"DEL", b"b"]);
+        one.commit(false);
+        let (mut stream, mut out) = (Stream::default(), Vec::new());
+        stream.collect(&log);
+        assert!(stream.next(2, &mut out) && stream.next(2, &mut out) && !stream.next(2, &mut out));
+        assert_eq!(stream.done(), 2);
+        stream.begin_anew();
+        while stream.next(u64::MAX, &mut out) {}
+        let words = String::from_utf8(out).unwrap();
+        let words: Vec<_> = words.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+        let expected = "SELECT 0 SET k v MULTI DEL k SELECT 9 INCR n EXEC SELECT 9 DEL a DEL b";
+        assert_eq!(words.join(" "), expected);
+    }
+}

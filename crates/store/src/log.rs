@@ -1,0 +1,286 @@
+//! One order for the changes of all threads, without a lock or a buffer that they share.
+//!
+//! Each thread has a [`Lane`] of its own and appends its records there. A record's number comes from one counter;
+//! it is taken while everything that the record is about is held, after the last lock and before the first unlock.
+//! So records about the same thing are numbered in the order in which they happened, and a record that was made
+//! after another one was acknowledged has the higher number. The [`Merger`] puts the lanes together by number:
+//! numbers are dense, so it stops at the first one that is not there yet, and no beginning of what it yields
+//! holds a change without those that came before it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sync::{AtomicBool, AtomicU64, Futex, Mutex, MutexGuard, Ordering, fence};
+
+/// See the module.
+#[derive(Default)]
+pub struct Log {
+    shared: Arc<Shared>,
+    lanes: Mutex<Vec<Arc<Buffer>>>,
+}
+
+/// What one thread appends to.
+pub struct Lane {
+    shared: Arc<Shared>,
+    buffer: Arc<Buffer>,
+}
+
+/// Puts the lanes together. There is one.
+#[derive(Default)]
+pub struct Merger {
+    /// The number of the last record that was yielded.
+    done: u64,
+    sources: Vec<Source>,
+    /// The source of the last record: mostly the next one comes from it too.
+    current: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// How many numbers were given out: the last one, as they start from 1.
+    last: Line<AtomicU64>,
+    /// `AWAKE` or `ASLEEP`: the merger's owner.
+    reader: Line<Futex>,
+    is_on: Line<AtomicBool>,
+}
+
+/// On a cache line of its own: nothing else that changes lies beside it.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line<T>(T);
+
+/// Records, each behind its number and its length.
+#[derive(Default)]
+struct Buffer {
+    bytes: Mutex<Vec<u8>>,
+}
+
+/// A lane as the merger sees it, with what it took from there.
+struct Source {
+    buffer: Arc<Buffer>,
+    taken: Vec<u8>,
+    at: usize,
+}
+
+const NUMBER_BYTES: usize = size_of::<u64>();
+const LENGTH_BYTES: usize = size_of::<u64>();
+const HEADER_BYTES: usize = NUMBER_BYTES + LENGTH_BYTES;
+/// A buffer larger than this is given back once it is empty.
+const KEPT_MAX: usize = 1 << 20;
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+
+impl Log {
+    /// A lane for the calling thread. It ends when it is dropped and what it holds was merged.
+    pub fn lane(&self) -> Lane {
+        let buffer = Arc::<Buffer>::default();
+        lock(&self.lanes).push(Arc::clone(&buffer));
+        Lane { shared: Arc::clone(&self.shared), buffer }
+    }
+
+    /// Turns it on or off. The gate is held: nobody is in the midst of a change.
+    pub fn switch(&self, on: bool) {
+        self.shared.is_on.0.store(on, Ordering::SeqCst);
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.shared.is_on.0.load(Ordering::SeqCst)
+    }
+
+    /// The number that was given out last; 0: none was.
+    #[inline]
+    pub fn last(&self) -> u64 {
+        self.shared.last.0.load(Ordering::SeqCst)
+    }
+
+    /// Bytes that lie in the lanes.
+    pub fn pending_bytes(&self) -> usize {
+        lock(&self.lanes).iter().map(|buffer| buffer.lock().len()).sum()
+    }
+
+    /// Sleeps until a thread rings after it appended, or [`wake`](Self::wake) is called, at most for the given time.
+    /// `has_work`, which is asked when a wake can no longer be missed, says whether to sleep at all. What was
+    /// appended before a ring is collected after this.
+    pub fn sleep(&self, timeout: Option<Duration>, has_work: impl FnOnce() -> bool) {
+        let reader = &self.shared.reader.0;
+        reader.word().store(ASLEEP, Ordering::Relaxed);
+        // Pairs with the fences of `ring` and `wake`: either they see us asleep, or we see what they left.
+        fence(Ordering::SeqCst);
+        if !has_work() && self.pending_bytes() == 0 {
+            reader.wait_for(ASLEEP, timeout);
+        }
+        reader.word().store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Wakes the reader if it sleeps. To be called after what it is to see was left.
+    pub fn wake(&self) {
+        self.shared.wake();
+    }
+}
+
+impl Shared {
+    #[inline]
+    fn wake(&self) {
+        fence(Ordering::SeqCst);
+        let reader = &self.reader.0;
+        if reader.word().load(Ordering::Relaxed) == ASLEEP
+            && reader.word().swap(AWAKE, Ordering::Relaxed) == ASLEEP
+        {
+            reader.wake(1);
+        }
+    }
+}
+
+impl Lane {
+    /// Whether somebody reads the log. Changes only while the gate is held.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.shared.is_on.0.load(Ordering::Relaxed)
+    }
+
+    /// Appends a record and returns its number. The caller holds everything that the record is about.
+    #[inline]
+    pub fn append(&self, record: &[u8]) -> u64 {
+        let mut bytes = self.buffer.lock();
+        // Between taking the number and letting go of the buffer nothing can take long: all others wait for it.
+        bytes.reserve(HEADER_BYTES + record.len());
+        let number = self.shared.last.0.fetch_add(1, Ordering::SeqCst) + 1;
+        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes.extend_from_slice(&(record.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(record);
+        number
+    }
+
+    /// Wakes the reader if it sleeps. To be called once after the records of a turn.
+    #[inline]
+    pub fn ring(&self) {
+        self.shared.wake();
+    }
+}
+
+impl Merger {
+    /// Takes what the lanes hold.
+    pub fn collect(&mut self, log: &Log) {
+        let mut lanes = lock(&log.lanes);
+        for buffer in lanes.iter() {
+            if !self.sources.iter().any(|source| Arc::ptr_eq(&source.buffer, buffer)) {
+                let buffer = Arc::clone(buffer);
+                self.sources.push(Source { buffer, taken: Vec::new(), at: 0 });
+            }
+        }
+        // Of a lane that has ended only we and the list know.
+        lanes.retain(|buffer| Arc::strong_count(buffer) > 2 || !buffer.lock().is_empty());
+        drop(lanes);
+        self.sources.iter_mut().for_each(Source::refill);
+        self.sources.retain(|source| Arc::strong_count(&source.buffer) > 1 || !source.is_empty());
+        self.current = 0;
+    }
+
+    /// The next record by number, if it was collected.
+    pub fn take_next(&mut self) -> Option<&[u8]> {
+        let wanted = self.done + 1;
+        let has_next = |source: &Source| source.head() == Some(wanted);
+        if !self.sources.get(self.current).is_some_and(has_next) {
+            self.current = self.sources.iter().position(has_next)?;
+        }
+        self.done = wanted;
+        Some(self.sources[self.current].take())
+    }
+
+    /// The number of the last record that was yielded: all before it were as well.
+    pub const fn done(&self) -> u64 {
+        self.done
+    }
+}
+
+impl Source {
+    /// Exchanges buffers with the lane. What is missing is never behind what is left here: within a lane numbers
+    /// rise.
+    fn refill(&mut self) {
+        if !self.is_empty() {
+            return;
+        }
+        self.at = 0;
+        self.taken.clear();
+        self.taken.shrink_to(KEPT_MAX);
+        let mut bytes = self.buffer.lock();
+        std::mem::swap(&mut *bytes, &mut self.taken);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.at == self.taken.len()
+    }
+
+    /// The number of the next record.
+    fn head(&self) -> Option<u64> {
+        let number = self.taken.get(self.at..self.at + NUMBER_BYTES)?;
+        Some(u64::from_le_bytes(number.try_into().ok()?))
+    }
+
+    fn take(&mut self) -> &[u8] {
+        let (length_at, start) = (self.at + NUMBER_BYTES, self.at + HEADER_BYTES);
+        let mut length = [0; LENGTH_BYTES];
+        length.copy_from_slice(&self.taken[length_at..start]);
+        self.at = start + u64::from_le_bytes(length) as usize;
+        &self.taken[start..self.at]
+    }
+}
+
+impl Buffer {
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        lock(&self.bytes)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(merger: &mut Merger) -> Vec<u8> {
+        std::iter::from_fn(|| merger.take_next().map(|record| record[0])).collect()
+    }
+
+    #[test]
+    fn records_come_by_number_and_up_to_the_first_missing_one() {
+        let (log, mut merger) = (Log::default(), Merger::default());
+        let lanes = [log.lane(), log.lane(), log.lane()];
+        for (at, lane) in [0, 0, 2, 1, 0, 2].into_iter().enumerate() {
+            assert_eq!(lanes[lane].append(&[at as u8]), at as u64 + 1);
+        }
+        assert_eq!(log.last(), 6);
+        merger.collect(&log);
+        assert_eq!(all(&mut merger), [0, 1, 2, 3, 4, 5]);
+        // Another thread has a number and did not append yet.
+        log.shared.last.0.fetch_add(1, Ordering::SeqCst);
+        lanes[1].append(b"8");
+        merger.collect(&log);
+        assert_eq!((all(&mut merger), merger.done()), (vec![], 6));
+        let mut bytes = lanes[0].buffer.lock();
+        bytes.extend_from_slice(&7u64.to_le_bytes());
+        bytes.extend_from_slice(&1u64.to_le_bytes());
+        bytes.push(b'7');
+        drop(bytes);
+        merger.collect(&log);
+        assert_eq!((all(&mut merger), merger.done()), (b"78".to_vec(), 8));
+        assert_eq!(log.pending_bytes(), 0);
+    }
+
+    #[test]
+    fn a_lane_that_ends_is_merged_and_forgotten() {
+        let (log, mut merger) = (Log::default(), Merger::default());
+        let lane = log.lane();
+        merger.collect(&log);
+        lane.append(b"x");
+        drop(lane);
+        merger.collect(&log);
+        assert_eq!(all(&mut merger), b"x");
+        merger.collect(&log);
+        assert_eq!((merger.sources.len(), lock(&log.lanes).len()), (0, 0));
+    }
+}
