@@ -26,7 +26,9 @@ pub(crate) fn smoke(seconds: &str) -> Outcome {
     for target in targets.lines() {
         println!("{target}: {seconds} s");
         let limit = format!("-max_total_time={seconds}");
-        let limits = ["run", target, "--", &limit, "-print_final_stats=0", "-verbosity=0"];
+        // An input that takes seconds hangs the server as well.
+        let hang = "-timeout=20";
+        let limits = ["run", target, "--", &limit, hang, "-print_final_stats=0", "-verbosity=0"];
         if let Err(error) = shell::run(&mut cargo_fuzz(&limits)) {
             eprintln!("{error}");
             failed.push(target);

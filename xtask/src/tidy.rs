@@ -105,6 +105,8 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("client", &["resp"]),
     ("server", &["resp", "store", "dump"]),
     ("testkit", &["resp", "client"]),
+    ("cli", &["resp", "client", "testkit"]),
+    ("benchmark", &["resp", "client", "testkit"]),
     ("fuzz", &["resp", "store", "dump", "client", "server"]),
     ("xtask", &["testkit"]),
 ];

@@ -4,11 +4,13 @@
 #![forbid(unsafe_code)]
 
 mod stream;
+mod target;
 
 use std::{
     collections::VecDeque,
     error, fmt,
     io::{self, Read, Write},
+    os::fd::{AsFd, BorrowedFd},
     path::Path,
     time::Duration,
 };
@@ -17,6 +19,8 @@ pub use bobbin_resp::Value;
 use bobbin_resp::{Protocol, ReplyError, ReplyScanner, read_reply};
 
 use stream::Stream;
+pub use stream::{AddressFamily, RawWriter};
+pub use target::{Address, Target, UrlError};
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -44,6 +48,19 @@ impl Client {
 
     pub fn connect_unix(path: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self::over(Stream::connect_unix(path.as_ref())?))
+    }
+
+    /// Connects to an address in its parts. `timeout` is for each address the host has, and `family`
+    /// says which of them come first.
+    pub fn connect_to(
+        address: &Address,
+        timeout: Option<Duration>,
+        family: AddressFamily,
+    ) -> io::Result<Self> {
+        Ok(Self::over(match address {
+            Address::Tcp { host, port } => Stream::connect_tcp(host, *port, timeout, family)?,
+            Address::Unix(path) => Stream::connect_unix(path)?,
+        }))
     }
 
     /// Sends one command and returns its reply. An error reply is a value, not an `Err`.
@@ -105,6 +122,34 @@ impl Client {
             }
             self.fill()?;
         }
+    }
+
+    /// The next value of either kind if it has been received whole. It does not read.
+    pub fn receive_buffered(&mut self) -> Result<Option<Value>, ClientError> {
+        self.buffered()
+    }
+
+    /// Some bytes that follow what was handed out, replies or not: what has been received, else what
+    /// one read gives, at most `len_max`. Nothing means that the server closed the connection.
+    pub fn receive_bytes(&mut self, len_max: usize) -> Result<Vec<u8>, ClientError> {
+        if !self.output.is_empty() {
+            self.flush()?;
+        }
+        if self.position == self.input.len() {
+            match self.fill() {
+                Err(ClientError::Closed) => return Ok(Vec::new()),
+                filled => filled?,
+            }
+        }
+        let len = len_max.min(self.input.len() - self.position);
+        let bytes = self.input[self.position..self.position + len].to_vec();
+        self.consume(len);
+        Ok(bytes)
+    }
+
+    /// A second handle that writes to the connection as it is, for another thread.
+    pub fn raw_writer(&self) -> io::Result<RawWriter> {
+        self.stream.raw_writer()
     }
 
     /// The bytes of the next reply, as they came.
@@ -219,6 +264,13 @@ impl Client {
             0 => Err(ClientError::Closed),
             _ => Ok(()),
         }
+    }
+}
+
+impl AsFd for Client {
+    /// For waiting until there is something to read. What has been received already is not seen there.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 
@@ -338,6 +390,30 @@ mod tests {
             request
         });
         (address, server)
+    }
+
+    #[test]
+    fn raw_bytes_between_replies() {
+        let (address, server) = serve(&[b"+OK\r\n$EOF", b":abc", b"+END\r\n"]);
+        let mut client = Client::connect(&address).unwrap();
+        client.send(&["SYNC"]);
+        assert_eq!(client.receive().unwrap(), Value::Simple(b"OK".to_vec()));
+        let mut bytes = Vec::new();
+        while bytes.len() < b"$EOF:abc".len() {
+            bytes.extend(client.receive_bytes(b"$EOF:abc".len() - bytes.len()).unwrap());
+        }
+        assert_eq!(bytes, b"$EOF:abc");
+        let mut writer = client.raw_writer().unwrap();
+        writer.write_all(b"raw").unwrap();
+        let end = match client.receive_buffered().unwrap() {
+            Some(end) => end,
+            None => client.receive().unwrap(),
+        };
+        assert_eq!(end, Value::Simple(b"END".to_vec()));
+        assert_eq!(client.receive_buffered().unwrap(), None);
+        assert_eq!(client.receive_bytes(1).unwrap(), b"");
+        drop((client, writer));
+        assert_eq!(server.join().unwrap(), b"*1\r\n$4\r\nSYNC\r\nraw");
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{Shutdown, TcpStream, ToSocketAddrs},
-    os::unix::net::UnixStream,
+    net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
     path::Path,
     time::Duration,
 };
@@ -19,25 +22,43 @@ impl Stream {
         if address.contains('/') {
             return Self::connect_unix(Path::new(address));
         }
-        let stream = match timeout {
-            None => TcpStream::connect(address)?,
-            Some(timeout) => {
-                let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
-                let mut connected = None;
-                for address in address.to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, timeout) {
-                        Ok(stream) => {
-                            connected = Some(stream);
-                            break;
-                        }
-                        Err(error) => last_error = error,
-                    }
+        Self::connect_first(address.to_socket_addrs()?, timeout)
+    }
+
+    pub(crate) fn connect_tcp(
+        host: &str,
+        port: u16,
+        timeout: Option<Duration>,
+        family: AddressFamily,
+    ) -> io::Result<Self> {
+        let mut addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+        match family {
+            AddressFamily::Any => {}
+            AddressFamily::Ipv4 => addresses.sort_by_key(SocketAddr::is_ipv6),
+            AddressFamily::Ipv6 => addresses.sort_by_key(SocketAddr::is_ipv4),
+        }
+        Self::connect_first(addresses, timeout)
+    }
+
+    fn connect_first(
+        addresses: impl IntoIterator<Item = SocketAddr>,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in addresses {
+            let connected = match timeout {
+                None => TcpStream::connect(address),
+                Some(timeout) => TcpStream::connect_timeout(&address, timeout),
+            };
+            match connected {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(Self::Tcp(stream));
                 }
-                connected.ok_or(last_error)?
+                Err(error) => last_error = error,
             }
-        };
-        stream.set_nodelay(true)?;
-        Ok(Self::Tcp(stream))
+        }
+        Err(last_error)
     }
 
     pub(crate) fn connect_unix(path: &Path) -> io::Result<Self> {
@@ -58,10 +79,50 @@ impl Stream {
         }
     }
 
+    pub(crate) fn raw_writer(&self) -> io::Result<RawWriter> {
+        Ok(RawWriter(match self {
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+        }))
+    }
+
     pub(crate) fn shutdown_write(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+}
+
+/// Which of a host's addresses to try first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AddressFamily {
+    /// As the resolver gives them.
+    #[default]
+    Any,
+    Ipv4,
+    Ipv6,
+}
+
+/// Writes bytes to a connection that somebody else reads.
+#[derive(Debug)]
+pub struct RawWriter(Stream);
+
+impl Write for RawWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
         }
     }
 }

@@ -209,8 +209,13 @@ fn leaf(prefix: u8, payload: &[u8]) -> Result<Value, ReplyError> {
         (b'_', b"") => Value::Null,
         (b'#', b"t") => Value::Boolean(true),
         (b'#', b"f") => Value::Boolean(false),
-        (b',', b"nan" | b"-nan") => Value::Double(f64::NAN),
-        (b',', text) => Value::Double(parse_f64(text).ok_or(ReplyError::Malformed)?),
+        (b',', text) => {
+            let value = match text {
+                b"nan" | b"-nan" => f64::NAN,
+                _ => parse_f64(text).ok_or(ReplyError::Malformed)?,
+            };
+            Value::Double { value, text: text.to_vec() }
+        }
         (b'(', digits) => Value::BigNumber(digits.to_vec()),
         (b'!', text) => Value::BulkError(text.to_vec()),
         (b'=', [a, b, c, b':', text @ ..]) => {
@@ -248,6 +253,10 @@ mod tests {
         Value::Bulk(text.into())
     }
 
+    fn double(value: f64) -> Value {
+        Value::Double { value, text: crate::format_f64(value).to_vec() }
+    }
+
     #[test]
     fn every_type() {
         assert_eq!(read(b"+OK\r\n"), Value::Simple(b"OK".to_vec()));
@@ -259,8 +268,8 @@ mod tests {
         assert_eq!(read(b"*-1\r\n"), Value::NullArray);
         assert_eq!(read(b"_\r\n"), Value::Null);
         assert_eq!(read(b"#t\r\n"), Value::Boolean(true));
-        assert_eq!(read(b",1.5\r\n"), Value::Double(1.5));
-        assert_eq!(read(b",-inf\r\n"), Value::Double(f64::NEG_INFINITY));
+        assert_eq!(read(b",1.5\r\n"), double(1.5));
+        assert_eq!(read(b",-inf\r\n"), double(f64::NEG_INFINITY));
         assert_eq!(read(b"(123\r\n"), Value::BigNumber(b"123".to_vec()));
         assert_eq!(read(b"!5\r\nE \r\nx\r\n"), Value::BulkError(b"E \r\nx".to_vec()));
         let verbatim = Value::Verbatim { format: *b"txt", text: b"hi".to_vec() };
@@ -332,7 +341,7 @@ mod tests {
             any::<bool>().prop_map(Value::Boolean),
             any::<f64>()
                 .prop_filter("NaN is not equal to itself", |x| !x.is_nan())
-                .prop_map(Value::Double),
+                .prop_map(double),
             any::<Vec<u8>>().prop_map(|text| Value::Verbatim { format: *b"txt", text }),
         ];
         leaf.prop_recursive(4, 64, 12, |value| {
@@ -368,7 +377,7 @@ mod tests {
             Value::Bulk(value) => reply.bulk(value),
             Value::Null => reply.null(),
             Value::Boolean(value) => reply.boolean(*value),
-            Value::Double(value) => reply.double(*value),
+            Value::Double { value, .. } => reply.double(*value),
             Value::Verbatim { text, .. } => reply.verbatim("txt", text),
             Value::Array(of) => all(reply, Aggregate::Array, &mut of.iter(), of.len()),
             Value::Set(of) => all(reply, Aggregate::Set, &mut of.iter(), of.len()),

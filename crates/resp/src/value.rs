@@ -21,8 +21,8 @@ pub enum Value {
     Map(Vec<(Self, Self)>),
     /// `~n`, in the order sent
     Set(Vec<Self>),
-    /// `,1.5`
-    Double(f64),
+    /// `,1.5`: the number, and its digits as they came
+    Double { value: f64, text: Vec<u8> },
     /// `#t` or `#f`
     Boolean(bool),
     /// `(digits`

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
-use bobbin_store::OwnedEntry;
 use bobbin_store::shard::Database;
+use bobbin_store::{Kind, OwnedEntry};
 
 use crate::worker::Job;
 
@@ -27,7 +27,8 @@ static FREED_OBJECTS: AtomicU64 = AtomicU64::new(0);
 
 /// Frees an entry: at once when that is quick, else in the background.
 pub fn free(entry: OwnedEntry) {
-    if entry.as_ref().memory() < LARGE_BYTES {
+    let value = entry.as_ref();
+    if value.is_light() || value.kind() == Kind::String && value.memory() < LARGE_BYTES {
         drop(entry);
     } else {
         let bytes = entry.as_ref().memory();
@@ -94,5 +95,5 @@ pub fn reset_freed_objects() {
     FREED_OBJECTS.store(0, Ordering::Relaxed);
 }
 
-/// Values of this many bytes are freed in the background.
+/// Strings of this many bytes are freed in the background; of other values those of many blocks.
 const LARGE_BYTES: usize = 64 * 1024;

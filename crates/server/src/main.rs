@@ -8,10 +8,11 @@ use std::process::ExitCode;
 
 use bobbin_server::config::{CommandLine, Config, Directives};
 use bobbin_server::server::{Server, VERSION};
-use bobbin_server::{aof, host, logging, memory, start};
+use bobbin_server::{aof, host, logging, memory, persistence, start};
 
 const USAGE: &str = "\
 Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
+       bobbin-server --check-rdb FILE
        bobbin-server --check-aof [--fix | --truncate-to-timestamp SECONDS] FILE
        bobbin-server --version | --help
 
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
             return aof::check::main(rest, &mut stdin().lock());
         }
         _ if is_named("check-aof") => return aof::check::main(&arguments, &mut stdin().lock()),
+        [first, rest @ ..] if first == b"--check-rdb" => return persistence::check::main(rest),
+        _ if is_named("check-rdb") => return persistence::check::main(&arguments),
         _ => {}
     }
     logging::install();
@@ -61,7 +64,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the program was called by a name that ends so, as `bobbin-check-aof`.
+/// Whether the program was called by a name that ends so, as `bobbin-check-rdb`.
 fn is_named(end: &str) -> bool {
     let name = std::env::args_os().next().map(PathBuf::from);
     let name = name.as_ref().and_then(|path| path.file_name()?.to_str());

@@ -120,8 +120,10 @@ impl Switch {
     pub const LOADING: u32 = 1 << 6;
     /// The last snapshot failed.
     pub const SAVE_FAILED: u32 = 1 << 7;
+    /// A snapshot is written: what changes is kept for it.
+    pub const SAVING: u32 = 1 << 8;
     /// The log cannot be written: writes are refused. The log's thread sets it at any time.
-    pub const LOG_FAILED: u32 = 1 << 8;
+    pub const LOG_FAILED: u32 = 1 << 9;
 }
 
 impl Switches {
@@ -396,6 +398,8 @@ pub struct ErrorStats {
 impl ErrorStats {
     /// Errors of this many different kinds are told apart; more are a client's doing (EVAL).
     const KINDS_MAX: usize = 128;
+    /// What those are counted as.
+    const OTHERS: &'static str = "ERRORSTATS_OVERFLOW";
 
     #[cold]
     pub fn count(&self, code: &str) {
@@ -404,6 +408,8 @@ impl ErrorStats {
             *count += 1;
         } else if counts.len() < Self::KINDS_MAX {
             counts.insert(code.to_owned(), 1);
+        } else {
+            *counts.entry(Self::OTHERS.to_owned()).or_default() += 1;
         }
     }
 

@@ -24,7 +24,8 @@ use crate::keyspace::{Keyspace, SHARDS};
 use crate::shard::{Database, Shard};
 use crate::sync::Mutex;
 
-/// See the module. One at a time; whoever has it walks it to its end by `step`, aborted or not.
+/// See the module. One at a time: a second one aborts the first. Whoever has it walks it to its end by `step`,
+/// aborted or not.
 pub struct Cut {
     shared: Arc<Shared>,
     databases: Vec<CutDatabase>,
@@ -54,11 +55,19 @@ pub struct Piece {
 #[derive(Clone)]
 pub struct CutHandle(Arc<Shared>);
 
+/// What a keyspace shows of its cuts without a lock.
 #[derive(Default)]
+pub(crate) struct Gauge {
+    /// Cuts that are not walked to their end.
+    pub(crate) cuts: AtomicUsize,
+    /// Bytes of copies that no walk has fetched yet.
+    pub(crate) kept_bytes: AtomicUsize,
+}
+
 struct Shared {
     /// Copies that the walk has not fetched yet.
     kept: [Mutex<Vec<Piece>>; STRIPES],
-    kept_bytes: AtomicUsize,
+    gauge: Arc<Gauge>,
     /// Databases that were flushed with a part of the cut in them.
     detached: Mutex<Vec<Database>>,
     aborted: AtomicBool,
@@ -75,9 +84,16 @@ pub(crate) struct Part {
 }
 
 impl Cut {
-    /// Begins a cut. There must be no other.
+    /// Begins a cut. One that is going on is aborted, and what it has marked is seen to here, which takes long.
     pub fn begin(keyspace: &Keyspace, gate: &mut GateGuard<'_>) -> Self {
-        let shared = Arc::new(Shared::default());
+        let gauge = keyspace.cut_gauge();
+        gauge.cuts.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::new(Shared {
+            kept: Default::default(),
+            gauge,
+            detached: Mutex::default(),
+            aborted: AtomicBool::new(false),
+        });
         let mut databases: Vec<CutDatabase> = Vec::new();
         let mut has_expiring_fields = false;
         for index in 0..SHARDS {
@@ -126,13 +142,14 @@ impl Cut {
         limit: usize,
         out: &mut Vec<Piece>,
     ) -> bool {
-        if self.shared.kept_bytes.load(Ordering::Relaxed) > FETCH_BYTES {
+        if self.shared.gauge.kept_bytes.load(Ordering::Relaxed) > FETCH_BYTES {
             self.fetch(out);
         }
         if let Some(database) = self.databases.get(self.at) {
             let mut done = true;
             visit(self.shard, &mut |shard| {
-                if let Some(part) = shard.part_of_cut(database.number) {
+                let handle = CutHandle(Arc::clone(&self.shared));
+                if let Some(part) = shard.part_of_cut(database.number, &handle) {
                     done = part.walk_cut(limit, hasher, out);
                 }
             });
@@ -164,7 +181,7 @@ impl Cut {
         for stripe in &self.shared.kept {
             let pieces = std::mem::take(&mut *lock(stripe));
             let bytes = pieces.iter().map(|piece| piece.entry.as_ref().memory()).sum();
-            self.shared.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.shared.gauge.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
             out.extend(pieces);
         }
         if self.shared.aborted.load(Ordering::Relaxed) {
@@ -173,10 +190,16 @@ impl Cut {
     }
 }
 
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.shared.gauge.cuts.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl CutHandle {
     /// Bytes of memory of copies that wait for the walk.
     pub fn kept_bytes(&self) -> usize {
-        self.0.kept_bytes.load(Ordering::Relaxed)
+        self.0.gauge.kept_bytes.load(Ordering::Relaxed)
     }
 
     /// Nobody wants the cut any more. Its walk goes on, quickly, to take the marks away.
@@ -195,8 +218,9 @@ impl CutHandle {
 }
 
 impl Part {
-    pub(crate) fn number(&self) -> u32 {
-        self.number
+    /// Whether it is what the cut has of the database that had this number.
+    pub(crate) fn is(&self, number: u32, cut: &CutHandle) -> bool {
+        self.number == number && Arc::ptr_eq(&self.shared, &cut.0)
     }
 
     /// From which position on the walk has still to come.
@@ -212,7 +236,7 @@ impl Part {
     pub(crate) fn keep(&self, entry: EntryRef<'_>) {
         let Some(piece) = self.piece(entry) else { return };
         // Counted before it can be fetched, so that the sum is never below zero.
-        self.shared.kept_bytes.fetch_add(piece.entry.as_ref().memory(), Ordering::Relaxed);
+        self.shared.gauge.kept_bytes.fetch_add(piece.entry.as_ref().memory(), Ordering::Relaxed);
         lock(&self.shared.kept[self.stripe as usize]).push(piece);
     }
 

@@ -2,8 +2,10 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
+use crate::cut::Gauge;
 use crate::entry;
 use crate::gate::GateGuard;
 use crate::hash::{Hash, Hasher, SHARD_BITS};
@@ -21,6 +23,7 @@ pub struct Keyspace {
     /// Beside the shards and not in them, so that looking for work touches few lines: from when on
     /// (Unix ms) a shard may have keys to expire. `i64::MAX`: never.
     due_ms: Box<[AtomicI64]>,
+    cut_gauge: Arc<Gauge>,
 }
 
 /// A shard behind its lock.
@@ -70,12 +73,27 @@ impl Keyspace {
             shards: (0..SHARDS).map(|_| Cell::default()).collect(),
             hasher: Hasher::new(seed),
             due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
+            cut_gauge: Arc::default(),
         }
     }
 
     #[inline(always)]
     pub const fn hasher(&self) -> &Hasher {
         &self.hasher
+    }
+
+    pub(crate) fn cut_gauge(&self) -> Arc<Gauge> {
+        Arc::clone(&self.cut_gauge)
+    }
+
+    /// Whether a cut is going on.
+    pub fn is_being_cut(&self) -> bool {
+        self.cut_gauge.cuts.load(Ordering::Relaxed) > 0
+    }
+
+    /// Bytes of memory of copies that wait for the walk of a cut.
+    pub fn kept_bytes(&self) -> usize {
+        self.cut_gauge.kept_bytes.load(Ordering::Relaxed)
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@
 //! value or for none; whatever must happen at such a moment happens in them.
 
 use crate::access::AccessClock;
-use crate::cut::{Part, Piece};
+use crate::cut::{CutHandle, Part, Piece};
 use crate::entry::{EntryMut, EntryRef, Kind, NewValue, OwnedEntry};
 use crate::expiry::{ExpiryIndex, POSITION_BITS_LOST};
 use crate::hash::{Hash, Hasher};
@@ -144,10 +144,10 @@ impl Shard {
         self.take(index)
     }
 
-    /// The database that had this number when the cut that is going on began, if it is not walked yet.
-    pub(crate) fn part_of_cut(&mut self, number: u32) -> Option<&mut Database> {
+    /// The database that had this number when a cut began, if it is not walked yet.
+    pub(crate) fn part_of_cut(&mut self, number: u32, cut: &CutHandle) -> Option<&mut Database> {
         let is_it =
-            |database: &Database| database.expiry.cut().is_some_and(|p| p.number() == number);
+            |database: &Database| database.expiry.cut().is_some_and(|part| part.is(number, cut));
         let index = (0..self.databases()).find(|&index| self.database(index).is_some_and(is_it))?;
         self.used_mut(index)
     }
@@ -318,6 +318,13 @@ impl Database {
 
     /// Makes the keys part of a cut.
     pub(crate) fn join_cut(&mut self, part: Part) {
+        if let Some(former) = self.expiry.cut() {
+            former.handle().abort();
+            for entry in self.table.iter() {
+                // SAFETY: we hold the table exclusively, and make no other use of the entry.
+                unsafe { entry.unmark() };
+            }
+        }
         self.expiry.set_cut(Some(part));
     }
 

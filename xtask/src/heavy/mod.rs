@@ -179,7 +179,8 @@ fn measure(
         std::thread::sleep(options.window);
         let idle = probe.between(&[(from, Instant::now())]);
         let (mut windows, mut took) = (Vec::new(), Duration::ZERO);
-        while took < options.window && windows.len() < RUNS_MAX {
+        let runs_max = if scenario.consumes.is_some() { LOADS_MAX } else { RUNS_MAX };
+        while took < options.window && windows.len() < runs_max {
             if let Some(value) = scenario.consumes {
                 control.call(&["DEL", value]).map_err(|error| error.to_string())?;
                 fill::fill(control, value, options.members)?;
@@ -273,6 +274,8 @@ const CLIENTS: usize = 8;
 /// What is called no harm to others.
 const RATIO_MAX: f64 = 3.0;
 const RUNS_MAX: usize = 1000;
+/// Runs of those before which the value has to be loaded.
+const LOADS_MAX: usize = 5;
 const WARM_UP: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(5);
 const END: &[u8] = b"+PONG\r\n";

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use bobbin_store::value::{AnyCollection, CollectionRef, Set, SetLimits};
+use bobbin_store::value::{AnyCollection, Set, SetLimits};
 use bobbin_store::{Hasher, ValueRef};
 use proptest::prelude::*;
 

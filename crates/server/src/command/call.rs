@@ -317,6 +317,13 @@ fn guard(
     if has_to_wait(context, client, command) {
         return Ok(false);
     }
+    if switches & Switch::SAVING != 0
+        && (command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE))
+        && context.server.keeps_too_much()
+    {
+        context.data.release();
+        context.server.wait_for_snapshot();
+    }
     if switches & Switch::SAVE_FAILED != 0
         && (command.has(Flags::WRITE)
             || would_execute(client, command, Flags::WRITE)

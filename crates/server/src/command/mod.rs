@@ -79,6 +79,27 @@ pub struct Command {
     pub subcommands: &'static [Self],
 }
 
+/// What the rows of one data type have in common.
+pub struct Family {
+    categories: Categories,
+}
+
+impl Family {
+    pub const fn new(categories: Categories) -> Self {
+        Self { categories }
+    }
+
+    pub const fn row(
+        &self,
+        name: &'static str,
+        arity: i32,
+        flags: Flags,
+        handler: Handler,
+    ) -> Command {
+        Command::new(name, arity, handler).flags(flags).categories(self.categories)
+    }
+}
+
 impl Command {
     /// A row with the facts that every command has; the rest is added by the methods below.
     pub const fn new(name: &'static str, arity: i32, handler: Handler) -> Self {

@@ -72,25 +72,34 @@ pub trait Change: Send + 'static {
 
     /// Makes the change, and appends the reply. The work is done, and the values are those it was done on.
     fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome;
+
+    /// What of the reply follows what `finish` appended, if it was made before.
+    fn rest(&mut self) -> Option<Pieces> {
+        None
+    }
 }
 
-/// Makes a change that concerns the keys at these arguments: at once if it is not `long` or inside a transaction,
-/// else in slices, without anything held until it is worked out. If the values were changed by then it begins
-/// anew, and after some attempts does everything at once.
+/// Makes a large change that concerns the keys at these arguments: in slices, without anything held until it is
+/// worked out. If the values were changed by then it begins anew, and after some attempts does everything at once,
+/// as it does inside a transaction.
 pub fn change_in_slices(
     call: &mut Call<'_>,
-    long: bool,
     keys: impl Iterator<Item = usize>,
     mut change: impl Change,
 ) -> Outcome {
-    if !long || call.in_transaction {
+    if call.in_transaction {
         while change.step() {}
-        return change.finish(call.data, &mut call.reply);
+        change.finish(call.data, &mut call.reply)?;
+        if let Some(mut rest) = change.rest() {
+            rest.take(Vec::new()).iter().for_each(|piece| call.reply.raw(piece));
+            rest.append_rest(&mut call.reply);
+        }
+        return Ok(());
     }
     let keys = keys.map(|at| call.args[at].into()).collect();
     let args = call.args.iter().map(|&arg| arg.into()).collect();
     let (bytes, protocol) = (Vec::new(), call.client.protocol);
-    let job = Changing { change, keys, args, attempts: 0, bytes, protocol };
+    let job = Changing { change, keys, args, attempts: 0, bytes, protocol, rest: None };
     call.client.job = Some(Box::new(job));
     Ok(())
 }
@@ -142,6 +151,8 @@ struct Changing<C> {
     attempts: u32,
     bytes: Vec<u8>,
     protocol: Protocol,
+    /// The reply's rest, once it is done.
+    rest: Option<Pieces>,
 }
 
 /// How often a change whose values were changed begins anew before it lets nobody change them.
@@ -203,8 +214,19 @@ impl<C: Change> Job for Changing<C> {
         done
     }
 
+    fn pieces(&mut self) -> Vec<Vec<u8>> {
+        self.rest = self.change.rest();
+        match &mut self.rest {
+            Some(rest) => rest.take(std::mem::take(&mut self.bytes)),
+            None => Vec::new(),
+        }
+    }
+
     fn reply(&mut self, reply: &mut Reply<'_>) {
-        append(reply, &mut self.bytes);
+        match &mut self.rest {
+            Some(rest) => rest.append_rest(reply),
+            None => append(reply, &mut self.bytes),
+        }
     }
 }
 
@@ -234,6 +256,11 @@ impl Pieces {
             pieces.insert(0, header);
         }
         pieces
+    }
+
+    /// The pieces. What was appended at once is in one of them.
+    pub fn each(&self) -> impl Iterator<Item = &[u8]> {
+        self.full.iter().chain([&self.last]).map(Vec::as_slice)
     }
 
     /// Appends what `take` has left.

@@ -44,6 +44,7 @@ fn rewrite(call: &mut Call<'_>) -> Outcome {
 
 fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     let server = call.server;
+    server.persistence.forget_counts(server.workers.totals().dirty.get());
     server.workers.reset();
     server.errors.reset();
     server.services.reset_statistics(&server.clients);

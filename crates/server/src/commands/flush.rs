@@ -13,13 +13,34 @@ use crate::worker::Job;
 fn flushall(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
     call.data.propagate(call.args);
-    let mut flushed = Vec::new();
-    for index in 0..SHARDS {
-        let databases = call.data.visit(index, |shard| shard.databases());
-        flushed.extend((0..databases).map(|database| call.data.flush(index, database)));
+    let flushed = take_everything(call.data);
+    let server = call.server;
+    // A snapshot of what is no more is worth nothing; one of nothing takes its place.
+    server.abort_save();
+    if server.has_save_points() && !call.in_transaction {
+        let saved = server.persistence.saved();
+        // The log says it when that fails.
+        let _ = server.save_held(call.data);
+        // As with Redis the emptying still counts as a change.
+        server.persistence.set_saved(saved);
     }
     dispose(call, flushed, in_background);
     Ok(())
+}
+
+/// Takes all keys of all databases out; the gate is held.
+fn take_everything(data: &mut Data) -> Vec<Database> {
+    let mut flushed = Vec::new();
+    for index in 0..SHARDS {
+        let databases = data.visit(index, |shard| shard.databases());
+        flushed.extend((0..databases).map(|database| data.flush(index, database)));
+    }
+    flushed
+}
+
+/// Deletes all keys of all databases; the gate is held.
+pub(super) fn flush_everything(call: &mut Call<'_>) {
+    drop(take_everything(call.data));
 }
 
 fn flushdb(call: &mut Call<'_>) -> Outcome {

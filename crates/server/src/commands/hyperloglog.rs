@@ -12,7 +12,7 @@ use bobbin_store::{EntryRef, NewValue};
 use crate::command::data::string;
 use crate::command::keys::{KeySpec, KeyUse};
 use crate::command::slices::compute_in_slices;
-use crate::command::{Call, Categories, Command, Data, Failure, Flags, Handler, Key, Outcome};
+use crate::command::{Call, Categories, Command, Data, Failure, Family, Flags, Key, Outcome};
 use crate::notify::Classes;
 
 fn pfadd(call: &mut Call<'_>) -> Outcome {
@@ -246,13 +246,11 @@ const NOT_A_HYPERLOGLOG: Failure =
 const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
 const READ_WRITE: KeyUse = KeyUse::READ_WRITE;
 
-/// A row of this family.
-const fn row(name: &'static str, arity: i32, flags: Flags, handler: Handler) -> Command {
-    Command::new(name, arity, handler).flags(flags).categories(Categories::HYPERLOGLOG)
-}
+const FAMILY: Family = Family::new(Categories::HYPERLOGLOG);
 
 pub(super) const COMMANDS: &[Command] = &[
-    row("pfadd", -2, GROW.with(Flags::FAST), pfadd)
+    FAMILY
+        .row("pfadd", -2, GROW.with(Flags::FAST), pfadd)
         .keys(&[KeySpec::at(1, READ_WRITE.with(KeyUse::INSERT))])
         .doc(
             "hyperloglog",
@@ -261,7 +259,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "Counts elements in a HyperLogLog, which is made if there is none.",
         )
         .syntax("key [element [element ...]]"),
-    row("pfcount", -2, Flags::READONLY, pfcount)
+    FAMILY
+        .row("pfcount", -2, Flags::READONLY, pfcount)
         .keys(&[KeySpec::range(1, -1, 1, READ_WRITE.with(KeyUse::ACCESS)).notes(
             "RW since it keeps the cardinality in the value, and propagates that to replicas",
         )])
@@ -272,7 +271,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "Answers about how many different elements HyperLogLogs have seen together.",
         )
         .syntax("key [key ...]"),
-    row("pfmerge", -2, GROW, pfmerge)
+    FAMILY
+        .row("pfmerge", -2, GROW, pfmerge)
         .keys(&[
             KeySpec::at(1, READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::INSERT)),
             KeySpec::range(2, -1, 1, KeyUse::READ_ONLY.with(KeyUse::ACCESS)),
@@ -284,11 +284,13 @@ pub(super) const COMMANDS: &[Command] = &[
             "Adds what HyperLogLogs have seen to another.",
         )
         .syntax("destkey [sourcekey [sourcekey ...]]"),
-    row("pfdebug", 3, GROW.with(Flags::ADMIN), pfdebug)
+    FAMILY
+        .row("pfdebug", 3, GROW.with(Flags::ADMIN), pfdebug)
         .keys(&[KeySpec::at(2, READ_WRITE.with(KeyUse::ACCESS))])
         .doc("hyperloglog", "2.8.9", "N/A", "Shows how a HyperLogLog is encoded, or changes it.")
         .syntax("subcommand key"),
-    row("pfselftest", 1, Flags::ADMIN, pfselftest)
+    FAMILY
+        .row("pfselftest", 1, Flags::ADMIN, pfselftest)
         .doc("hyperloglog", "2.8.9", "N/A", "Tests the HyperLogLogs of this server.")
         .syntax(""),
 ];

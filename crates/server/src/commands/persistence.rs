@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use crate::blocking::{self, Wait};
 use crate::command::{Call, Command, Failure, Flags, Outcome};
-use crate::persistence::Reason;
 
 /// The client waits; the others go on, and what they do from here on is not in the file.
 fn save(call: &mut Call<'_>) -> Outcome {
@@ -12,7 +11,7 @@ fn save(call: &mut Call<'_>) -> Outcome {
         return Err(BUSY);
     }
     let waiter = blocking::block(call, Saving, &[], None);
-    let started = call.server.start_save(call.data, Reason::Client, Some(waiter.clone()));
+    let started = call.server.start_save(call.data, Some(waiter.clone()));
     if started.is_err() {
         waiter.answer(call.server, |_| Err(BUSY));
     }
@@ -46,7 +45,7 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
             return Err(Failure::SYNTAX);
         }
     }
-    if server.aof.rewrites.is_running() {
+    if server.keyspace.is_being_cut() && !server.persistence.is_saving() {
         if call.args.len() == 1 {
             return Err(REWRITING);
         }
@@ -54,7 +53,7 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
         call.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    server.start_save(call.data, Reason::Background, None).map_err(|_| BUSY)?;
+    server.start_save(call.data, None).map_err(|_| BUSY)?;
     call.reply.simple("Background saving started");
     Ok(())
 }
@@ -64,11 +63,11 @@ fn lastsave(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-const REWRITING: Failure = Failure::new(
-    "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a \
-     BGSAVE whenever possible.",
-);
 const BUSY: Failure = Failure::new("ERR Background save already in progress");
+const REWRITING: Failure = Failure::new(
+    "ERR Background append only file rewriting (AOF) in progress: can't BGSAVE right now. Use BGSAVE SCHEDULE in \
+     order to schedule a BGSAVE whenever possible.",
+);
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::NO_ASYNC_LOADING);
 
 pub(super) const COMMANDS: &[Command] = &[

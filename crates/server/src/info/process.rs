@@ -52,24 +52,51 @@ pub(super) const PERSISTENCE: Section = Section {
     shown: Shown::Default,
     lines: Lines::Both(
         &[
-            zero("loading"),
+            gauge("loading", |s| {
+                u64::from(s.server.persistence.loading.is_on.load(Relaxed)).into()
+            }),
             zero("async_loading"),
             zero("current_cow_peak"),
             zero("current_cow_size"),
             zero("current_cow_size_age"),
             gauge("current_fork_perc", |_| Value::Decimal(0.0, 2)),
-            zero("current_save_keys_processed"),
-            zero("current_save_keys_total"),
-            gauge("rdb_changes_since_last_save", |s| s.totals().dirty.get().into()),
-            zero("rdb_bgsave_in_progress"),
-            label("rdb_last_save_time", |s| (s.server.started_ms / 1000).into()),
-            label("rdb_last_bgsave_status", |_| "ok".into()),
-            label("rdb_last_bgsave_time_sec", |_| Value::Signed(-1)),
-            label("rdb_current_bgsave_time_sec", |_| Value::Signed(-1)),
-            zero("rdb_saves"),
+            gauge("current_save_keys_processed", |s| {
+                let saving = s.server.persistence.current().is_some();
+                let written = s.server.persistence.written_keys.load(Relaxed);
+                (if saving { written } else { 0 }).into()
+            }),
+            gauge("current_save_keys_total", |s| {
+                s.server.persistence.current().map_or(0, |(keys, _)| keys).into()
+            }),
+            gauge("rdb_changes_since_last_save", |s| {
+                s.server.persistence.unsaved(s.totals().dirty.get()).into()
+            }),
+            gauge("rdb_bgsave_in_progress", |s| u64::from(s.server.persistence.is_saving()).into()),
+            label("rdb_last_save_time", |s| s.server.persistence.last_save_s.load(Relaxed).into()),
+            label("rdb_last_bgsave_status", |s| {
+                if s.server.persistence.last_failed.load(Relaxed) {
+                    "err".into()
+                } else {
+                    "ok".into()
+                }
+            }),
+            label("rdb_last_bgsave_time_sec", |s| {
+                s.server.persistence.last_duration_s.load(Relaxed).into()
+            }),
+            label("rdb_current_bgsave_time_sec", |s| {
+                let seconds = |(_, started_ms)| (crate::clock::system_ms() - started_ms) / 1000;
+                s.server.persistence.current().map_or(-1, seconds).into()
+            }),
+            counter("rdb_saves", |s| s.server.persistence.saves.load(Relaxed).into()),
             zero("rdb_last_cow_size"),
-            zero("rdb_last_load_keys_expired"),
-            zero("rdb_last_load_keys_loaded"),
+            gauge("rdb_last_load_keys_expired", |s| {
+                s.server.persistence.loading.last_keys_expired.load(Relaxed).into()
+            }),
+            gauge("rdb_last_load_keys_loaded", |s| {
+                s.server.persistence.loading.last_keys_loaded.load(Relaxed).into()
+            }),
+            // Copies of keys that were changed and wait to be written.
+            gauge("rdb_current_kept_bytes", |s| s.server.keyspace.kept_bytes().into()),
             gauge("aof_enabled", |s| s.server.log.is_on().into()),
             gauge("aof_rewrite_in_progress", |s| s.server.aof.rewrites.is_running().into()),
             gauge("aof_rewrite_scheduled", |s| s.server.aof.rewrites.is_scheduled().into()),
@@ -94,7 +121,7 @@ pub(super) const PERSISTENCE: Section = Section {
             zero("module_fork_in_progress"),
             zero("module_fork_last_cow_size"),
         ],
-        log_fields,
+        persistence_more,
     ),
 };
 
@@ -143,6 +170,11 @@ pub(super) const CLUSTER: Section = Section {
     lines: Lines::Fields(CLUSTER_FIELDS),
 };
 
+fn persistence_more(snapshot: &Snapshot<'_>, text: &mut String) {
+    log_fields(snapshot, text);
+    loading(snapshot, text);
+}
+
 /// What there is to tell of the log while it is on.
 fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
     let (server, figures) = (snapshot.server, &snapshot.server.aof.figures);
@@ -167,6 +199,25 @@ fn status(is_good: bool) -> Value {
 }
 
 const CLUSTER_FIELDS: &[Field] = &[zero("cluster_enabled")];
+
+/// How far the loading of a file is.
+fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
+    let loading = &snapshot.server.persistence.loading;
+    if !loading.is_on.load(Relaxed) {
+        return;
+    }
+    let started_s = loading.started_s.load(Relaxed);
+    let (total, loaded) = (loading.total_bytes.load(Relaxed), loading.loaded_bytes.load(Relaxed));
+    let elapsed_s = (crate::clock::system_ms() / 1000 - started_s).max(0) as u64;
+    let left_s = (elapsed_s * total.saturating_sub(loaded)).checked_div(loaded).unwrap_or(1);
+    let percent = loaded as f64 * 100.0 / total.max(1) as f64;
+    line(text, format_args!("loading_start_time:{started_s}"));
+    line(text, format_args!("loading_total_bytes:{total}"));
+    line(text, format_args!("loading_rdb_used_mem:{}", loading.used_memory.load(Relaxed)));
+    line(text, format_args!("loading_loaded_bytes:{loaded}"));
+    line(text, format_args!("loading_loaded_perc:{percent:.2}"));
+    line(text, format_args!("loading_eta_seconds:{left_s}"));
+}
 
 fn listeners(snapshot: &Snapshot<'_>, text: &mut String) {
     let config = &snapshot.server.config;

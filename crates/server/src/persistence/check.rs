@@ -1,8 +1,11 @@
 //! `--check-rdb`: reads a file and says whether it is sound, and what is in it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::ExitCode;
 
 use bobbin_dump::rdb::{Item, Reader, Record, Value};
 use bobbin_dump::{Options, Target, VersionCheck};
@@ -21,8 +24,17 @@ struct Found {
     checked: bool,
 }
 
+/// The program: its arguments are the file's name.
+pub fn main(arguments: &[Vec<u8>]) -> ExitCode {
+    let [path] = arguments else {
+        eprintln!("Usage: bobbin-check-rdb <rdb-file-name>");
+        return ExitCode::FAILURE;
+    };
+    if run(Path::new(OsStr::from_bytes(path))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 /// Checks a file, and tells on the standard output. Whether it is sound.
-pub fn run(path: &Path) -> bool {
+fn run(path: &Path) -> bool {
     println!("[offset 0] Checking RDB file {}", path.display());
     match File::open(path).map_err(|error| (0, error.to_string())).and_then(check) {
         Ok((found, offset)) => {

@@ -255,7 +255,7 @@ impl Server {
             }
             Item::Function(source) => functions.push(source.to_vec()),
             Item::ModuleAux => {
-                log::info!("The RDB file has data of a module, which is passed over")
+                log::info!("The RDB file has data of a module, which is passed over");
             }
             _ => {}
         }

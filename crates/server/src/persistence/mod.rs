@@ -9,7 +9,7 @@ mod points;
 mod save;
 pub mod snapshot;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use bobbin_store::CutHandle;
@@ -17,7 +17,7 @@ use bobbin_store::CutHandle;
 use crate::server::lock;
 
 pub use load::{Existing, Loaded};
-pub use save::{Busy, Reason};
+pub use save::Busy;
 
 /// See the module.
 pub struct Persistence {
@@ -36,6 +36,8 @@ pub struct Persistence {
     pub saves: AtomicU64,
     /// Of the save that is going on.
     pub written_keys: AtomicU64,
+    /// Bytes of copies above which writers wait.
+    kept_max: AtomicUsize,
     /// When to look at the save points again.
     due_ms: AtomicI64,
     /// Libraries of functions from the file that was loaded. They cannot be run yet, and are saved again.
@@ -45,7 +47,6 @@ pub struct Persistence {
 
 /// A save that is going on.
 struct Running {
-    reason: Reason,
     cut: Option<CutHandle>,
     started_ms: i64,
     keys: u64,
@@ -78,6 +79,7 @@ impl Persistence {
             last_duration_s: AtomicI64::new(-1),
             saves: AtomicU64::new(0),
             written_keys: AtomicU64::new(0),
+            kept_max: AtomicUsize::new(usize::MAX),
             due_ms: AtomicI64::new(0),
             functions: Mutex::default(),
             loading: Loading {
@@ -103,16 +105,14 @@ impl Persistence {
         self.running().as_ref().map(|running| (running.keys, running.started_ms))
     }
 
-    /// Bytes of copies that wait to be written, while a save goes on.
-    pub fn kept_bytes(&self) -> usize {
-        let running = self.running();
-        let cut = running.as_ref().and_then(|running| running.cut.as_ref());
-        cut.map_or(0, CutHandle::kept_bytes)
-    }
-
     /// Of `changes` that the workers have counted, those that no snapshot has.
     pub fn unsaved(&self, changes: u64) -> u64 {
-        changes.wrapping_sub(self.saved_changes.load(Ordering::Relaxed))
+        changes.wrapping_sub(self.saved())
+    }
+
+    /// How many changes the last snapshot has.
+    pub fn saved(&self) -> u64 {
+        self.saved_changes.load(Ordering::Relaxed)
     }
 
     /// So many changes are saved, or need no saving.
@@ -122,7 +122,7 @@ impl Persistence {
 
     /// The workers' counts start over.
     pub fn forget_counts(&self, changes: u64) {
-        self.set_saved(self.saved_changes.load(Ordering::Relaxed).wrapping_sub(changes));
+        self.set_saved(self.saved().wrapping_sub(changes));
     }
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {

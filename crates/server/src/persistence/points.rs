@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Persistence, Reason};
+use super::Persistence;
 use crate::command::Data;
 use crate::config::OptionId;
 use crate::server::{Server, Switch};
@@ -56,7 +56,7 @@ impl Persistence {
         }
         if reached.is_some() || scheduled {
             // Another worker may have begun one meanwhile.
-            let _ = server.start_save(data, Reason::Background, None);
+            let _ = server.start_save(data, None);
             data.release();
         }
     }

@@ -18,7 +18,7 @@ use crate::command::{Registered, Registry};
 const WINDOW: usize = 32;
 
 /// Memory for more arguments than this, or commands, is given back after the turn, ...
-const ARGS_KEPT_MAX: usize = 32 * 1024;
+const ARGS_KEPT_MAX: usize = 16 * 1024;
 /// ... and when there is nothing to do, down to this.
 const ARGS_IDLE_MAX: usize = 512;
 

@@ -38,6 +38,7 @@ use self::large::Outside;
 use self::limits::{ReplyLimit, is_queue_too_long};
 pub use self::mailbox::{Mailbox, Post};
 use self::output::{Arena, Range, Sending};
+use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
 use crate::blocking;
@@ -100,6 +101,7 @@ pub struct Worker {
     held: Held,
     events: Vec<Event>,
     timer: Timer,
+    schedule: Schedule,
     /// A connection ends once its last bytes are out, so do not sleep before they are.
     ending: bool,
     /// Takes no connections any more, and ends when the last has gone.
@@ -149,6 +151,7 @@ impl Worker {
             held: Held::default(),
             events: Vec::new(),
             timer: Timer::default(),
+            schedule: Schedule::default(),
             ending: false,
             retiring: false,
             stop: false,
@@ -161,7 +164,7 @@ impl Worker {
 
     /// Works until it is told to stop.
     pub fn run(mut self) {
-        schedule::apply(self.server);
+        self.schedule.fit(self.server);
         while !(self.stop || self.retiring && self.connections.is_empty()) {
             self.turn();
         }
@@ -223,7 +226,9 @@ impl Worker {
         self.collect();
         self.data.leave();
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
-        self.handle.stats.turned(ticks() - started, commands);
+        let now = ticks();
+        self.handle.stats.turned(now - started, commands);
+        self.schedule.turned(now, commands);
     }
 
     // Step: wait.
@@ -719,7 +724,7 @@ impl Worker {
 
     /// Gives away the connections that are more than this worker's share.
     fn rebalance(&mut self) {
-        schedule::apply(self.server);
+        self.schedule.fit(self.server);
         let crowd = self.server.config.connections_per_io_thread() as usize;
         let share = self.server.workers.share(self.handle.id, self.server.clients.len(), crowd);
         for slot in self.connections.used().into_iter().skip(share) {

@@ -165,7 +165,7 @@ impl World {
             Event::Die { now_ms } => {
                 for number in 0..shard.databases() {
                     let Some(database) = shard.used_mut(number) else { continue };
-                    database.expire_due(now_ms, 10, hasher, &mut Vec::new(), |_| {});
+                    database.expire_due(now_ms, 10, hasher, &mut Vec::new(), |_, _| {});
                 }
                 shard.trim();
             }
@@ -237,6 +237,26 @@ proptest! {
         while world.step(&mut next, 3, &mut out) {}
         prop_assert_eq!(collected(&out), now);
     }
+}
+
+#[test]
+fn a_second_cut_is_whole_and_the_first_is_aborted() {
+    let mut world = World::new();
+    let keys: Vec<_> = (0..12).map(|key| world.key(key)).collect();
+    let set = |key| Event::Set { database: 0, key, len: 3 };
+    (0..8).for_each(|key| world.apply(&set(key), &keys));
+    let mut first = world.begin();
+    (4..12).for_each(|key| world.apply(&set(key), &keys));
+    let now = world.state();
+    let mut second = world.begin();
+    assert!(first.handle().is_aborted() && world.keyspace.is_being_cut());
+    (0..3).for_each(|key| world.apply(&set(key), &keys));
+    let (mut none, mut out) = (Vec::new(), Vec::new());
+    while world.step(&mut first, 2, &mut none) {}
+    while world.step(&mut second, 2, &mut out) {}
+    assert_eq!(collected(&out), now);
+    drop((first, second));
+    assert!(!world.keyspace.is_being_cut());
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod window;
 
 use super::string::{edit_or_make, len_max};
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Handler, Outcome};
+use crate::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Outcome};
 
 const BAD_OFFSET: Failure = Failure::new("ERR bit offset is not an integer or out of range");
 
@@ -57,21 +57,18 @@ const GROW: Flags = Flags::WRITE.with(Flags::DENYOOM);
 const READONLY_FAST: Flags = Flags::READONLY.with(Flags::FAST);
 const PER_OPERATION: &str = "O(1) for each subcommand";
 
-/// A row of this family.
-const fn row(name: &'static str, arity: i32, flags: Flags, handler: Handler) -> Command {
-    Command::new(name, arity, handler).flags(flags).categories(Categories::BITMAP)
-}
+const FAMILY: Family = Family::new(Categories::BITMAP);
 
 pub(super) const COMMANDS: &[Command] = &[
-    row("setbit", 4, GROW, setbit)
+    FAMILY.row("setbit", 4, GROW, setbit)
         .keys(&[KeySpec::at(1, CHANGE)])
         .doc("bitmap", "2.2.0", "O(1)", "Sets or clears a bit, and answers what it was.")
         .syntax("key offset value"),
-    row("getbit", 3, READONLY_FAST, getbit)
+    FAMILY.row("getbit", 3, READONLY_FAST, getbit)
         .keys(&[KeySpec::at(1, READ)])
         .doc("bitmap", "2.2.0", "O(1)", "Answers a bit.")
         .syntax("key offset"),
-    row("bitcount", -2, Flags::READONLY, count::bitcount)
+    FAMILY.row("bitcount", -2, Flags::READONLY, count::bitcount)
         .keys(&[KeySpec::at(1, READ)])
         .doc("bitmap", "2.6.0", "O(N), N: bytes looked at", "Counts the bits that are set.")
         .syntax("key [start [end [<BYTE | BIT>]]]")
@@ -79,12 +76,12 @@ pub(super) const COMMANDS: &[Command] = &[
             ("7.0.0", "`BYTE` and `BIT` are new."),
             ("8.0.0", "`end` may be left out."),
         ]),
-    row("bitpos", -3, Flags::READONLY, count::bitpos)
+    FAMILY.row("bitpos", -3, Flags::READONLY, count::bitpos)
         .keys(&[KeySpec::at(1, READ)])
         .doc("bitmap", "2.8.7", "O(N), N: bytes looked at", "Finds the first bit that is set, or that is not.")
         .syntax("key bit [start [end [<BYTE | BIT>]]]")
         .history(&[("7.0.0", "`BYTE` and `BIT` are new.")]),
-    row("bitop", -4, GROW, operation::bitop)
+    FAMILY.row("bitop", -4, GROW, operation::bitop)
         .keys(&[
             KeySpec::at(2, KeyUse::OVERWRITE.with(KeyUse::UPDATE)),
             KeySpec::range(3, -1, 1, READ),
@@ -93,7 +90,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax(
             "<AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]",
         ),
-    row("bitfield", -2, GROW, field::bitfield)
+    FAMILY.row("bitfield", -2, GROW, field::bitfield)
         .keys(&[KeySpec::at(1, CHANGE.with(KeyUse::VARIABLE))
             .notes("Changes the key only when SET or INCRBY is given.")])
         .doc("bitmap", "3.2.0", PER_OPERATION, "Reads and writes integers of any width in a string.")
@@ -102,7 +99,7 @@ pub(super) const COMMANDS: &[Command] = &[
              INCRBY encoding offset increment>> [<GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] \
              <SET encoding offset value | INCRBY encoding offset increment>> ...]]",
         ),
-    row("bitfield_ro", -2, READONLY_FAST, field::bitfield_ro)
+    FAMILY.row("bitfield_ro", -2, READONLY_FAST, field::bitfield_ro)
         .keys(&[KeySpec::at(1, READ)])
         .doc("bitmap", "6.0.0", PER_OPERATION, "Reads integers of any width in a string.")
         .syntax("key [GET encoding offset [GET encoding offset ...]]"),

@@ -6,12 +6,14 @@ mod digest;
 mod keys;
 mod protocol;
 
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::allocator;
 use crate::client::Client;
 use crate::command::{Call, Command, Failure, Flags, Outcome};
+use crate::persistence::Existing;
 use crate::server::{Server, Switch};
 
 use super::config::is_allowed;
@@ -81,7 +83,7 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub("populate", 1, 3, keys::populate),
     sub("protocol", 1, 1, protocol::reply),
     sub("quicklist-packed-threshold", 1, 1, packed_threshold),
-    sub("reload", 0, ANY, no_persistence),
+    sub("reload", 0, ANY, reload),
     sub("replybuffer", 2, 2, reply_buffer),
     sub("sdslen", 1, 1, keys::string_length),
     sub("segfault", 0, 0, segfault),
@@ -205,6 +207,50 @@ fn no_persistence(_: &mut Call<'_>) -> Outcome {
     Err("ERR there is no persistence in this version of Bobbin to reload from".into())
 }
 
+/// RELOAD [NOSAVE] [NOFLUSH] [MERGE]: saves, empties, loads. Everybody waits.
+fn reload(call: &mut Call<'_>) -> Outcome {
+    let (mut save, mut flush, mut existing) = (true, true, Existing::Refuse);
+    for at in 2..call.args.len() {
+        if call.word_is(at, "merge") {
+            existing = Existing::Replace;
+        } else if call.word_is(at, "noflush") {
+            flush = false;
+        } else if call.word_is(at, "nosave") {
+            save = false;
+        } else {
+            return Err(
+                "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.".into()
+            );
+        }
+    }
+    // Also when it stays: what it was based on goes.
+    call.server.abort_save();
+    if save {
+        call.server.save_held(call.data).map_err(|_| Failure::new("ERR"))?;
+    }
+    let name = call.server.config.dbfilename();
+    let file = std::fs::File::open(std::ffi::OsStr::from_bytes(&name));
+    if flush && (save || file.is_ok()) {
+        super::flush::flush_everything(call);
+    }
+    let loaded = file
+        .map_err(|error| error.to_string())
+        .and_then(|file| call.server.load_held(call.data, file, existing));
+    match loaded {
+        Ok(loaded) => {
+            call.server.log_loaded(loaded);
+            let changes = call.server.workers.totals().dirty.get() + call.data.counters.dirty;
+            call.server.persistence.set_saved(changes);
+            log::warn!("DB reloaded by DEBUG RELOAD");
+            ok(call)
+        }
+        Err(error) => {
+            log::warn!("{error}");
+            Err("ERR Error trying to load the RDB dump, check server logs".into())
+        }
+    }
+}
+
 fn crash(text: &str) -> Outcome {
     log::error!("{text}");
     std::process::abort()
@@ -239,6 +285,11 @@ fn debug_help(call: &mut Call<'_>) -> Outcome {
             ("PROTOCOL <type>", "Answer with a value of a type: string, integer, double, bignum,"),
             ("", "null, array, set, map, attrib, push, verbatim, true, false."),
             ("QUICKLIST-PACKED-THRESHOLD <size>", "Accepted: sizes of list nodes are built in."),
+            (
+                "RELOAD [NOSAVE] [NOFLUSH] [MERGE]",
+                "Save a snapshot, empty all and load it: without saving,",
+            ),
+            ("", "without emptying, replacing what is there already."),
             ("REPLYBUFFER <PEAK-RESET-TIME|RESIZING> <value>", "Accepted: no reply has a buffer."),
             ("SDSLEN <key>", "Lengths of a key and of its string."),
             ("SEGFAULT", "Crash by a signal."),

@@ -8,7 +8,7 @@ use bobbin_store::geo::Position;
 use bobbin_store::value::{SortedSet, SortedSetLimits};
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Handler, Outcome};
+use crate::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Outcome};
 
 fn geoadd(call: &mut Call<'_>) -> Outcome {
     let (mut new_only, mut old_only, mut count_changes) = (false, false, false);
@@ -180,19 +180,10 @@ const UNITS: (&str, &str) = ("7.0.0", "Units may be written in upper case.");
 const RADIUS_HISTORY: &[(&str, &str)] = &[("6.2.0", "`COUNT` takes `ANY`."), UNITS];
 const SEARCH_HISTORY: &[(&str, &str)] = &[UNITS, ("9.0.0", "Takes `BYPOLYGON`.")];
 
-/// A row of this family.
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    keys: &'static [KeySpec],
-    handler: Handler,
-) -> Command {
-    Command::new(name, arity, handler).flags(flags).categories(Categories::GEO).keys(keys)
-}
+const FAMILY: Family = Family::new(Categories::GEO);
 
 pub(super) const COMMANDS: &[Command] = &[
-    row("geoadd", -5, GROW, &[KeySpec::at(1, UPDATE)], geoadd)
+    FAMILY.row("geoadd", -5, GROW, geoadd).keys(&[KeySpec::at(1, UPDATE)])
         .doc(
             "geo",
             "3.2.0",
@@ -201,16 +192,16 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key [<NX | XX>] [CH] longitude latitude member [longitude latitude member ...]")
         .history(&[("6.2.0", "`CH`, `NX` and `XX` are new.")]),
-    row("geopos", -2, Flags::READONLY, &[KeySpec::at(1, READ)], geopos)
+    FAMILY.row("geopos", -2, Flags::READONLY, geopos).keys(&[KeySpec::at(1, READ)])
         .doc("geo", "3.2.0", PER_MEMBER, "Answers the positions of members.")
         .syntax("key [member [member ...]]"),
-    row("geohash", -2, Flags::READONLY, &[KeySpec::at(1, READ)], geohash)
+    FAMILY.row("geohash", -2, Flags::READONLY, geohash).keys(&[KeySpec::at(1, READ)])
         .doc("geo", "3.2.0", PER_MEMBER, "Answers the geohashes of members.")
         .syntax("key [member [member ...]]"),
-    row("geodist", -4, Flags::READONLY, &[KeySpec::at(1, READ)], geodist)
+    FAMILY.row("geodist", -4, Flags::READONLY, geodist).keys(&[KeySpec::at(1, READ)])
         .doc("geo", "3.2.0", "O(1)", "Answers how far two members are from each other.")
         .syntax("key member1 member2 [<M | KM | FT | MI>]"),
-    row("geosearch", -7, Flags::READONLY, &[KeySpec::at(1, READ)], search::geosearch)
+    FAMILY.row("geosearch", -7, Flags::READONLY, search::geosearch).keys(&[KeySpec::at(1, READ)])
         .doc("geo", "6.2.0", PER_SHAPE, "Answers the members within a circle, a box or a polygon.")
         .syntax(
             "key [<FROMMEMBER member | FROMLONLAT longitude latitude>] <BYRADIUS radius <M | KM | \
@@ -219,13 +210,7 @@ pub(super) const COMMANDS: &[Command] = &[
              [WITHDIST] [WITHHASH]",
         )
         .history(SEARCH_HISTORY),
-    row(
-        "geosearchstore",
-        -8,
-        GROW,
-        &[KeySpec::at(1, STORE), KeySpec::at(2, READ)],
-        search::geosearchstore,
-    )
+    FAMILY.row("geosearchstore", -8, GROW, search::geosearchstore).keys(&[KeySpec::at(1, STORE), KeySpec::at(2, READ)])
     .doc("geo", "6.2.0", PER_SHAPE, "Stores the members within a circle, a box or a polygon.")
     .syntax(
         "destination source [<FROMMEMBER member | FROMLONLAT longitude latitude>] <BYRADIUS radius \
@@ -233,17 +218,11 @@ pub(super) const COMMANDS: &[Command] = &[
          longitude latitude [longitude latitude ...]> [<ASC | DESC>] [COUNT count [ANY]] [STOREDIST]",
     )
     .history(SEARCH_HISTORY),
-    row(
-        "georadius",
-        -6,
-        GROW.with(Flags::MOVABLE_KEYS),
-        &[
+    FAMILY.row("georadius", -6, GROW.with(Flags::MOVABLE_KEYS), search::georadius).keys(&[
             KeySpec::at(1, READ),
             KeySpec::keyword("STORE", 6, STORE.with(KeyUse::VARIABLE)),
             KeySpec::keyword("STOREDIST", 6, STORE.with(KeyUse::VARIABLE)),
-        ],
-        search::georadius,
-    )
+        ])
     .keys_by(search::find_keys)
     .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle.")
     .syntax(
@@ -251,24 +230,18 @@ pub(super) const COMMANDS: &[Command] = &[
          count [ANY]] [<ASC | DESC>] [<STORE key | STOREDIST key>]",
     )
     .history(RADIUS_HISTORY),
-    row("georadius_ro", -6, Flags::READONLY, &[KeySpec::at(1, READ)], search::georadius_ro)
+    FAMILY.row("georadius_ro", -6, Flags::READONLY, search::georadius_ro).keys(&[KeySpec::at(1, READ)])
         .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle.")
         .syntax(
             "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
              [COUNT count [ANY]] [<ASC | DESC>]",
         )
         .history(RADIUS_HISTORY),
-    row(
-        "georadiusbymember",
-        -5,
-        GROW.with(Flags::MOVABLE_KEYS),
-        &[
+    FAMILY.row("georadiusbymember", -5, GROW.with(Flags::MOVABLE_KEYS), search::georadiusbymember).keys(&[
             KeySpec::at(1, READ),
             KeySpec::keyword("STORE", 5, STORE.with(KeyUse::VARIABLE)),
             KeySpec::keyword("STOREDIST", 5, STORE.with(KeyUse::VARIABLE)),
-        ],
-        search::georadiusbymember,
-    )
+        ])
     .keys_by(search::find_keys_by_member)
     .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle around one.")
     .syntax(
@@ -276,13 +249,7 @@ pub(super) const COMMANDS: &[Command] = &[
          [<ASC | DESC>] [<STORE key | STOREDIST key>]",
     )
     .history(RADIUS_HISTORY),
-    row(
-        "georadiusbymember_ro",
-        -5,
-        Flags::READONLY,
-        &[KeySpec::at(1, READ)],
-        search::georadiusbymember_ro,
-    )
+    FAMILY.row("georadiusbymember_ro", -5, Flags::READONLY, search::georadiusbymember_ro).keys(&[KeySpec::at(1, READ)])
     .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle around one.")
     .syntax(
         "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \

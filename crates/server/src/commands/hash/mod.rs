@@ -9,7 +9,7 @@ mod write;
 use bobbin_store::value::HashLimits;
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Handler, Key};
+use crate::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Handler, Key};
 use crate::server::Server;
 
 /// When a hash stops being packed.
@@ -55,16 +55,7 @@ const GROW_FAST: Flags = WRITE_FAST.with(Flags::DENYOOM);
 const PER_FIELD: &str = "O(N), N: fields given";
 const PER_SIZE: &str = "O(N), N: fields of the hash";
 
-/// A row of this family.
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    keys: &'static [KeySpec],
-    handler: Handler,
-) -> Command {
-    Command::new(name, arity, handler).flags(flags).categories(Categories::HASH).keys(keys)
-}
+const FAMILY: Family = Family::new(Categories::HASH);
 
 /// A row of the fields' expiries.
 const fn timed(
@@ -75,7 +66,7 @@ const fn timed(
     handler: Handler,
     summary: &'static str,
 ) -> Command {
-    row(name, arity, flags, keys, handler).doc("hash", "9.0.0", PER_FIELD, summary)
+    FAMILY.row(name, arity, flags, handler).keys(keys).doc("hash", "9.0.0", PER_FIELD, summary)
 }
 
 const KEY_READ: &[KeySpec] = &[KeySpec::at(1, READ)];
@@ -89,11 +80,11 @@ const KEY_TAKE: &[KeySpec] = &[KeySpec::at(1, TAKE)];
 const FIELDS: &str = "key FIELDS numfields field [field ...]";
 
 pub(super) const COMMANDS: &[Command] = &[
-    row("hdel", -3, WRITE_FAST, KEY_DELETE, write::hdel)
+    FAMILY.row("hdel", -3, WRITE_FAST, write::hdel).keys(KEY_DELETE)
         .doc("hash", "2.0.0", PER_FIELD, "Deletes fields of a hash, and the hash with its last one.")
         .syntax("key field [field ...]")
         .history(&[("2.4.0", "Takes several fields.")]),
-    row("hexists", 3, READONLY_FAST, KEY_LOOK, read::hexists)
+    FAMILY.row("hexists", 3, READONLY_FAST, read::hexists).keys(KEY_LOOK)
         .doc("hash", "2.0.0", "O(1)", "Tells whether a hash has a field.")
         .syntax("key field"),
     timed("hexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpire, "Lets fields of a hash expire in so many seconds.")
@@ -102,39 +93,39 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key unix-time-seconds [<NX | XX | GT | LT>] FIELDS numfields field [field ...]"),
     timed("hexpiretime", -5, READONLY_FAST, KEY_READ, expiry::hexpiretime, "Tells at which Unix time in seconds fields of a hash expire.")
         .syntax(FIELDS),
-    row("hget", 3, READONLY_FAST, KEY_READ, read::hget)
+    FAMILY.row("hget", 3, READONLY_FAST, read::hget).keys(KEY_READ)
         .doc("hash", "2.0.0", "O(1)", "Answers the value of a field of a hash.")
         .syntax("key field"),
-    row("hgetall", 2, Flags::READONLY, KEY_READ, read::hgetall)
+    FAMILY.row("hgetall", 2, Flags::READONLY, read::hgetall).keys(KEY_READ)
         .doc("hash", "2.0.0", PER_SIZE, "Answers all fields of a hash with their values.")
         .syntax("key")
         .tips(&["nondeterministic_output_order"]),
-    row("hgetdel", -5, WRITE_FAST, KEY_TAKE, extended::hgetdel)
+    FAMILY.row("hgetdel", -5, WRITE_FAST, extended::hgetdel).keys(KEY_TAKE)
         .doc("hash", "9.1.0", PER_FIELD, "Answers the values of fields of a hash, and deletes the fields.")
         .syntax(FIELDS),
-    row("hgetex", -5, WRITE_FAST, KEY_COUNT, extended::hgetex)
+    FAMILY.row("hgetex", -5, WRITE_FAST, extended::hgetex).keys(KEY_COUNT)
         .doc("hash", "9.0.0", PER_FIELD, "Answers the values of fields of a hash, and sets when the fields expire.")
         .syntax(
             "key [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
              PXAT unix-time-milliseconds | PERSIST>] FIELDS numfields field [field ...]",
         ),
-    row("hincrby", 4, GROW_FAST, KEY_COUNT, write::hincrby)
+    FAMILY.row("hincrby", 4, GROW_FAST, write::hincrby).keys(KEY_COUNT)
         .doc("hash", "2.0.0", "O(1)", "Adds an integer to the number in a field of a hash.")
         .syntax("key field increment"),
-    row("hincrbyfloat", 4, GROW_FAST, KEY_COUNT, write::hincrbyfloat)
+    FAMILY.row("hincrbyfloat", 4, GROW_FAST, write::hincrbyfloat).keys(KEY_COUNT)
         .doc("hash", "2.6.0", "O(1)", "Adds a decimal number to the number in a field of a hash.")
         .syntax("key field increment"),
-    row("hkeys", 2, Flags::READONLY, KEY_READ, read::hkeys)
+    FAMILY.row("hkeys", 2, Flags::READONLY, read::hkeys).keys(KEY_READ)
         .doc("hash", "2.0.0", PER_SIZE, "Answers the names of all fields of a hash.")
         .syntax("key")
         .tips(&["nondeterministic_output_order"]),
-    row("hlen", 2, READONLY_FAST, KEY_LOOK, read::hlen)
+    FAMILY.row("hlen", 2, READONLY_FAST, read::hlen).keys(KEY_LOOK)
         .doc("hash", "2.0.0", "O(1)", "Answers how many fields a hash has.")
         .syntax("key"),
-    row("hmget", -3, READONLY_FAST, KEY_READ, read::hmget)
+    FAMILY.row("hmget", -3, READONLY_FAST, read::hmget).keys(KEY_READ)
         .doc("hash", "2.0.0", PER_FIELD, "Answers the values of several fields of a hash.")
         .syntax("key field [field ...]"),
-    row("hmset", -4, GROW_FAST, KEY_UPDATE, write::hmset)
+    FAMILY.row("hmset", -4, GROW_FAST, write::hmset).keys(KEY_UPDATE)
         .values(3, 2)
         .doc("hash", "2.0.0", PER_FIELD, "Sets fields of a hash, and answers OK.")
         .syntax("key field value [field value ...]"),
@@ -148,11 +139,11 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax(FIELDS),
     timed("hpttl", -5, READONLY_FAST, KEY_READ, expiry::hpttl, "Tells in how many milliseconds fields of a hash expire.")
         .syntax(FIELDS),
-    row("hrandfield", -2, Flags::READONLY, KEY_READ, random::hrandfield)
+    FAMILY.row("hrandfield", -2, Flags::READONLY, random::hrandfield).keys(KEY_READ)
         .doc("hash", "6.2.0", "O(N), N: fields answered", "Answers random fields of a hash.")
         .syntax("key [count [WITHVALUES]]")
         .tips(&["nondeterministic_output"]),
-    row("hscan", -3, Flags::READONLY, KEY_READ, read::hscan)
+    FAMILY.row("hscan", -3, Flags::READONLY, read::hscan).keys(KEY_READ)
         .doc(
             "hash",
             "2.8.0",
@@ -161,28 +152,28 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key cursor [MATCH pattern] [COUNT count] [NOVALUES]")
         .tips(&["nondeterministic_output"]),
-    row("hset", -4, GROW_FAST, KEY_UPDATE, write::hset)
+    FAMILY.row("hset", -4, GROW_FAST, write::hset).keys(KEY_UPDATE)
         .values(3, 2)
         .doc("hash", "2.0.0", "O(N), N: fields given", "Sets fields of a hash, and answers how many are new.")
         .syntax("key field value [field value ...]")
         .history(&[("4.0.0", "Takes several fields with their values.")]),
-    row("hsetex", -6, GROW_FAST, KEY_INSERT, extended::hsetex)
+    FAMILY.row("hsetex", -6, GROW_FAST, extended::hsetex).keys(KEY_INSERT)
         .values(3, 1)
         .doc("hash", "9.0.0", PER_FIELD, "Sets fields of a hash, and when they expire.")
         .syntax(
             "key [<NX | XX>] [<FNX | FXX>] [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
              PXAT unix-time-milliseconds | KEEPTTL>] FIELDS numfields field value [field value ...]",
         ),
-    row("hsetnx", 4, GROW_FAST, KEY_INSERT, write::hsetnx)
+    FAMILY.row("hsetnx", 4, GROW_FAST, write::hsetnx).keys(KEY_INSERT)
         .values(3, 0)
         .doc("hash", "2.0.0", "O(1)", "Sets a field of a hash unless it is there.")
         .syntax("key field value"),
-    row("hstrlen", 3, READONLY_FAST, KEY_LOOK, read::hstrlen)
+    FAMILY.row("hstrlen", 3, READONLY_FAST, read::hstrlen).keys(KEY_LOOK)
         .doc("hash", "3.2.0", "O(1)", "Answers how long the value of a field of a hash is.")
         .syntax("key field"),
     timed("httl", -5, READONLY_FAST, KEY_READ, expiry::httl, "Tells in how many seconds fields of a hash expire.")
         .syntax(FIELDS),
-    row("hvals", 2, Flags::READONLY, KEY_READ, read::hvals)
+    FAMILY.row("hvals", 2, Flags::READONLY, read::hvals).keys(KEY_READ)
         .doc("hash", "2.0.0", PER_SIZE, "Answers the values of all fields of a hash.")
         .syntax("key")
         .tips(&["nondeterministic_output_order"]),

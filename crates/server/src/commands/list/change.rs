@@ -59,7 +59,7 @@ pub(super) fn lrem(call: &mut Call<'_>) -> Outcome {
             let draft = Draft::new(key.bytes, list, List::is_same);
             let (value, passed, removed) = (value.into(), 0, 0);
             let removing = Removing { draft, value, most, end, limits, passed, removed };
-            return change_in_slices(call, true, [1].into_iter(), removing);
+            return change_in_slices(call, [1].into_iter(), removing);
         }
         Some(list) => list.remove_equal(value, most, end, limits),
         None => 0,

@@ -10,7 +10,7 @@ mod transfer;
 use bobbin_store::value::{End, Item, ListLimits};
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Categories, Classes, Command, Data, Failure, Flags, Handler, Key};
+use crate::command::{Categories, Classes, Command, Data, Failure, Family, Flags, Key};
 use crate::server::Server;
 
 /// `list-max-listpack-size` as it is now.
@@ -80,19 +80,12 @@ const PER_RETURNED: &str = "O(N), N: elements answered";
 const PER_LENGTH: &str = "O(N), N: length of the list";
 const TIMEOUTS: &[(&str, &str)] = &[("6.0.0", "The timeout may have a fraction.")];
 
-/// A row of this family.
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    keys: &'static [KeySpec],
-    handler: Handler,
-) -> Command {
-    Command::new(name, arity, handler).flags(flags).categories(Categories::LIST).keys(keys)
-}
+const FAMILY: Family = Family::new(Categories::LIST);
 
 pub(super) const COMMANDS: &[Command] = &[
-    row("lpush", -3, GROW_FAST, &[KeySpec::at(1, INSERT)], ends::lpush)
+    FAMILY
+        .row("lpush", -3, GROW_FAST, ends::lpush)
+        .keys(&[KeySpec::at(1, INSERT)])
         .doc(
             "list",
             "1.0.0",
@@ -101,19 +94,27 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key element [element ...]")
         .history(&[("2.4.0", "Takes several elements.")]),
-    row("rpush", -3, GROW_FAST, &[KeySpec::at(1, INSERT)], ends::rpush)
+    FAMILY
+        .row("rpush", -3, GROW_FAST, ends::rpush)
+        .keys(&[KeySpec::at(1, INSERT)])
         .doc("list", "1.0.0", PER_ELEMENT, "Puts elements behind a list, which is made if need be.")
         .syntax("key element [element ...]")
         .history(&[("2.4.0", "Takes several elements.")]),
-    row("lpushx", -3, GROW_FAST, &[KeySpec::at(1, INSERT)], ends::lpushx)
+    FAMILY
+        .row("lpushx", -3, GROW_FAST, ends::lpushx)
+        .keys(&[KeySpec::at(1, INSERT)])
         .doc("list", "2.2.0", PER_ELEMENT, "Puts elements in front of a list that is there.")
         .syntax("key element [element ...]")
         .history(&[("4.0.0", "Takes several elements.")]),
-    row("rpushx", -3, GROW_FAST, &[KeySpec::at(1, INSERT)], ends::rpushx)
+    FAMILY
+        .row("rpushx", -3, GROW_FAST, ends::rpushx)
+        .keys(&[KeySpec::at(1, INSERT)])
         .doc("list", "2.2.0", PER_ELEMENT, "Puts elements behind a list that is there.")
         .syntax("key element [element ...]")
         .history(&[("4.0.0", "Takes several elements.")]),
-    row("lpop", -2, WRITE_FAST, &[KeySpec::at(1, POP)], ends::lpop)
+    FAMILY
+        .row("lpop", -2, WRITE_FAST, ends::lpop)
+        .keys(&[KeySpec::at(1, POP)])
         .doc(
             "list",
             "1.0.0",
@@ -122,7 +123,9 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key [count]")
         .history(&[("6.2.0", "Takes a count.")]),
-    row("rpop", -2, WRITE_FAST, &[KeySpec::at(1, POP)], ends::rpop)
+    FAMILY
+        .row("rpop", -2, WRITE_FAST, ends::rpop)
+        .keys(&[KeySpec::at(1, POP)])
         .doc(
             "list",
             "1.0.0",
@@ -131,24 +134,24 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key [count]")
         .history(&[("6.2.0", "Takes a count.")]),
-    row(
-        "lmpop",
-        -4,
-        Flags::WRITE.with(Flags::MOVABLE_KEYS),
-        &[KeySpec::counted(1, POP)],
-        ends::lmpop,
-    )
-    .doc(
-        "list",
-        "7.0.0",
-        "O(N+M), N: keys, M: elements answered",
-        "Takes elements of the first list that has any away and answers them.",
-    )
-    .syntax("numkeys key [key ...] <LEFT | RIGHT> [COUNT count]"),
-    row("llen", 2, READONLY_FAST, &[KeySpec::at(1, LOOK)], read::llen)
+    FAMILY
+        .row("lmpop", -4, Flags::WRITE.with(Flags::MOVABLE_KEYS), ends::lmpop)
+        .keys(&[KeySpec::counted(1, POP)])
+        .doc(
+            "list",
+            "7.0.0",
+            "O(N+M), N: keys, M: elements answered",
+            "Takes elements of the first list that has any away and answers them.",
+        )
+        .syntax("numkeys key [key ...] <LEFT | RIGHT> [COUNT count]"),
+    FAMILY
+        .row("llen", 2, READONLY_FAST, read::llen)
+        .keys(&[KeySpec::at(1, LOOK)])
         .doc("list", "1.0.0", "O(1)", "Answers how many elements a list has.")
         .syntax("key"),
-    row("lindex", 3, Flags::READONLY, &[KeySpec::at(1, READ)], read::lindex)
+    FAMILY
+        .row("lindex", 3, Flags::READONLY, read::lindex)
+        .keys(&[KeySpec::at(1, READ)])
         .doc(
             "list",
             "1.0.0",
@@ -156,7 +159,9 @@ pub(super) const COMMANDS: &[Command] = &[
             "Answers the element with an index.",
         )
         .syntax("key index"),
-    row("lrange", 4, Flags::READONLY, &[KeySpec::at(1, READ)], read::lrange)
+    FAMILY
+        .row("lrange", 4, Flags::READONLY, read::lrange)
+        .keys(&[KeySpec::at(1, READ)])
         .doc(
             "list",
             "1.0.0",
@@ -164,10 +169,14 @@ pub(super) const COMMANDS: &[Command] = &[
             "Answers the elements from one index to another.",
         )
         .syntax("key start stop"),
-    row("lpos", -3, Flags::READONLY, &[KeySpec::at(1, READ)], position::lpos)
+    FAMILY
+        .row("lpos", -3, Flags::READONLY, position::lpos)
+        .keys(&[KeySpec::at(1, READ)])
         .doc("list", "6.0.6", PER_LENGTH, "Answers the indices of elements that equal a value.")
         .syntax("key element [RANK rank] [COUNT num-matches] [MAXLEN len]"),
-    row("linsert", 5, GROW, &[KeySpec::at(1, INSERT)], change::linsert)
+    FAMILY
+        .row("linsert", 5, GROW, change::linsert)
+        .keys(&[KeySpec::at(1, INSERT)])
         .doc(
             "list",
             "2.2.0",
@@ -175,7 +184,9 @@ pub(super) const COMMANDS: &[Command] = &[
             "Puts an element beside the first one that equals a value.",
         )
         .syntax("key <BEFORE | AFTER> pivot element"),
-    row("lset", 4, GROW, &[KeySpec::at(1, UPDATE)], change::lset)
+    FAMILY
+        .row("lset", 4, GROW, change::lset)
+        .keys(&[KeySpec::at(1, UPDATE)])
         .doc(
             "list",
             "1.0.0",
@@ -183,10 +194,14 @@ pub(super) const COMMANDS: &[Command] = &[
             "Puts another element at an index.",
         )
         .syntax("key index element"),
-    row("lrem", 4, Flags::WRITE, &[KeySpec::at(1, DELETE)], change::lrem)
+    FAMILY
+        .row("lrem", 4, Flags::WRITE, change::lrem)
+        .keys(&[KeySpec::at(1, DELETE)])
         .doc("list", "1.0.0", PER_LENGTH, "Takes elements that equal a value out of a list.")
         .syntax("key count element"),
-    row("ltrim", 4, Flags::WRITE, &[KeySpec::at(1, DELETE)], change::ltrim)
+    FAMILY
+        .row("ltrim", 4, Flags::WRITE, change::ltrim)
+        .keys(&[KeySpec::at(1, DELETE)])
         .doc(
             "list",
             "1.0.0",
@@ -194,7 +209,9 @@ pub(super) const COMMANDS: &[Command] = &[
             "Keeps the elements from one index to another, and no others.",
         )
         .syntax("key start stop"),
-    row("lmove", 5, GROW, &[KeySpec::at(1, POP), KeySpec::at(2, INSERT)], transfer::lmove)
+    FAMILY
+        .row("lmove", 5, GROW, transfer::lmove)
+        .keys(&[KeySpec::at(1, POP), KeySpec::at(2, INSERT)])
         .doc(
             "list",
             "6.2.0",
@@ -202,10 +219,14 @@ pub(super) const COMMANDS: &[Command] = &[
             "Moves an element from an end of one list to an end of another.",
         )
         .syntax("source destination <LEFT | RIGHT> <LEFT | RIGHT>"),
-    row("rpoplpush", 3, GROW, &[KeySpec::at(1, POP), KeySpec::at(2, INSERT)], transfer::rpoplpush)
+    FAMILY
+        .row("rpoplpush", 3, GROW, transfer::rpoplpush)
+        .keys(&[KeySpec::at(1, POP), KeySpec::at(2, INSERT)])
         .doc("list", "1.2.0", "O(1)", "Moves the last element of one list to the front of another.")
         .syntax("source destination"),
-    row("blpop", -3, BLOCKING, &[KeySpec::range(1, -2, 1, POP)], blocking::blpop)
+    FAMILY
+        .row("blpop", -3, BLOCKING, blocking::blpop)
+        .keys(&[KeySpec::range(1, -2, 1, POP)])
         .doc(
             "list",
             "2.0.0",
@@ -214,7 +235,9 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key [key ...] timeout")
         .history(TIMEOUTS),
-    row("brpop", -3, BLOCKING, &[KeySpec::range(1, -2, 1, POP)], blocking::brpop)
+    FAMILY
+        .row("brpop", -3, BLOCKING, blocking::brpop)
+        .keys(&[KeySpec::range(1, -2, 1, POP)])
         .doc(
             "list",
             "2.0.0",
@@ -223,39 +246,37 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key [key ...] timeout")
         .history(TIMEOUTS),
-    row(
-        "blmove",
-        6,
-        GROW.with(Flags::BLOCKING),
-        &[KeySpec::at(1, POP), KeySpec::at(2, INSERT)],
-        blocking::blmove,
-    )
-    .doc("list", "6.2.0", "O(1)", "Moves an element from one list to another, or waits for one.")
-    .syntax("source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout"),
-    row(
-        "brpoplpush",
-        4,
-        GROW.with(Flags::BLOCKING),
-        &[KeySpec::at(1, POP), KeySpec::at(2, INSERT)],
-        blocking::brpoplpush,
-    )
-    .doc("list", "2.2.0", "O(1)", "Does as RPOPLPUSH, or waits until there is an element to move.")
-    .syntax("source destination timeout")
-    .history(TIMEOUTS),
-    row(
-        "blmpop",
-        -5,
-        BLOCKING.with(Flags::MOVABLE_KEYS),
-        &[KeySpec::counted(2, POP)],
-        blocking::blmpop,
-    )
-    .doc(
-        "list",
-        "7.0.0",
-        "O(N+M), N: keys, M: elements answered",
-        "Does as LMPOP, or waits until one of the lists has elements.",
-    )
-    .syntax("timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]"),
+    FAMILY
+        .row("blmove", 6, GROW.with(Flags::BLOCKING), blocking::blmove)
+        .keys(&[KeySpec::at(1, POP), KeySpec::at(2, INSERT)])
+        .doc(
+            "list",
+            "6.2.0",
+            "O(1)",
+            "Moves an element from one list to another, or waits for one.",
+        )
+        .syntax("source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout"),
+    FAMILY
+        .row("brpoplpush", 4, GROW.with(Flags::BLOCKING), blocking::brpoplpush)
+        .keys(&[KeySpec::at(1, POP), KeySpec::at(2, INSERT)])
+        .doc(
+            "list",
+            "2.2.0",
+            "O(1)",
+            "Does as RPOPLPUSH, or waits until there is an element to move.",
+        )
+        .syntax("source destination timeout")
+        .history(TIMEOUTS),
+    FAMILY
+        .row("blmpop", -5, BLOCKING.with(Flags::MOVABLE_KEYS), blocking::blmpop)
+        .keys(&[KeySpec::counted(2, POP)])
+        .doc(
+            "list",
+            "7.0.0",
+            "O(N+M), N: keys, M: elements answered",
+            "Does as LMPOP, or waits until one of the lists has elements.",
+        )
+        .syntax("timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]"),
 ];
 
 const BLOCKING: Flags = Flags::WRITE.with(Flags::BLOCKING);

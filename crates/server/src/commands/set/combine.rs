@@ -77,7 +77,7 @@ fn store(call: &mut Call<'_>, operation: Operation, event: &'static str) -> Outc
             limits,
             event,
         };
-        return change_in_slices(call, true, 1..call.args.len(), storing);
+        return change_in_slices(call, 1..call.args.len(), storing);
     }
     let mut result = Set::default();
     let mut room = Text::new(0);
@@ -104,13 +104,11 @@ fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: Set, event:
 
 /// The sets at these keys, pinned.
 fn pin(data: &mut Data, keys: &[Box<[u8]>]) -> Result<Vec<Option<Set>>, Failure> {
-    let mut one = |key: &[u8]| match data.peek(data.key(key)) {
-        Some(entry) => {
-            entry.collection::<Set>().map(|set| Some(set.clone())).ok_or(Failure::WRONG_TYPE)
-        }
+    let pins = keys.iter().map(|key| match data.peek(data.key(key)) {
+        Some(entry) => entry.collection::<Set>().cloned().map(Some).ok_or(Failure::WRONG_TYPE),
         None => Ok(None),
-    };
-    keys.iter().map(|key| one(key)).collect()
+    });
+    pins.collect()
 }
 
 /// A STORE command on large sets.

@@ -7,7 +7,7 @@ mod random;
 use bobbin_store::value::SetLimits;
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Data, Flags, Handler, Key};
+use crate::command::{Call, Categories, Classes, Command, Data, Family, Flags, Key};
 use crate::server::Server;
 
 /// When a set takes another form.
@@ -55,62 +55,47 @@ const PER_TOTAL: &str = "O(N), N: members of all sets";
 const UNORDERED: &[&str] = &["nondeterministic_output_order"];
 const RANDOM: &[&str] = &["nondeterministic_output"];
 
-/// A row of this family.
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    keys: &'static [KeySpec],
-    handler: Handler,
-) -> Command {
-    Command::new(name, arity, handler).flags(flags).categories(Categories::SET).keys(keys)
-}
+const FAMILY: Family = Family::new(Categories::SET);
 
 pub(super) const COMMANDS: &[Command] = &[
-    row("sadd", -3, GROW.with(Flags::FAST), &[KeySpec::at(1, INSERT)], members::sadd)
+    FAMILY.row("sadd", -3, GROW.with(Flags::FAST), members::sadd).keys(&[KeySpec::at(1, INSERT)])
         .doc("set", "1.0.0", "O(N), N: members given", "Adds members to a set, and answers how many are new.")
         .syntax("key member [member ...]")
         .history(&[("2.4.0", "Takes several members.")]),
-    row("scard", 2, READONLY_FAST, KEY_LOOK, members::scard)
+    FAMILY.row("scard", 2, READONLY_FAST, members::scard).keys(KEY_LOOK)
         .doc("set", "1.0.0", "O(1)", "Answers how many members a set has.")
         .syntax("key"),
-    row("sdiff", -2, Flags::READONLY, KEYS_READ, combine::sdiff)
+    FAMILY.row("sdiff", -2, Flags::READONLY, combine::sdiff).keys(KEYS_READ)
         .doc("set", "1.0.0", PER_TOTAL, "Answers what is in the first set and in none of the others.")
         .syntax("key [key ...]")
         .tips(UNORDERED),
-    row("sdiffstore", -3, GROW, STORE, combine::sdiffstore)
+    FAMILY.row("sdiffstore", -3, GROW, combine::sdiffstore).keys(STORE)
         .doc("set", "1.0.0", PER_TOTAL, "Keeps what is in the first set and in none of the others.")
         .syntax("destination key [key ...]"),
-    row("sinter", -2, Flags::READONLY, KEYS_READ, combine::sinter)
+    FAMILY.row("sinter", -2, Flags::READONLY, combine::sinter).keys(KEYS_READ)
         .doc("set", "1.0.0", PER_INTERSECTION, "Answers what is in all of the sets.")
         .syntax("key [key ...]")
         .tips(UNORDERED),
-    row("sintercard", -3, Flags::READONLY.with(Flags::MOVABLE_KEYS), &[KeySpec::counted(1, READ)], combine::sintercard)
+    FAMILY.row("sintercard", -3, Flags::READONLY.with(Flags::MOVABLE_KEYS), combine::sintercard).keys(&[KeySpec::counted(1, READ)])
         .doc("set", "7.0.0", PER_INTERSECTION, "Answers how many members are in all of the sets.")
         .syntax("numkeys key [key ...] [LIMIT limit]"),
-    row("sinterstore", -3, GROW, STORE, combine::sinterstore)
+    FAMILY.row("sinterstore", -3, GROW, combine::sinterstore).keys(STORE)
         .doc("set", "1.0.0", PER_INTERSECTION, "Keeps what is in all of the sets.")
         .syntax("destination key [key ...]"),
-    row("sismember", 3, READONLY_FAST, KEY_LOOK, members::sismember)
+    FAMILY.row("sismember", 3, READONLY_FAST, members::sismember).keys(KEY_LOOK)
         .doc("set", "1.0.0", "O(1)", "Tells whether something is in a set.")
         .syntax("key member"),
-    row("smembers", 2, Flags::READONLY, KEY_READ, members::smembers)
+    FAMILY.row("smembers", 2, Flags::READONLY, members::smembers).keys(KEY_READ)
         .doc("set", "1.0.0", "O(N), N: members", "Answers all members of a set.")
         .syntax("key")
         .tips(UNORDERED),
-    row("smismember", -3, READONLY_FAST, KEY_READ, members::smismember)
+    FAMILY.row("smismember", -3, READONLY_FAST, members::smismember).keys(KEY_READ)
         .doc("set", "6.2.0", PER_MEMBER, "Tells of several things whether they are in a set.")
         .syntax("key member [member ...]"),
-    row(
-        "smove",
-        4,
-        WRITE_FAST,
-        &[KeySpec::at(1, TAKE), KeySpec::at(2, INSERT)],
-        members::smove,
-    )
+    FAMILY.row("smove", 4, WRITE_FAST, members::smove).keys(&[KeySpec::at(1, TAKE), KeySpec::at(2, INSERT)])
     .doc("set", "1.0.0", "O(1)", "Moves a member from one set to another.")
     .syntax("source destination member"),
-    row("spop", -2, WRITE_FAST, KEY_TAKE, random::spop)
+    FAMILY.row("spop", -2, WRITE_FAST, random::spop).keys(KEY_TAKE)
         .doc(
             "set",
             "1.0.0",
@@ -120,7 +105,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key [count]")
         .history(&[("3.2.0", "Takes a count.")])
         .tips(RANDOM),
-    row("srandmember", -2, Flags::READONLY, KEY_READ, random::srandmember)
+    FAMILY.row("srandmember", -2, Flags::READONLY, random::srandmember).keys(KEY_READ)
         .doc(
             "set",
             "1.0.0",
@@ -130,11 +115,11 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key [count]")
         .history(&[("2.6.0", "Takes a count.")])
         .tips(RANDOM),
-    row("srem", -3, WRITE_FAST, &[KeySpec::at(1, DELETE)], members::srem)
+    FAMILY.row("srem", -3, WRITE_FAST, members::srem).keys(&[KeySpec::at(1, DELETE)])
         .doc("set", "1.0.0", PER_MEMBER, "Removes members of a set, and the set with its last one.")
         .syntax("key member [member ...]")
         .history(&[("2.4.0", "Takes several members.")]),
-    row("sscan", -3, Flags::READONLY, KEY_READ, members::sscan)
+    FAMILY.row("sscan", -3, Flags::READONLY, members::sscan).keys(KEY_READ)
         .doc(
             "set",
             "2.8.0",
@@ -143,11 +128,11 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key cursor [MATCH pattern] [COUNT count]")
         .tips(RANDOM),
-    row("sunion", -2, Flags::READONLY, KEYS_READ, combine::sunion)
+    FAMILY.row("sunion", -2, Flags::READONLY, combine::sunion).keys(KEYS_READ)
         .doc("set", "1.0.0", PER_TOTAL, "Answers what is in any of the sets.")
         .syntax("key [key ...]")
         .tips(UNORDERED),
-    row("sunionstore", -3, GROW, STORE, combine::sunionstore)
+    FAMILY.row("sunionstore", -3, GROW, combine::sunionstore).keys(STORE)
         .doc("set", "1.0.0", PER_TOTAL, "Keeps what is in any of the sets.")
         .syntax("destination key [key ...]"),
 ];

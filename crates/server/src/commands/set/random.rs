@@ -9,7 +9,9 @@ use super::super::choice::{below, distinct_below};
 use super::super::elements::TOO_LOW;
 use super::super::elements::bulk;
 use super::ended;
-use crate::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
+use crate::command::slices::{
+    Change, Draft, Pieces, SLICE, SLICED_MIN, change_in_slices, reply_in_slices,
+};
 use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::random::Random;
 
@@ -41,7 +43,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         let protocol = call.reply.protocol();
         let wanted = count.unwrap_or(1);
         let popping = Popping::new(draft, wanted, random, hasher, protocol);
-        return change_in_slices(call, true, [1].into_iter(), popping);
+        return change_in_slices(call, [1].into_iter(), popping);
     }
     if count.is_some() {
         call.reply.set(popped);
@@ -126,7 +128,7 @@ struct Popping {
     walk: Option<Walk>,
     random: Random,
     hasher: &'static Hasher,
-    members: Vec<u8>,
+    members: Pieces,
     protocol: Protocol,
 }
 
@@ -139,7 +141,7 @@ impl Popping {
         protocol: Protocol,
     ) -> Self {
         let is_whole = wanted >= draft.value.len();
-        let (walk, members) = (is_whole.then(Walk::default), Vec::new());
+        let (walk, members) = (is_whole.then(Walk::default), Pieces::default());
         Self { draft, wanted, popped: 0, is_whole, walk, random, hasher, members, protocol }
     }
 }
@@ -147,7 +149,7 @@ impl Popping {
 impl Change for Popping {
     fn step(&mut self) -> bool {
         let set = &mut self.draft.value;
-        let mut reply = Reply::new(&mut self.members, self.protocol);
+        let mut reply = Reply::new(self.members.open(), self.protocol);
         if let Some(walk) = self.walk {
             let popped = &mut self.popped;
             self.walk = set.walk(walk, SLICE, |member| {
@@ -169,7 +171,7 @@ impl Change for Popping {
         let current = self.draft.is_current(data)?;
         if !current {
             self.popped = 0;
-            self.members.clear();
+            self.members = Pieces::default();
             self.is_whole = self.wanted >= self.draft.value.len();
             self.walk = self.is_whole.then(Walk::default);
         }
@@ -179,13 +181,20 @@ impl Change for Popping {
     fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
         let key = self.draft.put(data)?;
         reply.set(self.popped);
-        reply.raw(&self.members);
         if self.popped > 0 {
-            let members = if self.is_whole { &[][..] } else { &self.members };
-            propagate_popped(data, key, members);
+            if self.is_whole {
+                propagate_popped(data, key, &[]);
+            } else {
+                let pieces = self.members.each().filter(|piece| !piece.is_empty());
+                pieces.for_each(|piece| propagate_popped(data, key, piece));
+            }
             note_popped(data, key, self.popped);
         }
         Ok(())
+    }
+
+    fn rest(&mut self) -> Option<Pieces> {
+        Some(std::mem::take(&mut self.members))
     }
 }
 

@@ -54,7 +54,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
             destination: call.args[at].into(),
             result: Stored::new(limits(call)),
         };
-        return change_in_slices(call, true, [1, at].into_iter(), storing);
+        return change_in_slices(call, [1, at].into_iter(), storing);
     }
     let (elements, range) = if options.unsorted && !matches!(source, Source::Set(_)) {
         let mut elements = Elements::default();

@@ -97,7 +97,7 @@ fn combine_and_store(call: &mut Call<'_>, operation: Operation, event: &'static 
     let request = request.owned(call);
     let destination = call.args[1].into();
     let storing = Storing { request, combination, destination, limits, event };
-    change_in_slices(call, true, keys.into_iter(), storing)
+    change_in_slices(call, keys.into_iter(), storing)
 }
 
 pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {

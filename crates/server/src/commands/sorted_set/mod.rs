@@ -15,7 +15,7 @@ mod scan;
 use bobbin_store::value::SortedSetLimits;
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Categories, Classes, Command, Data, Failure, Flags, Handler, Key};
+use crate::command::{Categories, Classes, Command, Data, Failure, Family, Flags, Key};
 use crate::server::Server;
 
 /// The limits of the packed form as they are now.
@@ -74,19 +74,10 @@ const DIFFERENCE: &str =
 const TIMEOUTS: &[(&str, &str)] = &[("6.0.0", "The timeout may have a fraction.")];
 const WITH_SCORE: &[(&str, &str)] = &[("7.2.0", "Takes `WITHSCORE`.")];
 
-/// A row of this family.
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    keys: &'static [KeySpec],
-    handler: Handler,
-) -> Command {
-    Command::new(name, arity, handler).flags(flags).categories(Categories::SORTEDSET).keys(keys)
-}
+const FAMILY: Family = Family::new(Categories::SORTEDSET);
 
 pub(super) const COMMANDS: &[Command] = &[
-    row("zadd", -4, GROW_FAST, &[KeySpec::at(1, UPDATE)], add::zadd)
+    FAMILY.row("zadd", -4, GROW_FAST, add::zadd).keys(&[KeySpec::at(1, UPDATE)])
         .doc(
             "sorted-set",
             "1.2.0",
@@ -99,10 +90,10 @@ pub(super) const COMMANDS: &[Command] = &[
             ("3.0.2", "`XX`, `NX`, `CH` and `INCR` are new."),
             ("6.2.0", "`GT` and `LT` are new."),
         ]),
-    row("zincrby", 4, GROW_FAST, &[KeySpec::at(1, CHANGE)], add::zincrby)
+    FAMILY.row("zincrby", 4, GROW_FAST, add::zincrby).keys(&[KeySpec::at(1, CHANGE)])
         .doc("sorted-set", "1.2.0", LOGARITHMIC, "Adds to the score of a member.")
         .syntax("key increment member"),
-    row("zrem", -3, WRITE_FAST, &[KeySpec::at(1, DELETE)], remove::zrem)
+    FAMILY.row("zrem", -3, WRITE_FAST, remove::zrem).keys(&[KeySpec::at(1, DELETE)])
         .doc(
             "sorted-set",
             "1.2.0",
@@ -111,13 +102,13 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key member [member ...]")
         .history(&[("2.4.0", "Takes several members.")]),
-    row("zremrangebyrank", 4, Flags::WRITE, &[KeySpec::at(1, DELETE)], remove::zremrangebyrank)
+    FAMILY.row("zremrangebyrank", 4, Flags::WRITE, remove::zremrangebyrank).keys(&[KeySpec::at(1, DELETE)])
         .doc("sorted-set", "2.0.0", PER_REMOVED, "Takes the members of some ranks out of a sorted set.")
         .syntax("key start stop"),
-    row("zremrangebyscore", 4, Flags::WRITE, &[KeySpec::at(1, DELETE)], remove::zremrangebyscore)
+    FAMILY.row("zremrangebyscore", 4, Flags::WRITE, remove::zremrangebyscore).keys(&[KeySpec::at(1, DELETE)])
         .doc("sorted-set", "1.2.0", PER_REMOVED, "Takes the members of some scores out of a sorted set.")
         .syntax("key min max"),
-    row("zremrangebylex", 4, Flags::WRITE, &[KeySpec::at(1, DELETE)], remove::zremrangebylex)
+    FAMILY.row("zremrangebylex", 4, Flags::WRITE, remove::zremrangebylex).keys(&[KeySpec::at(1, DELETE)])
         .doc(
             "sorted-set",
             "2.8.9",
@@ -125,13 +116,13 @@ pub(super) const COMMANDS: &[Command] = &[
             "Takes the members between two strings out of a sorted set of equal scores.",
         )
         .syntax("key min max"),
-    row("zcard", 2, READONLY_FAST, &[KeySpec::at(1, LOOK)], read::zcard)
+    FAMILY.row("zcard", 2, READONLY_FAST, read::zcard).keys(&[KeySpec::at(1, LOOK)])
         .doc("sorted-set", "1.2.0", "O(1)", "Answers how many members a sorted set has.")
         .syntax("key"),
-    row("zcount", 4, READONLY_FAST, &[KeySpec::at(1, READ)], read::zcount)
+    FAMILY.row("zcount", 4, READONLY_FAST, read::zcount).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "2.0.0", LOGARITHMIC, "Answers how many members have scores in a range.")
         .syntax("key min max"),
-    row("zlexcount", 4, READONLY_FAST, &[KeySpec::at(1, READ)], read::zlexcount)
+    FAMILY.row("zlexcount", 4, READONLY_FAST, read::zlexcount).keys(&[KeySpec::at(1, READ)])
         .doc(
             "sorted-set",
             "2.8.9",
@@ -139,21 +130,21 @@ pub(super) const COMMANDS: &[Command] = &[
             "Answers how many members of a sorted set of equal scores are between two strings.",
         )
         .syntax("key min max"),
-    row("zscore", 3, READONLY_FAST, &[KeySpec::at(1, READ)], read::zscore)
+    FAMILY.row("zscore", 3, READONLY_FAST, read::zscore).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "1.2.0", "O(1)", "Answers the score of a member.")
         .syntax("key member"),
-    row("zmscore", -3, READONLY_FAST, &[KeySpec::at(1, READ)], read::zmscore)
+    FAMILY.row("zmscore", -3, READONLY_FAST, read::zmscore).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "6.2.0", "O(N), N: members asked for", "Answers the scores of members.")
         .syntax("key member [member ...]"),
-    row("zrank", -3, READONLY_FAST, &[KeySpec::at(1, READ)], read::zrank)
+    FAMILY.row("zrank", -3, READONLY_FAST, read::zrank).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "2.0.0", "O(log(N))", "Answers how many members come before one.")
         .syntax("key member [WITHSCORE]")
         .history(WITH_SCORE),
-    row("zrevrank", -3, READONLY_FAST, &[KeySpec::at(1, READ)], read::zrevrank)
+    FAMILY.row("zrevrank", -3, READONLY_FAST, read::zrevrank).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "2.0.0", "O(log(N))", "Answers how many members come after one.")
         .syntax("key member [WITHSCORE]")
         .history(WITH_SCORE),
-    row("zrange", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrange)
+    FAMILY.row("zrange", -4, Flags::READONLY, range::zrange).keys(&[KeySpec::at(1, READ)])
         .doc(
             "sorted-set",
             "1.2.0",
@@ -162,20 +153,14 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key start stop [<BYSCORE | BYLEX>] [REV] [LIMIT offset count] [WITHSCORES]")
         .history(&[("6.2.0", "`REV`, `BYSCORE`, `BYLEX` and `LIMIT` are new.")]),
-    row(
-        "zrangestore",
-        -5,
-        GROW,
-        &[KeySpec::at(1, STORE), KeySpec::at(2, READ)],
-        range::zrangestore,
-    )
+    FAMILY.row("zrangestore", -5, GROW, range::zrangestore).keys(&[KeySpec::at(1, STORE), KeySpec::at(2, READ)])
     .doc("sorted-set", "6.2.0", PER_STORED, "Makes a sorted set of what ZRANGE would answer.")
     .syntax("dst src min max [<BYSCORE | BYLEX>] [REV] [LIMIT offset count]"),
-    row("zrangebyscore", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrangebyscore)
+    FAMILY.row("zrangebyscore", -4, Flags::READONLY, range::zrangebyscore).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "1.0.5", PER_RETURNED, "Answers the members with scores in a range.")
         .syntax("key min max [WITHSCORES] [LIMIT offset count]")
         .history(&[("2.0.0", "`WITHSCORES` is new.")]),
-    row("zrangebylex", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrangebylex)
+    FAMILY.row("zrangebylex", -4, Flags::READONLY, range::zrangebylex).keys(&[KeySpec::at(1, READ)])
         .doc(
             "sorted-set",
             "2.8.9",
@@ -183,23 +168,23 @@ pub(super) const COMMANDS: &[Command] = &[
             "Answers the members of a sorted set of equal scores between two strings.",
         )
         .syntax("key min max [LIMIT offset count]"),
-    row("zrevrange", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrevrange)
+    FAMILY.row("zrevrange", -4, Flags::READONLY, range::zrevrange).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "1.2.0", PER_RETURNED, "Answers members by their ranks from the end.")
         .syntax("key start stop [WITHSCORES]"),
-    row("zrevrangebyscore", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrevrangebyscore)
+    FAMILY.row("zrevrangebyscore", -4, Flags::READONLY, range::zrevrangebyscore).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "2.2.0", PER_RETURNED, "Does as ZRANGEBYSCORE, backwards.")
         .syntax("key max min [WITHSCORES] [LIMIT offset count]")
         .history(&[("2.1.6", "Bounds may be excluded.")]),
-    row("zrevrangebylex", -4, Flags::READONLY, &[KeySpec::at(1, READ)], range::zrevrangebylex)
+    FAMILY.row("zrevrangebylex", -4, Flags::READONLY, range::zrevrangebylex).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "2.8.9", PER_RETURNED, "Does as ZRANGEBYLEX, backwards.")
         .syntax("key max min [LIMIT offset count]"),
-    row("zpopmin", -2, WRITE_FAST, &[KeySpec::at(1, POP)], pop::zpopmin)
+    FAMILY.row("zpopmin", -2, WRITE_FAST, pop::zpopmin).keys(&[KeySpec::at(1, POP)])
         .doc("sorted-set", "5.0.0", PER_POPPED, "Takes the members with the lowest scores away.")
         .syntax("key [count]"),
-    row("zpopmax", -2, WRITE_FAST, &[KeySpec::at(1, POP)], pop::zpopmax)
+    FAMILY.row("zpopmax", -2, WRITE_FAST, pop::zpopmax).keys(&[KeySpec::at(1, POP)])
         .doc("sorted-set", "5.0.0", PER_POPPED, "Takes the members with the highest scores away.")
         .syntax("key [count]"),
-    row("zmpop", -4, Flags::WRITE.with(Flags::MOVABLE_KEYS), &[KeySpec::counted(1, POP)], pop::zmpop)
+    FAMILY.row("zmpop", -4, Flags::WRITE.with(Flags::MOVABLE_KEYS), pop::zmpop).keys(&[KeySpec::counted(1, POP)])
         .doc(
             "sorted-set",
             "7.0.0",
@@ -207,15 +192,15 @@ pub(super) const COMMANDS: &[Command] = &[
             "Takes members of the first sorted set that has any away.",
         )
         .syntax("numkeys key [key ...] <MIN | MAX> [COUNT count]"),
-    row("bzpopmin", -3, BLOCKING.with(Flags::FAST), &[KeySpec::range(1, -2, 1, POP)], blocking::bzpopmin)
+    FAMILY.row("bzpopmin", -3, BLOCKING.with(Flags::FAST), blocking::bzpopmin).keys(&[KeySpec::range(1, -2, 1, POP)])
         .doc("sorted-set", "5.0.0", LOGARITHMIC, "Does as ZPOPMIN, or waits for a member.")
         .syntax("key [key ...] timeout")
         .history(TIMEOUTS),
-    row("bzpopmax", -3, BLOCKING.with(Flags::FAST), &[KeySpec::range(1, -2, 1, POP)], blocking::bzpopmax)
+    FAMILY.row("bzpopmax", -3, BLOCKING.with(Flags::FAST), blocking::bzpopmax).keys(&[KeySpec::range(1, -2, 1, POP)])
         .doc("sorted-set", "5.0.0", LOGARITHMIC, "Does as ZPOPMAX, or waits for a member.")
         .syntax("key [key ...] timeout")
         .history(TIMEOUTS),
-    row("bzmpop", -5, BLOCKING.with(Flags::MOVABLE_KEYS), &[KeySpec::counted(2, POP)], blocking::bzmpop)
+    FAMILY.row("bzmpop", -5, BLOCKING.with(Flags::MOVABLE_KEYS), blocking::bzmpop).keys(&[KeySpec::counted(2, POP)])
         .doc(
             "sorted-set",
             "7.0.0",
@@ -223,11 +208,11 @@ pub(super) const COMMANDS: &[Command] = &[
             "Does as ZMPOP, or waits until one of the sorted sets has members.",
         )
         .syntax("timeout numkeys key [key ...] <MIN | MAX> [COUNT count]"),
-    row("zrandmember", -2, Flags::READONLY, &[KeySpec::at(1, READ)], random::zrandmember)
+    FAMILY.row("zrandmember", -2, Flags::READONLY, random::zrandmember).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "6.2.0", "O(N), N: members answered", "Answers members by chance.")
         .syntax("key [count [WITHSCORES]]")
         .tips(&["nondeterministic_output"]),
-    row("zscan", -3, Flags::READONLY, &[KeySpec::at(1, READ)], scan::zscan)
+    FAMILY.row("zscan", -3, Flags::READONLY, scan::zscan).keys(&[KeySpec::at(1, READ)])
         .doc(
             "sorted-set",
             "2.8.0",
@@ -237,20 +222,20 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key cursor [MATCH pattern] [COUNT count] [NOSCORES]")
         .history(&[("8.0.0", "`NOSCORES` is new.")])
         .tips(&["nondeterministic_output"]),
-    row("zunion", -3, READ_MANY, &[KeySpec::counted(1, READ)], combine::zunion)
+    FAMILY.row("zunion", -3, READ_MANY, combine::zunion).keys(&[KeySpec::counted(1, READ)])
         .doc("sorted-set", "6.2.0", UNION, "Answers the members of several sets together.")
         .syntax(
             "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
         ),
-    row("zinter", -3, READ_MANY, &[KeySpec::counted(1, READ)], combine::zinter)
+    FAMILY.row("zinter", -3, READ_MANY, combine::zinter).keys(&[KeySpec::counted(1, READ)])
         .doc("sorted-set", "6.2.0", INTERSECTION, "Answers the members that several sets have in common.")
         .syntax(
             "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
         ),
-    row("zdiff", -3, READ_MANY, &[KeySpec::counted(1, READ)], combine::zdiff)
+    FAMILY.row("zdiff", -3, READ_MANY, combine::zdiff).keys(&[KeySpec::counted(1, READ)])
         .doc("sorted-set", "6.2.0", DIFFERENCE, "Answers the members of one set that others do not have.")
         .syntax("numkeys key [key ...] [WITHSCORES]"),
-    row("zintercard", -3, READ_MANY, &[KeySpec::counted(1, READ)], combine::zintercard)
+    FAMILY.row("zintercard", -3, READ_MANY, combine::zintercard).keys(&[KeySpec::counted(1, READ)])
         .doc(
             "sorted-set",
             "7.0.0",
@@ -258,35 +243,17 @@ pub(super) const COMMANDS: &[Command] = &[
             "Answers how many members several sets have in common.",
         )
         .syntax("numkeys key [key ...] [LIMIT limit]"),
-    row(
-        "zunionstore",
-        -4,
-        STORE_MANY,
-        &[KeySpec::at(1, STORE), KeySpec::counted(2, READ)],
-        combine::zunionstore,
-    )
+    FAMILY.row("zunionstore", -4, STORE_MANY, combine::zunionstore).keys(&[KeySpec::at(1, STORE), KeySpec::counted(2, READ)])
     .doc("sorted-set", "2.0.0", UNION, "Makes a sorted set of what ZUNION would answer.")
     .syntax(
         "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
     ),
-    row(
-        "zinterstore",
-        -4,
-        STORE_MANY,
-        &[KeySpec::at(1, STORE), KeySpec::counted(2, READ)],
-        combine::zinterstore,
-    )
+    FAMILY.row("zinterstore", -4, STORE_MANY, combine::zinterstore).keys(&[KeySpec::at(1, STORE), KeySpec::counted(2, READ)])
     .doc("sorted-set", "2.0.0", INTERSECTION, "Makes a sorted set of what ZINTER would answer.")
     .syntax(
         "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
     ),
-    row(
-        "zdiffstore",
-        -4,
-        STORE_MANY,
-        &[KeySpec::at(1, STORE), KeySpec::counted(2, READ)],
-        combine::zdiffstore,
-    )
+    FAMILY.row("zdiffstore", -4, STORE_MANY, combine::zdiffstore).keys(&[KeySpec::at(1, STORE), KeySpec::counted(2, READ)])
     .doc("sorted-set", "6.2.0", DIFFERENCE, "Makes a sorted set of what ZDIFF would answer.")
     .syntax("destination numkeys key [key ...]"),
 ];

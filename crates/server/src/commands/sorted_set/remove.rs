@@ -52,7 +52,7 @@ fn remove(call: &mut Call<'_>, parse: Parse, event: &'static str) -> Outcome {
             let draft = Draft::new(key.bytes, set, SortedSet::is_same);
             let ends = [call.args[2].into(), call.args[3].into()];
             let removing = Removing { draft, parse, ends, ranks, removed, event, hasher };
-            return change_in_slices(call, true, [1].into_iter(), removing);
+            return change_in_slices(call, [1].into_iter(), removing);
         }
         set.remove_range(ranks, hasher);
     }

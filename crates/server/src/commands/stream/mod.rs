@@ -17,7 +17,7 @@ use bobbin_store::value::StreamLimits;
 use super::container;
 use crate::command::help::help;
 use crate::command::keys::{Begin, Find, KeySpec, KeyUse};
-use crate::command::{Call, Categories, Command, Flags, Handler};
+use crate::command::{Call, Categories, Command, Family, Flags};
 
 /// How large nodes may become, as it is now.
 fn limits(call: &Call<'_>) -> StreamLimits {
@@ -54,13 +54,11 @@ const fn streams(from: i32) -> KeySpec {
     }
 }
 
-/// A row of this family.
-const fn row(name: &'static str, arity: i32, flags: Flags, handler: Handler) -> Command {
-    Command::new(name, arity, handler).flags(flags).categories(Categories::STREAM)
-}
+const FAMILY: Family = Family::new(Categories::STREAM);
 
 pub(super) const COMMANDS: &[Command] = &[
-    row("xadd", -5, GROW_FAST, add::xadd)
+    FAMILY
+        .row("xadd", -5, GROW_FAST, add::xadd)
         .keys(&[KeySpec::at(1, UPDATE)
             .notes("UPDATE instead of INSERT because of the optional trimming feature")])
         .doc(
@@ -78,16 +76,19 @@ pub(super) const COMMANDS: &[Command] = &[
             ("7.0.0", "An ID may be given as `<ms>-*`."),
         ])
         .tips(UNSURE),
-    row("xlen", 2, READONLY_FAST, range::xlen)
+    FAMILY
+        .row("xlen", 2, READONLY_FAST, range::xlen)
         .keys(&[KeySpec::at(1, KeyUse::READ_ONLY)])
         .doc("stream", "5.0.0", "O(1)", "Answers how many entries a stream has.")
         .syntax("key"),
-    row("xrange", -4, Flags::READONLY, range::xrange)
+    FAMILY
+        .row("xrange", -4, Flags::READONLY, range::xrange)
         .keys(&[KeySpec::at(1, READ)])
         .doc("stream", "5.0.0", PER_ENTRY, "Answers the entries with IDs in a range.")
         .syntax("key start end [COUNT count]")
         .history(&[EXCLUSIVE_RANGES]),
-    row("xrevrange", -4, Flags::READONLY, range::xrevrange)
+    FAMILY
+        .row("xrevrange", -4, Flags::READONLY, range::xrevrange)
         .keys(&[KeySpec::at(1, READ)])
         .doc(
             "stream",
@@ -97,7 +98,8 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key end start [COUNT count]")
         .history(&[EXCLUSIVE_RANGES]),
-    row("xdel", -3, WRITE_FAST, trim::xdel)
+    FAMILY
+        .row("xdel", -3, WRITE_FAST, trim::xdel)
         .keys(&[KeySpec::at(1, DELETE)])
         .doc(
             "stream",
@@ -106,7 +108,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "Deletes entries of a stream and answers how many were there.",
         )
         .syntax("key id [id ...]"),
-    row("xtrim", -4, Flags::WRITE, trim::xtrim)
+    FAMILY
+        .row("xtrim", -4, Flags::WRITE, trim::xtrim)
         .keys(&[KeySpec::at(1, DELETE)])
         .doc(
             "stream",
@@ -117,7 +120,8 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key <<MAXLEN | MINID> [<= | ~>] threshold [LIMIT count]>")
         .history(&[("6.2.0", "`MINID` and `LIMIT` are new.")])
         .tips(UNSURE),
-    row("xsetid", -3, GROW_FAST, add::xsetid)
+    FAMILY
+        .row("xsetid", -3, GROW_FAST, add::xsetid)
         .keys(&[KeySpec::at(1, UPDATE)])
         .doc(
             "stream",
@@ -127,11 +131,13 @@ pub(super) const COMMANDS: &[Command] = &[
         )
         .syntax("key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]")
         .history(&[("7.0.0", "`ENTRIESADDED` and `MAXDELETEDID` are new.")]),
-    row("xread", -4, Flags::READONLY.with(WAITS), read::xread)
+    FAMILY
+        .row("xread", -4, Flags::READONLY.with(WAITS), read::xread)
         .keys(&[streams(1)])
         .doc("stream", "5.0.0", PER_ENTRY, "Answers what is new in streams, or waits for it.")
         .syntax("[COUNT count] [BLOCK milliseconds] STREAMS <key [key ...] id [id ...]>"),
-    row("xreadgroup", -7, Flags::WRITE.with(WAITS), read::xreadgroup)
+    FAMILY
+        .row("xreadgroup", -7, Flags::WRITE.with(WAITS), read::xreadgroup)
         .keys(&[streams(4)])
         .doc(
             "stream",
@@ -143,7 +149,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "GROUP <group consumer> [COUNT count] [BLOCK milliseconds] [NOACK] \
              STREAMS <key [key ...] id [id ...]>",
         ),
-    row("xack", -4, WRITE_FAST, pending::xack)
+    FAMILY
+        .row("xack", -4, WRITE_FAST, pending::xack)
         .keys(&[KeySpec::at(1, UPDATE)])
         .doc(
             "stream",
@@ -152,7 +159,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "Acknowledges entries for a group, and answers how many were pending.",
         )
         .syntax("key group id [id ...]"),
-    row("xpending", -3, Flags::READONLY, pending::xpending)
+    FAMILY
+        .row("xpending", -3, Flags::READONLY, pending::xpending)
         .keys(&[KeySpec::at(1, READ)])
         .doc(
             "stream",
@@ -163,7 +171,8 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key group [[IDLE min-idle-time] start end count [consumer]]")
         .history(&[("6.2.0", "`IDLE` and exclusive ranges are new.")])
         .tips(UNSURE),
-    row("xclaim", -6, WRITE_FAST, claim::xclaim)
+    FAMILY
+        .row("xclaim", -6, WRITE_FAST, claim::xclaim)
         .keys(&[KeySpec::at(1, UPDATE)])
         .doc(
             "stream",
@@ -176,7 +185,8 @@ pub(super) const COMMANDS: &[Command] = &[
              [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
         )
         .tips(UNSURE),
-    row("xautoclaim", -6, WRITE_FAST, claim::xautoclaim)
+    FAMILY
+        .row("xautoclaim", -6, WRITE_FAST, claim::xautoclaim)
         .keys(&[KeySpec::at(1, DELETE)])
         .doc(
             "stream",
@@ -204,30 +214,35 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 const XGROUP: &[Command] = &[
-    row("create", -5, GROW, group::create)
+    FAMILY
+        .row("create", -5, GROW, group::create)
         .keys(&[KeySpec::at(2, INSERT)])
         .doc("stream", "5.0.0", "O(1)", "Adds a consumer group to a stream.")
         .syntax("key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]")
         .history(&[("7.0.0", "`ENTRIESREAD` is new.")]),
-    row("createconsumer", 5, GROW, consumer::create)
+    FAMILY
+        .row("createconsumer", 5, GROW, consumer::create)
         .keys(&[KeySpec::at(2, INSERT)])
         .doc("stream", "6.2.0", "O(1)", "Adds a consumer to a group.")
         .syntax("key group consumer"),
-    row("delconsumer", 5, Flags::WRITE, consumer::delete)
+    FAMILY
+        .row("delconsumer", 5, Flags::WRITE, consumer::delete)
         .keys(&[KeySpec::at(2, DELETE)])
         .doc("stream", "5.0.0", "O(1)", "Deletes a consumer and what it has not acknowledged.")
         .syntax("key group consumer"),
-    row("destroy", 4, Flags::WRITE, group::destroy)
+    FAMILY
+        .row("destroy", 4, Flags::WRITE, group::destroy)
         .keys(&[KeySpec::at(2, DELETE)])
         .doc("stream", "5.0.0", "O(N), N: pending entries", "Deletes a group.")
         .syntax("key group"),
-    row("help", 2, Flags::LOADING.with(Flags::STALE), help).doc(
+    FAMILY.row("help", 2, Flags::LOADING.with(Flags::STALE), help).doc(
         "stream",
         "5.0.0",
         "O(1)",
         "Tells what the subcommands do.",
     ),
-    row("setid", -5, Flags::WRITE, group::setid)
+    FAMILY
+        .row("setid", -5, Flags::WRITE, group::setid)
         .keys(&[KeySpec::at(2, UPDATE)])
         .doc("stream", "5.0.0", "O(1)", "Sets up to where a group has read.")
         .syntax("key group <id | $> [ENTRIESREAD entries-read]")
@@ -235,24 +250,27 @@ const XGROUP: &[Command] = &[
 ];
 
 const XINFO: &[Command] = &[
-    row("consumers", 4, Flags::READONLY, info::consumers)
+    FAMILY
+        .row("consumers", 4, Flags::READONLY, info::consumers)
         .keys(&[KeySpec::at(2, READ)])
         .doc("stream", "5.0.0", "O(1)", "Describes the consumers of a group.")
         .syntax("key group")
         .history(&[("7.2.0", "Answers `inactive`.")])
         .tips(UNSURE),
-    row("groups", 3, Flags::READONLY, info::groups)
+    FAMILY
+        .row("groups", 3, Flags::READONLY, info::groups)
         .keys(&[KeySpec::at(2, READ)])
         .doc("stream", "5.0.0", "O(1)", "Describes the groups of a stream.")
         .syntax("key")
         .history(&[("7.0.0", "Answers `entries-read` and `lag`.")]),
-    row("help", 2, Flags::LOADING.with(Flags::STALE), help).doc(
+    FAMILY.row("help", 2, Flags::LOADING.with(Flags::STALE), help).doc(
         "stream",
         "5.0.0",
         "O(1)",
         "Tells what the subcommands do.",
     ),
-    row("stream", -3, Flags::READONLY, info::stream)
+    FAMILY
+        .row("stream", -3, Flags::READONLY, info::stream)
         .keys(&[KeySpec::at(2, READ)])
         .doc("stream", "5.0.0", "O(1)", "Describes a stream.")
         .syntax("key [FULL [COUNT count]]")

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bobbin_resp::{Aggregate, Deferred, Protocol, Reply};
+use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::Kind;
 use bobbin_store::value::stream::{ConsumerNumber, Entry, Group, Log};
 use bobbin_store::value::{Stream, StreamId};
@@ -313,14 +313,24 @@ impl Read {
 
 /// A long answer of XREAD, from pinned streams.
 struct Slices {
-    /// Those that have something: key, stream, and the first ID.
-    streams: Vec<(Box<[u8]>, Stream, StreamId)>,
-    /// Which of them it is at, ...
+    /// Those that have something.
+    streams: Vec<Pinned>,
+    /// Which of them it is at.
     at: usize,
-    /// ... with the header of its entries and how many there are so far.
-    entries: Option<(Deferred, usize)>,
-    /// Entries of a stream, at most.
-    count: usize,
+    begun: bool,
+}
+
+/// A stream that is answered: its entries are counted, then appended.
+struct Pinned {
+    key: Box<[u8]>,
+    stream: Stream,
+    first: StreamId,
+    /// Entries that are answered; `None`: not known yet, but so many at most.
+    total: Option<usize>,
+    total_max: usize,
+    /// How many were counted, or appended, and the first of the others.
+    done: usize,
+    next: StreamId,
 }
 
 impl Slices {
@@ -335,54 +345,89 @@ impl Slices {
         for &(index, key) in keys {
             let Ok(Some(stream)) = stream_at(data, key) else { continue };
             let log = stream.log();
-            let Some(start) = read.from[index].first(log) else { continue };
-            let some = log.range(start, StreamId::MAX).take(read.count.min(SLICED_MIN + 1)).count();
+            let Some(first) = read.from[index].first(log) else { continue };
+            let looks = read.count.min(SLICED_MIN + 1);
+            let some = log.range(first, StreamId::MAX).take(looks).count();
+            let known = if some < looks || looks == read.count {
+                Some(some)
+            } else {
+                (first <= log.first_id()).then(|| read.count.min(log.len()))
+            };
             total += some;
             if some > 0 {
-                streams.push((key.bytes.into(), stream.clone(), start));
+                streams.push(Pinned {
+                    key: key.bytes.into(),
+                    stream: stream.clone(),
+                    first,
+                    total: known,
+                    total_max: read.count,
+                    done: 0,
+                    next: first,
+                });
             }
         }
         if total <= SLICED_MIN {
             return None;
         }
         keys.iter().for_each(|&(_, key)| _ = data.read(key));
-        Some(Self { streams, at: 0, entries: None, count: read.count })
+        Some(Self { streams, at: 0, begun: false })
     }
 
     /// Appends a slice; whether there is more.
     fn step(&mut self, reply: &mut Reply<'_>) -> bool {
-        if self.at == 0 && self.entries.is_none() {
+        if !std::mem::replace(&mut self.begun, true) {
             match reply.protocol() {
                 Protocol::Resp2 => reply.array(self.streams.len()),
                 Protocol::Resp3 => reply.map(self.streams.len()),
             }
         }
-        let Some((key, stream, next)) = self.streams.get_mut(self.at) else { return false };
-        let (header, before) = self.entries.take().unwrap_or_else(|| {
-            name(reply, key);
-            (reply.defer(), 0)
-        });
-        let (mut written, mut last) = (0, None);
-        let wanted = SLICE.min(self.count - before);
-        for entry in stream.log().range(*next, StreamId::MAX).take(wanted) {
-            append_entry(reply, &entry);
-            last = Some(entry.id);
-            written += 1;
+        let Some(stream) = self.streams.get_mut(self.at) else { return false };
+        if !stream.step(reply) {
+            self.at += 1;
         }
-        let total = before + written;
-        if written == wanted
-            && total < self.count
-            && let Some(id) = last.and_then(StreamId::next)
-        {
-            *next = id;
-            self.entries = Some((header, total));
-            return true;
-        }
-        reply.finish_array(header, total);
-        self.at += 1;
         self.at < self.streams.len()
     }
 }
+
+impl Pinned {
+    /// Counts or appends a slice; whether there is more to do.
+    fn step(&mut self, reply: &mut Reply<'_>) -> bool {
+        let Some(total) = self.total else {
+            self.count();
+            return true;
+        };
+        if self.done == 0 {
+            name(reply, &self.key);
+            reply.array(total);
+        }
+        let entries = self.stream.log().range(self.next, StreamId::MAX);
+        for entry in entries.take(SLICE.min(total - self.done)) {
+            append_entry(reply, &entry);
+            self.done += 1;
+            self.next = entry.id.next().unwrap_or(entry.id);
+        }
+        self.done < total
+    }
+
+    fn count(&mut self) {
+        let looks = COUNTED.min(self.total_max - self.done);
+        let (mut some, mut last) = (0, None);
+        for entry in self.stream.log().range(self.next, StreamId::MAX).take(looks) {
+            (some, last) = (some + 1, Some(entry.id));
+        }
+        self.done += some;
+        match last.and_then(StreamId::next) {
+            Some(next) if some == looks && self.done < self.total_max => self.next = next,
+            _ => {
+                self.total = Some(self.done);
+                (self.done, self.next) = (0, self.first);
+            }
+        }
+    }
+}
+
+/// Entries that are counted between two looks at the time.
+const COUNTED: usize = 1024;
 
 /// Gives a consumer again what it has got and not acknowledged. Of entries that are deleted there is only the ID.
 fn history(

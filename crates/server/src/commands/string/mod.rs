@@ -15,7 +15,7 @@ pub(super) use self::edit::{edit_or_make, len_max};
 pub(super) use self::extended::Extended;
 pub(super) use self::slice::{clamp, slice};
 use crate::command::keys::{Begin, Find, KeySpec, KeyUse};
-use crate::command::{Categories, Command, Flags, Handler};
+use crate::command::{Categories, Command, Family, Flags};
 
 const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
 const CHANGE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE);
@@ -33,17 +33,16 @@ const PER_BYTE: &str = "O(N), N: bytes answered";
 const SHARDED: &[&str] = &["request_policy:multi_shard"];
 const SHARDED_WRITE: &[&str] = &["request_policy:multi_shard", "response_policy:all_succeeded"];
 
-/// A row of this family.
-const fn row(name: &'static str, arity: i32, flags: Flags, handler: Handler) -> Command {
-    Command::new(name, arity, handler).flags(flags).categories(Categories::STRING)
-}
+const FAMILY: Family = Family::new(Categories::STRING);
 
 pub(super) const COMMANDS: &[Command] = &[
-    row("get", 2, READONLY_FAST, read::get)
+    FAMILY
+        .row("get", 2, READONLY_FAST, read::get)
         .keys(&[KeySpec::at(1, READ)])
         .doc("string", "1.0.0", "O(1)", "Answers the string at a key.")
         .syntax("key"),
-    row("set", -3, GROW, set::set)
+    FAMILY
+        .row("set", -3, GROW, set::set)
         .keys(&[KeySpec::at(
             1,
             KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE).with(KeyUse::VARIABLE),
@@ -62,58 +61,69 @@ pub(super) const COMMANDS: &[Command] = &[
             ("7.0.0", "`NX` and `GET` may be combined."),
             ("8.1.0", "`IFEQ` is new."),
         ]),
-    row("setnx", 3, GROW_FAST, set::setnx)
+    FAMILY
+        .row("setnx", 3, GROW_FAST, set::setnx)
         .keys(&[KeySpec::at(1, CREATE)])
         .values(2, 0)
         .doc("string", "1.0.0", "O(1)", "Makes a key hold a string unless it is there already.")
         .syntax("key value"),
-    row("setex", 4, GROW, set::setex)
+    FAMILY
+        .row("setex", 4, GROW, set::setex)
         .keys(&[KeySpec::at(1, OVERWRITE)])
         .values(3, 0)
         .doc("string", "2.0.0", "O(1)", "Makes a key hold a string for some seconds.")
         .syntax("key seconds value"),
-    row("psetex", 4, GROW, set::psetex)
+    FAMILY
+        .row("psetex", 4, GROW, set::psetex)
         .keys(&[KeySpec::at(1, OVERWRITE)])
         .values(3, 0)
         .doc("string", "2.6.0", "O(1)", "Makes a key hold a string for some milliseconds.")
         .syntax("key milliseconds value"),
-    row("getex", -2, WRITE_FAST, set::getex)
+    FAMILY
+        .row("getex", -2, WRITE_FAST, set::getex)
         .keys(&[KeySpec::at(1, CHANGE).notes("Changes nothing but the key's expiry.")])
         .doc("string", "6.2.0", "O(1)", "Answers the string at a key and changes its expiry.")
         .syntax(
             "key [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
              PXAT unix-time-milliseconds | PERSIST>]",
         ),
-    row("getdel", 2, WRITE_FAST, set::getdel)
+    FAMILY
+        .row("getdel", 2, WRITE_FAST, set::getdel)
         .keys(&[KeySpec::at(1, KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::DELETE))])
         .doc("string", "6.2.0", "O(1)", "Answers the string at a key and deletes the key.")
         .syntax("key"),
-    row("getset", 3, GROW_FAST, set::getset)
+    FAMILY
+        .row("getset", 3, GROW_FAST, set::getset)
         .keys(&[KeySpec::at(1, CHANGE)])
         .values(2, 0)
         .doc("string", "1.0.0", "O(1)", "Makes a key hold a string and answers the one before.")
         .syntax("key value"),
-    row("delifeq", 3, WRITE_FAST, set::delifeq)
+    FAMILY
+        .row("delifeq", 3, WRITE_FAST, set::delifeq)
         .keys(&[KeySpec::at(1, KeyUse::REMOVE.with(KeyUse::DELETE))])
         .doc("string", "9.0.0", "O(1)", "Deletes a key if it holds this very string.")
         .syntax("key value"),
-    row("mget", -2, READONLY_FAST, read::mget)
+    FAMILY
+        .row("mget", -2, READONLY_FAST, read::mget)
         .keys(&[KeySpec::range(1, -1, 1, READ)])
         .doc("string", "1.0.0", PER_KEY, "Answers the strings at several keys, all of one moment.")
         .syntax("key [key ...]")
         .tips(SHARDED),
-    row("mset", -3, GROW, many::mset)
+    FAMILY
+        .row("mset", -3, GROW, many::mset)
         .keys(&[KeySpec::range(1, -1, 2, OVERWRITE)])
         .values(2, 2)
         .doc("string", "1.0.1", PER_KEY, "Makes several keys hold strings, all at once.")
         .syntax("key value [key value ...]")
         .tips(SHARDED_WRITE),
-    row("msetnx", -3, GROW, many::msetnx)
+    FAMILY
+        .row("msetnx", -3, GROW, many::msetnx)
         .keys(&[KeySpec::range(1, -1, 2, CREATE)])
         .values(2, 2)
         .doc("string", "1.0.1", PER_KEY, "Does as MSET if none of the keys is there.")
         .syntax("key value [key value ...]"),
-    row("msetex", -4, GROW.with(Flags::MOVABLE_KEYS), many::msetex)
+    FAMILY
+        .row("msetex", -4, GROW.with(Flags::MOVABLE_KEYS), many::msetex)
         .keys(&[KeySpec {
             begin: Begin::Index(1),
             find: Find::Count { count_at: 0, first: 1, step: 2 },
@@ -127,7 +137,8 @@ pub(super) const COMMANDS: &[Command] = &[
              EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL>]",
         )
         .tips(SHARDED_WRITE),
-    row("append", 3, GROW_FAST, edit::append)
+    FAMILY
+        .row("append", 3, GROW_FAST, edit::append)
         .keys(&[KeySpec::at(1, KeyUse::READ_WRITE.with(KeyUse::INSERT))])
         .doc(
             "string",
@@ -136,19 +147,23 @@ pub(super) const COMMANDS: &[Command] = &[
             "Appends to the string at a key, or makes it.",
         )
         .syntax("key value"),
-    row("strlen", 2, READONLY_FAST, read::strlen)
+    FAMILY
+        .row("strlen", 2, READONLY_FAST, read::strlen)
         .keys(&[KeySpec::at(1, KeyUse::READ_ONLY)])
         .doc("string", "2.2.0", "O(1)", "Answers the length of the string at a key.")
         .syntax("key"),
-    row("getrange", 4, Flags::READONLY, read::getrange)
+    FAMILY
+        .row("getrange", 4, Flags::READONLY, read::getrange)
         .keys(&[KeySpec::at(1, READ)])
         .doc("string", "2.4.0", PER_BYTE, "Answers a part of the string at a key.")
         .syntax("key start end"),
-    row("substr", 4, Flags::READONLY, read::getrange)
+    FAMILY
+        .row("substr", 4, Flags::READONLY, read::getrange)
         .keys(&[KeySpec::at(1, READ)])
         .doc("string", "1.0.0", PER_BYTE, "Answers a part of the string at a key.")
         .syntax("key start end"),
-    row("setrange", 4, GROW, edit::setrange)
+    FAMILY
+        .row("setrange", 4, GROW, edit::setrange)
         .keys(&[KeySpec::at(1, KeyUse::READ_WRITE.with(KeyUse::UPDATE))])
         .doc(
             "string",
@@ -157,27 +172,33 @@ pub(super) const COMMANDS: &[Command] = &[
             "Writes over a part of the string at a key, which grows as needed.",
         )
         .syntax("key offset value"),
-    row("incr", 2, GROW_FAST, counter::incr)
+    FAMILY
+        .row("incr", 2, GROW_FAST, counter::incr)
         .keys(&[KeySpec::at(1, CHANGE)])
         .doc("string", "1.0.0", "O(1)", "Adds one to the integer at a key.")
         .syntax("key"),
-    row("decr", 2, GROW_FAST, counter::decr)
+    FAMILY
+        .row("decr", 2, GROW_FAST, counter::decr)
         .keys(&[KeySpec::at(1, CHANGE)])
         .doc("string", "1.0.0", "O(1)", "Takes one from the integer at a key.")
         .syntax("key"),
-    row("incrby", 3, GROW_FAST, counter::incrby)
+    FAMILY
+        .row("incrby", 3, GROW_FAST, counter::incrby)
         .keys(&[KeySpec::at(1, CHANGE)])
         .doc("string", "1.0.0", "O(1)", "Adds to the integer at a key.")
         .syntax("key increment"),
-    row("decrby", 3, GROW_FAST, counter::decrby)
+    FAMILY
+        .row("decrby", 3, GROW_FAST, counter::decrby)
         .keys(&[KeySpec::at(1, CHANGE)])
         .doc("string", "1.0.0", "O(1)", "Takes from the integer at a key.")
         .syntax("key decrement"),
-    row("incrbyfloat", 3, GROW_FAST, counter::incrbyfloat)
+    FAMILY
+        .row("incrbyfloat", 3, GROW_FAST, counter::incrbyfloat)
         .keys(&[KeySpec::at(1, CHANGE)])
         .doc("string", "2.6.0", "O(1)", "Adds to the floating point number at a key.")
         .syntax("key increment"),
-    row("lcs", -3, Flags::READONLY, lcs::lcs)
+    FAMILY
+        .row("lcs", -3, Flags::READONLY, lcs::lcs)
         .keys(&[KeySpec::range(1, 1, 1, READ)])
         .doc(
             "string",

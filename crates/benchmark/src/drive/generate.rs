@@ -1,0 +1,29 @@
+//! `bobbin-benchmark generate`: the man page and completions, for packages.
+
+use super::Failure;
+use crate::options::{completion, man_page, memtier, redis};
+
+/// Prints what the one argument names.
+pub fn run(arguments: &[String]) -> Result<(), Failure> {
+    let flags = redis::GRAMMAR.descriptions();
+    let text = match arguments {
+        [what] if what == "man" => Some(man_page(
+            &[
+                (redis::GRAMMAR.usage, "options", flags),
+                (
+                    memtier::GRAMMAR.usage,
+                    "options after --memtier",
+                    memtier::GRAMMAR.descriptions(),
+                ),
+            ],
+            redis::GRAMMAR.notes,
+        )),
+        [shell] => completion(shell, &flags, SUBCOMMANDS),
+        _ => None,
+    };
+    let text = text.ok_or_else(|| Failure("generate needs one of: man, bash, zsh, fish".into()))?;
+    say!("{text}");
+    Ok(())
+}
+
+const SUBCOMMANDS: &[&str] = &["--memtier", "expire", "sweep", "limits", "compare", "generate"];

@@ -1,0 +1,72 @@
+//! From settings to measurements and reports, one file for each way of calling the program.
+
+pub mod compare;
+pub mod expire;
+pub mod generate;
+pub mod limits;
+pub mod memtier;
+mod process;
+pub mod redis;
+pub mod sweep;
+
+use std::path::Path;
+
+use crate::{
+    engine::{Job, Outcome, run},
+    report::live::Live,
+};
+
+/// Why the program ends early.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure(pub String);
+
+impl<E: std::fmt::Display> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Measures, with the live line where there is a terminal.
+pub(crate) fn measure(job: &Job<'_>, title: &str, hidden: bool) -> Result<Outcome, Failure> {
+    let mut live = Live::new(title, hidden);
+    let outcome = match &mut live {
+        Some(live) => run(job, Some(&mut |progress| live.show(progress))),
+        None => run(job, None),
+    };
+    Ok(outcome?)
+}
+
+/// The index of the run with the median rate; the lower one of an even number.
+pub(crate) fn median(rates: &[f64]) -> usize {
+    let mut order: Vec<_> = (0..rates.len()).collect();
+    order.sort_by(|&a, &b| rates[a].total_cmp(&rates[b]));
+    order[(order.len() - 1) / 2]
+}
+
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|error| Failure(format!("Cannot write {}: {error}", path.display())))
+}
+
+/// What a test is called in a file's name.
+pub(crate) fn file_name(title: &str) -> String {
+    title
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' })
+        .take(FILE_NAME_LEN_MAX)
+        .collect()
+}
+
+const FILE_NAME_LEN_MAX: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[5.0]), 0);
+        assert_eq!(median(&[5.0, 1.0, 3.0]), 2);
+        assert_eq!(median(&[5.0, 1.0, 3.0, 4.0]), 2);
+    }
+}

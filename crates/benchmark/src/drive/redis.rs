@@ -1,0 +1,395 @@
+//! The tests and commands of redis-benchmark's options.
+
+use std::io::{Read, Write};
+
+use serde_json::{Value, json};
+
+use super::{Failure, file_name, measure, median, write_file};
+use crate::{
+    engine::{Greeting, Job, Limit, Node, Outcome, Pace},
+    options::redis::Settings,
+    report::{hdr_text, json, redis as report},
+    server,
+    workload::{
+        KeyOrder, Keyspace, Order, Placeholders, Random, Request, Shape, Template, Test, Values,
+        Workload, sequence,
+    },
+};
+
+/// Does what the settings say; `command` is what followed the options.
+pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
+    check(settings, command)?;
+    if settings.tests.as_deref() == Some("list") {
+        say_line!("{}", Test::names().join("\n"));
+        return Ok(());
+    }
+    let mut loads = loads(settings, command)?;
+    let bench = Bench::new(settings)?;
+    if settings.idle {
+        return bench.idle();
+    }
+    if settings.csv {
+        say!("{}", report::CSV_HEADER);
+    }
+    loop {
+        let mut results = Vec::new();
+        for load in &mut loads {
+            results.extend(bench.run(load)?);
+        }
+        if !settings.csv && command.is_empty() && settings.command_file.is_none() {
+            say_line!();
+        }
+        if let Some(path) = &settings.common.json {
+            let document = json::document(bench.configuration(), results);
+            write_file(path, &format!("{document:#}\n"))?;
+        }
+        if !settings.for_ever {
+            return Ok(());
+        }
+    }
+}
+
+/// Something to measure.
+pub(super) struct Load {
+    pub(super) title: String,
+    workload: Workload,
+    payload_bytes: usize,
+    preparation: Option<Vec<Vec<u8>>>,
+    /// A test that nobody named may be left out when the server lacks its command.
+    is_optional: bool,
+}
+
+/// What all tests of one call have in common.
+pub(super) struct Bench<'a> {
+    settings: &'a Settings,
+    nodes: Vec<Node>,
+    greeting: Greeting,
+    /// The server's options save and appendonly.
+    server: Option<(String, String)>,
+    seed: u64,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) fn new(settings: &'a Settings) -> Result<Self, Failure> {
+        let common = &settings.common;
+        let nodes = server::nodes(common, settings.read_from)?;
+        if common.cluster {
+            if settings.clients < nodes.len() {
+                return Err(Failure(format!(
+                    "The cluster has {} nodes, so -c must be at least that",
+                    nodes.len()
+                )));
+            }
+            if !settings.csv && !settings.quiet {
+                say_line!("Cluster of {} nodes:", nodes.len());
+                for node in &nodes {
+                    say_line!("  {} with {} slots", node.endpoint, node.tags.len());
+                }
+                say_line!();
+            }
+        }
+        let mut client = server::connect(common)?;
+        let mut option = |name| server::option(&mut client, name);
+        let server = option("save").zip(option("appendonly"));
+        let mut greeting = server::greeting(common, settings.tracking);
+        if common.cluster && settings.read_from != crate::options::redis::ReadFrom::Primaries {
+            greeting.push(&["READONLY"]);
+        }
+        let seed = common.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now_ns());
+        Ok(Self { settings, nodes, greeting, server, seed })
+    }
+
+    /// Measures one load as often as it was asked for, reports it, and returns it for the file.
+    fn run(&self, load: &Load) -> Result<Option<Value>, Failure> {
+        let settings = self.settings;
+        let outcomes = match self.measure(load) {
+            Ok(outcomes) => outcomes,
+            // A server without the command of a test that nobody asked for by name is no failure.
+            Err(Failure(error)) if load.is_optional && error.contains("unknown command") => {
+                eprintln!("{}: left out, for the server does not know its command", load.title);
+                return Ok(None);
+            }
+            Err(failure) => return Err(failure),
+        };
+        let rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
+        let outcome = &outcomes[median(&rates)];
+        self.report(load, outcome, &rates)?;
+        Ok(settings.common.json.is_some().then(|| json::test(&load.title, outcome, &rates)))
+    }
+
+    /// Measures one load as often as it was asked for.
+    pub(super) fn measure(&self, load: &Load) -> Result<Vec<Outcome>, Failure> {
+        let settings = self.settings;
+        if let Some(command) = &load.preparation {
+            server::call(&mut server::connect(&settings.common)?, command)?;
+        }
+        let job = self.job(load);
+        let hidden = settings.common.hide_progress || settings.csv;
+        (0..settings.runs).map(|_| measure(&job, &load.title, hidden)).collect()
+    }
+
+    fn job<'b>(&'b self, load: &'b Load) -> Job<'b> {
+        let settings = self.settings;
+        let replies = load.workload.templates.iter().map(|template| template.replies).max();
+        let replies = u64::from(replies.unwrap_or(1).max(1));
+        let limit = match settings.duration {
+            Some(duration) => Limit::Time(duration),
+            // A request of several commands counts as each of them.
+            None => Limit::Total(settings.requests.unwrap_or(REQUESTS).div_ceil(replies)),
+        };
+        let pace = match (settings.common.open_loop, settings.rate) {
+            (Some(per_second), _) => Pace::Open { per_second, arrivals: settings.common.arrivals },
+            (None, Some(per_second)) => Pace::Limited { per_second },
+            (None, None) => Pace::Closed,
+        };
+        Job {
+            workload: &load.workload,
+            nodes: &self.nodes,
+            connections: settings.clients,
+            threads: settings.threads.max(1),
+            pipeline: settings.pipeline,
+            limit,
+            pace,
+            warm_up: settings.warm_up,
+            greeting: &self.greeting,
+            reconnect_after: (!settings.keep_alive).then_some(settings.pipeline as u64),
+            stop_on_error: !settings.common.continue_after_errors,
+            seed: self.seed,
+            series: settings.common.json.is_some(),
+        }
+    }
+
+    fn report(&self, load: &Load, outcome: &Outcome, rates: &[f64]) -> Result<(), Failure> {
+        let settings = self.settings;
+        let header = report::Header {
+            title: load.title.clone(),
+            clients: settings.clients,
+            payload_bytes: load.payload_bytes,
+            keep_alive: settings.keep_alive,
+            threads: settings.threads,
+            cluster_nodes: settings.common.cluster.then_some(self.nodes.len()),
+            server: self.server.clone(),
+            digits: settings.precision,
+        };
+        let mut text = if settings.csv {
+            report::csv(&header, outcome)
+        } else if settings.quiet {
+            report::short(&header, outcome)
+        } else {
+            report::text(&header, outcome)
+        };
+        if !settings.csv {
+            text += &extras(outcome, rates, settings.common.show_cpu);
+            if !settings.quiet {
+                text.push('\n');
+            }
+        }
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(text.as_bytes())?;
+        stdout.flush()?;
+        if let Some(error) = &outcome.first_error {
+            eprintln!("Error from server: {error} (and {} in all)", outcome.errors());
+        }
+        if let Some(prefix) = &settings.common.hdr_prefix {
+            let path = format!("{prefix}{}.txt", file_name(&load.title));
+            write_file(path.as_ref(), &hdr_text(&outcome.latencies()))?;
+        }
+        Ok(())
+    }
+
+    fn configuration(&self) -> Value {
+        let settings = self.settings;
+        json!({
+            "server": server::place(&settings.common),
+            "clients": settings.clients,
+            "threads": settings.threads.max(1),
+            "pipeline": settings.pipeline,
+            "data_size": settings.data_size,
+            "keyspace": settings.keyspace,
+            "runs": settings.runs,
+            "open_loop": settings.common.open_loop,
+        })
+    }
+
+    /// Keeps connections open until somebody ends the program.
+    fn idle(&self) -> Result<(), Failure> {
+        say_line!(
+            "Opening {} idle connections and waiting for ever (end with Ctrl-C)",
+            self.settings.clients
+        );
+        let mut clients = Vec::new();
+        for _ in 0..self.settings.clients {
+            clients.push(server::connect(&self.settings.common)?);
+        }
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// What no option of another program says.
+fn extras(outcome: &Outcome, rates: &[f64], show_cpu: bool) -> String {
+    let mut text = String::new();
+    if rates.len() > 1 {
+        let low = rates.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = rates.iter().copied().fold(0.0, f64::max);
+        text += &format!(
+            "  median of {} runs; slowest {low:.2}, fastest {high:.2}, spread {:.1}%\n",
+            rates.len(),
+            (high - low) / outcome.rate() * 100.0
+        );
+    }
+    if show_cpu {
+        text += &format!(
+            "  generator: {:.3} microseconds of processor time per request\n",
+            outcome.cpu_us_per_request()
+        );
+    }
+    text
+}
+
+/// What cannot go together.
+fn check(settings: &Settings, command: &[String]) -> Result<(), Failure> {
+    let common = &settings.common;
+    let fault = if settings.requests.is_some() && settings.duration.is_some() {
+        "-n and --duration exclude each other"
+    } else if common.open_loop.is_some() && settings.rate.is_some() {
+        "--open-loop and --rps exclude each other"
+    } else if common.open_loop.is_some() && !settings.keep_alive {
+        "--open-loop needs connections that stay (-k 1)"
+    } else if common.user.is_some() && common.password.is_none() {
+        "--user needs -a"
+    } else if settings.last_from_stdin && command.is_empty() {
+        "-x needs a command"
+    } else if settings.command_file.is_some() && !command.is_empty() {
+        "--command-file and a command exclude each other"
+    } else if settings.tests.is_some() && (!command.is_empty() || settings.command_file.is_some()) {
+        "-t and a command exclude each other"
+    } else if settings.keyspace.is_none()
+        && (settings.sequential || settings.zipf.is_some() || settings.hot.is_some())
+    {
+        "--sequential, --zipf and --hot-keys need -r"
+    } else if [settings.sequential, settings.zipf.is_some(), settings.hot.is_some()]
+        .iter()
+        .filter(|&&is_set| is_set)
+        .count()
+        > 1
+    {
+        "--sequential, --zipf and --hot-keys exclude each other"
+    } else if settings.read_from != crate::options::redis::ReadFrom::Primaries && !common.cluster {
+        "--rfr needs --cluster"
+    } else {
+        return Ok(());
+    };
+    Err(Failure(fault.to_owned()))
+}
+
+pub(super) fn loads(settings: &Settings, command: &[String]) -> Result<Vec<Load>, Failure> {
+    let mut random = Random::new(settings.common.seed.unwrap_or(0x5eed));
+    let placeholders = Placeholders {
+        keyspace: settings.keyspace.map(|count| Keyspace { count, order: key_order(settings) }),
+        data: Values::printable(settings.data_size, &mut random),
+        cluster: settings.common.cluster,
+    };
+    if let Some(path) = &settings.command_file {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure(format!("Cannot read {}: {error}", path.display())))?;
+        return Ok(vec![from_file(&text, &path.display().to_string(), &placeholders)?]);
+    }
+    if !command.is_empty() {
+        let mut words: Vec<Vec<u8>> = command.iter().map(|word| word.as_bytes().to_vec()).collect();
+        if settings.last_from_stdin {
+            let mut last = Vec::new();
+            std::io::stdin().read_to_end(&mut last)?;
+            words.push(last);
+        }
+        let title = command.join(" ");
+        let mut workload = Workload { classes: vec![title.clone()], ..Workload::default() };
+        placeholders.add(&mut workload, 0, &sequence(&words)?)?;
+        let payload_bytes = words.iter().map(Vec::len).sum();
+        return Ok(vec![Load {
+            title,
+            workload,
+            payload_bytes,
+            preparation: None,
+            is_optional: false,
+        }]);
+    }
+    let shape = Shape {
+        cluster: settings.common.cluster,
+        random_keys: settings.keyspace.is_some(),
+        functions: settings.functions,
+        fcall_keys: settings.fcall_keys,
+    };
+    let mut loads = Vec::new();
+    for test in Test::select(settings.tests.as_deref())? {
+        let mut workload = Workload { classes: vec![test.title.into()], ..Workload::default() };
+        match test.request {
+            Request::Inline(text) => {
+                let line = format!("{text}\r\n");
+                workload.templates.push(Template::raw(0, line.as_bytes()));
+            }
+            _ => placeholders.add(&mut workload, 0, &test.request.commands(shape))?,
+        }
+        loads.push(Load {
+            title: test.title.into(),
+            workload,
+            payload_bytes: settings.data_size,
+            preparation: test.request.preparation(),
+            is_optional: settings.tests.is_none(),
+        });
+    }
+    Ok(loads)
+}
+
+fn key_order(settings: &Settings) -> KeyOrder {
+    if settings.sequential {
+        KeyOrder::Sequential
+    } else if let Some(exponent) = settings.zipf {
+        KeyOrder::Zipf(exponent)
+    } else if let Some((keys, share)) = settings.hot {
+        KeyOrder::Hot { keys, share }
+    } else {
+        KeyOrder::Uniform
+    }
+}
+
+/// The commands of a file: in each line a weight and a command, quoted as in redis-cli; empty lines
+/// and those that begin with # say nothing.
+fn from_file(text: &str, name: &str, placeholders: &Placeholders) -> Result<Load, Failure> {
+    let mut workload = Workload::default();
+    let mut weights = Vec::new();
+    let mut payload_bytes = 0;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let fault = |what: &str| Failure(format!("{name}, line {}: {what}", number + 1));
+        let (weight, command) =
+            line.split_once(' ').ok_or_else(|| fault("a weight and a command are needed"))?;
+        let weight: u64 = weight.parse().map_err(|_| fault("the weight is not a number"))?;
+        let words = bobbin_resp::split_arguments(command.as_bytes())
+            .ok_or_else(|| fault("unbalanced quotes"))?;
+        let words: Vec<Vec<u8>> = words.into_iter().collect();
+        let commands = sequence(&words).map_err(|error| fault(&error))?;
+        let class = u16::try_from(workload.classes.len())
+            .map_err(|_| fault("there are too many commands"))?;
+        workload.classes.push(command.to_owned());
+        placeholders.add(&mut workload, class, &commands).map_err(|error| fault(&error))?;
+        weights.push((workload.templates.len() - 1, weight));
+        payload_bytes = payload_bytes.max(words.iter().map(Vec::len).sum());
+    }
+    workload.order = Order::Weighted(weights);
+    workload.check().map_err(|error| Failure(format!("{name}: {error}")))?;
+    let title = name.to_owned();
+    Ok(Load { title, workload, payload_bytes, preparation: None, is_optional: false })
+}
+
+fn now_ns() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as u64)
+}
+
+/// Requests of a test when nobody says how many.
+const REQUESTS: u64 = 100_000;

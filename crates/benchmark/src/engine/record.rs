@@ -1,0 +1,137 @@
+//! What a thread measures, and how that of all threads becomes one outcome.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::Outcome;
+use crate::workload::Workload;
+
+/// Latencies in nanoseconds, exact to three digits.
+pub type Latencies = Histogram<u64>;
+
+/// The requests of one class.
+#[derive(Clone, Debug)]
+pub struct ClassRecord {
+    pub name: String,
+    pub requests: u64,
+    pub errors: u64,
+    /// Replies that were null.
+    pub nulls: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub latencies: Latencies,
+}
+
+/// One second of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Second {
+    /// Its end, since the run began.
+    pub at: Duration,
+    pub rate: f64,
+    pub mean_ns: f64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub p999_ns: u64,
+    pub max_ns: u64,
+}
+
+/// What one thread brings back.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) classes: Vec<ClassRecord>,
+    pub(super) first_error: Option<String>,
+    pub(super) from_ns: u64,
+    pub(super) last_reply_ns: u64,
+    pub(super) unanswered: u64,
+    pub(super) cpu: Duration,
+}
+
+impl Record {
+    pub(super) fn new(workload: &Workload) -> Self {
+        Self {
+            classes: workload.classes.iter().map(|name| ClassRecord::new(name)).collect(),
+            first_error: None,
+            from_ns: 0,
+            last_reply_ns: 0,
+            unanswered: 0,
+            cpu: Duration::ZERO,
+        }
+    }
+}
+
+impl ClassRecord {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            requests: 0,
+            errors: 0,
+            nulls: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            latencies: latencies(),
+        }
+    }
+
+    /// Adds what another thread or run saw of the same class.
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.errors += other.errors;
+        self.nulls += other.nulls;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        add(&mut self.latencies, &other.latencies);
+    }
+}
+
+impl Second {
+    pub(super) fn new(at: Duration, lasted: Duration, count: u64, latencies: &Latencies) -> Self {
+        Self {
+            at,
+            rate: count as f64 / lasted.as_secs_f64().max(1e-9),
+            mean_ns: latencies.mean(),
+            p50_ns: latencies.value_at_quantile(0.5),
+            p99_ns: latencies.value_at_quantile(0.99),
+            p999_ns: latencies.value_at_quantile(0.999),
+            max_ns: latencies.max(),
+        }
+    }
+}
+
+/// An empty histogram.
+pub fn latencies() -> Latencies {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
+        .expect("the bounds are valid: 1 is at least 1, and the highest at least twice that")
+}
+
+/// Adds `other` to `to`; both are made by [`latencies`].
+pub(super) fn add(to: &mut Latencies, other: &Latencies) {
+    to.add(other).expect("both have the same bounds");
+}
+
+pub(super) fn merge(workload: &Workload, records: Vec<Record>) -> Outcome {
+    let mut whole = Record::new(workload);
+    whole.from_ns = u64::MAX;
+    for record in records {
+        for (sum, class) in whole.classes.iter_mut().zip(&record.classes) {
+            sum.add(class);
+        }
+        whole.first_error = whole.first_error.or(record.first_error);
+        whole.from_ns = whole.from_ns.min(record.from_ns);
+        whole.last_reply_ns = whole.last_reply_ns.max(record.last_reply_ns);
+        whole.unanswered += record.unanswered;
+        whole.cpu += record.cpu;
+    }
+    Outcome {
+        classes: whole.classes,
+        elapsed: Duration::from_nanos(whole.last_reply_ns.saturating_sub(whole.from_ns)),
+        seconds: Vec::new(),
+        first_error: whole.first_error,
+        unanswered: whole.unanswered,
+        cpu: whole.cpu,
+    }
+}
+
+/// Ten minutes; longer latencies count as this.
+pub(super) const LATENCY_NS_MAX: u64 = 600_000_000_000;
+const SIGNIFICANT_DIGITS: u8 = 3;

@@ -1,0 +1,138 @@
+//! What the threads of a run share: little, and none of it once per request.
+
+use std::{
+    sync::{
+        Barrier, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use super::{EngineError, Latencies, latencies, record};
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) clock: Instant,
+    /// Everybody's connections stand.
+    pub(super) connected: Barrier,
+    /// Requests handed out to threads.
+    issued: AtomicU64,
+    stop: AtomicBool,
+    failure: Mutex<Option<EngineError>>,
+    cells: Vec<Cell>,
+    started: Mutex<Option<Instant>>,
+    /// Grows when somebody wants the latencies since the last time.
+    asked: AtomicU64,
+    interval: Option<Mutex<Latencies>>,
+}
+
+/// A thread's counter, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Cell {
+    requests: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(threads: usize, watched: bool) -> Self {
+        Self {
+            clock: Instant::now(),
+            connected: Barrier::new(threads),
+            issued: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            cells: (0..threads).map(|_| Cell::default()).collect(),
+            started: Mutex::new(None),
+            asked: AtomicU64::new(0),
+            interval: watched.then(|| Mutex::new(latencies())),
+        }
+    }
+
+    /// Nanoseconds since the clock began.
+    #[inline]
+    pub(super) fn now_ns(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    pub(super) fn fail(&self, error: EngineError) {
+        lock(&self.failure).get_or_insert(error);
+        self.stop.store(true, Relaxed);
+    }
+
+    pub(super) fn failure(&self) -> Option<EngineError> {
+        lock(&self.failure).clone()
+    }
+
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    pub(super) fn start(&self) {
+        lock(&self.started).get_or_insert_with(Instant::now);
+    }
+
+    pub(super) fn started(&self) -> Option<Instant> {
+        *lock(&self.started)
+    }
+
+    /// The indexes of requests that the calling thread may send: a part of what is left of `total`,
+    /// the smaller the less there is, so that all threads end together, and whole pipelines of them as long as there are.
+    pub(super) fn lease(&self, total: u64, pipeline: u64) -> std::ops::Range<u64> {
+        let threads = self.cells.len() as u64;
+        let mut issued = self.issued.load(Relaxed);
+        loop {
+            let left = total.saturating_sub(issued);
+            let share = (left / (threads * LEASE_SHARE)).min(LEASE_MAX);
+            let count = (share / pipeline * pipeline).max(pipeline).min(left);
+            match self.issued.compare_exchange_weak(issued, issued + count, Relaxed, Relaxed) {
+                Ok(_) => return issued..issued + count,
+                Err(now) => issued = now,
+            }
+        }
+    }
+
+    pub(super) fn publish(&self, thread: usize, requests: u64) {
+        self.cells[thread].requests.store(requests, Relaxed);
+    }
+
+    pub(super) fn requests(&self) -> u64 {
+        self.cells.iter().map(|cell| cell.requests.load(Relaxed)).sum()
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.interval.is_some()
+    }
+
+    /// Asks the threads for the latencies since the last time; they come a moment later.
+    pub(super) fn ask(&self) {
+        self.asked.fetch_add(1, Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn asked(&self) -> u64 {
+        self.asked.load(Relaxed)
+    }
+
+    pub(super) fn give(&self, latencies: &Latencies) {
+        if let Some(interval) = &self.interval {
+            record::add(&mut lock(interval), latencies);
+        }
+    }
+
+    pub(super) fn take_interval(&self) -> Latencies {
+        match &self.interval {
+            Some(interval) => std::mem::replace(&mut *lock(interval), latencies()),
+            None => latencies(),
+        }
+    }
+}
+
+/// What is behind these locks is whole at every moment, also after a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A lease takes at most this part of what one thread will have to do.
+const LEASE_SHARE: u64 = 8;
+const LEASE_MAX: u64 = 1024;

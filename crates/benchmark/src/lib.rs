@@ -1,0 +1,74 @@
+//! The load generator behind `bobbin-benchmark`, in parts that can be used and tested by themselves.
+
+#![forbid(unsafe_code)]
+
+#[macro_use]
+mod output;
+
+pub mod drive;
+pub mod engine;
+pub mod options;
+pub mod page;
+pub mod report;
+pub mod server;
+pub mod workload;
+
+use std::process::ExitCode;
+
+use drive::Failure;
+use options::{Common, Grammar, Stop};
+
+/// What the program does when called by the name `program` with these arguments.
+pub fn main(program: &str, arguments: &[String]) -> ExitCode {
+    match dispatch(program, arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure(error)) => {
+            eprintln!("{}", error.trim_end());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(program: &str, arguments: &[String]) -> Result<(), Failure> {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let first = arguments.first().map(String::as_str);
+    if name.contains("memtier") || first == Some("--memtier") {
+        let skip = usize::from(first == Some("--memtier"));
+        return with_settings(&options::memtier::GRAMMAR, &arguments[skip..], drive::memtier::run);
+    }
+    match first {
+        Some("generate") => drive::generate::run(&arguments[1..]),
+        Some("compare") => {
+            with_settings(&drive::compare::GRAMMAR, &arguments[1..], drive::compare::run)
+        }
+        Some("limits") => {
+            with_settings(&drive::limits::GRAMMAR, &arguments[1..], drive::limits::run)
+        }
+        Some("sweep") => with_settings(&drive::sweep::GRAMMAR, &arguments[1..], drive::sweep::run),
+        Some("expire") => {
+            with_settings(&options::redis::GRAMMAR, &arguments[1..], drive::expire::run)
+        }
+        _ => with_settings(&options::redis::GRAMMAR, arguments, drive::redis::run),
+    }
+}
+
+/// Parses, and goes on with `run` unless only help or the version was asked for.
+fn with_settings<S: AsMut<Common> + Default>(
+    grammar: &Grammar<S>,
+    arguments: &[String],
+    run: fn(&S, &[String]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut settings = S::default();
+    match grammar.parse(arguments, &mut settings) {
+        Ok(rest) => run(&settings, &rest),
+        Err(Stop::Help) => {
+            say!("{}", grammar.help());
+            Ok(())
+        }
+        Err(Stop::Version) => {
+            say_line!("bobbin-benchmark {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        Err(Stop::Error(error)) => Err(Failure(error)),
+    }
+}

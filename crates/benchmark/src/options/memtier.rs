@@ -1,0 +1,651 @@
+//! The options of memtier_benchmark.
+
+use std::{path::PathBuf, str::FromStr};
+
+use super::{
+    Common, Flag, Grammar, number, positive,
+    redis::{CLIENTS_MAX, DATA_SIZE_MAX, PIPELINE_MAX, THREADS_MAX},
+};
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub common: Common,
+    pub clients: usize,
+    pub threads: usize,
+    pub requests: Requests,
+    /// Seconds.
+    pub test_time: Option<u64>,
+    /// Seconds.
+    pub warm_up: u64,
+    pub ratio: (u64, u64),
+    pub pipeline: usize,
+    pub reconnect: Option<u64>,
+    pub multi_key_get: usize,
+    pub rate: Option<f64>,
+    pub randomize: bool,
+    pub runs: u32,
+    pub sizes: SizeRule,
+    pub sizes_by_key: bool,
+    pub random_data: bool,
+    pub expiry: Option<(u64, u64)>,
+    pub key_prefix: String,
+    pub key_minimum: u64,
+    pub key_maximum: u64,
+    pub key_patterns: (KeyPattern, KeyPattern),
+    pub key_deviation: Option<f64>,
+    pub key_median: Option<f64>,
+    pub zipf: f64,
+    pub commands: Vec<CustomCommand>,
+    pub row_for_each_line: bool,
+    pub out_file: Option<PathBuf>,
+    pub hide_histogram: bool,
+    pub percentiles: Vec<f64>,
+    pub print_all_runs: bool,
+    pub show_configuration: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requests {
+    /// So many on each connection.
+    Each(u64),
+    /// As many as there are keys.
+    AllKeys,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SizeRule {
+    Fixed(usize),
+    Range(usize, usize),
+    Weighted(Vec<(usize, u64)>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyPattern {
+    Random,
+    Gauss,
+    Sequential,
+    Parallel,
+    Zipf,
+}
+
+/// A command of `--command`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CustomCommand {
+    pub line: String,
+    pub words: Vec<Vec<u8>>,
+    pub ratio: u64,
+    pub pattern: KeyPattern,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            common: Common { continue_after_errors: true, ..Common::default() },
+            clients: 50,
+            threads: 4,
+            requests: Requests::Each(10_000),
+            test_time: None,
+            warm_up: 0,
+            ratio: (1, 10),
+            pipeline: 1,
+            reconnect: None,
+            multi_key_get: 0,
+            rate: None,
+            randomize: false,
+            runs: 1,
+            sizes: SizeRule::Fixed(32),
+            sizes_by_key: false,
+            random_data: false,
+            expiry: None,
+            key_prefix: "memtier-".into(),
+            key_minimum: 0,
+            key_maximum: 10_000_000,
+            key_patterns: (KeyPattern::Random, KeyPattern::Random),
+            key_deviation: None,
+            key_median: None,
+            zipf: 1.0,
+            commands: Vec::new(),
+            row_for_each_line: false,
+            out_file: None,
+            hide_histogram: false,
+            percentiles: vec![50.0, 99.0, 99.9],
+            print_all_runs: false,
+            show_configuration: false,
+        }
+    }
+}
+
+impl Settings {
+    fn last_command(&mut self) -> Result<&mut CustomCommand, String> {
+        self.commands.last_mut().ok_or_else(|| "there is no --command before it".into())
+    }
+}
+
+impl AsMut<Common> for Settings {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
+}
+
+impl CustomCommand {
+    fn new(line: &str) -> Result<Self, String> {
+        let words = bobbin_resp::split_arguments(line.as_bytes()).ok_or("unbalanced quotes")?;
+        let words: Vec<Vec<u8>> = words.into_iter().collect();
+        if words.is_empty() {
+            return Err("the command is empty".into());
+        }
+        Ok(Self { line: line.to_owned(), words, ratio: 1, pattern: KeyPattern::Random })
+    }
+}
+
+impl FromStr for KeyPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "R" => Self::Random,
+            "G" => Self::Gauss,
+            "S" => Self::Sequential,
+            "P" => Self::Parallel,
+            "Z" => Self::Zipf,
+            other => return Err(format!("'{other}' is none of R, G, S, P, Z")),
+        })
+    }
+}
+
+pub const GRAMMAR: Grammar<Settings> = Grammar {
+    program: "bobbin-benchmark --memtier",
+    about: "Measures a server of the Redis protocol with the options of memtier_benchmark.",
+    usage: "bobbin-benchmark --memtier [OPTIONS]",
+    notes: "",
+    flags: FLAGS,
+    attached_values: true,
+};
+
+/// Two numbers with a colon between them, not both 0.
+fn pair(value: &str) -> Result<(u64, u64), String> {
+    let (first, second) = value.split_once(':').ok_or("not of the form 1:10")?;
+    match (number(first, ..)?, number(second, ..)?) {
+        (0, 0) => Err("both are 0".into()),
+        pair => Ok(pair),
+    }
+}
+
+/// Two numbers with a dash between them, the smaller one first.
+fn range(value: &str) -> Result<(u64, u64), String> {
+    let (low, high) = value.split_once('-').ok_or("not of the form 10-20")?;
+    let (low, high) = (number(low, 1..)?, number(high, 1..)?);
+    if low > high { Err(format!("{low} is above {high}")) } else { Ok((low, high)) }
+}
+
+fn weighted(value: &str) -> Result<Vec<(usize, u64)>, String> {
+    let item = |item: &str| {
+        let (size, weight) =
+            item.split_once(':').ok_or_else(|| format!("'{item}' is not of the form 100:1"))?;
+        Ok((number(size, 1..=DATA_SIZE_MAX)?, number(weight, 1..=WEIGHT_MAX)?))
+    };
+    value.split(',').map(item).collect()
+}
+
+const FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["-s", "-h", "--host", "--server"],
+        value: "host",
+        help: "The server's host (default 127.0.0.1).",
+        apply: |settings, value| {
+            settings.common.host = value.into();
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-p", "--port"],
+        value: "port",
+        help: "Its port (default 6379).",
+        apply: |settings, value| {
+            settings.common.port = number(value, 1..=65535)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-S", "--unix-socket"],
+        value: "path",
+        help: "Its Unix socket, instead of host and port.",
+        apply: |settings, value| {
+            settings.common.socket = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-u", "--uri"],
+        value: "url",
+        help: "All at once, as redis://user:password@host:port/database.",
+        apply: |settings, value| {
+            settings.common.set_url(value)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-P", "--protocol"],
+        value: "name",
+        help: "redis (default), resp2 or resp3.",
+        apply: |settings, value| {
+            settings.common.protocol = match value {
+                "redis" => 0,
+                "resp2" => 2,
+                "resp3" => 3,
+                "memcache_text" | "memcache_binary" => {
+                    return Err("only Redis's protocol is supported".into());
+                }
+                other => return Err(format!("'{other}' is none of redis, resp2, resp3")),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-a", "--authenticate"],
+        value: "credentials",
+        help: "A password, or user:password.",
+        apply: |settings, value| {
+            let (user, password) = match value.split_once(':') {
+                Some((user, password)) => (Some(user.into()), password),
+                None => (None, value),
+            };
+            settings.common.user = user;
+            settings.common.password = Some(password.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--select-db"],
+        value: "database",
+        help: "SELECT this database first.",
+        apply: |settings, value| {
+            settings.common.database = number(value, ..)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-c", "--clients"],
+        value: "clients",
+        help: "Connections of each thread (default 50).",
+        apply: |settings, value| {
+            settings.clients = number(value, 1..=CLIENTS_MAX)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-t", "--threads"],
+        value: "threads",
+        help: "Threads (default 4).",
+        apply: |settings, value| {
+            settings.threads = number(value, 1..=THREADS_MAX)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-n", "--requests"],
+        value: "requests",
+        help: "Requests of each connection (default 10000), or allkeys for as many as there are \
+               keys.",
+        apply: |settings, value| {
+            settings.requests = match value {
+                "allkeys" => Requests::AllKeys,
+                number => Requests::Each(super::number(number, 1..)?),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--test-time"],
+        value: "seconds",
+        help: "Run for so long, instead of -n.",
+        apply: |settings, value| {
+            settings.test_time = Some(number(value, 1..=SECONDS_MAX)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--warmup"],
+        value: "seconds",
+        help: "Send for so long before anything is counted.",
+        apply: |settings, value| {
+            settings.warm_up = number(value, 0..=SECONDS_MAX)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--ratio"],
+        value: "set:get",
+        help: "How many SETs come before how many GETs (default 1:10).",
+        apply: |settings, value| {
+            settings.ratio = pair(value)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--pipeline"],
+        value: "requests",
+        help: "Requests sent at once, which wait for all their replies (default 1).",
+        apply: |settings, value| {
+            settings.pipeline = number(value, 1..=PIPELINE_MAX)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--reconnect-interval"],
+        value: "requests",
+        help: "Open a connection anew after so many requests.",
+        apply: |settings, value| {
+            settings.reconnect = Some(number(value, 1..)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--multi-key-get"],
+        value: "keys",
+        help: "Send MGET of so many keys instead of GET.",
+        apply: |settings, value| {
+            settings.multi_key_get = number(value, 0..=1000)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--rate-limiting"],
+        value: "rate",
+        help: "At most so many requests a second on each connection.",
+        apply: |settings, value| {
+            settings.rate = Some(positive(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--distinct-client-seed"],
+        value: "",
+        help: "Each connection draws other numbers, which is always so here.",
+        apply: |_, _| Ok(()),
+    },
+    Flag {
+        names: &["--randomize"],
+        value: "",
+        help: "Draw other numbers in each run of the program.",
+        apply: |settings, _| {
+            settings.randomize = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-x", "--run-count"],
+        value: "runs",
+        help: "Do it all so often, and show the best, the worst and the average run.",
+        apply: |settings, value| {
+            settings.runs = number(value, 1..=1000)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-d", "--data-size"],
+        value: "bytes",
+        help: "Size of the values (default 32).",
+        apply: |settings, value| {
+            settings.sizes = SizeRule::Fixed(number(value, 1..=DATA_SIZE_MAX)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--data-size-range"],
+        value: "min-max",
+        help: "Sizes between these.",
+        apply: |settings, value| {
+            let (min, max) = range(value)?;
+            if max > DATA_SIZE_MAX {
+                return Err(format!("{max} is out of range"));
+            }
+            settings.sizes = SizeRule::Range(min as usize, max as usize);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--data-size-list"],
+        value: "size:weight,...",
+        help: "Sizes with weights.",
+        apply: |settings, value| {
+            settings.sizes = SizeRule::Weighted(weighted(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--data-size-pattern"],
+        value: "R|S",
+        help: "Sizes of --data-size-range at random (R, default) or growing with the key (S).",
+        apply: |settings, value| {
+            settings.sizes_by_key = match value {
+                "R" => false,
+                "S" => true,
+                other => return Err(format!("'{other}' is neither R nor S")),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-R", "--random-data"],
+        value: "",
+        help: "Values of random bytes.",
+        apply: |settings, _| {
+            settings.random_data = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--expiry-range"],
+        value: "min-max",
+        help: "Let keys expire after so many seconds.",
+        apply: |settings, value| {
+            settings.expiry = Some(range(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--key-prefix"],
+        value: "prefix",
+        help: "What keys begin with (default memtier-).",
+        apply: |settings, value| {
+            settings.key_prefix = value.into();
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--key-minimum"],
+        value: "number",
+        help: "The first key's number (default 0).",
+        apply: |settings, value| {
+            settings.key_minimum = number(value, ..)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--key-maximum"],
+        value: "number",
+        help: "The last key's number (default 10000000).",
+        apply: |settings, value| {
+            settings.key_maximum = number(value, ..=KEY_MAX)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--key-pattern"],
+        value: "set:get",
+        help: "Which key comes next: R at random, G as Gauss has it, S one after the other, P \
+               the same in a part of each connection's own, Z as Zipf has it (default R:R).",
+        apply: |settings, value| {
+            let (set, get) = value.split_once(':').ok_or("not of the form R:R")?;
+            settings.key_patterns = (set.parse()?, get.parse()?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--key-stddev"],
+        value: "number",
+        help: "The deviation of pattern G (default: a sixth of the keys).",
+        apply: |settings, value| {
+            settings.key_deviation = Some(positive(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--key-median"],
+        value: "number",
+        help: "The median of pattern G (default: the middle key).",
+        apply: |settings, value| {
+            settings.key_median = Some(positive(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--key-zipf-exp"],
+        value: "exponent",
+        help: "The exponent of pattern Z (default 1).",
+        apply: |settings, value| {
+            let exponent = positive(value)?;
+            if exponent >= 5.0 {
+                return Err(format!("{exponent} is not below 5"));
+            }
+            settings.zipf = exponent;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--command"],
+        value: "command",
+        help: "Send this command instead of SET and GET; __key__ and __data__ in it are \
+               replaced. May be given more than once.",
+        apply: |settings, value| {
+            settings.commands.push(CustomCommand::new(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--command-ratio"],
+        value: "number",
+        help: "How often the command before is sent before the next one comes (default 1).",
+        apply: |settings, value| {
+            let ratio = number(value, 1..)?;
+            settings.last_command()?.ratio = ratio;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--command-key-pattern"],
+        value: "pattern",
+        help: "The key pattern of the command before (default R).",
+        apply: |settings, value| {
+            let pattern = value.parse()?;
+            settings.last_command()?.pattern = pattern;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--command-stats-breakdown"],
+        value: "command|line",
+        help: "One row of the table for commands of one name (default), or for each.",
+        apply: |settings, value| {
+            settings.row_for_each_line = match value {
+                "command" => false,
+                "line" => true,
+                other => return Err(format!("'{other}' is neither command nor line")),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-o", "--out-file"],
+        value: "file",
+        help: "Write the results there instead of to the standard output.",
+        apply: |settings, value| {
+            settings.out_file = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--json-out-file"],
+        value: "file",
+        help: "Also write the results as JSON.",
+        apply: |settings, value| {
+            settings.common.json = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--hdr-file-prefix"],
+        value: "prefix",
+        help: "Also write latency distributions as text files for HdrHistogram's tools.",
+        apply: |settings, value| {
+            settings.common.hdr_prefix = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--hide-histogram"],
+        value: "",
+        help: "Show only the table.",
+        apply: |settings, _| {
+            settings.hide_histogram = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--print-percentiles"],
+        value: "list",
+        help: "Percentiles in the table (default 50,99,99.9).",
+        apply: |settings, value| {
+            settings.percentiles = value
+                .split(',')
+                .map(|percentile| match percentile.parse::<f64>() {
+                    Ok(number) if (0.0..=100.0).contains(&number) => Ok(number),
+                    _ => Err(format!("'{percentile}' is not a percentile")),
+                })
+                .collect::<Result<_, _>>()?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--print-all-runs"],
+        value: "",
+        help: "Show the table of every run.",
+        apply: |settings, _| {
+            settings.print_all_runs = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--show-config"],
+        value: "",
+        help: "Show the settings first.",
+        apply: |settings, _| {
+            settings.show_configuration = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--cluster-mode"],
+        value: "",
+        help: "Spread the connections over the nodes of the cluster that the server belongs to; \
+               each sends the keys that are its node's.",
+        apply: |settings, _| {
+            settings.common.cluster = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--seed"],
+        value: "number",
+        help: "The seed of the random numbers.",
+        apply: |settings, value| {
+            settings.common.seed = Some(number(value, ..)?);
+            Ok(())
+        },
+    },
+];
+
+const KEY_MAX: u64 = 1 << 62;
+const SECONDS_MAX: u64 = 10_000_000;
+const WEIGHT_MAX: u64 = 1_000_000_000;

@@ -1,0 +1,261 @@
+//! The command line: two grammars, redis-benchmark's and memtier_benchmark's, each a table of flags.
+//! Parsing, help, man page and completions are all made from the same table.
+
+mod common;
+mod generate;
+pub mod memtier;
+pub mod redis;
+
+pub use common::Common;
+pub use generate::{completion, man_page};
+
+/// One flag.
+#[derive(Debug)]
+pub struct Flag<S: 'static> {
+    /// As typed, with their dashes.
+    pub names: &'static [&'static str],
+    /// What its value is called; empty for a flag without one.
+    pub value: &'static str,
+    pub help: &'static str,
+    pub apply: fn(&mut S, &str) -> Result<(), String>,
+}
+
+/// What is shown of a flag, whatever it applies to.
+#[derive(Clone, Copy, Debug)]
+pub struct Description {
+    pub names: &'static [&'static str],
+    pub value: &'static str,
+    pub help: &'static str,
+}
+
+/// A way of writing the command line.
+#[derive(Debug)]
+pub struct Grammar<S: 'static> {
+    pub program: &'static str,
+    pub about: &'static str,
+    pub usage: &'static str,
+    pub notes: &'static str,
+    pub flags: &'static [Flag<S>],
+    /// `-p6379` is `-p 6379`.
+    pub attached_values: bool,
+}
+
+/// Why there are no settings.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    Help,
+    Version,
+    Error(String),
+}
+
+impl<S: AsMut<Common>> Grammar<S> {
+    /// Applies the flags to `settings` and returns what follows them: the words of a command.
+    pub fn parse(&self, arguments: &[String], settings: &mut S) -> Result<Vec<String>, Stop> {
+        let mut at = 0;
+        while at < arguments.len() {
+            let argument = &arguments[at];
+            at += 1;
+            match argument.as_str() {
+                "--" => return Ok(arguments[at..].to_vec()),
+                "--help" => return Err(Stop::Help),
+                "--version" => return Err(Stop::Version),
+                "-" => return Ok(arguments[at - 1..].to_vec()),
+                word if !word.starts_with('-') => return Ok(arguments[at - 1..].to_vec()),
+                _ => {}
+            }
+            let (name, mut value) = self.split(argument);
+            let Some(flag) = self.find(name) else {
+                return Err(Stop::Error(format!(
+                    "Unknown option '{name}'; --help lists the options"
+                )));
+            };
+            if flag.takes_value() && value.is_none() {
+                value = arguments.get(at).map(String::as_str);
+                at += 1;
+                if value.is_none() {
+                    return Err(Stop::Error(format!("Option '{name}' needs a value")));
+                }
+            } else if !flag.takes_value() && value.is_some() {
+                return Err(Stop::Error(format!("Option '{name}' takes no value")));
+            }
+            flag.apply(settings, value.unwrap_or_default())
+                .map_err(|error| Stop::Error(format!("Option '{name}': {error}")))?;
+        }
+        Ok(Vec::new())
+    }
+
+    /// All flags, in the order of the table, those of both grammars last.
+    pub fn descriptions(&self) -> Vec<Description> {
+        let own = self.flags.iter().map(|flag| Description {
+            names: flag.names,
+            value: flag.value,
+            help: flag.help,
+        });
+        let both = common::FLAGS.iter().map(|flag| Description {
+            names: flag.names,
+            value: flag.value,
+            help: flag.help,
+        });
+        own.chain(both).chain(GENERAL).collect()
+    }
+
+    /// The text of `--help`.
+    pub fn help(&self) -> String {
+        let mut text = format!("Usage: {}\n\n{}\n\nOptions:\n", self.usage, self.about);
+        for flag in self.descriptions() {
+            let mut left = flag.names.join(", ");
+            if !flag.value.is_empty() {
+                left += &format!(" <{}>", flag.value);
+            }
+            let mut lines = wrap(flag.help, HELP_WIDTH - HELP_INDENT).into_iter();
+            let first = lines.next().unwrap_or_default();
+            if left.len() + 3 < HELP_INDENT {
+                text += &format!(" {left:width$}{first}\n", width = HELP_INDENT - 1);
+            } else {
+                text += &format!(" {left}\n{:HELP_INDENT$}{first}\n", "");
+            }
+            for line in lines {
+                text += &format!("{:HELP_INDENT$}{line}\n", "");
+            }
+        }
+        text + "\n" + self.notes
+    }
+
+    fn find(&self, name: &str) -> Option<Found<'_, S>> {
+        let own = self.flags.iter().find(|flag| flag.names.contains(&name)).map(Found::Own);
+        own.or_else(|| {
+            common::FLAGS.iter().find(|flag| flag.names.contains(&name)).map(Found::Common)
+        })
+    }
+
+    /// A flag's name and, where it is attached to it, its value.
+    fn split<'b>(&self, argument: &'b str) -> (&'b str, Option<&'b str>) {
+        if argument.starts_with("--") {
+            return match argument.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (argument, None),
+            };
+        }
+        match argument.char_indices().nth(2) {
+            Some((at, _)) if self.attached_values => (&argument[..at], Some(&argument[at..])),
+            _ => (argument, None),
+        }
+    }
+}
+
+enum Found<'a, S: 'static> {
+    Own(&'a Flag<S>),
+    Common(&'a Flag<Common>),
+}
+
+impl<S: AsMut<Common>> Found<'_, S> {
+    fn takes_value(&self) -> bool {
+        match self {
+            Self::Own(flag) => !flag.value.is_empty(),
+            Self::Common(flag) => !flag.value.is_empty(),
+        }
+    }
+
+    fn apply(&self, settings: &mut S, value: &str) -> Result<(), String> {
+        match self {
+            Self::Own(flag) => (flag.apply)(settings, value),
+            Self::Common(flag) => (flag.apply)(settings.as_mut(), value),
+        }
+    }
+}
+
+/// A whole number in `range`.
+pub(crate) fn number<T>(value: &str, range: impl std::ops::RangeBounds<u64>) -> Result<T, String>
+where
+    T: TryFrom<u64>,
+{
+    let number: u64 = value.parse().map_err(|_| format!("'{value}' is not a number from 0 on"))?;
+    if !range.contains(&number) {
+        return Err(format!("{number} is out of range"));
+    }
+    T::try_from(number).map_err(|_| format!("{number} is out of range"))
+}
+
+/// A number above 0, perhaps with a fraction.
+pub(crate) fn positive(value: &str) -> Result<f64, String> {
+    match value.parse::<f64>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
+        _ => Err(format!("'{value}' is not a number above 0")),
+    }
+}
+
+/// Lines of at most `width` characters.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+const GENERAL: [Description; 2] = [
+    Description { names: &["--help"], value: "", help: "Show this and end." },
+    Description { names: &["--version"], value: "", help: "Show the version and end." },
+];
+const HELP_INDENT: usize = 30;
+const HELP_WIDTH: usize = 96;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_two_grammars_differ_in_what_letters_mean() {
+        let mut settings = redis::Settings::default();
+        let rest = redis::GRAMMAR.parse(&words("-h host -p 7 -c 3 -- GET -n"), &mut settings);
+        assert_eq!(rest.unwrap(), ["GET", "-n"]);
+        assert_eq!((settings.common.host.as_str(), settings.common.port), ("host", 7));
+        assert_eq!(settings.clients, 3);
+        let mut settings = memtier::Settings::default();
+        let rest = memtier::GRAMMAR.parse(&words("-s host -p7 -c3 --ratio=1:2"), &mut settings);
+        assert_eq!(rest.unwrap(), [""; 0]);
+        assert_eq!((settings.common.host.as_str(), settings.common.port), ("host", 7));
+        assert_eq!(settings.ratio, (1, 2));
+    }
+
+    #[test]
+    fn bad_arguments_are_one_line() {
+        for (line, error) in [
+            ("--bogus", "Unknown option '--bogus'; --help lists the options"),
+            ("-c", "Option '-c' needs a value"),
+            ("-c x", "Option '-c': 'x' is not a number from 0 on"),
+            ("-c 0", "Option '-c': 0 is out of range"),
+            ("-q=1", "Unknown option '-q=1'; --help lists the options"),
+            ("--csv=1", "Option '--csv' takes no value"),
+        ] {
+            let stop = redis::GRAMMAR.parse(&words(line), &mut redis::Settings::default());
+            assert_eq!(stop, Err(Stop::Error(error.into())), "{line}");
+        }
+        let stop = redis::GRAMMAR.parse(&words("-c 5 --help"), &mut redis::Settings::default());
+        assert_eq!(stop, Err(Stop::Help));
+    }
+
+    #[test]
+    fn no_name_means_two_things() {
+        fn check(descriptions: &[Description]) {
+            let mut names: Vec<_> = descriptions.iter().flat_map(|flag| flag.names).collect();
+            names.sort_unstable();
+            let count = names.len();
+            names.dedup();
+            assert_eq!(names.len(), count);
+            assert!(descriptions.iter().all(|flag| flag.help.ends_with('.')));
+        }
+        check(&redis::GRAMMAR.descriptions());
+        check(&memtier::GRAMMAR.descriptions());
+    }
+}

@@ -1,0 +1,510 @@
+//! The options of redis-benchmark and valkey-benchmark, and what we add to them.
+
+use std::{path::PathBuf, time::Duration};
+
+use super::{Common, Flag, Grammar, number, positive};
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub common: Common,
+    pub clients: usize,
+    pub requests: Option<u64>,
+    pub duration: Option<Duration>,
+    pub warm_up: Duration,
+    pub data_size: usize,
+    pub threads: usize,
+    pub keep_alive: bool,
+    pub keyspace: Option<u64>,
+    pub sequential: bool,
+    pub pipeline: usize,
+    pub quiet: bool,
+    pub precision: u8,
+    pub csv: bool,
+    pub for_ever: bool,
+    pub tests: Option<String>,
+    pub idle: bool,
+    pub last_from_stdin: bool,
+    pub rate: Option<f64>,
+    pub tracking: bool,
+    pub read_from: ReadFrom,
+    pub functions: usize,
+    pub fcall_keys: usize,
+    pub zipf: Option<f64>,
+    pub hot: Option<(u64, f64)>,
+    pub command_file: Option<PathBuf>,
+    pub runs: u32,
+}
+
+/// Which nodes of a cluster connections go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadFrom {
+    Primaries,
+    Replicas,
+    All,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            common: Common::default(),
+            clients: 50,
+            requests: None,
+            duration: None,
+            warm_up: Duration::ZERO,
+            data_size: 3,
+            threads: 0,
+            keep_alive: true,
+            keyspace: None,
+            sequential: false,
+            pipeline: 1,
+            quiet: false,
+            precision: 3,
+            csv: false,
+            for_ever: false,
+            tests: None,
+            idle: false,
+            last_from_stdin: false,
+            rate: None,
+            tracking: false,
+            read_from: ReadFrom::Primaries,
+            functions: 10,
+            fcall_keys: 1,
+            zipf: None,
+            hot: None,
+            command_file: None,
+            runs: 1,
+        }
+    }
+}
+
+impl AsMut<Common> for Settings {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
+}
+
+pub const GRAMMAR: Grammar<Settings> = Grammar {
+    program: "bobbin-benchmark",
+    about: "Measures a server of the Redis protocol. Without a command it runs the tests that -t \
+            names, or all of them.",
+    usage: "bobbin-benchmark [OPTIONS] [--] [COMMAND ARGS...]",
+    notes: NOTES,
+    flags: FLAGS,
+    attached_values: false,
+};
+
+const NOTES: &str = "\
+In a command, several of which are separated by ';' (a number before one repeats it):
+ __rand_int__    a number below that of -r, as 12 digits, another one each time
+ __rand_1st__    the same number wherever it stands in one request; also __rand_2nd__,
+                 __rand_3rd__ and __rand_4th__ to __rand_9th__
+ __data__        as many bytes as -d says
+ {tag}           leads the key to the connection's node of a cluster
+
+Other ways to call it:
+ bobbin-benchmark --memtier ...      the options of memtier_benchmark (also by that name)
+ bobbin-benchmark expire ...         what expiry costs, in eight measurements
+ bobbin-benchmark sweep ...          several servers and thread counts, with a page of charts
+ bobbin-benchmark limits ...         what this machine allows, and how far a server is from it
+ bobbin-benchmark compare A B        two results, and whether they differ
+ bobbin-benchmark generate WHAT      man page or shell completion
+";
+
+const FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["-h"],
+        value: "host",
+        help: "The server's host (default 127.0.0.1).",
+        apply: |settings, value| {
+            settings.common.host = value.into();
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-p"],
+        value: "port",
+        help: "Its port (default 6379).",
+        apply: |settings, value| {
+            settings.common.port = number(value, 1..=65535)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-s"],
+        value: "path",
+        help: "Its Unix socket, instead of host and port.",
+        apply: |settings, value| {
+            settings.common.socket = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-a"],
+        value: "password",
+        help: "Authenticate with this password.",
+        apply: |settings, value| {
+            settings.common.password = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--user"],
+        value: "name",
+        help: "Authenticate as this user; needs -a.",
+        apply: |settings, value| {
+            settings.common.user = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-u"],
+        value: "url",
+        help: "All of these at once, as redis://user:password@host:port/database.",
+        apply: |settings, value| settings.common.set_url(value),
+    },
+    Flag {
+        names: &["-c"],
+        value: "clients",
+        help: "Connections that send at the same time (default 50).",
+        apply: |settings, value| {
+            settings.clients = number(value, 1..=CLIENTS_MAX)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-n"],
+        value: "requests",
+        help: "Requests in each test (default 100000).",
+        apply: |settings, value| {
+            settings.requests = Some(number(value, 1..)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--duration"],
+        value: "seconds",
+        help: "Run each test for so long, instead of -n.",
+        apply: |settings, value| {
+            settings.duration = Some(seconds(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--warmup"],
+        value: "seconds",
+        help: "Send for so long before anything is counted.",
+        apply: |settings, value| {
+            settings.warm_up = seconds(value)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-d"],
+        value: "bytes",
+        help: "Size of the values that are written (default 3).",
+        apply: |settings, value| {
+            settings.data_size = number(value, 1..=DATA_SIZE_MAX)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--dbnum"],
+        value: "database",
+        help: "SELECT this database first (default 0).",
+        apply: |settings, value| {
+            settings.common.database = number(value, ..)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-3"],
+        value: "",
+        help: "Speak RESP3.",
+        apply: |settings, _| {
+            settings.common.protocol = 3;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--threads"],
+        value: "threads",
+        help: "Threads that share the connections (default 1).",
+        apply: |settings, value| {
+            settings.threads = number(value, 1..=THREADS_MAX)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--cluster"],
+        value: "",
+        help: "Spread the connections over the nodes of the cluster that the server belongs to. \
+               Keys of commands then need {tag}.",
+        apply: |settings, _| {
+            settings.common.cluster = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--rfr"],
+        value: "mode",
+        help: "With --cluster: connect to primaries (no, the default), replicas (yes) or all nodes \
+               (all). Replicas only answer reads.",
+        apply: |settings, value| {
+            settings.read_from = match value {
+                "no" => ReadFrom::Primaries,
+                "yes" => ReadFrom::Replicas,
+                "all" => ReadFrom::All,
+                other => return Err(format!("'{other}' is none of no, yes, all")),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--enable-tracking"],
+        value: "",
+        help: "Send CLIENT TRACKING on first.",
+        apply: |settings, _| {
+            settings.tracking = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-k"],
+        value: "0|1",
+        help: "1 keeps connections (default), 0 opens a new one for each pipeline.",
+        apply: |settings, value| {
+            settings.keep_alive = number::<u8>(value, 0..=1)? == 1;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-r"],
+        value: "keys",
+        help: "Replace __rand_int__ and its like by numbers below this one. Without it all requests \
+               have the same key.",
+        apply: |settings, value| {
+            settings.keyspace = Some(number(value, 1..=KEYSPACE_MAX)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--sequential"],
+        value: "",
+        help: "Take the numbers of -r one after the other instead of at random.",
+        apply: |settings, _| {
+            settings.sequential = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--zipf"],
+        value: "exponent",
+        help: "Draw the numbers of -r by Zipf's law: small ones often, the i-th in proportion to \
+               1/i^exponent.",
+        apply: |settings, value| {
+            settings.zipf = Some(positive(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--hot-keys"],
+        value: "keys:share",
+        help: "Send this share (0 to 1) of the requests to the first so many of the numbers of -r.",
+        apply: |settings, value| {
+            let (keys, share) = value.split_once(':').ok_or("not of the form 10:0.9")?;
+            let share: f64 = share.parse().map_err(|_| format!("'{share}' is not a share"))?;
+            if !(0.0..=1.0).contains(&share) {
+                return Err(format!("{share} is not between 0 and 1"));
+            }
+            settings.hot = Some((number(keys, 1..)?, share));
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-P"],
+        value: "requests",
+        help: "Send so many requests at once and wait for all their replies (default 1).",
+        apply: |settings, value| {
+            settings.pipeline = number(value, 1..=PIPELINE_MAX)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-q"],
+        value: "",
+        help: "One line for each test.",
+        apply: |settings, _| {
+            settings.quiet = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--precision"],
+        value: "digits",
+        help: "Significant digits of the latencies in the distribution (default 3; 0 is as 1).",
+        apply: |settings, value| {
+            settings.precision = number(value, 0..=3)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--csv"],
+        value: "",
+        help: "One line of comma-separated values for each test.",
+        apply: |settings, _| {
+            settings.csv = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-l"],
+        value: "",
+        help: "Begin again when all tests are done, for ever.",
+        apply: |settings, _| {
+            settings.for_ever = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-t"],
+        value: "tests",
+        help: "Only these tests, separated by commas; '-t list' shows them.",
+        apply: |settings, value| {
+            settings.tests = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-I"],
+        value: "",
+        help: "Only open the connections and wait for ever.",
+        apply: |settings, _| {
+            settings.idle = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-x"],
+        value: "",
+        help: "Read the command's last argument from the standard input.",
+        apply: |settings, _| {
+            settings.last_from_stdin = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["-e"],
+        value: "",
+        help: "Show the first error reply of a test and go on (errors are always noticed).",
+        apply: |settings, _| {
+            settings.common.continue_after_errors = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--rps"],
+        value: "rate",
+        help: "At most so many requests a second, over all connections (0: no limit).",
+        apply: |settings, value| {
+            settings.rate = if value == "0" { None } else { Some(positive(value)?) };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--seed"],
+        value: "number",
+        help: "Draw the same random numbers each time.",
+        apply: |settings, value| {
+            settings.common.seed = Some(number(value, ..)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--num-functions"],
+        value: "functions",
+        help: "Functions in the library that the test function_load loads (default 10).",
+        apply: |settings, value| {
+            settings.functions = number(value, 1..=1000)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--num-keys-in-fcall"],
+        value: "keys",
+        help: "Keys that the test fcall passes (default 1).",
+        apply: |settings, value| {
+            settings.fcall_keys = number(value, 0..=1000)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--command-file"],
+        value: "file",
+        help: "Send the commands of this file, one in a line, drawn by the weight that each line \
+               begins with.",
+        apply: |settings, value| {
+            settings.command_file = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--runs"],
+        value: "runs",
+        help: "Run each test so often, report the run with the median rate, and how far the others \
+               are from it.",
+        apply: |settings, value| {
+            settings.runs = number(value, 1..=1000)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--json-out-file"],
+        value: "file",
+        help: "Also write the results, with their histograms and seconds, as JSON.",
+        apply: |settings, value| {
+            settings.common.json = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--hdr-file-prefix"],
+        value: "prefix",
+        help: "Also write each test's latency distribution as a text file for HdrHistogram's tools.",
+        apply: |settings, value| {
+            settings.common.hdr_prefix = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--fuzz"],
+        value: "",
+        help: "Not built: Bobbin's own fuzz targets do this.",
+        apply: no_fuzz,
+    },
+    Flag {
+        names: &["--fuzz-mode", "--fuzz-loglevel"],
+        value: "value",
+        help: "Not built: see --fuzz.",
+        apply: no_fuzz,
+    },
+];
+
+fn no_fuzz(_: &mut Settings, _: &str) -> Result<(), String> {
+    Err("sending random commands is not supported".into())
+}
+
+fn seconds(value: &str) -> Result<Duration, String> {
+    let seconds = positive(value)?;
+    if seconds > SECONDS_MAX {
+        return Err(format!("{seconds} is out of range"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+pub(crate) const CLIENTS_MAX: u64 = 1_000_000;
+pub(crate) const THREADS_MAX: u64 = 500;
+pub(crate) const PIPELINE_MAX: u64 = 1_000_000;
+pub(crate) const DATA_SIZE_MAX: u64 = 1 << 30;
+/// Numbers of 12 digits.
+const KEYSPACE_MAX: u64 = 1_000_000_000_000;
+const SECONDS_MAX: f64 = 1e7;

@@ -1,0 +1,24 @@
+//! The standard output. Whoever reads it may stop doing so, `head` say; the program then ends without
+//! a word.
+
+use std::{fmt, io::Write, process};
+
+/// Prints as `print!` does.
+macro_rules! say {
+    ($($argument:tt)*) => { $crate::output::write(format_args!($($argument)*)) };
+}
+
+/// Prints as `println!` does.
+macro_rules! say_line {
+    () => { $crate::output::write(format_args!("\n")) };
+    ($($argument:tt)*) => {{
+        $crate::output::write(format_args!($($argument)*));
+        $crate::output::write(format_args!("\n"));
+    }};
+}
+
+pub(crate) fn write(text: fmt::Arguments<'_>) {
+    if std::io::stdout().write_fmt(text).is_err() {
+        process::exit(1);
+    }
+}

@@ -1,0 +1,67 @@
+//! What is shown and written of an outcome.
+
+pub mod json;
+pub mod live;
+pub mod memtier;
+pub mod redis;
+
+use hdrhistogram::Histogram;
+
+use crate::engine::Latencies;
+
+/// The latencies in whole microseconds, exact to `digits` digits.
+pub(crate) fn microseconds(latencies: &Latencies, digits: u8) -> Histogram<u64> {
+    let mut result = Histogram::new_with_bounds(1, MICROSECONDS_MAX, digits)
+        .expect("the bounds and up to 5 digits are valid");
+    for step in latencies.iter_recorded() {
+        let us = (step.value_iterated_to() / 1000).max(1);
+        result.saturating_record_n(us, step.count_since_last_iteration());
+    }
+    result
+}
+
+/// A quantile in milliseconds.
+pub(crate) fn quantile_ms(latencies: &Latencies, quantile: f64) -> f64 {
+    latencies.value_at_quantile(quantile) as f64 / 1e6
+}
+
+pub(crate) fn min_ms(latencies: &Latencies) -> f64 {
+    if latencies.is_empty() { 0.0 } else { latencies.min() as f64 / 1e6 }
+}
+
+pub(crate) fn max_ms(latencies: &Latencies) -> f64 {
+    latencies.max() as f64 / 1e6
+}
+
+/// The distribution in the text format of HdrHistogram's own tools, in milliseconds.
+pub fn hdr_text(latencies: &Latencies) -> String {
+    let mut text = format!(
+        "{:>12} {:>14} {:>10} {:>14}\n\n",
+        "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
+    );
+    let mut total = 0;
+    for step in latencies.iter_quantiles(HDR_TICKS) {
+        total += step.count_since_last_iteration();
+        let quantile = step.quantile_iterated_to();
+        let value = latencies.highest_equivalent(step.value_iterated_to()) as f64 / 1e6;
+        text += &format!("{value:12.3} {quantile:14.12} {total:10}");
+        text += &match quantile < 1.0 {
+            true => format!(" {:14.2}\n", 1.0 / (1.0 - quantile)),
+            false => "\n".to_owned(),
+        };
+    }
+    text += &format!(
+        "#[Mean    = {:12.3}, StdDeviation   = {:12.3}]\n",
+        latencies.mean() / 1e6,
+        latencies.stdev() / 1e6
+    );
+    text += &format!(
+        "#[Max     = {:12.3}, Total count    = {:12}]\n",
+        max_ms(latencies),
+        latencies.len()
+    );
+    text
+}
+
+const HDR_TICKS: u32 = 5;
+const MICROSECONDS_MAX: u64 = 600_000_000;

@@ -1,0 +1,118 @@
+//! redis-benchmark's reports: the long text, one line, one line of CSV.
+
+use super::{max_ms, microseconds, min_ms, quantile_ms};
+use crate::engine::Outcome;
+
+/// What the report says about how a test ran.
+#[derive(Clone, Debug)]
+pub struct Header {
+    pub title: String,
+    pub clients: usize,
+    pub payload_bytes: usize,
+    pub keep_alive: bool,
+    /// 0 where it was not asked for.
+    pub threads: usize,
+    /// The number of nodes of a cluster.
+    pub cluster_nodes: Option<usize>,
+    /// The server's options save and appendonly.
+    pub server: Option<(String, String)>,
+    pub digits: u8,
+}
+
+/// The long report.
+pub fn text(header: &Header, outcome: &Outcome) -> String {
+    let latencies = outcome.latencies();
+    let mut text = format!("====== {} ======\n", header.title);
+    let seconds = outcome.elapsed.as_secs_f64();
+    text += &format!("  {} requests completed in {seconds:.2} seconds\n", outcome.requests());
+    text += &format!("  {} parallel clients\n", header.clients);
+    text += &format!("  {} bytes payload\n", header.payload_bytes);
+    text += &format!("  keep alive: {}\n", u8::from(header.keep_alive));
+    if let Some(nodes) = header.cluster_nodes {
+        text += &format!("  cluster mode: yes ({nodes} primaries)\n");
+    } else if let Some((save, append_only)) = &header.server {
+        text += &format!("  host configuration \"save\": {save}\n");
+        text += &format!("  host configuration \"appendonly\": {append_only}\n");
+    }
+    text += &format!("  multi-thread: {}\n", if header.threads > 0 { "yes" } else { "no" });
+    if header.threads > 0 {
+        text += &format!("  threads: {}\n", header.threads);
+    }
+    if outcome.errors() > 0 {
+        text += &format!("  error replies: {}\n", outcome.errors());
+    }
+    if outcome.unanswered > 0 {
+        text += &format!("  without reply at the end: {}\n", outcome.unanswered);
+    }
+    let us = microseconds(&latencies, header.digits.max(1));
+    let total = us.len();
+    text += "\nLatency by percentile distribution:\n";
+    let mut count = 0;
+    let mut shown = None;
+    for step in us.iter_quantiles(1) {
+        count += step.count_since_last_iteration();
+        if shown != Some(count) || count == total {
+            let value = us.highest_equivalent(step.value_iterated_to()) as f64 / 1e3;
+            let percent = step.quantile_iterated_to() * 100.0;
+            text += &line(percent, value, count);
+        }
+        shown = Some(count);
+    }
+    text += "\nCumulative distribution of latencies:\n";
+    let mut shown = None;
+    let mut bound = 0;
+    while total > 0 && shown != Some(total) {
+        bound += if bound < FINE_US_MAX { 100 } else { 1000 };
+        let count = us.count_between(0, bound);
+        if shown != Some(count) {
+            let value = us.highest_equivalent(bound) as f64 / 1e3;
+            text += &line(count as f64 / total as f64 * 100.0, value, count);
+        }
+        shown = Some(count);
+    }
+    text += "\nSummary:\n";
+    text += &format!("  throughput summary: {:.2} requests per second\n", outcome.rate());
+    text += "  latency summary (msec):\n   ";
+    for name in ["avg", "min", "p50", "p95", "p99", "max"] {
+        text += &format!(" {name:>9}");
+    }
+    text += "\n   ";
+    for value in summary(outcome) {
+        text += &format!(" {value:9.3}");
+    }
+    text + "\n"
+}
+
+/// The line of `-q`.
+pub fn short(header: &Header, outcome: &Outcome) -> String {
+    let p50 = quantile_ms(&outcome.latencies(), 0.5);
+    format!("{}: {:.2} requests per second, p50={p50:.3} msec\n", header.title, outcome.rate())
+}
+
+/// A line of CSV.
+pub fn csv(header: &Header, outcome: &Outcome) -> String {
+    let mut line = format!("\"{}\",\"{:.2}\"", header.title, outcome.rate());
+    for value in summary(outcome) {
+        line += &format!(",\"{value:.3}\"");
+    }
+    line + "\n"
+}
+
+/// The first line of CSV.
+pub const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
+                              \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n";
+
+/// Average, minimum, three percentiles and maximum in milliseconds.
+fn summary(outcome: &Outcome) -> [f64; 6] {
+    let latencies = outcome.latencies();
+    let quantile = |quantile| quantile_ms(&latencies, quantile);
+    let average = latencies.mean() / 1e6;
+    [average, min_ms(&latencies), quantile(0.5), quantile(0.95), quantile(0.99), max_ms(&latencies)]
+}
+
+fn line(percent: f64, value_ms: f64, count: u64) -> String {
+    format!("{percent:.3}% <= {value_ms:.3} milliseconds (cumulative count {count})\n")
+}
+
+/// Up to here the distribution has steps of 0.1 ms, then of 1 ms.
+const FINE_US_MAX: u64 = 2000;

@@ -1,0 +1,184 @@
+//! The measured server, as it is asked about outside of the measurement: its settings, its nodes.
+
+use bobbin_client::{Client, Value};
+
+use crate::{
+    engine::{Endpoint, Greeting, Node},
+    options::{Common, redis::ReadFrom},
+    workload::{SLOTS, TAG_LEN, slot},
+};
+
+/// What every connection says first.
+pub fn greeting(common: &Common, tracking: bool) -> Greeting {
+    let mut greeting = Greeting::default();
+    for command in hello(common) {
+        greeting.push(&command);
+    }
+    if tracking {
+        greeting.push(&["CLIENT", "TRACKING", "ON"]);
+    }
+    greeting
+}
+
+/// A connection of our own that has said the same.
+pub fn connect(common: &Common) -> Result<Client, String> {
+    let opened = match &common.socket {
+        Some(path) => Client::connect_unix(path),
+        None => Client::connect(&address(&common.host, common.port)),
+    };
+    let mut client = opened.map_err(|error| {
+        let text = error.to_string();
+        let text = text.split(" (os error").next().unwrap_or_default();
+        format!("Could not connect to server at {}: {text}", place(common))
+    })?;
+    for command in hello(common) {
+        call(&mut client, &command)?;
+    }
+    Ok(client)
+}
+
+/// Sends a command; an error reply is an error here.
+pub fn call(client: &mut Client, command: &[impl AsRef<[u8]>]) -> Result<Value, String> {
+    let reply = client.command(command).map_err(|error| format!("Error: {error}"))?;
+    match reply.as_error() {
+        Some(text) => Err(format!("Error from server: {}", String::from_utf8_lossy(text))),
+        None => Ok(reply),
+    }
+}
+
+/// The value of an option of the server, if it tells.
+pub fn option(client: &mut Client, name: &str) -> Option<String> {
+    let reply = call(client, &["CONFIG", "GET", name]).ok()?;
+    let value = match &reply {
+        Value::Map(pairs) => &pairs.first()?.1,
+        other => other.as_elements()?.get(1)?,
+    };
+    Some(String::from_utf8_lossy(value.as_bytes()?).into_owned())
+}
+
+/// The server alone, or the nodes of the cluster that it belongs to.
+pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<Node>, String> {
+    if !common.cluster {
+        let endpoint = match &common.socket {
+            Some(path) => Endpoint::Unix(path.clone()),
+            None => tcp(&common.host, common.port, common.multipath)?,
+        };
+        return Ok(vec![Node { endpoint, tags: [].into() }]);
+    }
+    let mut client = connect(common)?;
+    let reply = call(&mut client, &["CLUSTER", "SLOTS"])
+        .map_err(|error| format!("Cannot learn the cluster's nodes. {error}"))?;
+    let tags = tags_by_slot();
+    let mut nodes: Vec<(String, u16, Vec<[u8; TAG_LEN]>)> = Vec::new();
+    for range in reply.as_elements().unwrap_or_default() {
+        let Some([from, to, primary, replicas @ ..]) = range.as_elements() else { continue };
+        let slots = from.as_integer().zip(to.as_integer());
+        let Some((from, to)) = slots
+            .and_then(|(from, to)| Some((usize::try_from(from).ok()?, usize::try_from(to).ok()?)))
+        else {
+            continue;
+        };
+        let primaries = (read_from != ReadFrom::Replicas).then_some(primary);
+        let replicas = if read_from == ReadFrom::Primaries { &[] } else { replicas };
+        for node in primaries.into_iter().chain(replicas) {
+            let Some((host, port)) = host_and_port(node, common) else { continue };
+            let known = nodes.iter().position(|node| node.0 == host && node.1 == port);
+            let at = known.unwrap_or_else(|| {
+                nodes.push((host, port, Vec::new()));
+                nodes.len() - 1
+            });
+            nodes[at].2.extend(tags.get(from..=to).unwrap_or_default());
+        }
+    }
+    if nodes.is_empty() {
+        return Err("The cluster has no nodes with slots".into());
+    }
+    nodes
+        .into_iter()
+        .map(|(host, port, tags)| {
+            Ok(Node { endpoint: tcp(&host, port, common.multipath)?, tags: tags.into() })
+        })
+        .collect()
+}
+
+fn hello(common: &Common) -> Vec<Vec<Vec<u8>>> {
+    let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let mut commands = Vec::new();
+    if let Some(password) = &common.password {
+        let mut command = vec![b"AUTH".to_vec()];
+        command.extend(common.user.clone());
+        command.push(password.clone());
+        commands.push(command);
+    }
+    if common.protocol != 0 {
+        commands.push(words(&["HELLO", &common.protocol.to_string()]));
+    }
+    if common.database != 0 {
+        commands.push(words(&["SELECT", &common.database.to_string()]));
+    }
+    commands
+}
+
+fn tcp(host: &str, port: u16, mptcp: bool) -> Result<Endpoint, String> {
+    let endpoint = Endpoint::tcp(host, port).map_err(|error| {
+        format!("Could not connect to server at {}: {error}", address(host, port))
+    })?;
+    Ok(match endpoint {
+        Endpoint::Tcp { address, .. } => Endpoint::Tcp { address, multipath: mptcp },
+        other => other,
+    })
+}
+
+fn address(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Where the server is, for people.
+pub fn place(common: &Common) -> String {
+    match &common.socket {
+        Some(path) => path.display().to_string(),
+        None => address(&common.host, common.port),
+    }
+}
+
+/// A node of CLUSTER SLOTS; an empty host is the one we are connected to.
+fn host_and_port(node: &Value, common: &Common) -> Option<(String, u16)> {
+    let [host, port, ..] = node.as_elements()? else { return None };
+    let host = String::from_utf8_lossy(host.as_bytes().unwrap_or_default()).into_owned();
+    let host = if host.is_empty() || host == "?" { common.host.clone() } else { host };
+    Some((host, u16::try_from(port.as_integer()?).ok()?))
+}
+
+/// For each slot the first of the three-letter words that leads to it.
+fn tags_by_slot() -> Vec<[u8; TAG_LEN]> {
+    let mut tags = vec![None; usize::from(SLOTS)];
+    let mut left = tags.len();
+    let letters = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    'search: for &a in letters {
+        for &b in letters {
+            for &c in letters {
+                let tag = &mut tags[usize::from(slot(&[a, b, c]))];
+                if tag.is_none() {
+                    *tag = Some([a, b, c]);
+                    left -= 1;
+                    if left == 0 {
+                        break 'search;
+                    }
+                }
+            }
+        }
+    }
+    tags.into_iter().map(|tag| tag.expect("every slot has a word of three letters")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_has_a_tag() {
+        for (number, tag) in tags_by_slot().into_iter().enumerate() {
+            assert_eq!(usize::from(slot(&tag)), number);
+        }
+    }
+}

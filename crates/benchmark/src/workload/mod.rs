@@ -1,0 +1,219 @@
+//! What is sent: commands whose keys and values follow patterns, and the order in which they come.
+
+mod command;
+mod numbers;
+mod placeholders;
+mod random;
+mod slots;
+mod suite;
+mod values;
+
+use std::sync::Arc;
+
+pub use command::{PADDED_LEN, Part, TAG_LEN, Template};
+pub use numbers::{Cursor, Numbers, Zipf};
+pub use placeholders::{KeyOrder, Keyspace, Placeholders, sequence};
+pub use random::Random;
+pub use slots::{SLOTS, SlotSet, slot};
+pub use suite::{Request, Shape, TESTS, Test};
+pub use values::{Content, Sizes, Values};
+
+/// A load: it is the same for all connections, and what differs between them is a [`State`].
+#[derive(Clone, Debug, Default)]
+pub struct Workload {
+    /// The rows of the statistics, by name.
+    pub classes: Vec<String>,
+    pub templates: Vec<Template>,
+    pub patterns: Vec<Numbers>,
+    pub values: Vec<Values>,
+    pub order: Order,
+    /// In a cluster, numbers are drawn until a key of this prefix and the number is the node's own.
+    pub key_prefix: Option<Vec<u8>>,
+}
+
+/// Which template comes next.
+#[derive(Clone, Debug, Default)]
+pub enum Order {
+    /// There is only one.
+    #[default]
+    Single,
+    /// Each as often as it says, then the next, and round again.
+    Cycle(Vec<(usize, u64)>),
+    /// Drawn by these weights.
+    Weighted(Vec<(usize, u64)>),
+}
+
+/// Where one connection is in a workload.
+#[derive(Clone, Debug)]
+pub struct State {
+    random: Random,
+    cursors: Vec<Cursor>,
+    /// The numbers of the request that is being written.
+    drawn: Vec<u64>,
+    step: usize,
+    step_left: u64,
+    /// Requests of fixed length that lie in the output and need only be patched.
+    prepared: usize,
+    tags: Arc<[[u8; TAG_LEN]]>,
+    /// The slots of the node, where keys are chosen by them.
+    slots: Option<Arc<SlotSet>>,
+    key: Vec<u8>,
+}
+
+/// Requests that were written, of one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    pub class: u16,
+    pub replies: u32,
+    pub bytes: usize,
+}
+
+impl Workload {
+    /// A workload of one template.
+    pub fn single(name: &str, template: Template, patterns: Vec<Numbers>) -> Self {
+        Self {
+            classes: vec![name.to_owned()],
+            templates: vec![template],
+            patterns,
+            ..Self::default()
+        }
+    }
+
+    /// The state of the connection `index` of `connections`. `tags` lead to its node of a cluster,
+    /// and are empty without one.
+    pub fn state(
+        &self,
+        index: usize,
+        connections: usize,
+        seed: u64,
+        tags: Arc<[[u8; TAG_LEN]]>,
+    ) -> State {
+        let slots = self.key_prefix.is_some() && !tags.is_empty();
+        State {
+            random: Random::new(seed.wrapping_add(index as u64)),
+            cursors: self.patterns.iter().map(|p| p.cursor(index, connections)).collect(),
+            drawn: vec![0; SLOTS_MAX],
+            step: 0,
+            step_left: self.first_repeat(),
+            prepared: 0,
+            slots: slots.then(|| Arc::new(SlotSet::of_tags(&tags))),
+            tags,
+            key: Vec::new(),
+        }
+    }
+
+    /// Whether one write can hold only one kind of request, of a length that never changes.
+    pub fn is_fixed(&self) -> bool {
+        matches!(self.order, Order::Single) && self.templates[0].fixed_len().is_some()
+    }
+
+    /// Makes `output` hold `count` requests, whatever it held before, and says how many bytes of it
+    /// they are: where requests differ by their numbers only, it holds what was sent the last time
+    /// and just the numbers are written. `request` is the index of the first over the whole load.
+    #[inline]
+    pub fn fill(
+        &self,
+        state: &mut State,
+        request: u64,
+        count: usize,
+        output: &mut Vec<u8>,
+        mut written: impl FnMut(Written),
+    ) -> usize {
+        let template = &self.templates[0];
+        let Some(len) = template.fixed_len().filter(|_| matches!(self.order, Order::Single)) else {
+            output.clear();
+            for index in 0..count {
+                written(self.append(state, request + index as u64, output));
+            }
+            return output.len();
+        };
+        if state.prepared < count {
+            output.clear();
+            for _ in 0..count {
+                output.extend_from_slice(template.fixed_bytes());
+            }
+            state.prepared = count;
+        }
+        if !template.is_constant() {
+            for index in 0..count {
+                template.draw(self, state, request + index as u64);
+                let tag = state.tag();
+                template.patch(state, tag, &mut output[index * len..][..len]);
+            }
+        }
+        written(Written {
+            class: template.class,
+            replies: template.replies * count as u32,
+            bytes: count * len,
+        });
+        count * len
+    }
+
+    /// Appends one request to `output`.
+    pub fn append(&self, state: &mut State, request: u64, output: &mut Vec<u8>) -> Written {
+        let template = &self.templates[self.next_template(state)];
+        state.prepared = 0;
+        let start = output.len();
+        template.draw(self, state, request);
+        let tag = state.tag();
+        template.append(self, state, tag, output);
+        Written { class: template.class, replies: template.replies, bytes: output.len() - start }
+    }
+
+    fn next_template(&self, state: &mut State) -> usize {
+        match &self.order {
+            Order::Single => 0,
+            Order::Cycle(steps) => {
+                while state.step_left == 0 {
+                    state.step = (state.step + 1) % steps.len();
+                    state.step_left = steps[state.step].1;
+                }
+                state.step_left -= 1;
+                steps[state.step].0
+            }
+            Order::Weighted(weights) => {
+                let total = weights.iter().map(|(_, weight)| weight).sum();
+                let mut at = state.random.below(total);
+                for (template, weight) in weights {
+                    if at < *weight {
+                        return *template;
+                    }
+                    at -= weight;
+                }
+                0
+            }
+        }
+    }
+
+    fn first_repeat(&self) -> u64 {
+        match &self.order {
+            Order::Cycle(steps) => steps.first().map_or(0, |(_, repeat)| *repeat),
+            _ => 0,
+        }
+    }
+
+    /// What would make the load fail or run for ever without a request.
+    pub fn check(&self) -> Result<(), String> {
+        if self.templates.is_empty() {
+            return Err("there is no command to send".into());
+        }
+        let positive = match &self.order {
+            Order::Single => true,
+            Order::Cycle(steps) | Order::Weighted(steps) => steps.iter().any(|(_, n)| *n > 0),
+        };
+        if positive { Ok(()) } else { Err("at least one ratio must be above 0".into()) }
+    }
+}
+
+impl State {
+    #[inline]
+    fn tag(&mut self) -> [u8; TAG_LEN] {
+        match self.tags.len() {
+            0 => *b"tag",
+            len => self.tags[self.random.below(len as u64) as usize],
+        }
+    }
+}
+
+/// Numbers that one request may have.
+pub const SLOTS_MAX: usize = 1024;

@@ -1,0 +1,229 @@
+//! The engine against servers that do exactly what a test wants.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bobbin_benchmark::{
+    engine::{
+        Arrivals, Endpoint, EngineError, Greeting, Job, Limit, Node, Outcome, Pace, Progress, run,
+    },
+    workload::{Template, Workload},
+};
+
+/// A server that reads lines; `answer` gets a connection's number, the number of the line over all
+/// connections, and says what to reply. An empty reply closes the connection.
+fn serve(answer: impl Fn(u64, u64) -> Vec<u8> + Send + Sync + 'static) -> (Node, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = Endpoint::tcp("127.0.0.1", listener.local_addr().unwrap().port()).unwrap();
+    let connections = Arc::new(AtomicU64::new(0));
+    let count = connections.clone();
+    let lines = Arc::new(AtomicU64::new(0));
+    let answer = Arc::new(answer);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else { return };
+            let number = count.fetch_add(1, SeqCst);
+            let (lines, answer) = (lines.clone(), answer.clone());
+            std::thread::spawn(move || converse(stream, |line| answer(number, line), &lines));
+        }
+    });
+    (Node { endpoint, tags: [].into() }, connections)
+}
+
+fn converse(mut stream: TcpStream, answer: impl Fn(u64) -> Vec<u8>, lines: &AtomicU64) {
+    let mut buffer = [0; 65536];
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        let mut replies = Vec::new();
+        for _ in buffer[..count].iter().filter(|&&byte| byte == b'\n') {
+            let reply = answer(lines.fetch_add(1, SeqCst));
+            if reply.is_empty() {
+                return;
+            }
+            replies.extend(reply);
+        }
+        if stream.write_all(&replies).is_err() {
+            return;
+        }
+    }
+}
+
+fn ping() -> Workload {
+    Workload::single("PING", Template::raw(0, b"PING\r\n"), Vec::new())
+}
+
+fn job<'a>(workload: &'a Workload, nodes: &'a [Node], greeting: &'a Greeting) -> Job<'a> {
+    Job {
+        workload,
+        nodes,
+        connections: 3,
+        threads: 2,
+        pipeline: 4,
+        limit: Limit::Total(101),
+        pace: Pace::Closed,
+        warm_up: Duration::ZERO,
+        greeting,
+        reconnect_after: None,
+        stop_on_error: true,
+        seed: 1,
+        series: false,
+    }
+}
+
+/// Runs what `change` makes of the usual job.
+fn outcome(node: Node, change: impl for<'a> FnOnce(&mut Job<'a>)) -> Result<Outcome, EngineError> {
+    let (workload, nodes, greeting) = (ping(), [node], Greeting::default());
+    let mut job = job(&workload, &nodes, &greeting);
+    change(&mut job);
+    run(&job, None)
+}
+
+#[test]
+fn as_many_requests_as_asked_for() {
+    let (node, connections) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let total = outcome(node.clone(), |_| {}).unwrap();
+    assert_eq!((total.requests(), total.errors()), (101, 0));
+    assert_eq!(total.classes[0].sent_bytes, 101 * 6);
+    assert_eq!(total.classes[0].received_bytes, 101 * 7);
+    assert_eq!(total.latencies().len(), 101);
+    assert_eq!(connections.load(SeqCst), 3);
+    let each = outcome(node.clone(), |job| job.limit = Limit::Each(10)).unwrap();
+    assert_eq!(each.requests(), 30);
+    let limited = outcome(node.clone(), |job| job.pace = Pace::Limited { per_second: 1e5 });
+    assert_eq!(limited.unwrap().requests(), 101);
+    for arrivals in [Arrivals::Even, Arrivals::Poisson] {
+        let pace = Pace::Open { per_second: 1e5, arrivals };
+        let open = outcome(node.clone(), |job| job.pace = pace).unwrap();
+        assert_eq!((open.requests(), open.unanswered), (101, 0));
+    }
+    let time = outcome(node, |job| {
+        job.limit = Limit::Time(Duration::from_millis(200));
+        job.warm_up = Duration::from_millis(50);
+    });
+    assert!(time.unwrap().requests() > 0);
+}
+
+#[test]
+fn connections_are_opened_anew() {
+    let (node, connections) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let outcome = outcome(node, |job| {
+        job.connections = 1;
+        job.limit = Limit::Total(20);
+        job.reconnect_after = Some(4);
+    });
+    assert_eq!(outcome.unwrap().requests(), 20);
+    assert_eq!(connections.load(SeqCst), 5);
+}
+
+#[test]
+fn error_replies_end_the_run_or_are_counted() {
+    let answer = |_, line| match line % 10 {
+        9 => b"-ERR no\r\n".to_vec(),
+        5 => b"$-1\r\n".to_vec(),
+        _ => b"+PONG\r\n".to_vec(),
+    };
+    let (node, _) = serve(answer);
+    assert_eq!(outcome(node, |_| {}).unwrap_err(), EngineError::Reply("ERR no".into()));
+    let (node, _) = serve(answer);
+    let counted = outcome(node, |job| {
+        job.stop_on_error = false;
+        job.limit = Limit::Total(100);
+    })
+    .unwrap();
+    assert_eq!((counted.requests(), counted.errors()), (100, 10));
+    assert_eq!(counted.classes[0].nulls, 10);
+    assert_eq!(counted.first_error.as_deref(), Some("ERR no"));
+}
+
+#[test]
+fn what_goes_wrong_is_said() {
+    let (node, _) = serve(|_, line| if line < 50 { b"+PONG\r\n".to_vec() } else { Vec::new() });
+    let lost = outcome(node, |_| {}).unwrap_err();
+    assert!(matches!(lost, EngineError::Lost(_)), "{lost:?}");
+    let (node, _) = serve(|_, _| b"hello\r\n".to_vec());
+    let protocol = outcome(node, |_| {}).unwrap_err();
+    assert!(matches!(protocol, EngineError::Protocol(_)), "{protocol:?}");
+    let (node, _) = serve(|_, _| b"+A\r\n+B\r\n".to_vec());
+    let unasked = outcome(node, |job| job.pipeline = 1).unwrap_err();
+    assert!(matches!(unasked, EngineError::Protocol(_)), "{unasked:?}");
+    // A port that was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let endpoint = Endpoint::tcp("127.0.0.1", port).unwrap();
+    let refused = outcome(Node { endpoint, tags: [].into() }, |_| {}).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!("Could not connect to server at 127.0.0.1:{port}: Connection refused")
+    );
+}
+
+#[test]
+fn a_greeting_comes_first_and_may_be_refused() {
+    let workload = ping();
+    let mut greeting = Greeting::default();
+    greeting.bytes.extend_from_slice(b"AUTH x\r\n");
+    greeting.replies = 1;
+    let (node, _) = serve(|_, _| b"+OK\r\n".to_vec());
+    let nodes = [node];
+    let outcome = run(&job(&workload, &nodes, &greeting), None).unwrap();
+    assert_eq!((outcome.requests(), outcome.latencies().len()), (101, 101));
+    let (node, _) = serve(|_, _| b"-WRONGPASS no\r\n".to_vec());
+    let nodes = [node];
+    let error = run(&job(&workload, &nodes, &greeting), None).unwrap_err();
+    assert_eq!(error, EngineError::Greeting("WRONGPASS no".into()));
+}
+
+/// A server that stands still for 100 ms once: the closed loop sends nothing meanwhile and shows one
+/// slow request on each connection, the open loop shows all that were due.
+#[test]
+fn the_open_loop_sees_a_stall() {
+    const STALL: Duration = Duration::from_millis(100);
+    let stalling = || {
+        let lock = Mutex::new(());
+        serve(move |_, line| {
+            let _held = lock.lock().unwrap();
+            if line == 500 {
+                std::thread::sleep(STALL);
+            }
+            b"+PONG\r\n".to_vec()
+        })
+        .0
+    };
+    // More than half of the stall.
+    let slow = |outcome: &Outcome| outcome.latencies().count_between(50_000_000, u64::MAX);
+    let closed = outcome(stalling(), |job| {
+        job.pipeline = 1;
+        job.limit = Limit::Total(2000);
+    });
+    let open = outcome(stalling(), |job| {
+        job.pipeline = 1;
+        job.limit = Limit::Total(2000);
+        job.pace = Pace::Open { per_second: 2000.0, arrivals: Arrivals::Even };
+    });
+    let (closed, open) = (closed.unwrap(), open.unwrap());
+    // 200 requests were due in the stall, and the first half of them waited for more than half.
+    assert!(slow(&open) >= 90, "{}", slow(&open));
+    assert!(open.latencies().max() >= STALL.as_nanos() as u64);
+    assert!(slow(&closed) >= 1);
+    assert!(slow(&closed) < slow(&open), "{} {}", slow(&closed), slow(&open));
+}
+
+#[test]
+fn progress_is_told() {
+    let (node, _) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let (workload, nodes, greeting) = (ping(), [node], Greeting::default());
+    let mut job = job(&workload, &nodes, &greeting);
+    job.limit = Limit::Time(Duration::from_millis(1600));
+    job.series = true;
+    let mut reports: Vec<Progress> = Vec::new();
+    let outcome = run(&job, Some(&mut |progress| reports.push(progress.clone()))).unwrap();
+    assert!(!reports.is_empty());
+    assert!(reports.windows(2).all(|pair| pair[0].requests <= pair[1].requests));
+    assert!(reports.iter().all(|report| (0.0..=1.0).contains(&report.done)));
+    assert!(reports.iter().any(|report| !report.latencies.is_empty()));
+    assert_eq!(outcome.seconds.len(), 1);
+    assert!(outcome.seconds[0].rate > 0.0);
+}

@@ -1,0 +1,311 @@
+//! Every option against a running server. They run on a real Valkey, which has all commands, and need
+//! what `cargo xtask peers` installs.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+};
+
+use bobbin_client::{Client, Value};
+use bobbin_testkit::Server;
+
+/// Runs the program with the server's port in front of `line`; words are between blanks, and `~` in
+/// one stands for a blank.
+fn run_with(first: &[&str], server: &Server, line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"))
+        .args(first)
+        .args(["-p", &server.address().port().to_string()])
+        .args(line.split(' ').filter(|word| !word.is_empty()).map(|word| word.replace('~', " ")))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// The standard output of a run that must succeed.
+fn bench(server: &Server, line: &str) -> String {
+    text_of(line, run_with(&[], server, line))
+}
+
+fn memtier(server: &Server, line: &str) -> String {
+    text_of(line, run_with(&["--memtier"], server, line))
+}
+
+fn text_of(line: &str, output: Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The one line of a run that must fail.
+fn failure(server: &Server, line: &str) -> String {
+    let output = run_with(&[], server, line);
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error.trim_end().lines().count(), 1, "{line}: {error}");
+    error.trim_end().to_owned()
+}
+
+fn client(server: &Server) -> Client {
+    Client::connect(&server.address().to_string()).unwrap()
+}
+
+fn ask(server: &Server, command: &str) -> Value {
+    client(server).line(command).unwrap()
+}
+
+fn integer(server: &Server, command: &str) -> i64 {
+    let reply = ask(server, command);
+    reply.as_integer().unwrap_or_else(|| panic!("{command}: {reply:?}"))
+}
+
+fn scratch(server: &Server, name: &str) -> PathBuf {
+    server.folder().join(name)
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn all_tests_in_all_reports() {
+    let server = Server::valkey(&[]);
+    let csv = bench(&server, "--csv -n 200 -c 5");
+    let mut lines = csv.lines();
+    assert_eq!(
+        lines.next(),
+        Some(
+            "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
+             \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\""
+        )
+    );
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), 24, "{csv}");
+    assert!(lines.iter().all(|line| line.matches("\",\"").count() == 7), "{csv}");
+    let names = bench(&server, "-t list");
+    let all = names.lines().collect::<Vec<_>>().join(",");
+    let quiet = bench(&server, &format!("-q -n 200 -r 100 -t {all}"));
+    assert!(quiet.lines().filter(|line| line.contains("requests per second, p50=")).count() > 24);
+    let long = bench(&server, "-t get -n 200 --precision 1 --threads 2 -d 100 --show-cpu");
+    for part in [
+        "====== GET ======\n  200 requests completed in ",
+        "  50 parallel clients\n  100 bytes payload\n  keep alive: 1\n",
+        "  host configuration \"save\": \n  host configuration \"appendonly\": no\n",
+        "  multi-thread: yes\n  threads: 2\n\nLatency by percentile distribution:\n",
+        "(cumulative count 200)\n\nCumulative distribution of latencies:\n",
+        "\nSummary:\n  throughput summary: ",
+        "avg       min       p50       p95       p99       max\n",
+        "  generator: ",
+    ] {
+        assert!(long.contains(part), "{part:?} is not in\n{long}");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn keys_and_values() {
+    let server = Server::valkey(&[]);
+    bench(&server, "-q -t set -n 500 -r 500 --sequential -P 7 --threads 2 -d 64");
+    assert_eq!(integer(&server, "DBSIZE"), 500);
+    assert_eq!(integer(&server, "STRLEN key:000000000499"), 64);
+    bench(&server, "-q -t set -n 100 --dbnum 3");
+    let mut other = client(&server);
+    other.line("SELECT 3").unwrap();
+    assert_eq!(other.line("EXISTS key:__rand_int__").unwrap(), Value::Integer(1));
+    bench(&server, "-q -n 300 -r 10 --hot-keys 1:1 INCR hot:__rand_int__");
+    assert_eq!(ask(&server, "GET hot:000000000000"), Value::Bulk(b"300".to_vec()));
+    bench(&server, "-q -n 300 -r 1000 --zipf 3 --seed 5 INCR zipf:__rand_int__");
+    // With this exponent most requests go to the first number.
+    let counted = ask(&server, "INCRBY zipf:000000000000 0").as_integer().unwrap();
+    assert!((200..300).contains(&counted), "{counted}");
+    bench(&server, "-q -n 8 -c 1 -- MULTI ; 2 INCR counter ; EXEC");
+    assert_eq!(ask(&server, "GET counter"), Value::Bulk(b"4".to_vec()));
+    let file = scratch(&server, "commands");
+    std::fs::write(&file, "# mixed\n1 SET mixed '__data__'\n\n3 INCR weighted\n").unwrap();
+    bench(&server, &format!("-q -n 400 --command-file {}", file.display()));
+    assert_eq!(integer(&server, "STRLEN mixed"), 3);
+    assert_eq!(integer(&server, "EXISTS weighted"), 1);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn ways_to_connect() {
+    let folder = std::env::temp_dir().join(format!("bobbin-bench-test-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let socket = folder.join("socket");
+    let server = Server::valkey(&["--unixsocket", socket.to_str().unwrap()]);
+    bench(&server, &format!("-q -t ping -n 100 -s {}", socket.display()));
+    bench(&server, "-q -t ping -n 100 -h localhost -3 --enable-tracking");
+    bench(&server, "-q -t get -n 100 -k 0 -c 3 -P 2");
+    let port = server.address().port();
+    bench(&server, &format!("-q -t ping -n 100 -u redis://127.0.0.1:{port}/2"));
+    ask(&server, "ACL SETUSER me on >secret +@all ~* &*");
+    bench(&server, "-q -t ping -n 100 --user me -a secret");
+    memtier(&server, "-a me:secret -n 10 -t 1 -c 1 --hide-histogram -P resp3 --select-db 1");
+    memtier(&server, &format!("-S {} -n 10 -t 1 -c 1 --hide-histogram", socket.display()));
+    assert!(failure(&server, "-q -t ping --user me -a wrong").contains("WRONGPASS"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn times_rates_and_files() {
+    let server = Server::valkey(&[]);
+    let (json, prefix) = (scratch(&server, "a.json"), scratch(&server, "hdr-"));
+    let json_b = scratch(&server, "b.json");
+    bench(&server, "-q -t get --duration 0.2 --warmup 0.1");
+    bench(&server, "-q -t get -n 200 --rps 2000 --no-progress");
+    bench(&server, "-q -t get -n 200 --open-loop 2000 --arrivals even");
+    for json in [&json, &json_b] {
+        let text = bench(
+            &server,
+            &format!(
+                "-q -t get,set -n 2000 --runs 3 --json-out-file {} --hdr-file-prefix {}",
+                json.display(),
+                prefix.display()
+            ),
+        );
+        assert_eq!(text.matches("median of 3 runs").count(), 2, "{text}");
+    }
+    let document = std::fs::read_to_string(&json).unwrap();
+    for part in ["\"program\": \"bobbin-benchmark\"", "\"p99.9\"", "\"requests\": 2000"] {
+        assert!(document.contains(part), "{part} is not in\n{document}");
+    }
+    let distribution = std::fs::read_to_string(scratch(&server, "hdr-GET.txt")).unwrap();
+    assert!(distribution.contains("Total count    =         2000"), "{distribution}");
+    let html = scratch(&server, "compare.html");
+    let compared = Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"))
+        .arg("compare")
+        .args(["--html".as_ref(), html.as_os_str(), json.as_os_str(), json_b.as_os_str()])
+        .output()
+        .unwrap();
+    let text = text_of("compare", compared);
+    assert!(text.contains("GET") && text.contains("95% interval"), "{text}");
+    assert!(std::fs::read_to_string(html).unwrap().contains("<table>"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_options_of_memtier() {
+    let server = Server::valkey(&[]);
+    let json = scratch(&server, "memtier.json");
+    let text = memtier(
+        &server,
+        &format!(
+            "-t 2 -c3 --requests=100 --ratio 1:3 -d 10 --key-maximum 50 --key-minimum 1 \
+             --key-prefix k- --key-pattern P:G --pipeline 4 --run-count 2 --print-all-runs \
+             --print-percentiles 50,100 --json-out-file {} --show-config",
+            json.display()
+        ),
+    );
+    for part in [
+        "2         Threads\n3         Connections per thread\n100       Requests per client\n",
+        "BEST RUN RESULTS\n",
+        "AGGREGATED AVERAGE RESULTS (2 runs)\n",
+        "Type         Ops/sec     Hits/sec   Misses/sec    Avg. Latency     p50 Latency    \
+         p100 Latency       KB/sec \n",
+        "\nSets  ",
+        "\nGets  ",
+        "\nTotals",
+        "Type     <= msec         Percent\n",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    assert_eq!(integer(&server, "DBSIZE"), 50);
+    assert_eq!(integer(&server, "STRLEN k-50"), 10);
+    assert!(std::fs::read_to_string(&json).unwrap().contains("\"Ops/sec\""));
+    for line in [
+        "-n 20 --data-size-range 5-9 --data-size-pattern S --key-pattern S:S --random-data",
+        "-n 20 --data-size-list 10:1,20:3 -R --key-pattern Z:R --key-zipf-exp 2",
+        "-n 20 --key-pattern G:G --key-median 25 --key-stddev 3 --key-maximum 50",
+        "-n 20 --expiry-range 10-20 --multi-key-get 3 --reconnect-interval 5",
+        "-n 20 --rate-limiting 1000 --distinct-client-seed --randomize",
+        "-n 20 --command SET~__key__~__data__ --command-ratio 2 --command-key-pattern P \
+         --command GET~__key__ --command-stats-breakdown line",
+        "--test-time 1 --open-loop 1000 --warmup 1",
+        "-n allkeys --key-maximum 30 --key-pattern P:P --ratio 1:0 --seed 4",
+    ] {
+        let text = memtier(&server, &format!("-t 1 -c 2 --hide-histogram {line}"));
+        assert!(text.contains("ALL STATS\n") && !text.contains("<= msec"), "{line}: {text}");
+    }
+    let output = scratch(&server, "out.txt");
+    let line = format!("-t 1 -c 1 -n 5 -o {}", output.display());
+    assert_eq!(memtier(&server, &line), "");
+    assert!(std::fs::read_to_string(output).unwrap().contains("ALL STATS"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_cluster_of_one() {
+    let server = Server::valkey(&["--cluster-enabled", "yes"]);
+    ask(&server, "CLUSTER ADDSLOTSRANGE 0 16383");
+    let is_up = || {
+        let info = ask(&server, "CLUSTER INFO");
+        String::from_utf8_lossy(info.as_bytes().unwrap()).contains("cluster_state:ok")
+    };
+    while !is_up() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let text = bench(&server, "--cluster -t set,get,mset -n 200 -r 100");
+    assert!(text.contains("  cluster mode: yes (1 primaries)"), "{text}");
+    bench(&server, "-q --cluster --rfr all -n 50 -r 100 GET k:{tag}:__rand_int__");
+    assert!(integer(&server, "DBSIZE") > 0);
+    memtier(&server, "--cluster-mode -t 1 -c 2 -n 50 --hide-histogram --key-maximum 100");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn expiry_and_limits() {
+    let server = Server::valkey(&[]);
+    let text = text_of("expire", run_with(&["expire"], &server, "-n 2000 --csv"));
+    assert_eq!(text.lines().count(), 9, "{text}");
+    assert_eq!(integer(&server, "DBSIZE"), 0);
+    let text = text_of("limits", run_with(&["limits"], &server, "--seconds 0.1 -c 5"));
+    for part in
+        ["TCP round trip", "memory copied", "null server", "in the kernel", "PING, pipeline"]
+    {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn faults_are_one_line() {
+    let server = Server::valkey(&[]);
+    for (line, error) in [
+        ("--bogus", "Unknown option '--bogus'; --help lists the options"),
+        ("-t nosuch", "There is no test 'nosuch'; '-t list' shows them"),
+        ("-n 5 --duration 1", "-n and --duration exclude each other"),
+        ("--tls", "Option '--tls': TLS is not supported yet."),
+        ("--sequential -t set", "--sequential, --zipf and --hot-keys need -r"),
+        (
+            "-q -n 5 NOSUCH",
+            "Error from server: ERR unknown command 'NOSUCH', with args beginning with: ",
+        ),
+        ("-q GET a ;", "a command is missing beside ';' or after its number"),
+        ("-q -t ping --command-file /nonexistent", "-t and a command exclude each other"),
+    ] {
+        assert_eq!(failure(&server, line), error.trim_end(), "{line}");
+    }
+    let counted = run_with(&[], &server, "-q -e -n 5 NOSUCH");
+    assert!(counted.status.success());
+    assert!(String::from_utf8_lossy(&counted.stderr).contains("and 5 in all"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_sweep_writes_its_three_files() {
+    let server = Server::valkey(&[]);
+    let output = scratch(&server, "sweep");
+    let valkey = bobbin_testkit::peers::peer("valkey-server");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let swept = Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"))
+        .args(["sweep", "--io-threads", "1,2", "--tests", "get,lrange_100", "--seconds", "0.1"])
+        .args(["-d", "3", "-P", "1,4", "-c", "5", "--threads", "1", "--port", &port.to_string()])
+        .args(["--server".as_ref(), valkey.as_os_str(), "--output".as_ref(), output.as_os_str()])
+        .output()
+        .unwrap();
+    let text = text_of("sweep", swept);
+    assert_eq!(text.lines().count(), 1 + 2 * 2 * 2, "{text}");
+    let read = |end: &str| std::fs::read_to_string(format!("{}{end}", output.display())).unwrap();
+    assert_eq!(read(".csv").lines().count(), 9);
+    assert!(read(".json").contains("\"server_cpu_us\""));
+    let page = read(".html");
+    assert!(page.contains("<svg") && page.contains("LRANGE_100") && !page.contains("http"));
+}

@@ -1,0 +1,56 @@
+//! bobbin-cli: a shell, and tools, for servers that speak the Redis protocol. It takes the options of
+//! redis-cli and valkey-cli and prints what they print.
+
+#![forbid(unsafe_code)]
+
+#[macro_use]
+mod terminal;
+mod command;
+mod format;
+mod interrupt;
+mod modes;
+mod options;
+mod repl;
+mod session;
+
+use std::{env, os::unix::ffi::OsStringExt, process::ExitCode};
+
+use options::{Environment, Options, Parsed};
+use session::Session;
+
+fn main() -> ExitCode {
+    let arguments: Vec<Vec<u8>> = env::args_os().skip(1).map(OsStringExt::into_vec).collect();
+    let environment = Environment {
+        password: PASSWORD_VARIABLES.into_iter().find_map(env::var_os).map(OsStringExt::into_vec),
+    };
+    match options::parse(&arguments, &environment, terminal::is_for_people()) {
+        Parsed::Run(options) => run(*options),
+        Parsed::Wrong(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mut options: Options) -> ExitCode {
+    if options.ask_password {
+        match repl::ask_password("Please input password: ") {
+            Ok(password) => options.target.password = Some(password),
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let mode = options.mode;
+    let command = std::mem::take(&mut options.command);
+    let mut session = Session::new(options);
+    match mode {
+        Some(mode) => modes::run(mode, &mut session, &command),
+        None if command.is_empty() => repl::run(&mut session),
+        None if command == [b"doctor"] => modes::doctor::run(&mut session),
+        None => command::run(&mut session, command),
+    }
+}
+
+const PASSWORD_VARIABLES: [&str; 2] = ["VALKEYCLI_AUTH", "REDISCLI_AUTH"];

@@ -1,0 +1,64 @@
+//! The tools that an option starts instead of a command or the shell.
+
+mod big_keys;
+pub mod doctor;
+mod eval;
+mod hot_keys;
+mod info;
+mod intrinsic_latency;
+mod key_statistics;
+mod keys;
+mod latency;
+mod latency_distribution;
+mod lru_test;
+mod pipe;
+mod progress;
+mod rdb;
+pub mod replica;
+mod replication;
+mod scan;
+mod server;
+mod statistics;
+
+use std::process::ExitCode;
+
+use crate::{
+    options::{self, Mode},
+    repl,
+    session::Session,
+};
+
+use big_keys::Measure;
+use rdb::Part;
+
+/// Runs the tool. `arguments` is what stands behind the options.
+pub fn run(mode: Mode, session: &mut Session, arguments: &[Vec<u8>]) -> ExitCode {
+    match mode {
+        Mode::Help => show(&options::help_text()),
+        Mode::Version => show(&format!("bobbin-cli {}\n", env!("CARGO_PKG_VERSION"))),
+        Mode::Manual => show(&options::manual_page()),
+        Mode::Completion => show(&session.options.modes.shell.script()),
+        Mode::Latency => latency::run(session),
+        Mode::LatencyDistribution => latency_distribution::run(session),
+        Mode::Replica => replica::run(session),
+        Mode::Rdb => rdb::run(session, Part::All),
+        Mode::FunctionsRdb => rdb::run(session, Part::Functions),
+        Mode::Pipe => pipe::run(session),
+        Mode::BigKeys => big_keys::run(session, Measure::Length),
+        Mode::MemoryKeys => big_keys::run(session, Measure::Memory),
+        Mode::KeyStatistics => key_statistics::run(session),
+        Mode::HotKeys => hot_keys::run(session),
+        Mode::Statistics => statistics::run(session),
+        Mode::Scan => scan::run(session),
+        Mode::LruTest => lru_test::run(session),
+        Mode::IntrinsicLatency => intrinsic_latency::run(session),
+        Mode::TestHint => repl::print_hint(session),
+        Mode::TestHintFile => repl::check_file(session),
+        Mode::Eval => eval::run(session, arguments),
+    }
+}
+
+fn show(text: &str) -> ExitCode {
+    out!("{text}");
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,107 @@
+//! `--rdb` and `--functions-rdb`: the server's data as an RDB file, as it would send it to a replica.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Write},
+    os::unix::ffi::OsStrExt,
+    process::{self, ExitCode},
+};
+
+use super::{
+    progress::Progress,
+    replication::{self, Payload},
+};
+use crate::{session::Session, terminal};
+
+/// Which part of the data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    All,
+    Functions,
+}
+
+pub fn run(session: &mut Session, part: Part) -> ExitCode {
+    let name = OsStr::from_bytes(&session.options.modes.file).to_owned();
+    let client = session.connect_or_exit();
+    replication::configure(client, "capa", "eof");
+    replication::configure(client, "rdb-only", "1");
+    if part == Part::Functions && !replication::configure(client, "rdb-filter-only", "functions") {
+        eprintln!("The server does not send functions alone.");
+        return ExitCode::FAILURE;
+    }
+    client.send_raw(b"SYNC\r\n");
+    let payload = replication::begin(client);
+    let mut output = Output::open(&name);
+    let shown = name.display();
+    let total = match payload {
+        Payload::Length(len) => {
+            eprintln!("SYNC sent to primary, writing {len} bytes to '{shown}'");
+            Some(len)
+        }
+        _ => {
+            eprintln!(
+                "SYNC sent to primary, writing bytes of bulk transfer until EOF marker to '{shown}'"
+            );
+            None
+        }
+    };
+    let progress = Progress::bytes(total);
+    let mut done = 0;
+    let len = replication::receive(client, &payload, |bytes| {
+        output.write(bytes);
+        done += bytes.len() as u64;
+        progress.set(done);
+    });
+    progress.finish();
+    match total {
+        Some(_) => eprintln!("Transfer finished with success."),
+        None => eprintln!("Transfer finished with success after {len} bytes"),
+    }
+    // What follows would be commands for a replica; syncing the file may take a while.
+    session.disconnect();
+    output.finish();
+    ExitCode::SUCCESS
+}
+
+enum Output {
+    Standard(io::Stdout),
+    File(File),
+}
+
+impl Output {
+    fn open(name: &OsStr) -> Self {
+        if name == "-" {
+            return Self::Standard(io::stdout());
+        }
+        match File::create(name) {
+            Ok(file) => Self::File(file),
+            Err(error) => {
+                let error = terminal::describe(&error);
+                eprintln!("Error opening '{}': {error}", name.display());
+                process::exit(1);
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let written = match self {
+            Self::Standard(output) => output.write_all(bytes),
+            Self::File(file) => file.write_all(bytes),
+        };
+        written.unwrap_or_else(|error| Self::fail(&error));
+    }
+
+    fn finish(self) {
+        let finished = match self {
+            Self::Standard(mut output) => output.flush(),
+            Self::File(file) => file.sync_all(),
+        };
+        finished.unwrap_or_else(|error| Self::fail(&error));
+    }
+
+    fn fail(error: &io::Error) -> ! {
+        eprintln!("Error writing data to file: {}", terminal::describe(error));
+        process::exit(1);
+    }
+}

@@ -1,0 +1,34 @@
+//! `--scan`: the names of the keys, one to a line.
+
+use std::process::ExitCode;
+
+use super::server::Scan;
+use crate::{
+    format::{Form, append_quoted},
+    interrupt,
+    session::Session,
+    terminal,
+};
+
+pub fn run(session: &mut Session) -> ExitCode {
+    let quotes = session.options.style.form == Form::Tty;
+    let hold = interrupt::hold();
+    let mut scan = Scan::new(session, 0, 1);
+    let client = session.connect_or_exit();
+    while let Some(keys) = scan.next(client) {
+        let mut text = Vec::new();
+        for key in keys {
+            if quotes {
+                append_quoted(&key, &mut text);
+            } else {
+                text.extend(key);
+            }
+            text.push(b'\n');
+        }
+        terminal::write(&text);
+        if hold.is_pressed() {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}

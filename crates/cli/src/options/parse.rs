@@ -1,0 +1,182 @@
+//! Reading the command line.
+
+use bobbin_client::{Address, AddressFamily};
+
+use super::{
+    Mode, Options, ProtocolChoice, StandardInput,
+    table::{self, Apply},
+};
+
+/// What the arguments say.
+pub enum Parsed {
+    Run(Box<Options>),
+    /// They are wrong; what to print before ending with status 1.
+    Wrong(String),
+}
+
+/// Reads the arguments behind the program's name. The first one that is no option starts the command.
+pub fn parse(arguments: &[Vec<u8>], environment: &Environment, terminal: bool) -> Parsed {
+    match try_parse(arguments, environment, terminal) {
+        Ok(options) => Parsed::Run(Box::new(options)),
+        Err(text) => Parsed::Wrong(text),
+    }
+}
+
+/// What is read from the environment.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    pub password: Option<Vec<u8>>,
+}
+
+fn try_parse(
+    arguments: &[Vec<u8>],
+    environment: &Environment,
+    terminal: bool,
+) -> Result<Options, String> {
+    let mut options = Options::new(terminal);
+    let mut seen = Seen::default();
+    let mut rest = arguments;
+    while let [argument, others @ ..] = rest {
+        if !argument.starts_with(b"-") {
+            break;
+        }
+        rest = others;
+        seen.note(argument);
+        let flag = table::find(argument);
+        match flag.map(|flag| flag.apply) {
+            Some(Apply::Switch(apply)) => apply(&mut options),
+            Some(Apply::Missing(reason)) => return Err(reason.to_owned()),
+            Some(Apply::MissingValue(reason)) if !others.is_empty() => {
+                return Err(reason.to_owned());
+            }
+            Some(Apply::Value(apply)) if !others.is_empty() => {
+                apply(&mut options, &others[0])?;
+                rest = &others[1..];
+            }
+            // The one letter that people type for help.
+            Some(_) if argument == b"-h" => options.choose(Mode::Help),
+            _ => {
+                let argument = String::from_utf8_lossy(argument);
+                return Err(format!(
+                    "Unrecognized option or bad number of arguments for: '{argument}'"
+                ));
+            }
+        }
+    }
+    options.command = rest.to_vec();
+    seen.check(&options)?;
+    if options.auth_warning && options.target.password.is_some() {
+        eprintln!(
+            "Warning: a password given with '-a' or '-u' can be seen by others on this machine."
+        );
+    }
+    if options.target.password.is_none() {
+        options.target.password.clone_from(&environment.password);
+    }
+    Ok(options)
+}
+
+/// Options that were given, as far as they exclude each other.
+#[derive(Default)]
+struct Seen {
+    resp2: bool,
+    resp3: bool,
+    ipv4: bool,
+    ipv6: bool,
+    last_argument: bool,
+    tag: bool,
+    rdb: bool,
+    functions_rdb: bool,
+}
+
+impl Seen {
+    fn note(&mut self, argument: &[u8]) {
+        match argument {
+            b"-2" => self.resp2 = true,
+            b"-3" => self.resp3 = true,
+            b"-4" => self.ipv4 = true,
+            b"-6" => self.ipv6 = true,
+            b"-x" => self.last_argument = true,
+            b"-X" => self.tag = true,
+            b"--rdb" => self.rdb = true,
+            b"--functions-rdb" => self.functions_rdb = true,
+            _ => {}
+        }
+    }
+
+    fn check(&self, options: &Options) -> Result<(), String> {
+        debug_assert!(!self.resp3 || options.protocol == ProtocolChoice::Resp3);
+        debug_assert!(!self.tag || matches!(options.standard_input, StandardInput::Tag(_)));
+        debug_assert!(!self.ipv6 || options.family != AddressFamily::Any);
+        let socket = matches!(options.target.address, Address::Unix(_));
+        let pairs = [
+            (options.cluster && socket, "-c and -s"),
+            (self.resp2 && self.resp3, "-2 and -3"),
+            (self.ipv4 && self.ipv6, "-4 and -6"),
+            (self.last_argument && self.tag, "-x and -X"),
+            (self.rdb && self.functions_rdb, "--rdb and --functions-rdb"),
+        ];
+        match pairs.iter().find(|(both, _)| *both) {
+            Some((_, names)) => Err(format!("Options {names} are mutually exclusive.")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{format::Form, options::Repeat};
+
+    fn run(line: &str) -> Result<Options, String> {
+        let arguments: Vec<_> =
+            line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect();
+        try_parse(&arguments, &Environment::default(), false)
+    }
+
+    #[test]
+    fn the_command_starts_at_the_first_plain_word() {
+        let options = run("-p 7000 -r -1 --csv SET -n 1").unwrap();
+        assert_eq!(options.target.address, Address::Tcp { host: "127.0.0.1".into(), port: 7000 });
+        assert_eq!(options.repeat, Repeat::Forever);
+        assert_eq!(options.style.form, Form::Csv);
+        assert_eq!(options.command, [&b"SET"[..], b"-n", b"1"]);
+    }
+
+    #[test]
+    fn the_first_mode_wins() {
+        assert_eq!(run("--scan --bigkeys --stat").unwrap().mode, Some(Mode::BigKeys));
+        assert_eq!(run("-h").unwrap().mode, Some(Mode::Help));
+        assert_eq!(run("PING").unwrap().mode, None);
+    }
+
+    #[test]
+    fn json_wants_version_3_unless_told_otherwise() {
+        for (line, protocol) in [
+            ("--json", ProtocolChoice::Resp3IfThere),
+            ("--json -2", ProtocolChoice::Resp2),
+            ("-2 --json", ProtocolChoice::Resp2),
+            ("-3 --json", ProtocolChoice::Resp3),
+        ] {
+            assert_eq!(run(line).unwrap().protocol, protocol, "{line}");
+        }
+    }
+
+    #[test]
+    fn mistakes() {
+        for (line, text) in [
+            ("-p", "Unrecognized option or bad number of arguments for: '-p'"),
+            ("--nonsense", "Unrecognized option or bad number of arguments for: '--nonsense'"),
+            ("-p 70000", "Invalid server port."),
+            ("-t -1", "Invalid connection timeout for -t."),
+            ("-x -X tag", "Options -x and -X are mutually exclusive."),
+            ("-2 -3", "Options -2 and -3 are mutually exclusive."),
+            ("-3 -2", "Options -2 and -3 are mutually exclusive."),
+            ("-c -s /tmp/x", "Options -c and -s are mutually exclusive."),
+            ("--tls", "TLS is not built into this version."),
+            ("-u rediss://host", "TLS is not built into this version."),
+        ] {
+            assert_eq!(run(line).err().as_deref(), Some(text), "{line}");
+        }
+    }
+}

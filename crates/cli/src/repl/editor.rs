@@ -1,0 +1,264 @@
+//! Where lines come from: a person with an editor, or a pipe.
+
+use std::{
+    borrow::Cow,
+    fs::OpenOptions,
+    io::{self, BufRead, BufReader, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+    rc::Rc,
+};
+
+use rustyline::{
+    ColorMode, CompletionType, Config, Context, Editor, Helper, completion::Completer,
+    error::ReadlineError, highlight::Highlighter, hint::Hinter, history::DefaultHistory,
+    validate::Validator,
+};
+
+use super::{docs::Docs, hint, history};
+use crate::terminal;
+
+/// Lines, one after the other.
+pub enum Lines {
+    Typed(Box<Typed>),
+    Piped(BufReader<io::Stdin>),
+}
+
+/// What a request for a line gave.
+pub enum Line {
+    Text(Vec<u8>),
+    End,
+}
+
+impl Lines {
+    pub fn open() -> Self {
+        if terminal::is_typed()
+            && let Some(typed) = Typed::open()
+        {
+            return Self::Typed(Box::new(typed));
+        }
+        Self::Piped(BufReader::new(io::stdin()))
+    }
+
+    /// The next line. A pipe gets no prompt.
+    pub fn next(&mut self, prompt: &str) -> Line {
+        match self {
+            Self::Typed(typed) => match typed.editor.readline(prompt) {
+                Ok(line) => Line::Text(line.into_bytes()),
+                Err(ReadlineError::Eof | ReadlineError::Interrupted) => Line::End,
+                Err(error) => {
+                    eprintln!("Error: {error}");
+                    Line::End
+                }
+            },
+            Self::Piped(input) => {
+                let mut line = Vec::new();
+                match input.read_until(b'\n', &mut line) {
+                    Ok(0) | Err(_) => Line::End,
+                    Ok(_) => {
+                        line.pop_if(|byte| *byte == b'\n');
+                        Line::Text(line)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a line, or the end, is there without waiting for the descriptor.
+    pub fn has_buffered(&self) -> bool {
+        match self {
+            Self::Typed(_) => false,
+            Self::Piped(input) => !input.buffer().is_empty(),
+        }
+    }
+
+    /// Keeps a line for the arrow keys, and for the next session unless it is secret.
+    pub fn remember(&mut self, line: &[u8], secret: bool) {
+        if let (Self::Typed(typed), Ok(line)) = (self, std::str::from_utf8(line)) {
+            typed.remember(line, secret);
+        }
+    }
+
+    pub fn clear_screen(&mut self) {
+        if let Self::Typed(typed) = self {
+            let _ = typed.editor.clear_screen();
+        }
+    }
+
+    /// Whether hints and completion are of use.
+    pub fn is_typed(&self) -> bool {
+        matches!(self, Self::Typed(_))
+    }
+
+    pub fn set_docs(&mut self, docs: Option<Rc<Docs>>) {
+        if let Self::Typed(typed) = self
+            && let Some(assistant) = typed.editor.helper_mut()
+        {
+            assistant.docs = docs;
+        }
+    }
+
+    pub fn set_hints(&mut self, hints: bool) {
+        if let Self::Typed(typed) = self
+            && let Some(assistant) = typed.editor.helper_mut()
+        {
+            assistant.hints = hints;
+        }
+    }
+}
+
+/// A line editor with its history.
+pub struct Typed {
+    editor: Editor<Assistant, DefaultHistory>,
+    file: Option<PathBuf>,
+}
+
+impl Typed {
+    fn open() -> Option<Self> {
+        let colours =
+            if terminal::has_colours() { ColorMode::Enabled } else { ColorMode::Disabled };
+        let config = Config::builder()
+            .max_history_size(HISTORY_LINES_MAX)
+            .and_then(|config| config.history_ignore_dups(true))
+            .ok()?
+            .completion_type(CompletionType::Circular)
+            .color_mode(colours)
+            .build();
+        let mut editor = Editor::with_config(config).ok()?;
+        editor.set_helper(Some(Assistant::default()));
+        let file = history::file();
+        let text = file.as_ref().and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
+        for line in String::from_utf8_lossy(&text).lines() {
+            let _ = editor.add_history_entry(line);
+        }
+        Some(Self { editor, file })
+    }
+
+    fn remember(&mut self, line: &str, secret: bool) {
+        let _ = self.editor.add_history_entry(line);
+        if secret {
+            return;
+        }
+        // A history that cannot be written is no reason to complain at every line.
+        let _ = self.append(line);
+    }
+
+    /// Other shells may write to the file too: it is only appended to, and shortened now and then.
+    fn append(&self, line: &str) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let mut open = OpenOptions::new();
+        open.append(true)
+            .create(true)
+            .mode(HISTORY_MODE)
+            .open(file)?
+            .write_all(format!("{}\n", line.replace('\n', " ")).as_bytes())?;
+        let text = std::fs::read_to_string(file)?;
+        let surplus = text.lines().count().saturating_sub(HISTORY_LINES_MAX);
+        if surplus > HISTORY_LINES_MAX / 10 {
+            let kept: Vec<&str> = text.lines().skip(surplus).collect();
+            std::fs::write(file, kept.join("\n") + "\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// Asks for a password, showing stars.
+pub fn ask_password(prompt: &str) -> Result<Vec<u8>, String> {
+    struct Stars;
+    impl Helper for Stars {}
+    impl Completer for Stars {
+        type Candidate = String;
+    }
+    impl Hinter for Stars {
+        type Hint = String;
+    }
+    impl Validator for Stars {}
+    impl Highlighter for Stars {
+        fn highlight<'l>(&self, line: &'l str, _position: usize) -> Cow<'l, str> {
+            Cow::Owned("*".repeat(line.chars().count()))
+        }
+
+        fn highlight_char(
+            &self,
+            _line: &str,
+            _position: usize,
+            _kind: rustyline::highlight::CmdKind,
+        ) -> bool {
+            true
+        }
+    }
+
+    if !terminal::is_typed() {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).map_err(|error| terminal::describe(&error))?;
+        return Ok(line.trim_end_matches(['\r', '\n']).as_bytes().to_vec());
+    }
+    // The stars are what highlighting makes of the password: it must be on.
+    let config = Config::builder().color_mode(ColorMode::Forced).build();
+    let mut editor: Editor<Stars, DefaultHistory> =
+        Editor::with_config(config).map_err(|error| error.to_string())?;
+    editor.set_helper(Some(Stars));
+    let password = editor.readline(prompt).map_err(|error| error.to_string())?;
+    Ok(password.into_bytes())
+}
+
+/// Completes and hints from what the server documents.
+#[derive(Default)]
+struct Assistant {
+    docs: Option<Rc<Docs>>,
+    hints: bool,
+}
+
+impl Helper for Assistant {}
+impl Validator for Assistant {}
+
+impl Completer for Assistant {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _context: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let Some(docs) = &self.docs else { return Ok((0, Vec::new())) };
+        Ok(candidates(docs, &line[..position]))
+    }
+}
+
+impl Hinter for Assistant {
+    type Hint = String;
+
+    fn hint(&self, line: &str, position: usize, _context: &Context<'_>) -> Option<String> {
+        let docs = self.docs.as_ref().filter(|_| self.hints && position == line.len())?;
+        let hint = hint::hint(docs, line).filter(|hint| !hint.is_empty())?;
+        let blank = line.ends_with(|c: char| c.is_ascii_whitespace());
+        Some(if blank { hint } else { format!(" {hint}") })
+    }
+}
+
+impl Highlighter for Assistant {
+    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
+        Cow::Owned(format!("\x1b[90m{hint}\x1b[0m"))
+    }
+}
+
+/// Where the completed text starts, and what it may be: names of commands, and of groups after `help`.
+fn candidates(docs: &Docs, typed: &str) -> (usize, Vec<String>) {
+    let about = typed.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("help "));
+    let start = match about {
+        true => typed.len() - typed[5..].trim_start().len(),
+        false => 0,
+    };
+    let begun = &typed[start..];
+    let fits = |name: &String| {
+        name.get(..begun.len()).is_some_and(|start| start.eq_ignore_ascii_case(begun))
+    };
+    let commands = docs.commands().iter().map(super::docs::Command::name);
+    let groups = docs.groups().iter().filter(|_| about).map(|group| format!("@{group}"));
+    (start, commands.chain(groups).filter(fits).collect())
+}
+
+const HISTORY_LINES_MAX: usize = 1000;
+/// Only for its owner: commands may say more than intended.
+const HISTORY_MODE: u32 = 0o600;

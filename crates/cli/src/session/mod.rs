@@ -1,0 +1,227 @@
+//! A session with a server: the connection, and what must be known of its state to show replies and
+//! a prompt.
+
+mod execute;
+mod redirect;
+mod verbatim;
+
+use std::{io, os::fd::AsFd, time::Duration};
+
+use bobbin_client::{Address, Client, ClientError, Value};
+use bobbin_resp::Protocol;
+use rustix::net::sockopt;
+
+use crate::{
+    options::{Options, ProtocolChoice},
+    terminal,
+};
+
+pub use execute::Pushes;
+use redirect::Redirection;
+
+pub struct Session {
+    pub options: Options,
+    /// Where the next connection goes to. A redirection of a cluster changes it.
+    pub address: Address,
+    client: Option<Client>,
+    /// Whether a shell reads the replies: then a lost connection is no reason to end.
+    pub interactive: bool,
+    /// The database that is selected, and the one to select on a new connection.
+    database: u32,
+    wanted_database: u32,
+    protocol: Protocol,
+    /// Inside MULTI: the database that was selected before.
+    transaction: Option<u32>,
+    subscribed: bool,
+    /// SHUTDOWN has been sent: the connection may end without a reply.
+    shutting_down: bool,
+    redirection: Option<Redirection>,
+}
+
+/// Why a command got no reply. What is to be said has been said.
+#[derive(Debug)]
+pub struct Lost;
+
+impl Session {
+    pub fn new(options: Options) -> Self {
+        Self {
+            address: options.target.address.clone(),
+            client: None,
+            interactive: false,
+            database: 0,
+            wanted_database: options.target.database.unwrap_or(0),
+            protocol: Protocol::Resp2,
+            transaction: None,
+            subscribed: false,
+            shutting_down: false,
+            redirection: None,
+            options,
+        }
+    }
+
+    /// Connects anew and says what went wrong, if so. A refused password leaves a connection.
+    pub fn connect(&mut self) -> Result<(), Lost> {
+        self.disconnect();
+        match self.open() {
+            Ok(client) => self.client = Some(client),
+            Err(error) => {
+                eprintln!("Could not connect to {}: {}", self.address, terminal::describe(&error));
+                return Err(Lost);
+            }
+        }
+        self.greet().map_err(|error| {
+            eprintln!("{error}");
+            Lost
+        })
+    }
+
+    /// Connects, or ends the program: what the modes begin with.
+    pub fn connect_or_exit(&mut self) -> &mut Client {
+        if self.connect().is_err() {
+            std::process::exit(1);
+        }
+        self.client.as_mut().expect("connect() left a connection")
+    }
+
+    /// The same without a word about a failure.
+    pub fn connect_quietly(&mut self) -> Option<&mut Client> {
+        self.disconnect();
+        self.client = Some(self.open().ok()?);
+        self.greet().ok()?;
+        self.client.as_mut()
+    }
+
+    pub fn client(&mut self) -> Option<&mut Client> {
+        self.client.as_mut()
+    }
+
+    pub fn disconnect(&mut self) {
+        self.client = None;
+        self.database = 0;
+        self.transaction = None;
+        self.subscribed = false;
+        self.shutting_down = false;
+        self.protocol = Protocol::Resp2;
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.client.is_some()
+    }
+
+    pub fn is_subscribed(&self) -> bool {
+        self.subscribed
+    }
+
+    /// Whether commands are queued for a transaction.
+    pub fn is_queueing(&self) -> bool {
+        self.transaction.is_some()
+    }
+
+    /// `127.0.0.1:6379[1](TX)> `, or that there is no connection.
+    pub fn prompt(&self) -> String {
+        if self.client.is_none() {
+            return "not connected> ".to_owned();
+        }
+        let mut prompt = match &self.address {
+            Address::Unix(path) => format!("bobbin {}", path.display()),
+            tcp @ Address::Tcp { .. } => tcp.to_string(),
+        };
+        if self.database != 0 {
+            prompt.push_str(&format!("[{}]", self.database));
+        }
+        if self.transaction.is_some() {
+            prompt.push_str("(TX)");
+        }
+        if self.subscribed {
+            prompt.push_str("(subscribed mode)");
+        }
+        prompt.push_str("> ");
+        prompt
+    }
+
+    fn open(&self) -> io::Result<Client> {
+        let options = &self.options;
+        let client = Client::connect_to(&self.address, options.connect_timeout, options.family)?;
+        if matches!(self.address, Address::Tcp { .. }) {
+            keep_alive(&client)?;
+        }
+        Ok(client)
+    }
+
+    /// Says who we are, and what database and protocol we want.
+    fn greet(&mut self) -> Result<(), String> {
+        let Some(client) = &mut self.client else { return Ok(()) };
+        let target = &self.options.target;
+        if let Some(password) = &target.password {
+            let words: Vec<&[u8]> = match &target.user {
+                Some(user) => vec![b"AUTH", user, password],
+                None => vec![b"AUTH", password],
+            };
+            refused(client.command(&words), "AUTH")?;
+        }
+        if self.wanted_database != self.database {
+            let number = self.wanted_database.to_string();
+            let reply = client.command(&["SELECT", &number]);
+            refused(reply, &format!("SELECT {number}"))?;
+            self.database = self.wanted_database;
+        }
+        let wanted = self.options.protocol;
+        if matches!(wanted, ProtocolChoice::Resp3 | ProtocolChoice::Resp3IfThere) {
+            match refused(client.hello(Protocol::Resp3), "HELLO 3") {
+                Ok(_) => self.protocol = Protocol::Resp3,
+                Err(error) if wanted == ProtocolChoice::Resp3 => return Err(error),
+                Err(error) => eprintln!("{error}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Selects the wanted database again, after AUTH made it possible.
+    fn select_wanted(&mut self) {
+        let (wanted, selected) = (self.wanted_database, self.database);
+        let Some(client) = &mut self.client else { return };
+        if wanted == selected {
+            return;
+        }
+        match refused(client.command(&["SELECT", &wanted.to_string()]), "SELECT") {
+            Ok(_) => self.database = wanted,
+            Err(error) => eprintln!("{error}"),
+        }
+    }
+
+    fn report(&self, error: &ClientError) {
+        eprintln!("Error: {}", explain(error));
+    }
+}
+
+/// In the words that scripts look for.
+pub fn explain(error: &ClientError) -> String {
+    match error {
+        ClientError::Closed => "Server closed the connection".to_owned(),
+        ClientError::Io(error) => terminal::describe(error),
+        other => other.to_string(),
+    }
+}
+
+/// A reply that is no error.
+fn refused(reply: Result<Value, ClientError>, command: &str) -> Result<Value, String> {
+    let reply = reply.map_err(|error| format!("Error: {}", explain(&error)))?;
+    match reply.as_error() {
+        Some(text) => Err(format!("{command} failed: {}", String::from_utf8_lossy(text))),
+        None => Ok(reply),
+    }
+}
+
+/// Long commands are silent: probes keep routers from forgetting the connection, and tell us when
+/// the server has gone.
+fn keep_alive(client: &Client) -> io::Result<()> {
+    let socket = client.as_fd();
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, KEEP_ALIVE)?;
+    sockopt::set_tcp_keepintvl(socket, KEEP_ALIVE / 3)?;
+    sockopt::set_tcp_keepcnt(socket, KEEP_ALIVE_PROBES)?;
+    Ok(())
+}
+
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_PROBES: u32 = 3;

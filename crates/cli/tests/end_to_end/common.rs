@@ -1,0 +1,98 @@
+//! Running bobbin-cli against a server of the test's own.
+
+use std::{
+    io::Write,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use bobbin_testkit::Server;
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Ran {
+    pub output: String,
+    pub bytes: Vec<u8>,
+    pub errors: String,
+    /// `None` where a signal ended it.
+    pub status: Option<i32>,
+}
+
+impl Ran {
+    /// The output of a run that must have ended well.
+    pub fn ok(self) -> String {
+        assert_eq!(self.status, Some(0), "{self:?}");
+        self.output
+    }
+
+    /// What was said of a run that must have failed.
+    pub fn failed(self) -> String {
+        assert_eq!(self.status, Some(1), "{self:?}");
+        self.errors
+    }
+}
+
+/// The program under test, without what the user's environment would change.
+pub fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bobbin-cli"));
+    for variable in ["VALKEYCLI_AUTH", "REDISCLI_AUTH", "FAKETTY", "NO_COLOR"] {
+        command.env_remove(variable);
+    }
+    command.env("VALKEYCLI_HISTFILE", "/dev/null").env("VALKEYCLI_RCFILE", "/dev/null");
+    command
+}
+
+/// Runs it with the server's port before the arguments.
+pub fn run(server: &Server, arguments: &[&str]) -> Ran {
+    run_with(server, arguments, b"", &[])
+}
+
+/// The same with a standard input and variables of the environment.
+pub fn run_with(
+    server: &Server,
+    arguments: &[&str],
+    input: &[u8],
+    environment: &[(&str, &str)],
+) -> Ran {
+    let port = server.address().port().to_string();
+    let mut command = program();
+    command.args(["-p", &port]).args(arguments).envs(environment.iter().copied());
+    finish(command, input)
+}
+
+/// Runs a command to its end, which must come.
+pub fn finish(mut command: Command, input: &[u8]) -> Ran {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let mut standard_input = child.stdin.take().expect("it is piped");
+    let input = input.to_vec();
+    // The program may end without reading: then there is nobody to write to.
+    let writer = std::thread::spawn(move || drop(standard_input.write_all(&input)));
+    let output = child.wait_with_output().expect("the program ends");
+    writer.join().expect("the writer does not panic");
+    Ran {
+        output: String::from_utf8_lossy(&output.stdout).into_owned(),
+        bytes: output.stdout,
+        errors: String::from_utf8_lossy(&output.stderr).into_owned(),
+        status: output.status.code(),
+    }
+}
+
+/// A program that runs for ever, ended when this is dropped.
+pub struct Endless(pub Child);
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until something holds.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,7 @@
+//! bobbin-cli as its users run it, against servers of the tests' own.
+
+mod common;
+mod formats;
+mod modes;
+mod options;
+mod shell;

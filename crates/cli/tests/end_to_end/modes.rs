@@ -1,0 +1,283 @@
+//! The tools that options start, on a running server.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    process::{ChildStdout, Command, Stdio},
+};
+
+use crate::common::{Endless, eventually, finish, program, run, run_with};
+use bobbin_testkit::{Connection, Server};
+
+fn fill(connection: &mut Connection) {
+    for command in [
+        &["SET", "string", "hello"][..],
+        &["SET", "long\nname", &"x".repeat(1000)],
+        &["RPUSH", "list", "a", "b", "c"],
+        &["HSET", "hash", "f", "v"],
+        &["SADD", "set", "1", "2"],
+        &["ZADD", "zset", "1", "a"],
+        &["XADD", "stream", "*", "a", "b"],
+    ] {
+        connection.call(command).expect("the server answers");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn pipe_counts_replies_and_errors() {
+    let server = Server::bobbin(&[]);
+    let mut input = Vec::new();
+    for index in 0..5000 {
+        input.extend(format!("*3\r\n$3\r\nSET\r\n$4\r\n{index:04}\r\n$1\r\nv\r\n").bytes());
+    }
+    let ran = run_with(&server, &["--pipe"], &input, &[]);
+    assert_eq!(ran.output.lines().last(), Some("errors: 0, replies: 5000"), "{ran:?}");
+    assert_eq!(ran.status, Some(0));
+    assert_eq!(run(&server, &["DBSIZE"]).ok(), "5000\n");
+    let wrong = run_with(&server, &["--pipe"], b"PING\r\nINCR\r\n", &[]);
+    assert_eq!(wrong.output.lines().last(), Some("errors: 1, replies: 2"), "{wrong:?}");
+    assert!(wrong.errors.starts_with("ERR wrong number of arguments"), "{wrong:?}");
+    assert_eq!(wrong.status, Some(1));
+    // A command cut short swallows the last one: no reply ever comes.
+    let cut =
+        run_with(&server, &["--pipe", "--pipe-timeout", "1"], b"*2\r\n$4\r\nECHO\r\n$99\r\nx", &[]);
+    assert_eq!(cut.status, Some(1));
+    assert!(cut.errors.contains("No replies for 1 seconds"), "{cut:?}");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn scan_lists_keys() {
+    let server = Server::bobbin(&[]);
+    fill(&mut server.connect());
+    let sorted = |text: String| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(
+        sorted(run(&server, &["--scan", "--pattern", "s*"]).ok()),
+        ["set", "stream", "string"]
+    );
+    assert_eq!(
+        run(&server, &["--scan", "--quoted-pattern", r#""*\x0an*""#, "--no-raw"]).ok(),
+        "\"long\\nname\"\n"
+    );
+    assert_eq!(sorted(run(&server, &["--scan", "--count", "1", "-i", "0.001"]).ok()).len(), 8);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn big_keys_and_their_like() {
+    let server = Server::bobbin(&["--maxmemory-policy", "allkeys-lfu"]);
+    fill(&mut server.connect());
+    let report = run(&server, &["--bigkeys"]).ok();
+    for line in [
+        "] Biggest list   found so far '\"list\"' with 3 items\n",
+        "\n-------- Summary --------\n\nSampled 7 keys in the keyspace!\n",
+        "Total key length in bytes is 36 (avg len 5.14)\n",
+        "\nBiggest string found '\"long\\nname\"' has 1000 bytes\n",
+        "\nBiggest   hash found '\"hash\"' has 1 fields\n",
+        "\n2 strings with 1005 bytes (28.57% of keys, avg size 502.50)\n",
+    ] {
+        assert!(report.contains(line), "{line:?} is not in\n{report}");
+    }
+    let report = run(&server, &["--bigkeys", "--pattern", "h*"]).ok();
+    assert!(report.contains("Sampled 1 keys in the keyspace!"), "{report}");
+    for arguments in [&["--memkeys"][..], &["--memkeys-samples", "0"]] {
+        let report = run(&server, arguments).ok();
+        assert!(report.contains("\nBiggest string found '\"long\\nname\"' has 1"), "{report}");
+    }
+    for arguments in [&["--keystats"][..], &["--keystats-samples", "3", "--top", "2"]] {
+        let report = run(&server, arguments).ok();
+        assert!(report.contains("100.00% keys scanned\nKeys sampled: 7\n"), "{report}");
+        assert!(report.contains("string     \"long\\nname\" has 1000B\n"), "{report}");
+        assert_eq!(report.contains("\n  3 "), arguments.len() == 1, "{report}");
+    }
+    for _ in 0..200 {
+        run(&server, &["-r", "20", "GET", "string"]).ok();
+        if run(&server, &["OBJECT", "FREQ", "string"]).ok().trim() > "5" {
+            break;
+        }
+    }
+    let report = run(&server, &["--hotkeys-count", "1"]).ok();
+    assert!(
+        report.contains("Sampled 7 keys in the keyspace!\nhot key found with counter: "),
+        "{report}"
+    );
+    assert_eq!(report.matches("keyname: ").count(), 1);
+    let plain = Server::bobbin(&[]);
+    run(&plain, &["SET", "k", "v"]).ok();
+    assert!(run(&plain, &["--hotkeys"]).failed().contains("LFU"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn latencies() {
+    let server = Server::bobbin(&[]);
+    let line = run(&server, &["--latency", "-i", "0.1"]).ok();
+    assert_eq!(line.split(' ').count(), 4, "{line}");
+    assert_eq!(run(&server, &["--latency", "--csv", "-i", "0.1"]).ok().split(',').count(), 4);
+    assert!(run(&server, &["--latency", "--json", "-i", "0.1"]).ok().starts_with("{\"min\": "));
+    let text = run(&server, &["--intrinsic-latency", "1"]).ok();
+    assert!(text.starts_with("Max latency so far: ") && text.contains(" total runs "), "{text}");
+    let (history, mut lines) = start(&server, &["--latency-history", "-i", "0.1", "--no-raw"]);
+    assert!(read_until(&mut lines, "seconds range\n").contains("samples) -- 0.1"));
+    drop(history);
+    let (spectrum, mut lines) = start(&server, &["--latency-dist", "-i", "0.1"]);
+    assert!(read_until(&mut lines, "?\x1b[0m\n").contains("From 0 to 100%: \x1b[48;5;0m "));
+    drop(spectrum);
+    let (greys, mut lines) = start(&server, &["--latency-dist", "--mono", "-i", "0.1"]);
+    assert!(read_until(&mut lines, "?\x1b[0m\n").contains("\x1b[48;5;253m"));
+    drop(greys);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn figures_and_load() {
+    let server = Server::bobbin(&[]);
+    let (statistics, mut lines) = start(&server, &["--stat", "-i", "0.05"]);
+    let text = read_until(&mut lines, " (+1)");
+    assert!(text.contains("keys       mem      clients blocked requests            connections"));
+    drop(statistics);
+    let (load, mut lines) = start(&server, &["--lru-test", "100"]);
+    let text = read_until(&mut lines, "%)\n");
+    assert!(text.contains(" Gets/sec | Hits: "), "{text}");
+    drop(load);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn scripts() {
+    let server = Server::valkey(&[]);
+    let file = server.folder().join("script.lua");
+    std::fs::write(&file, "return {KEYS[1], KEYS[2], ARGV[1]}").unwrap();
+    let file = file.to_str().unwrap();
+    assert_eq!(run(&server, &["--eval", file, "a", "b", ",", "c"]).ok(), "a\nb\nc\n");
+    assert_eq!(run(&server, &["--eval", file]).ok(), "\n");
+    assert!(run(&server, &["--eval", "/nowhere.lua"]).failed().starts_with("Can't open file"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn rdb_files_and_replicas() {
+    for diskless in ["no", "yes"] {
+        let server =
+            Server::valkey(&["--repl-diskless-sync", diskless, "--repl-diskless-sync-delay", "0"]);
+        run(&server, &["SET", "precious", &"v".repeat(10_000)]).ok();
+        let library = "#!lua name=lib\nserver.register_function('f', function() return 1 end)";
+        run(&server, &["FUNCTION", "LOAD", library]).ok();
+        let file = server.folder().join("copy.rdb");
+        let name = file.to_str().unwrap();
+        let ran = run(&server, &["--rdb", name]);
+        assert!(ran.errors.contains("Transfer finished with success"), "{ran:?}");
+        let bytes = std::fs::read(&file).unwrap();
+        assert!(bytes.starts_with(b"VALKEY") || bytes.starts_with(b"REDIS"), "{diskless}");
+        assert_eq!(bytes[bytes.len() - 9], 0xff, "the end of the file, before its checksum");
+        assert!(contains(&bytes, b"precious") && contains(&bytes, b"register_function"));
+        run(&server, &["--functions-rdb", name]).ok();
+        let functions = std::fs::read(&file).unwrap();
+        assert!(!contains(&functions, b"precious") && contains(&functions, b"register_function"));
+        let to_output = run(&server, &["--rdb", "-"]);
+        assert!(contains(&to_output.bytes, b"register_function"), "{diskless}");
+        assert!(run(&server, &["--rdb", "/nowhere/x.rdb"]).failed().contains("Error opening"));
+
+        let (mut replica, mut lines) = start(&server, &["--replica"]);
+        eventually("the replica is online", || {
+            run(&server, &["INFO", "replication"]).ok().contains("state=online")
+        });
+        run(&server, &["SET", "news", "1"]).ok();
+        assert!(read_until(&mut lines, "\"news\",\"1\"\n").contains("\"SET\""));
+        run(&server, &["CLIENT", "KILL", "TYPE", "replica"]).ok();
+        assert_eq!(replica.0.wait().unwrap().code(), Some(1));
+        let mut errors = String::new();
+        replica.0.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        assert!(errors.contains("Server closed the connection"), "{errors}");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_cluster_of_two() {
+    let first = Server::valkey(&["--cluster-enabled", "yes"]);
+    let second = Server::valkey(&["--cluster-enabled", "yes"]);
+    let port = second.address().port().to_string();
+    run(&first, &["CLUSTER", "MEET", "127.0.0.1", &port]).ok();
+    run(&first, &["CLUSTER", "ADDSLOTSRANGE", "0", "8191"]).ok();
+    run(&second, &["CLUSTER", "ADDSLOTSRANGE", "8192", "16383"]).ok();
+    eventually("the nodes agree", || {
+        [&first, &second]
+            .iter()
+            .all(|node| run(node, &["CLUSTER", "INFO"]).ok().contains("cluster_state:ok"))
+    });
+    // foo is in slot 12182, bar in 5061.
+    assert!(run(&first, &["SET", "foo", "1"]).ok().starts_with("MOVED 12182 "));
+    assert_eq!(run(&first, &["-c", "SET", "foo", "1"]).ok(), "OK\n");
+    assert_eq!(run(&second, &["-c", "SET", "bar", "2"]).ok(), "OK\n");
+    let lines = run_with(&first, &["-c"], b"GET foo\nGET bar\n", &[]).ok();
+    let address = |server: &Server| server.address().to_string();
+    assert_eq!(
+        lines,
+        format!(
+            "-> Redirected to slot [12182] located at {}\n1\n-> Redirected to slot [5061] located \
+             at {}\n2\n",
+            address(&second),
+            address(&first)
+        )
+    );
+    // Half way through moving a slot a node says ASK for what it has not.
+    let id = |server: &Server| run(server, &["CLUSTER", "MYID"]).ok().trim().to_owned();
+    run(&second, &["CLUSTER", "SETSLOT", "5061", "IMPORTING", &id(&first)]).ok();
+    run(&first, &["CLUSTER", "SETSLOT", "5061", "MIGRATING", &id(&second)]).ok();
+    assert_eq!(run(&first, &["-c", "SET", "{bar}2", "3"]).ok(), "OK\n");
+    assert!(run(&first, &["GET", "{bar}2"]).ok().starts_with("ASK 5061 "));
+    assert_eq!(run(&first, &["-c", "GET", "{bar}2"]).ok(), "3\n");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn doctor_looks_at_both() {
+    let server = Server::bobbin(&["--slowlog-log-slower-than", "0"]);
+    let report = run(&server, &["doctor"]).ok();
+    assert!(report.starts_with("This machine\n"), "{report}");
+    for part in [
+        "open files: ",
+        "The server at 127.0.0.1:",
+        "slow log: ",
+        "maxmemory: no limit",
+        "persistence: ",
+    ] {
+        assert!(report.contains(part), "{part:?} is not in\n{report}");
+    }
+    let mut nobody = program();
+    nobody.args(["-p", "1", "doctor"]);
+    assert_eq!(finish(nobody, b"").status, Some(1));
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+fn start(server: &Server, arguments: &[&str]) -> (Endless, BufReader<ChildStdout>) {
+    let port = server.address().port().to_string();
+    let mut command: Command = program();
+    command.args(["-p", &port]).args(arguments);
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let output = child.stdout.take().expect("it is piped");
+    (Endless(child), BufReader::new(output))
+}
+
+/// Reads until the text has come, which must be soon.
+fn read_until(lines: &mut BufReader<ChildStdout>, text: &str) -> String {
+    let mut read = Vec::new();
+    for _ in 0..10_000 {
+        let len = lines.read_until(b'\n', &mut read).expect("the program writes");
+        let so_far = String::from_utf8_lossy(&read);
+        if so_far.contains(text) {
+            return so_far.into_owned();
+        }
+        assert!(len > 0, "the program ended after {so_far}");
+    }
+    panic!("no {text:?} in {}", String::from_utf8_lossy(&read));
+}

@@ -1,0 +1,194 @@
+//! What each option of the command line does, on a running server.
+
+use std::net::TcpListener;
+
+use crate::common::{finish, program, run, run_with};
+use bobbin_testkit::Server;
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn where_to_connect() {
+    let server = Server::bobbin(&[]);
+    let address = server.address();
+    let run_anywhere = |arguments: &[&str]| {
+        let mut command = program();
+        command.args(arguments);
+        finish(command, b"")
+    };
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    assert_eq!(run_anywhere(&["-h", &host, "-p", &port, "PING"]).ok(), "PONG\n");
+    assert_eq!(run_anywhere(&["-h", "localhost", "-4", "-p", &port, "PING"]).ok(), "PONG\n");
+    assert_eq!(run_anywhere(&["-h", "localhost", "-6", "-p", &port, "PING"]).ok(), "PONG\n");
+    assert_eq!(run_anywhere(&["-t", "5", "-p", &port, "PING"]).ok(), "PONG\n");
+    for scheme in ["redis", "valkey"] {
+        let url = format!("{scheme}://{host}:{port}/3");
+        assert!(run_anywhere(&["-u", &url, "CLIENT", "INFO"]).ok().contains(" db=3 "));
+    }
+    assert!(run(&server, &["-n", "2", "CLIENT", "INFO"]).ok().contains(" db=2 "));
+
+    let socket = server.folder().join("server.sock");
+    let socket = socket.to_str().unwrap();
+    let on_socket = Server::bobbin(&["--unixsocket", socket]);
+    assert_eq!(run_anywhere(&["-s", socket, "PING"]).ok(), "PONG\n");
+    assert_eq!(run_anywhere(&["-u", &format!("unix://{socket}"), "PING"]).ok(), "PONG\n");
+    drop(on_socket);
+
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let errors = run_anywhere(&["-p", &closed, "PING"]).failed();
+    assert_eq!(errors, format!("Could not connect to 127.0.0.1:{closed}: Connection refused\n"));
+    let errors = run_anywhere(&["-s", "/nowhere/server.sock", "PING"]).failed();
+    assert_eq!(errors, "Could not connect to /nowhere/server.sock: No such file or directory\n");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn passwords() {
+    let server = Server::bobbin(&["--requirepass", "secret"]);
+    let with = run(&server, &["-a", "secret", "PING"]);
+    assert_eq!((with.output.as_str(), with.status), ("PONG\n", Some(0)));
+    assert!(with.errors.starts_with("Warning: "), "{}", with.errors);
+    let quiet =
+        run(&server, &["--no-auth-warning", "--pass", "secret", "--user", "default", "PING"]);
+    assert_eq!((quiet.output.as_str(), quiet.errors.as_str()), ("PONG\n", ""));
+    for variable in ["VALKEYCLI_AUTH", "REDISCLI_AUTH"] {
+        let ran = run_with(&server, &["PING"], b"", &[(variable, "secret")]);
+        assert_eq!((ran.output.as_str(), ran.errors.as_str()), ("PONG\n", ""));
+    }
+    let asked = run_with(&server, &["--askpass", "PING"], b"secret\n", &[]);
+    assert_eq!(asked.ok(), "PONG\n");
+    let wrong = run(&server, &["--no-auth-warning", "-a", "wrong", "PING"]);
+    assert!(wrong.errors.starts_with("AUTH failed: WRONGPASS"), "{}", wrong.errors);
+    assert_eq!(wrong.output, "NOAUTH Authentication required.\n\n");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn protocols_and_pushes() {
+    let server = Server::bobbin(&["--enable-debug-command", "yes"]);
+    assert_eq!(run(&server, &["-3", "--no-raw", "DEBUG", "PROTOCOL", "TRUE"]).ok(), "(true)\n");
+    assert_eq!(
+        run(&server, &["-2", "--no-raw", "DEBUG", "PROTOCOL", "TRUE"]).ok(),
+        "(integer) 1\n"
+    );
+    let server = Server::valkey(&[]);
+    let lines = b"CLIENT TRACKING ON\nGET k\nSET k v\nPING\n";
+    let shown = run_with(&server, &["-3", "--show-pushes", "yes"], lines, &[]).ok();
+    assert_eq!(shown, "OK\n\nOK\ninvalidate\nk\nPONG\n");
+    let people = [("FAKETTY", "1")];
+    let shown = run_with(&server, &["-3"], lines, &people).ok();
+    assert_eq!(shown, "OK\n\"v\"\nOK\n-> invalidate: 'k'\nPONG\n");
+    let hidden = run_with(&server, &["-3", "--show-pushes", "no"], lines, &people).ok();
+    assert_eq!(hidden, "OK\n\"v\"\nOK\nPONG\n");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn repetition_and_input() {
+    let server = Server::bobbin(&[]);
+    assert_eq!(run(&server, &["-r", "3", "INCR", "n"]).ok(), "1\n2\n3\n");
+    assert_eq!(run(&server, &["-r", "2", "-i", "0.01", "INCR", "n"]).ok(), "4\n5\n");
+    assert_eq!(run_with(&server, &["-x", "SET", "k"], b"a\0b\n", &[]).ok(), "OK\n");
+    assert_eq!(run(&server, &["GET", "k"]).ok(), "a\0b\n\n");
+    let tagged = run_with(&server, &["-X", "tag", "SET", "k", "tag", "EX", "100"], b"x", &[]);
+    assert_eq!(tagged.ok(), "OK\n");
+    assert_eq!(run(&server, &["GET", "k"]).ok(), "x\n");
+    let wrong = run_with(&server, &["-X", "tag", "SET", "k", "other"], b"x", &[]).failed();
+    assert!(wrong.contains("tag not match"), "{wrong}");
+    assert_eq!(run(&server, &["--quoted-input", "SET", r#""\x41\x00""#, "v"]).ok(), "OK\n");
+    assert_eq!(run(&server, &["--no-raw", "KEYS", "A*"]).ok(), "1) \"A\\x00\"\n");
+    assert_eq!(run(&server, &["--quoted-input", "GET", r#""Open"#]).status, Some(1));
+    // Without a command, lines of the standard input are commands.
+    let lines = run_with(&server, &[], b"PING\n\n3 INCR m\nget \"k\nGET k\n", &[]);
+    assert_eq!(lines.ok(), "PONG\n1\n2\n3\nInvalid argument(s)\nx\n");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn errors_and_statuses() {
+    let server = Server::bobbin(&[]);
+    let error = run(&server, &["NOSUCH"]);
+    assert_eq!(error.status, Some(0));
+    assert!(error.output.starts_with("ERR unknown command"), "{error:?}");
+    let error = run(&server, &["-e", "NOSUCH"]);
+    assert_eq!((error.status, error.output.as_str()), (Some(1), ""));
+    assert!(error.errors.starts_with("ERR unknown command"), "{error:?}");
+    for (arguments, text) in [
+        (&["--nonsense"][..], "Unrecognized option or bad number of arguments for: '--nonsense'\n"),
+        (&["-r"], "Unrecognized option or bad number of arguments for: '-r'\n"),
+        (&["-x", "-X", "t", "PING"], "Options -x and -X are mutually exclusive.\n"),
+        (&["--tls", "PING"], "TLS is not built into this version.\n"),
+    ] {
+        assert_eq!(run(&server, arguments).failed(), text);
+    }
+    for missing in [
+        "--tls",
+        "--mptcp",
+        "--insecure",
+        "--ldb",
+        "--ldb-sync-mode",
+        "--cluster",
+        "--sni",
+        "--cacert",
+        "--cacertdir",
+        "--cert",
+        "--key",
+        "--tls-ciphers",
+        "--tls-ciphersuites",
+    ] {
+        let errors = run(&server, &[missing, "PING"]).failed();
+        assert!(errors.contains("not built into this version"), "{missing}: {errors}");
+    }
+    let gone = run(&server, &["SHUTDOWN", "NOSAVE"]);
+    assert_eq!((gone.output.as_str(), gone.errors.as_str(), gone.status), ("", "", Some(0)));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn about_the_program() {
+    let server = Server::bobbin(&[]);
+    let help = run(&server, &["--help"]).ok();
+    assert!(
+        help.starts_with("Usage: bobbin-cli ") && help.contains("--intrinsic-latency <seconds>")
+    );
+    assert_eq!(run(&server, &["-h"]).ok(), help);
+    assert!(run(&server, &["--version"]).ok().starts_with("bobbin-cli "));
+    assert!(run(&server, &["--man"]).ok().starts_with(".TH BOBBIN\\-CLI 1"));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&server, &["--completion", shell]).ok();
+        assert!(script.contains("intrinsic-latency") && script.contains("bobbin-cli"), "{script}");
+    }
+    let about = run(&server, &["help", "get"]).ok();
+    assert!(about.contains("\n  GET key\n  summary: "), "{about}");
+    assert!(run(&server, &["help", "@string"]).ok().contains("\n  INCR key\n"));
+    assert!(run(&server, &["help", "nothing"]).ok().contains("nothing called 'nothing'"));
+    assert!(run(&server, &["help"]).ok().contains(":set nohints"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn hints_come_from_the_server() {
+    for server in [Server::bobbin(&[]), Server::valkey(&[])] {
+        for (input, hint) in [
+            ("GET ", "key"),
+            ("GET k ", ""),
+            ("LPOP k ", "[count]"),
+            ("CONFIG SET a ", "value [parameter value ...]"),
+            ("MGET k ", "[key ...]"),
+            ("SCAN 2 COUNT ", "count [MATCH pattern] [TYPE type]"),
+            ("ZRANGE k 1 2 bylex rev ", "[LIMIT offset count] [WITHSCORES]"),
+            ("ZADD key 0 ", "member [score member ...]"),
+            ("ZRANDMEMBER k cnt ", ""),
+        ] {
+            let ran = run(&server, &["--test_hint", input]).ok();
+            assert_eq!(ran.trim_end_matches('\n'), hint, "{input}");
+        }
+        let file = server.folder().join("hints.txt");
+        std::fs::write(&file, "# a comment\n\n\"GET \" \"key\"\n\"GET k \" \"wrong\"\n").unwrap();
+        let checked = run(&server, &["--verbose", "--test_hint_file", file.to_str().unwrap()]);
+        assert_eq!(checked.status, Some(1));
+        assert!(checked.output.ends_with("FAILURE: 1/2 passed\n"), "{checked:?}");
+    }
+    let mut nobody = program();
+    nobody.args(["-p", "1", "--test_hint", "GET "]);
+    assert!(finish(nobody, b"").failed().contains("there are no hints"));
+}

@@ -1,0 +1,235 @@
+//! The shell, on a terminal of the test's own.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    process::Child,
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use crate::common::{Endless, eventually, program};
+use bobbin_testkit::Server;
+use rustix::{
+    fs::{Mode, OFlags, open},
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+
+/// A session: what is written goes to the shell's keyboard, what it draws is collected.
+struct Terminal {
+    child: Endless,
+    keyboard: File,
+    screen: Arc<Mutex<String>>,
+    seen: usize,
+}
+
+impl Terminal {
+    fn open(server: &Server, arguments: &[&str], history: Option<&str>) -> Self {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let size = Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&controller, size).unwrap();
+        let name = ptsname(&controller, Vec::new()).unwrap();
+        let terminal =
+            || File::from(open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
+        let mut command = program();
+        command.args(["-p", &server.address().port().to_string()]).args(arguments);
+        command.env("TERM", "xterm");
+        if let Some(history) = history {
+            command.env("VALKEYCLI_HISTFILE", history);
+        }
+        command.stdin(terminal()).stdout(terminal()).stderr(terminal());
+        let child: Child = command.spawn().unwrap();
+        let controller = File::from(controller);
+        let mut output = controller.try_clone().unwrap();
+        let screen = Arc::new(Mutex::new(String::new()));
+        let drawn = Arc::clone(&screen);
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // The other end closes with an error, which ends this.
+            while let Ok(len @ 1..) = output.read(&mut buffer) {
+                drawn.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..len]));
+            }
+        });
+        Self { child: Endless(child), keyboard: controller, screen, seen: 0 }
+    }
+
+    fn keys(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits for a text behind what was waited for before.
+    fn sees(&mut self, text: &str) {
+        let screen = Arc::clone(&self.screen);
+        let mut found = None;
+        eventually(&format!("{text:?} on the screen: {:?}", self.rest()), || {
+            let screen = screen.lock().unwrap();
+            found = screen[self.seen..].find(text).map(|at| self.seen + at + text.len());
+            found.is_some()
+        });
+        self.seen = found.unwrap();
+    }
+
+    /// What Ctrl-C does while the shell is not editing.
+    fn interrupt(&self) {
+        let id = Pid::from_child(&self.child.0);
+        kill_process(id, Signal::INT).unwrap();
+    }
+
+    fn rest(&self) -> String {
+        self.screen.lock().unwrap()[self.seen..].to_owned()
+    }
+
+    fn ends(mut self) -> Option<i32> {
+        let mut status = None;
+        eventually("the shell ends", || {
+            status = self.child.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap().code()
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_session() {
+    let server = Server::bobbin(&[]);
+    let address = server.address().to_string();
+    let prompt = format!("{address}> ");
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees(&prompt);
+    terminal.keys("set key \"a b\"\r");
+    terminal.sees("OK\r\n");
+    terminal.keys("get key\r");
+    terminal.sees("\"a b\"\r\n");
+    terminal.keys("select 3\r");
+    terminal.sees(&format!("{address}[3]> "));
+    terminal.keys("multi\r");
+    terminal.sees(&format!("{address}[3](TX)> "));
+    terminal.keys("incr n\r");
+    terminal.sees("QUEUED\r\n");
+    // Help must not be queued.
+    terminal.keys("help incr\r");
+    terminal.sees("summary:");
+    terminal.keys("select 5\r");
+    terminal.sees(&format!("{address}[5](TX)> "));
+    terminal.keys("discard\r");
+    terminal.sees(&format!("{address}[3]> "));
+    terminal.keys("2 incr n\r");
+    terminal.sees("(integer) 1\r\n(integer) 2\r\n");
+    terminal.keys("quit\r");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn hints_completion_and_help() {
+    let server = Server::bobbin(&[]);
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.keys("getrange ");
+    terminal.sees("\x1b[90mkey start end\x1b[0m");
+    terminal.keys("k 1 ");
+    terminal.sees("\x1b[90mend\x1b[0m");
+    terminal.keys("2\r");
+    terminal.sees("\"\"\r\n");
+    terminal.keys("help getr\t");
+    terminal.sees("GETRANGE");
+    terminal.keys("\r");
+    terminal.sees("summary:");
+    terminal.keys(":set nohints\r");
+    terminal.sees("> ");
+    let before = terminal.seen;
+    terminal.keys("getrange a\r");
+    terminal.sees("(error)");
+    assert!(!terminal.screen.lock().unwrap()[before..].contains("start end"));
+    // The end of the input on an empty line ends the shell.
+    terminal.keys("\x15\x04");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn messages_and_ctrl_c() {
+    let server = Server::bobbin(&[]);
+    let mut connection = server.connect();
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.keys("subscribe news\r");
+    terminal.sees("1) \"subscribe\"\r\n2) \"news\"\r\n3) (integer) 1\r\n");
+    terminal.sees("Reading messages... (press Ctrl-C to quit or any key to type command)\r");
+    connection.call(&["PUBLISH", "news", "hello"]).unwrap();
+    terminal.sees("1) \"message\"\r\n2) \"news\"\r\n3) \"hello\"\r\n");
+    terminal.keys("u");
+    terminal.sees("(subscribed mode)> ");
+    terminal.keys("nsubscribe news\r");
+    terminal.sees("1) \"unsubscribe\"");
+    terminal.sees("Reading messages");
+    terminal.keys("x\x15reset\r");
+    terminal.sees("RESET\r\n");
+    terminal.keys("monitor\r");
+    terminal.sees("OK\r\n");
+    connection.call(&["SET", "seen", "1"]).unwrap();
+    terminal.sees("\"SET\" \"seen\" \"1\"");
+    terminal.interrupt();
+    terminal.sees("> ");
+    terminal.keys("ping\r");
+    terminal.sees("PONG\r\n");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_lost_server_comes_back() {
+    let server = Server::bobbin(&[]);
+    let mut connection = server.connect();
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.keys("client no-evict on\r");
+    terminal.sees("OK\r\n");
+    connection.call(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+    terminal.keys("ping\r");
+    terminal.sees("Error: Server closed the connection\r\n");
+    terminal.sees("not connected> ");
+    terminal.keys("ping\r");
+    terminal.sees("PONG\r\n");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn passwords_stay_out_of_the_history() {
+    let server = Server::bobbin(&["--requirepass", "secret"]);
+    let file = server.folder().join("history");
+    let name = file.to_str().unwrap();
+    let mut terminal = Terminal::open(&server, &[], Some(name));
+    terminal.sees("> ");
+    terminal.keys("auth secret\r");
+    terminal.sees("OK\r\n");
+    terminal.keys("ping\r");
+    terminal.sees("PONG\r\n");
+    terminal.keys("exit\r");
+    assert_eq!(terminal.ends(), Some(0));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "ping\nexit\n");
+    let mut terminal = Terminal::open(&server, &["--askpass"], Some(name));
+    terminal.sees("Please input password: ");
+    terminal.keys("secret\r");
+    terminal.sees("> ");
+    assert!(!terminal.screen.lock().unwrap().contains("secret"));
+    terminal.keys("\x1b[A\x1b[A\r");
+    terminal.sees("PONG\r\n");
+}
+
+/// What is pasted, or typed ahead, is all there.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn several_lines_at_once() {
+    let server = Server::bobbin(&[]);
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.keys("set k 1\rincr k\rincr k\r");
+    terminal.sees("OK\r\n");
+    terminal.sees("(integer) 2\r\n");
+    terminal.sees("(integer) 3\r\n");
+}

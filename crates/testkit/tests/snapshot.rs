@@ -1,0 +1,170 @@
+//! Snapshots: what is saved is there after a start, on this server and on others; what is damaged is refused.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::{Connection, Server, peers};
+
+/// Values of every type, packed and not.
+fn fill(to: &mut Connection, keys: usize) {
+    for key in 0..keys {
+        let (name, many) = (format!("{key}"), if key % 7 == 0 { 700 } else { 5 });
+        let words = |command: &str, kind: &str, of: &dyn Fn(usize) -> Vec<String>| {
+            let mut words = vec![command.to_owned(), format!("{kind}:{name}")];
+            words.extend((0..many).flat_map(of));
+            words
+        };
+        for words in [
+            vec!["SET".into(), format!("s:{name}"), "value ".repeat(key % 40)],
+            vec!["SET".into(), format!("e:{name}"), name.clone(), "EX".into(), "10000".into()],
+            words("RPUSH", "l", &|n| vec![format!("element {n}")]),
+            words("SADD", "i", &|n| vec![format!("{}", n * 70_000)]),
+            words("SADD", "m", &|n| vec![format!("member {n}")]),
+            words("ZADD", "z", &|n| vec![format!("{}", n as f64 / 3.0), format!("m{n}")]),
+            words("HSET", "h", &|n| vec![format!("f{n}"), format!("v{n}")]),
+            vec!["XADD".into(), format!("x:{}", key % 3), "*".into(), "f".into(), name.clone()],
+        ] {
+            let reply = to.call(&words).expect("is stored");
+            assert!(!reply.is_error(), "{words:?}: {}", reply.text());
+        }
+    }
+}
+
+fn digest(of: &mut Connection) -> String {
+    of.call(&["DEBUG", "DIGEST"]).expect("answers").text()
+}
+
+fn ask(connection: &mut Connection, words: &[&str]) -> String {
+    connection.call(words).expect("answers").text()
+}
+
+const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];
+
+/// A server that finds a file.
+fn start_with(name: &str, file: &Path) -> Server {
+    let folder = file.parent().and_then(Path::to_str).expect("UTF-8");
+    let file = file.file_name().and_then(|name| name.to_str()).expect("UTF-8");
+    // The last one wins over that of every test.
+    let arguments = [&DEBUG[..], &["--dir", folder, "--dbfilename", file]].concat();
+    match name {
+        "valkey" => Server::valkey(&arguments),
+        "redis" => Server::redis(&arguments),
+        _ => Server::bobbin(&arguments),
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn snapshots_move_between_servers() {
+    for (from, to) in [
+        ("bobbin", "bobbin"),
+        ("bobbin", "valkey"),
+        ("valkey", "bobbin"),
+        ("bobbin", "redis"),
+        ("redis", "bobbin"),
+    ] {
+        let source = match from {
+            "valkey" => Server::valkey(&DEBUG),
+            "redis" => Server::redis(&DEBUG),
+            _ => Server::bobbin(&DEBUG),
+        };
+        let mut client = source.connect();
+        fill(&mut client, 50);
+        assert_eq!(ask(&mut client, &["SAVE"]), "OK");
+        let target = start_with(to, &source.folder().join("dump.rdb"));
+        let mut other = target.connect();
+        while ask(&mut other, &["PING"]) != "PONG" {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(digest(&mut client), digest(&mut other), "{from} to {to}");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_background_save_is_the_state_at_its_beginning() {
+    let server = Server::bobbin(&[&DEBUG[..], &["--rdb-key-save-delay", "100"]].concat());
+    let mut client = server.connect();
+    fill(&mut client, 300);
+    let before = digest(&mut client);
+    assert_eq!(ask(&mut client, &["BGSAVE"]), "Background saving started");
+    // All of it changes while it is written.
+    for key in 0..300 {
+        for words in [
+            vec!["APPEND".to_owned(), format!("s:{key}"), "more".into()],
+            vec!["RPUSH".into(), format!("l:{key}"), "more".into()],
+            vec!["DEL".into(), format!("m:{key}")],
+            vec!["HSET".into(), format!("h:{key}"), "f1".into(), "other".into()],
+            vec!["RENAME".into(), format!("z:{key}"), format!("y:{key}")],
+            vec!["PERSIST".into(), format!("e:{key}")],
+        ] {
+            client.call(&words).expect("answers");
+        }
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while ask(&mut client, &["INFO", "persistence"]).contains("rdb_bgsave_in_progress:1") {
+        assert!(Instant::now() < deadline, "{}", server.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let restarted = start_with("bobbin", &server.folder().join("dump.rdb"));
+    let mut other = restarted.connect();
+    while ask(&mut other, &["PING"]) != "PONG" {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(digest(&mut other), before);
+    assert_ne!(digest(&mut client), before);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_kill_in_the_midst_of_a_save_leaves_the_old_file() {
+    let server = Server::bobbin(&[&DEBUG[..], &["--rdb-key-save-delay", "10000"]].concat());
+    let mut client = server.connect();
+    ask(&mut client, &["SET", "k", "old"]);
+    assert_eq!(ask(&mut client, &["SAVE"]), "OK");
+    let file = server.folder().join("dump.rdb");
+    let before = std::fs::read(&file).expect("it was saved");
+    fill(&mut client, 100);
+    assert_eq!(ask(&mut client, &["BGSAVE"]), "Background saving started");
+    std::thread::sleep(Duration::from_millis(100));
+    let killed = Command::new("kill").args(["-9", &server.id().to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    assert_eq!(std::fs::read(&file).expect("it is there"), before);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn damaged_files_are_refused_with_a_reason() {
+    let server = Server::bobbin(&DEBUG);
+    let mut client = server.connect();
+    fill(&mut client, 10);
+    assert_eq!(ask(&mut client, &["SAVE"]), "OK");
+    let whole = std::fs::read(server.folder().join("dump.rdb")).expect("it was saved");
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    let path = server.folder().join("damaged.rdb");
+    for (bytes, reason) in [
+        (&b"HELLO WORLD"[..], "Wrong signature"),
+        (b"REDIS9999", "Can't handle RDB format version 9999"),
+        (&whole[..whole.len() / 2], "Short read"),
+        (&flipped, ""),
+        (b"REDIS0011\x07\x03key\0", "value of type module at key 'key'"),
+    ] {
+        std::fs::write(&path, bytes).expect("is written");
+        let folder = server.folder().to_str().expect("UTF-8");
+        let arguments =
+            ["--port", "0", "--unixsocket", "damaged.sock", "--dbfilename", "damaged.rdb"];
+        let started = Command::new(peers::bobbin())
+            .args(arguments)
+            .args(["--dir", folder])
+            .stderr(Stdio::null())
+            .output()
+            .expect("it starts");
+        let log = String::from_utf8_lossy(&started.stdout).into_owned();
+        assert_eq!(started.status.code(), Some(1), "{log}");
+        assert!(log.contains(reason) && log.contains("Fatal error loading the DB"), "{log}");
+        let checked = Command::new(peers::bobbin()).arg("--check-rdb").arg(&path).output();
+        assert_eq!(checked.expect("it runs").status.code(), Some(1), "{reason}");
+    }
+}

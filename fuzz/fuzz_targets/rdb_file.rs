@@ -1,0 +1,47 @@
+//! RDB files of any bytes, in any pieces: no panic, and the same items however the bytes come.
+
+#![no_main]
+
+use bobbin_dump::rdb::{Item, Reader, Record};
+use bobbin_dump::{Options, Target, VersionCheck};
+use bobbin_store::Hasher;
+use bobbin_store::value::{HashLimits, ListLimits, SetLimits, SortedSetLimits};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    for header in [&b"REDIS0011"[..], b"VALKEY080", b""] {
+        let file = [header, data].concat();
+        let whole = items(&file, file.len().max(1));
+        assert_eq!(whole, items(&file, 7));
+    }
+});
+
+/// How many items there are before the end or an error, shown `step` bytes more at a time.
+fn items(file: &[u8], step: usize) -> (usize, u64) {
+    let hasher = Hasher::new(1);
+    let target = Target {
+        hasher: &hasher,
+        list: ListLimits::new(-2),
+        hash: HashLimits { packed_entries: 512, packed_value_len: 64 },
+        set: SetLimits { intset_entries: 512, packed_entries: 128, packed_value_len: 64 },
+        sorted_set: SortedSetLimits { packed_entries: 128, packed_value_len: 64 },
+    };
+    let options = Options::default();
+    let mut reader = Reader::new(VersionCheck::Relaxed, false);
+    let (mut from, mut to, mut count) = (0, 0, 0);
+    loop {
+        match reader.next(&file[from..to]) {
+            Ok(Some((item, used))) => {
+                if let Item::Key(bytes) = item
+                    && let Ok(record) = Record::parse(bytes, &options)
+                {
+                    let _ = record.value(&options, target);
+                }
+                from += used;
+                count += 1;
+            }
+            Ok(None) if to < file.len() => to = (to + step).min(file.len()),
+            _ => return (count, reader.offset()),
+        }
+    }
+}
