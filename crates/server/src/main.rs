@@ -37,12 +37,12 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
         }
+        [first, rest @ ..] if first == b"--check-rdb" => return persistence::check::main(rest),
+        _ if is_named("check-rdb") => return persistence::check::main(&arguments),
         [first, rest @ ..] if first == b"--check-aof" => {
             return aof::check::main(rest, &mut stdin().lock());
         }
         _ if is_named("check-aof") => return aof::check::main(&arguments, &mut stdin().lock()),
-        [first, rest @ ..] if first == b"--check-rdb" => return persistence::check::main(rest),
-        _ if is_named("check-rdb") => return persistence::check::main(&arguments),
         _ => {}
     }
     logging::install();

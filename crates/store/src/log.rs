@@ -178,7 +178,7 @@ impl Merger {
     }
 
     /// The next record by number, if it was collected.
-    pub fn next(&mut self) -> Option<&[u8]> {
+    pub fn take_next(&mut self) -> Option<&[u8]> {
         let wanted = self.done + 1;
         let has_next = |source: &Source| source.head() == Some(wanted);
         if !self.sources.get(self.current).is_some_and(has_next) {
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     fn all(merger: &mut Merger) -> Vec<u8> {
-        std::iter::from_fn(|| merger.next().map(|record| record[0])).collect()
+        std::iter::from_fn(|| merger.take_next().map(|record| record[0])).collect()
     }
 
     #[test]

@@ -388,7 +388,7 @@ fn log_storm(number_is_taken_before_unlocking: bool) {
 fn read_log(log: &Log, records: u32) {
     let (mut merger, mut versions) = (Merger::default(), [0, 0]);
     for done in 0..records {
-        while merger.next().is_none_or(|record| {
+        while merger.take_next().is_none_or(|record| {
             for at in 0..2 {
                 if record[at] != 0 {
                     versions[at] += 1;

@@ -82,7 +82,7 @@ fn what_was_acknowledged_survives_being_killed() {
     let rounds = std::env::var("BOBBIN_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
     let (folder, seed) = (Folder::new(), seed());
     let mut random = Random::new(seed);
-    let mut acknowledged = vec![0u64; CLIENTS];
+    let mut acknowledged = [0u64; CLIENTS];
     for round in 0..rounds {
         let mut server = start(&folder, &["--io-threads", "3"]);
         let mut client = server.connect();

@@ -149,7 +149,7 @@ impl<I: BufRead> Check<'_, I> {
         let mut good = start;
         let mut in_transaction = false;
         let fault = loop {
-            match reader.next() {
+            match reader.read() {
                 Ok(Item::Command) => {
                     let name = reader.args().next().unwrap_or_default();
                     if name.eq_ignore_ascii_case(b"multi") {

@@ -29,7 +29,7 @@ impl Directory {
     pub fn of_manifest(path: &Path) -> Self {
         let name = path.file_name().map_or_else(Default::default, OsStr::to_string_lossy);
         let prefix = name.strip_suffix(MANIFEST_SUFFIX).unwrap_or(&name).to_owned();
-        Self { path: path.parent().unwrap_or(Path::new("")).to_owned(), prefix }
+        Self { path: path.parent().unwrap_or_else(|| Path::new("")).to_owned(), prefix }
     }
 
     pub fn prefix(&self) -> &str {

@@ -114,7 +114,7 @@ fn load_file(
     replay.begin_file();
     let mut reader = Reader::new(BufReader::with_capacity(BUFFER_BYTES, file), good);
     let ended = loop {
-        match reader.next() {
+        match reader.read() {
             Ok(Item::Command) => {}
             Ok(Item::End) if replay.is_in_transaction() => break Err(Fault::Truncated),
             Ok(Item::End) => break Ok(()),

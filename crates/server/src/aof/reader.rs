@@ -55,7 +55,7 @@ impl<R: BufRead> Reader<R> {
         Self { input, offset, bytes: Vec::new(), ends: Vec::new(), lines: 0 }
     }
 
-    pub fn next(&mut self) -> Result<Item, Fault> {
+    pub fn read(&mut self) -> Result<Item, Fault> {
         self.bytes.clear();
         self.ends.clear();
         if self.bytes.capacity() > KEPT_MAX {
@@ -188,7 +188,7 @@ mod tests {
     fn read(bytes: &[u8]) -> (Vec<(Item, u64)>, Result<(), Fault>) {
         let (mut reader, mut items) = (Reader::new(bytes, 0), Vec::new());
         loop {
-            match reader.next() {
+            match reader.read() {
                 Ok(Item::End) => return (items, Ok(())),
                 Ok(item) => items.push((item, reader.offset())),
                 Err(fault) => return (items, Err(fault)),
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(items[..3], expected);
         assert_eq!((items.len(), end.is_ok()), (4, true));
         let mut reader = Reader::new(&LOG[16..], 16);
-        assert_eq!(reader.next().unwrap(), Item::Command);
+        assert_eq!(reader.read().unwrap(), Item::Command);
         assert_eq!(reader.args().collect::<Vec<_>>(), [&b"DEL"[..], b"k"]);
     }
 

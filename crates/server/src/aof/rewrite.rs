@@ -108,9 +108,9 @@ impl Server {
 
     /// Whether a snapshot or a rewrite has the cut.
     pub fn cut_is_busy(&self) -> bool {
-        self.aof.rewrites.is_running()
+        self.keyspace.is_being_cut()
+            || self.aof.rewrites.is_running()
             || self.persistence.is_saving()
-            || self.keyspace.is_being_cut()
     }
 
     /// Begins to rewrite the log, or to write its first base. `data` holds the gate. Nothing, if the cut is busy.

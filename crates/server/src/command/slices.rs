@@ -258,11 +258,6 @@ impl Pieces {
         pieces
     }
 
-    /// The pieces. What was appended at once is in one of them.
-    pub fn each(&self) -> impl Iterator<Item = &[u8]> {
-        self.full.iter().chain([&self.last]).map(Vec::as_slice)
-    }
-
     /// Appends what `take` has left.
     pub fn append_rest(&mut self, reply: &mut Reply<'_>) {
         append(reply, &mut self.last);

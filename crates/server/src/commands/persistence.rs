@@ -45,7 +45,7 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
             return Err(Failure::SYNTAX);
         }
     }
-    if server.keyspace.is_being_cut() && !server.persistence.is_saving() {
+    if server.cut_is_busy() && !server.persistence.is_saving() {
         if call.args.len() == 1 {
             return Err(REWRITING);
         }
@@ -53,7 +53,12 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
         call.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    server.start_save(call.data, None).map_err(|_| BUSY)?;
+    if server.persistence.is_saving() && !server.persistence.current_is_wanted() {
+        // It is given up, and will be gone in a moment.
+        server.schedule_save();
+    } else {
+        server.start_save(call.data, None).map_err(|_| BUSY)?;
+    }
     call.reply.simple("Background saving started");
     Ok(())
 }
@@ -65,8 +70,8 @@ fn lastsave(call: &mut Call<'_>) -> Outcome {
 
 const BUSY: Failure = Failure::new("ERR Background save already in progress");
 const REWRITING: Failure = Failure::new(
-    "ERR Background append only file rewriting (AOF) in progress: can't BGSAVE right now. Use BGSAVE SCHEDULE in \
-     order to schedule a BGSAVE whenever possible.",
+    "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a \
+     BGSAVE whenever possible.",
 );
 const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::NO_ASYNC_LOADING);
 

@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn refuses_what_is_not_there_and_accepts_what_cannot_matter() {
         let config = Config::new();
-        for (name, value) in [("appendonly", "yes"), ("save", "900 1")] {
+        for (name, value) in [("appendonly", "yes"), ("activedefrag", "yes")] {
             let expected = format!(
                 "ERR CONFIG SET failed (possibly related to argument '{name}') - \
                  '{name} {value}' is not supported by this version of Bobbin"
@@ -422,7 +422,8 @@ mod tests {
             assert_eq!(set(&config, &[(name, value)]), Err(expected));
             set(&config, &[(name, &shown(&config, name))]).unwrap();
         }
-        assert!(set(&config, &[("shutdown-on-sigterm", "save")]).is_err());
+        assert!(set(&config, &[("shutdown-on-sigterm", "failover")]).is_err());
+        set(&config, &[("shutdown-on-sigterm", "save"), ("save", "900 1")]).unwrap();
         set(&config, &[("shutdown-on-sigterm", "now force")]).unwrap();
         set(&config, &[("repl-timeout", "120"), ("hz", "100")]).unwrap();
     }

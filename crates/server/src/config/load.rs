@@ -462,7 +462,6 @@ mod tests {
             ),
             // Bobbin's own.
             ("appendonly yes", "'appendonly yes' is not supported by this version of Bobbin"),
-            ("save 900 1", "'save 900 1' is not supported by this version of Bobbin"),
             ("user default on", "'user' is not supported by this version of Bobbin"),
             ("user x on", "'user' is not supported by this version of Bobbin"),
         ] {

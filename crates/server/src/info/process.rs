@@ -121,7 +121,7 @@ pub(super) const PERSISTENCE: Section = Section {
             zero("module_fork_in_progress"),
             zero("module_fork_last_cow_size"),
         ],
-        persistence_more,
+        persistence_extras,
     ),
 };
 
@@ -170,7 +170,7 @@ pub(super) const CLUSTER: Section = Section {
     lines: Lines::Fields(CLUSTER_FIELDS),
 };
 
-fn persistence_more(snapshot: &Snapshot<'_>, text: &mut String) {
+fn persistence_extras(snapshot: &Snapshot<'_>, text: &mut String) {
     log_fields(snapshot, text);
     loading(snapshot, text);
 }

@@ -23,7 +23,7 @@ impl Stream {
         if self.merger.done() >= number_max {
             return false;
         }
-        let Some(record) = self.merger.next() else { return false };
+        let Some(record) = self.merger.take_next() else { return false };
         let Some((&kind, mut effects)) = record.split_first() else { return true };
         if kind == Kind::GROUP {
             append_command(out, &[b"MULTI"]);
@@ -45,7 +45,7 @@ impl Stream {
     /// Passes over everything up to a number; whether all of it was there.
     pub fn skip(&mut self, number_max: u64) -> bool {
         while self.merger.done() < number_max {
-            if self.merger.next().is_none() {
+            if self.merger.take_next().is_none() {
                 return false;
             }
         }

@@ -98,7 +98,7 @@ impl Server {
 
     /// Loads a file with all threads that there are, beside the workers. Nothing is held.
     pub fn load_beside(&'static self, mut file: impl Read) -> Result<Loaded, String> {
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(THREADS_MAX);
         let (sender, receiver) = sync_channel(BLOCKS_MAX);
         let (full, empty) = (Mutex::new(receiver), Mutex::new(Vec::new()));
         let count = Counts::default();
@@ -483,6 +483,8 @@ impl Counts {
 
 /// Bytes that are read at a time.
 const BLOCK_BYTES: usize = 1 << 20;
+/// Threads that make values. More would wait for the one that reads.
+const THREADS_MAX: usize = 16;
 /// Blocks that may wait, and that are kept for use again.
 const BLOCKS_MAX: usize = 4;
 /// Keys whose shards are fetched at once.

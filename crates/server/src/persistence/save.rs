@@ -35,8 +35,7 @@ impl Server {
     ) -> Result<(), Busy> {
         let persistence = &self.persistence;
         data.hold_gate();
-        // A cut may also be somebody else's, who rewrites the log.
-        if persistence.is_saving() || self.keyspace.is_being_cut() {
+        if self.cut_is_busy() {
             return Err(Busy);
         }
         let changes = self.workers.totals().dirty.get() + data.counters.dirty;
@@ -146,7 +145,7 @@ impl Persistence {
     }
 
     /// Whether nobody has aborted the save that is going on.
-    pub(super) fn current_is_wanted(&self) -> bool {
+    pub fn current_is_wanted(&self) -> bool {
         let running = self.running();
         let cut = running.as_ref().and_then(|running| running.cut.as_ref());
         cut.is_none_or(|cut| !cut.is_aborted())

@@ -499,7 +499,9 @@ mod tests {
         })]
 
         #[test]
-        fn behaves_like_a_map(changes in prop::collection::vec(change(), 0..150)) {
+        fn behaves_like_a_map(
+            changes in prop::collection::vec(change(), 0..if cfg!(miri) { 30 } else { 150 }),
+        ) {
             let hasher = Hasher::new(7);
             let (mut hash, mut model, mut now_ms) = (Hash::default(), Model::new(), 0);
             for change in changes {

@@ -418,7 +418,7 @@ mod tests {
                 (0i64..40).prop_map(|value| value.to_string().into_bytes()),
                 "[a-z]{1,2}".prop_map(String::into_bytes),
                 "[0-9a-z]{1,20}".prop_map(String::into_bytes),
-            ], 0..5), 0..120,
+            ], 0..5), 0..if cfg!(miri) { 40 } else { 120 },
         )) {
             let hasher = Hasher::new(7);
             let (mut set, mut model) = (Set::default(), BTreeSet::new());

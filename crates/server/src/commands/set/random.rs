@@ -27,6 +27,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1);
     let hasher = call.data.keyspace().hasher();
     let mut random = Random::new(call.data.random.next_u64());
+    let logs = call.data.effects.is_on();
     let set = match call.data.write_as::<Set>(key)? {
         Some(set) if count != Some(0) => set,
         _ => {
@@ -42,59 +43,25 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         let draft = Draft::new(key.bytes, set, Set::is_same);
         let protocol = call.reply.protocol();
         let wanted = count.unwrap_or(1);
-        let popping = Popping::new(draft, wanted, random, hasher, protocol);
+        let popping = Popping::new(draft, wanted, random, hasher, protocol, logs);
         return change_in_slices(call, [1].into_iter(), popping);
     }
     if count.is_some() {
         call.reply.set(popped);
     }
-    let start = call.reply.output().len();
-    let all = count.is_some() && popped == set.len();
-    if all {
+    let mut gone = logs.then(Vec::new);
+    if count.is_some() && popped == set.len() {
         set.iter().for_each(|member| bulk(&mut call.reply, member));
         *set = Set::default();
     } else {
-        pop_some(set, popped, &mut random, hasher, &mut call.reply);
+        pop_some(set, popped, &mut random, hasher, &mut call.reply, &mut gone);
     }
-    let members = match all {
-        true => &[],
-        false => &call.reply.output()[start..],
-    };
-    propagate_popped(call.data, key, members);
-    note_popped(call.data, key, popped);
+    note_popped(call.data, key, popped, gone);
     Ok(())
 }
 
-/// Logs which members were popped, of which there are the replies; without any of them it was all.
-fn propagate_popped(data: &mut Data, key: Key<'_>, replies: &[u8]) {
-    if !data.effects.is_on() {
-        return;
-    }
-    if replies.is_empty() {
-        let command = data.deletes.emptied;
-        data.propagate(&[command, key.bytes]);
-    }
-    let members: Vec<&[u8]> = bulks(replies).collect();
-    for members in members.chunks(REMOVED_MAX) {
-        let args = [&[&b"SREM"[..], key.bytes], members].concat();
-        data.propagate(&args);
-    }
-}
-
-/// The contents of bulk strings, one behind the other.
-fn bulks(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        let digits = bytes.strip_prefix(b"$")?;
-        let end = digits.iter().position(|&byte| byte == b'\r')?;
-        let len = usize::try_from(bobbin_resp::parse_i64(&digits[..end])?).ok()?;
-        let content = digits.get(end + 2..end + 2 + len)?;
-        bytes = digits.get(end + 4 + len..)?;
-        Some(content)
-    })
-}
-
-/// Members that one command in the log removes, at most.
-const REMOVED_MAX: usize = 1024;
+/// Members that were popped, as long as the log wants to know.
+type Gone = Option<Vec<Vec<u8>>>;
 
 /// Takes so many members away and answers them.
 fn pop_some(
@@ -103,15 +70,20 @@ fn pop_some(
     random: &mut Random,
     hasher: &Hasher,
     reply: &mut Reply<'_>,
+    gone: &mut Gone,
 ) {
     for _ in 0..count {
         let Some(spot) = set.nth(below(random, set.len())) else { break };
         bulk(reply, set.member(spot));
+        if let Some(gone) = gone {
+            gone.push(set.member(spot).to_vec());
+        }
         set.remove_at(spot, hasher);
     }
 }
 
-fn note_popped(data: &mut Data, key: Key<'_>, popped: usize) {
+fn note_popped(data: &mut Data, key: Key<'_>, popped: usize, gone: Gone) {
+    propagate_popped(data, key, &gone.unwrap_or_default());
     data.changed_by(key, popped);
     data.event(Classes::SET, "spop", key);
     ended(data, key);
@@ -122,13 +94,12 @@ struct Popping {
     draft: Draft<Set>,
     wanted: usize,
     popped: usize,
-    /// All members go.
-    is_whole: bool,
-    /// Then they need not be picked.
+    /// When all members go they need not be picked.
     walk: Option<Walk>,
     random: Random,
     hasher: &'static Hasher,
     members: Pieces,
+    gone: Gone,
     protocol: Protocol,
 }
 
@@ -139,10 +110,20 @@ impl Popping {
         random: Random,
         hasher: &'static Hasher,
         protocol: Protocol,
+        logs: bool,
     ) -> Self {
-        let is_whole = wanted >= draft.value.len();
-        let (walk, members) = (is_whole.then(Walk::default), Pieces::default());
-        Self { draft, wanted, popped: 0, is_whole, walk, random, hasher, members, protocol }
+        let walk = (wanted >= draft.value.len()).then(Walk::default);
+        Self {
+            draft,
+            wanted,
+            popped: 0,
+            walk,
+            random,
+            hasher,
+            members: Pieces::default(),
+            gone: logs.then(Vec::new),
+            protocol,
+        }
     }
 }
 
@@ -162,7 +143,7 @@ impl Change for Popping {
             return self.walk.is_some();
         }
         let count = SLICE.min(self.wanted - self.popped).min(set.len());
-        pop_some(set, count, &mut self.random, self.hasher, &mut reply);
+        pop_some(set, count, &mut self.random, self.hasher, &mut reply, &mut self.gone);
         self.popped += count;
         self.popped < self.wanted && !set.is_empty()
     }
@@ -172,8 +153,8 @@ impl Change for Popping {
         if !current {
             self.popped = 0;
             self.members = Pieces::default();
-            self.is_whole = self.wanted >= self.draft.value.len();
-            self.walk = self.is_whole.then(Walk::default);
+            self.gone.iter_mut().for_each(Vec::clear);
+            self.walk = (self.wanted >= self.draft.value.len()).then(Walk::default);
         }
         Ok(current)
     }
@@ -182,13 +163,7 @@ impl Change for Popping {
         let key = self.draft.put(data)?;
         reply.set(self.popped);
         if self.popped > 0 {
-            if self.is_whole {
-                propagate_popped(data, key, &[]);
-            } else {
-                let pieces = self.members.each().filter(|piece| !piece.is_empty());
-                pieces.for_each(|piece| propagate_popped(data, key, piece));
-            }
-            note_popped(data, key, self.popped);
+            note_popped(data, key, self.popped, self.gone.take());
         }
         Ok(())
     }
@@ -197,6 +172,25 @@ impl Change for Popping {
         Some(std::mem::take(&mut self.members))
     }
 }
+
+/// Logs which members were popped; without any of them it was all, and the key with them.
+fn propagate_popped(data: &mut Data, key: Key<'_>, members: &[Vec<u8>]) {
+    if !data.effects.is_on() {
+        return;
+    }
+    if members.is_empty() {
+        let command = data.deletes.emptied;
+        data.propagate(&[command, key.bytes]);
+    }
+    for members in members.chunks(REMOVED_MAX) {
+        let mut args = vec![&b"SREM"[..], key.bytes];
+        args.extend(members.iter().map(Vec::as_slice));
+        data.propagate(&args);
+    }
+}
+
+/// Members that one command in the log removes, at most.
+const REMOVED_MAX: usize = 1024;
 
 pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
     let count = match call.args.len() {

@@ -183,7 +183,7 @@ proptest! {
 
     #[test]
     fn behaves_like_a_map(
-        changes in prop::collection::vec((0u64..300, 0usize..900, 0..8), 0..600),
+        changes in prop::collection::vec((0u64..300, 0usize..900, 0..8), 0..if cfg!(miri) { 80 } else { 600 }),
         values in any::<bool>(),
     ) {
         let hasher = Hasher::new(11);
