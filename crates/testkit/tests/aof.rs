@@ -13,7 +13,16 @@ use bobbin_testkit::{Connection, Reply, Server};
 /// A server whose log lies in a folder that outlives it.
 fn start(folder: &Folder, arguments: &[&str]) -> Server {
     let dir = folder.0.to_str().expect("a path of ours");
-    let own = ["--dir", dir, "--appendonly", "yes", "--appendfsync", "always"];
+    let own = [
+        "--dir",
+        dir,
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+        "--enable-debug-command",
+        "yes",
+    ];
     Server::bobbin(&[&own, arguments].concat())
 }
 
@@ -189,7 +198,7 @@ fn an_end_that_was_cut_off() {
 fn it_can_be_turned_on_and_off() {
     let folder = Folder::new();
     let dir = folder.0.to_str().expect("ours");
-    let mut server = Server::bobbin(&["--dir", dir]);
+    let mut server = Server::bobbin(&["--dir", dir, "--enable-debug-command", "yes"]);
     let mut client = server.connect();
     client.call(&["SET", "before", "1"]).expect("it answers");
     for _ in 0..2 {
