@@ -43,7 +43,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         let draft = Draft::new(key.bytes, set, Set::is_same);
         let protocol = call.reply.protocol();
         let wanted = count.unwrap_or(1);
-        let popping = Popping::new(draft, wanted, random, hasher, protocol, logs);
+        let popping = Popping::new(draft, wanted, random, hasher, protocol);
         return change_in_slices(call, [1].into_iter(), popping);
     }
     if count.is_some() {
@@ -110,7 +110,6 @@ impl Popping {
         random: Random,
         hasher: &'static Hasher,
         protocol: Protocol,
-        logs: bool,
     ) -> Self {
         let walk = (wanted >= draft.value.len()).then(Walk::default);
         Self {
@@ -121,7 +120,8 @@ impl Popping {
             random,
             hasher,
             members: Pieces::default(),
-            gone: logs.then(Vec::new),
+            // The log may be turned on before it is done.
+            gone: Some(Vec::new()),
             protocol,
         }
     }
