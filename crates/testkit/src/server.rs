@@ -148,7 +148,9 @@ impl Server {
             }
             // Any answer will do: with a password set it is an error.
             if let Ok(mut connection) = Connection::open(self.address)
-                && connection.call(&["PING"]).is_ok()
+                && connection
+                    .call(&["PING"])
+                    .is_ok_and(|reply| !reply.text().starts_with("LOADING"))
             {
                 return Ok(());
             }
