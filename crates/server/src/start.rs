@@ -96,7 +96,7 @@ impl Server {
         } else if !self.load_at_start()? {
             return Ok(());
         }
-        self.switches.set(Switch::LOADING, false);
+        self.end_loading();
         let acceptor = lock(&self.acceptor);
         let addresses = acceptor.as_ref().map(Acceptor::addresses).unwrap_or_default();
         let tcp = addresses.iter().any(|address| matches!(address, Address::Tcp(_)));

@@ -59,6 +59,8 @@ fn everything_comes_back() {
     ] {
         client.call(&line.split(' ').collect::<Vec<_>>()).expect("it answers");
     }
+    // What is gone shall be gone in both.
+    std::thread::sleep(Duration::from_millis(20));
     let before = digest(&mut client);
     kill(&mut server);
     let mut server = start(&folder, &[]);

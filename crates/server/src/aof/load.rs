@@ -17,7 +17,8 @@ use crate::server::{Server, lock};
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Loads what there is; returns the increment to append to.
+/// Loads what there is; returns the increment to append to. Clients are told to wait from now on: who writes before the
+/// log is on writes for nothing, so it is the caller who lets them in.
 pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
     let directory = Directory::of(&server.config);
     let found = match directory.load()? {
@@ -30,7 +31,6 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
     });
     server.begin_loading_bytes(sizes.sum());
     let bytes = load_all(server, &directory, &manifest)?;
-    server.end_loading();
     server.aof.figures.size.store(bytes, Ordering::Relaxed);
     server.aof.figures.base_size.store(bytes, Ordering::Relaxed);
     let file = open_last(server, &directory, &mut manifest)
