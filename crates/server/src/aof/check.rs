@@ -42,7 +42,7 @@ impl Mode {
         let words: Option<Vec<&str>> =
             arguments.iter().map(|word| str::from_utf8(word).ok()).collect();
         let (mode, file) = match words?[..] {
-            [file] => (Self::Check, file),
+            [file] if !file.starts_with("--") => (Self::Check, file),
             ["--fix", file] => (Self::Fix, file),
             ["--truncate-to-timestamp", seconds, file] => {
                 (Self::TruncateTo(seconds.parse().ok()?), file)

@@ -282,6 +282,7 @@ pub fn run(call: &mut Call<'_>) {
 }
 
 /// Logs what a command did: itself, if it changed something and did not say what else to log.
+#[inline(never)]
 fn log_effects(call: &mut Call<'_>, changed: bool) {
     let effects = &mut call.data.effects;
     // EXEC's commands have logged theirs.

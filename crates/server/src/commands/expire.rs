@@ -60,7 +60,9 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
         call.data.event(Classes::EXPIRED, "expired", key);
     } else if allowed {
         call.data.set_expire(key, Some(expire_ms));
-        propagate_expiry(call, expire_ms);
+        if call.data.effects.is_on() {
+            propagate_expiry(call, expire_ms);
+        }
         call.data.event(Classes::GENERIC, "expire", key);
     }
     call.reply.integer(i64::from(allowed));
@@ -68,14 +70,13 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
 }
 
 /// Logs the command as one that says when the key expires, and not how soon.
+#[cold]
 fn propagate_expiry(call: &mut Call<'_>, expire_ms: i64) {
-    if call.data.effects.is_on() {
-        let mut digits = itoa::Buffer::new();
-        let mut args = call.args.to_vec();
-        args[0] = b"PEXPIREAT";
-        args[2] = digits.format(expire_ms).as_bytes();
-        call.data.propagate(&args);
-    }
+    let mut digits = itoa::Buffer::new();
+    let mut args = call.args.to_vec();
+    args[0] = b"PEXPIREAT";
+    args[2] = digits.format(expire_ms).as_bytes();
+    call.data.propagate(&args);
 }
 
 #[cold]

@@ -357,7 +357,7 @@ options! {
         /// When the log is forced to disk: always, everysec or no.
         appendfsync = choice(AppendFsync, Everysec) => Full;
         /// Do not force the log to disk during a rewrite.
-        no_appendfsync_on_rewrite = yes_no(false) => Dormant(PERSISTENCE);
+        no_appendfsync_on_rewrite = yes_no(false) => Neutral("the log goes to disk during a rewrite, too");
         /// Growth in percent at which the log is rewritten.
         auto_aof_rewrite_percentage = integer(0, INT_MAX, 100) => Full;
         /// Size below which the log is not rewritten.
@@ -367,7 +367,7 @@ options! {
         /// Begin a rewritten log with a snapshot.
         aof_use_rdb_preamble = yes_no(true) => Full;
         /// Put times into the log.
-        aof_timestamp_enabled = yes_no(false) => Dormant(PERSISTENCE);
+        aof_timestamp_enabled = yes_no(false) => NotYet("times in the log");
         /// Write a rewritten log to disk in steps.
         aof_rewrite_incremental_fsync = yes_no(true) => Full;
         /// Keep old files of the log.
