@@ -132,19 +132,7 @@ impl Server {
         }
         log::info!("Background append only file rewriting started");
         let task = Task { server: self, cut, rotated, is_logging };
-        // The cut has begun, and must be walked whatever happens.
-        let task = std::sync::Arc::new(Mutex::new(Some(task)));
-        let again = std::sync::Arc::clone(&task);
-        let run = move || {
-            let task = lock(&task).take();
-            task.into_iter().for_each(Task::run);
-        };
-        if let Err(error) = std::thread::Builder::new().name("bobbin-rewrite".into()).spawn(run) {
-            log::warn!("Can't rewrite append only file in background: {error}");
-            data.release();
-            let task = lock(&again).take();
-            task.into_iter().for_each(Task::run);
-        }
+        snapshot::run_beside("bobbin-rewrite", data, || task.run());
     }
 }
 
@@ -324,41 +312,22 @@ impl Write for Synced<'_> {
 fn write_commands(
     server: &'static Server,
     data: &mut Data,
-    mut cut: Cut,
+    cut: Cut,
     file: &mut impl Write,
 ) -> io::Result<()> {
-    let (handle, hasher) = (cut.handle(), server.keyspace.hasher());
-    let (mut pieces, mut out, mut selected) = (Vec::new(), Vec::new(), None);
-    let mut outcome = Ok(());
-    loop {
-        data.enter();
-        let visit =
-            |index, walk: &mut dyn FnMut(&mut bobbin_store::Shard)| data.visit(index, |s| walk(s));
-        let more = cut.step(hasher, visit, PIECES, &mut pieces);
-        data.leave();
-        for piece in pieces.drain(..) {
-            if outcome.is_err() {
-                continue;
-            }
+    let (mut out, mut selected) = (Vec::new(), None);
+    snapshot::walk(server, data, cut, |pieces| {
+        for piece in pieces {
             if selected != Some(piece.database) {
                 selected = Some(piece.database);
                 append_command(&mut out, &[b"SELECT", piece.database.to_string().as_bytes()]);
             }
             append_entry(server, piece.entry.as_ref(), &mut out);
-            outcome = file.write_all(&out);
+            file.write_all(&out)?;
             out.clear();
-            if outcome.is_err() {
-                handle.abort();
-            }
         }
-        if !more {
-            break;
-        }
-    }
-    if handle.is_aborted() && outcome.is_ok() {
-        outcome = Err(io::Error::new(io::ErrorKind::Interrupted, "the rewrite was aborted"));
-    }
-    outcome
+        Ok(())
+    })
 }
 
 /// Appends the command that makes an entry.
@@ -378,8 +347,6 @@ fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
     append_command(out, &[b"RESTORE", entry.key(), ms, &payload, b"ABSTTL"]);
 }
 
-/// Keys that are copied while a shard is held.
-const PIECES: usize = 128;
 const BUFFER_BYTES: usize = 256 * 1024;
 /// Bytes after which a base is forced to disk.
 const STEP_BYTES: usize = 4 << 20;

@@ -281,16 +281,13 @@ pub fn run(call: &mut Call<'_>) {
     }
 }
 
-/// Logs what a command did: itself, if it changed something and did not say what else to log.
+/// Logs what a command did.
 #[inline(never)]
 fn log_effects(call: &mut Call<'_>, changed: bool) {
-    let effects = &mut call.data.effects;
     // EXEC's commands have logged theirs.
-    if !effects.take_replaced() && changed && !call.command.has(Flags::EXECUTES) {
-        effects.add(call.client.database, call.args);
-    }
+    call.data.log_command(call.args, changed && !call.command.has(Flags::EXECUTES));
     if !call.in_transaction
-        && let Some(number) = effects.commit(true)
+        && let Some(number) = call.data.effects.commit(true)
     {
         call.client.last_record = number;
     }
@@ -318,17 +315,15 @@ fn guard(
     if has_to_wait(context, client, command) {
         return Ok(false);
     }
-    if switches & Switch::SAVING != 0
-        && (command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE))
-        && context.server.keeps_too_much()
-    {
+    let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
+    // Who looks whether the server is well is told, too.
+    let is_told = writes || command.row.name == "ping";
+    if switches & Switch::SAVING != 0 && writes && context.server.keeps_too_much() {
         context.data.release();
         context.server.wait_for_snapshot();
     }
     if switches & Switch::SAVE_FAILED != 0
-        && (command.has(Flags::WRITE)
-            || would_execute(client, command, Flags::WRITE)
-            || command.row.name == "ping")
+        && is_told
         && context.server.config.stop_writes_on_bgsave_error()
         && context.server.has_save_points()
     {
@@ -340,11 +335,7 @@ fn guard(
     {
         return Err(Failure::OUT_OF_MEMORY);
     }
-    if switches & Switch::LOG_FAILED != 0
-        && (command.has(Flags::WRITE)
-            || would_execute(client, command, Flags::WRITE)
-            || command.row.name == "ping")
-    {
+    if switches & Switch::LOG_FAILED != 0 && is_told {
         return Err(Failure::format(context.server.log_failure()));
     }
     Ok(true)

@@ -317,6 +317,13 @@ impl Data {
         }
     }
 
+    /// Logs a command that is done: itself, if it changed something and did not say what else to log.
+    pub fn log_command(&mut self, args: &[&[u8]], changed: bool) {
+        if !self.effects.take_replaced() && changed {
+            self.effects.add(self.database, args);
+        }
+    }
+
     /// Adds to what is logged, beside the command at hand.
     pub fn log(&mut self, args: &[&[u8]]) {
         if self.effects.is_on() {

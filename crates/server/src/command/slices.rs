@@ -159,15 +159,6 @@ struct Changing<C> {
 const ATTEMPTS_MAX: u32 = 3;
 
 impl<C: Change> Changing<C> {
-    /// Logs what was done, as after a command that is done at once.
-    fn log(&self, data: &mut Data, changed: bool) {
-        if !data.effects.take_replaced() && changed {
-            let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
-            data.log(&args);
-        }
-        data.effects.commit(true);
-    }
-
     /// Makes the change, with everything held; `false`: it begins anew.
     fn finish(&mut self, data: &mut Data) -> Result<bool, Failure> {
         if !self.change.is_current(data)? {
@@ -205,7 +196,9 @@ impl<C: Change> Job for Changing<C> {
             true
         });
         if data.effects.is_on() {
-            self.log(data, data.counters.dirty != dirty);
+            let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
+            data.log_command(&args, data.counters.dirty != dirty);
+            data.effects.commit(true);
         }
         if !data.ready.is_empty() {
             blocking::serve_ready(server, data);

@@ -94,8 +94,8 @@ impl Effects {
         self.commands > 0
     }
 
-    /// Makes a record of the unit's effects and returns its number, if there are any. What they changed is still held. `grouped`: more than one of them
-    /// happened at once.
+    /// Makes a record of the unit's effects and returns its number, if there are any. What they changed is still
+    /// held. `grouped`: more than one of them happened at once.
     pub fn commit(&mut self, grouped: bool) -> Option<u64> {
         if self.commands == 0 {
             return None;

@@ -8,8 +8,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bobbin_store::Cut;
@@ -19,7 +19,7 @@ use super::{Persistence, Running};
 use crate::blocking::Waiter;
 use crate::clock::system_ms;
 use crate::command::{Data, Failure};
-use crate::server::{Server, Switch, lock};
+use crate::server::{Server, Switch};
 
 /// No save was begun: there is one already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,21 +54,7 @@ impl Server {
         self.services.latency.sample(&self.config, "cut", begun_us);
         log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
         let task = Task { server: self, cut, changes, waiter };
-        // The cut has begun, and must be walked whatever happens.
-        let task = Arc::new(Mutex::new(Some(task)));
-        let run = {
-            let task = Arc::clone(&task);
-            move || {
-                let task = lock(&task).take();
-                task.into_iter().for_each(Task::run);
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("bobbin-save".into()).spawn(run) {
-            log::warn!("Can't save in background: {error}");
-            data.release();
-            let task = lock(&task).take();
-            task.into_iter().for_each(Task::run);
-        }
+        snapshot::run_beside("bobbin-save", data, || task.run());
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bobbin_dump::rdb::{Format, Usage, Writer};
@@ -27,14 +28,29 @@ pub enum Purpose {
 pub fn write(
     server: &'static Server,
     data: &mut Data,
-    mut cut: Cut,
+    cut: Cut,
     purpose: Purpose,
     keys_written: &AtomicU64,
     file: &mut impl Write,
 ) -> io::Result<()> {
-    let handle = cut.handle();
     let mut body = Body::new(server, cut.has_expiring_fields(), purpose, cut.databases().to_vec());
-    let hasher = server.keyspace.hasher();
+    walk(server, data, cut, |pieces| {
+        body.pieces(pieces, keys_written, file)?;
+        slow_down(server, pieces.len());
+        Ok(())
+    })?;
+    body.finish(file)
+}
+
+/// Hands the pieces of a cut on until they are all or an error comes; then the cut is aborted. As with `write` it
+/// is walked to its end whatever happens.
+pub fn walk(
+    server: &'static Server,
+    data: &mut Data,
+    mut cut: Cut,
+    mut take: impl FnMut(&[Piece]) -> io::Result<()>,
+) -> io::Result<()> {
+    let (handle, hasher) = (cut.handle(), server.keyspace.hasher());
     let mut pieces = Vec::new();
     let mut outcome = Ok(());
     loop {
@@ -45,23 +61,33 @@ pub fn write(
         data.leave();
         if outcome.is_ok() {
             outcome = if handle.is_aborted() {
-                Err(io::Error::new(io::ErrorKind::Interrupted, "the snapshot was aborted"))
+                Err(io::Error::new(io::ErrorKind::Interrupted, "the cut was aborted"))
             } else {
-                body.pieces(&pieces, keys_written, file)
+                take(&pieces)
             };
             if outcome.is_err() {
                 handle.abort();
-            } else {
-                slow_down(server, pieces.len());
             }
         }
         pieces.clear();
         if !more {
-            break;
+            return outcome;
         }
     }
-    outcome?;
-    body.finish(file)
+}
+
+/// Runs what walks a cut, in a thread of its own; if there can be none then here, with nothing held.
+pub fn run_beside(name: &str, data: &mut Data, task: impl FnOnce() + Send + 'static) {
+    // The cut has begun, and must be walked whatever happens.
+    let task = Arc::new(Mutex::new(Some(task)));
+    let again = Arc::clone(&task);
+    let take = |task: &Mutex<Option<_>>| lock(task).take();
+    let run = move || take(&task).into_iter().for_each(|task| task());
+    if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(run) {
+        log::warn!("Can't start the thread {name}, its clients have to wait: {error}");
+        data.release();
+        take(&again).into_iter().for_each(|task| task());
+    }
 }
 
 /// Writes all keys as they are. `data` holds the gate.

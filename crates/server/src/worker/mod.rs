@@ -793,6 +793,8 @@ impl Worker {
                 self.jobs.push(slot);
                 continue;
             }
+            // What it logged is before this.
+            connection.client.last_record = self.server.log.last();
             let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
             if let Some(account) = connection.client.account.take() {
                 let (stats, client) = (&self.handle.stats, &connection.client);
