@@ -229,6 +229,9 @@ impl Worker {
         let now = ticks();
         self.handle.stats.turned(now - started, commands);
         self.schedule.turned(now, commands);
+        if !self.jobs.is_empty() {
+            self.schedule.give_way();
+        }
     }
 
     // Step: wait.
