@@ -5,6 +5,7 @@ mod fuzz;
 mod heavy;
 mod peers;
 mod proofs;
+mod pubsub;
 mod shell;
 mod summary;
 mod tidy;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         ["instructions"] => proofs::instructions(),
         ["miri"] => proofs::miri(),
         ["heavy", options @ ..] => heavy::run(options),
+        ["pubsub", options @ ..] => pubsub::run(options),
         ["fuzz-smoke"] => fuzz::smoke(fuzz::SECONDS),
         ["fuzz-smoke", seconds] => fuzz::smoke(seconds),
         ["transcripts", "check", "--all", files @ ..] => {
@@ -123,8 +125,10 @@ usage: cargo xtask <task>
   miri                          the store under Miri; wants a nightly compiler
   fuzz-smoke [SECONDS]          every fuzz target for 10 seconds; wants a nightly compiler
                                 and cargo-fuzz
-  heavy [--members N] [--seconds N] [--only NAME,NAME] [--server PATH]
+  heavy [--members N] [--seconds N] [--rounds N] [--only NAME,NAME] [--server PATH]
                                 GETs while heavy commands run, here and on Valkey
+  pubsub [--server PATH] [--rounds N] [--seconds N]
+                                messages delivered a second, here and on Valkey
   peers                         install what the tests use, and say where it is
   transcripts check [--all] [FILE...]
                                 replay on the real servers and on Bobbin; with --all
