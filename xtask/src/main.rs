@@ -4,9 +4,11 @@ mod clients;
 mod fuzz;
 mod heavy;
 mod peers;
+mod probe;
 mod proofs;
 mod pubsub;
 mod shell;
+mod snapshot;
 mod summary;
 mod tidy;
 mod transcripts;
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         ["instructions"] => proofs::instructions(),
         ["miri"] => proofs::miri(),
         ["heavy", options @ ..] => heavy::run(options),
+        ["snapshot", options @ ..] => snapshot::run(options),
         ["pubsub", options @ ..] => pubsub::run(options),
         ["fuzz-smoke"] => fuzz::smoke(fuzz::SECONDS),
         ["fuzz-smoke", seconds] => fuzz::smoke(seconds),
@@ -129,6 +132,8 @@ usage: cargo xtask <task>
                                 GETs while heavy commands run, here and on Valkey
   pubsub [--server PATH] [--rounds N] [--seconds N]
                                 messages delivered a second, here and on Valkey
+  snapshot [--keys N] [--rate N] [--rounds N] [--server PATH]
+                                what a snapshot and its loading cost, here and on Valkey
   peers                         install what the tests use, and say where it is
   transcripts check [--all] [FILE...]
                                 replay on the real servers and on Bobbin; with --all

@@ -4,7 +4,6 @@
 //! and again while the command runs, again and again for some seconds. Deleting counts until the memory is given back.
 
 mod fill;
-mod probe;
 
 use std::io::Read;
 use std::path::Path;
@@ -12,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::{Connection, Server, peers};
-use probe::{Latencies, Probe};
 
+use crate::probe::{Asked, Keys, Latencies, Probe};
 use crate::shell::Outcome;
 
 /// See the module; `arguments` as [`USAGE`] has them.
@@ -177,7 +176,7 @@ fn measure(
     scenario: &Scenario,
     options: &Options<'_>,
 ) -> Result<Measured, String> {
-    let probe = Probe::default();
+    let probe = Probe::new(Keys::One);
     let clients = (0..CLIENTS).map(|_| server.connect()).collect();
     let mut heavy = server.connect();
     std::thread::scope(|scope| {
@@ -200,7 +199,7 @@ fn measure_round(
     std::thread::sleep(WARM_UP);
     let from = Instant::now();
     std::thread::sleep(options.window);
-    let idle = probe.between(&[(from, Instant::now())]);
+    let idle = probe.between(Asked::Get, &[(from, Instant::now())]);
     let (mut windows, mut took) = (Vec::new(), Duration::ZERO);
     let runs_max = if scenario.consumes.is_some() { LOADS_MAX } else { RUNS_MAX };
     while took < options.window && windows.len() < runs_max {
@@ -220,7 +219,7 @@ fn measure_round(
     }
     // Answers of what was due in the last one.
     std::thread::sleep(WARM_UP);
-    let busy = probe.between(&windows);
+    let busy = probe.between(Asked::Get, &windows);
     Ok(Round { runs: windows.len() as u32, took, idle, busy })
 }
 

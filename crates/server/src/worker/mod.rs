@@ -45,6 +45,7 @@ use crate::blocking;
 use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
+use crate::cores;
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::lazyfree;
 use crate::log::Effects;
@@ -230,7 +231,7 @@ impl Worker {
         self.handle.stats.turned(now - started, commands);
         self.schedule.turned(now, commands);
         if !self.jobs.is_empty() {
-            self.schedule.give_way();
+            cores::give_way();
         }
     }
 

@@ -50,13 +50,6 @@ impl Schedule {
         }
     }
 
-    /// Lets another thread have the core if one waits for it. A worker with slices of a long command to do never
-    /// sleeps: who is woken meanwhile, another worker with a small command say, would wait for the end of its time,
-    /// milliseconds.
-    pub fn give_way(&self) {
-        std::thread::yield_now();
-    }
-
     fn change(&mut self, batch: bool) {
         if self.batch == batch {
             return;
