@@ -37,7 +37,7 @@ pub use self::job::{Account, Job};
 use self::large::Outside;
 use self::limits::{ReplyLimit, is_queue_too_long};
 pub use self::mailbox::{Mailbox, Post};
-use self::output::{Arena, Range, Sending};
+use self::output::{Arena, Range, SEND_MAX, Sending};
 use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
@@ -94,6 +94,8 @@ pub struct Worker {
     deferred: VecDeque<u32>,
     /// [`REPLIES_MAX`], but for connections that have no later turn.
     replies_max: usize,
+    /// The turn sends a reply so large that later ones go on with it.
+    sends_long: bool,
     /// Connections that listen, and that the driver let go of for another worker.
     leaving: Vec<Token>,
     /// Of blocked clients.
@@ -147,6 +149,7 @@ impl Worker {
             postponed: Vec::new(),
             deferred: VecDeque::new(),
             replies_max: REPLIES_MAX,
+            sends_long: false,
             leaving: Vec::new(),
             deadlines: Deadlines::default(),
             held: Held::default(),
@@ -229,7 +232,7 @@ impl Worker {
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
         let now = ticks();
         self.handle.stats.turned(now - started, commands);
-        let works_long = !self.jobs.is_empty();
+        let works_long = !self.jobs.is_empty() || std::mem::take(&mut self.sends_long);
         self.schedule.turned(now, commands, works_long);
         if works_long {
             cores::give_way();
@@ -845,6 +848,7 @@ impl Worker {
                 }
             } else if !output.blocked && output.sending == Sending::Nothing && output.is_free() {
                 output.sending = Sending::Pending;
+                self.sends_long |= output.memory() > SEND_MAX;
                 // SAFETY: `advance` and `clear` are called after the next wait has returned.
                 unsafe { output.send(&mut self.driver, token, socket) };
             }
