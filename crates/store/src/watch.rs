@@ -192,3 +192,41 @@ impl WatchedKeys {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn observers_are_told_of_the_keys_of_their_database() {
+        let mut keys = WatchedKeys::default();
+        let observer = Arc::new(Observer::new(1));
+        keys.observe(&observer);
+        assert!(!keys.is_empty());
+        assert!(!keys.changed(1, b"a", Hash(7)) && !keys.changed(0, b"a", Hash(8)));
+        assert_eq!(observer.take(), Some(vec![Hash(7)]));
+        assert_eq!(observer.take(), Some(vec![]));
+        keys.changed_where(0, |_| false);
+        assert_eq!(observer.take(), Some(vec![]));
+        keys.changed_where(1, |_| false);
+        assert_eq!(observer.take(), None);
+        keys.unobserve(&observer);
+        assert!(keys.is_empty());
+        assert_eq!(observer.take(), Some(vec![]));
+    }
+
+    #[test]
+    fn an_observer_that_is_gone_is_forgotten_and_too_many_changes_are_lost() {
+        let mut keys = WatchedKeys::default();
+        let observer = Arc::new(Observer::new(0));
+        keys.observe(&observer);
+        drop(observer);
+        keys.changed(0, b"a", Hash(1));
+        assert!(keys.is_empty());
+        let observer = Observer::new(0);
+        (0..CHANGES_MAX).for_each(|_| observer.note(0, Hash(1)));
+        assert_eq!(observer.take().map(|changes| changes.len()), Some(CHANGES_MAX));
+        (0..=CHANGES_MAX).for_each(|_| observer.note(0, Hash(1)));
+        assert_eq!(observer.take(), None);
+    }
+}

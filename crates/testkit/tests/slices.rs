@@ -492,6 +492,22 @@ const SUBJECTS: &[Subject] = &[
         version: |_, words| window(words),
     },
     Subject {
+        // Many keys, whose values change together.
+        fill: |control| {
+            add(control, "RPUSH l", |i| vec![format!("still{i}")]);
+            add(control, "MSET", |i| vec![format!("w_still{i}"), "-1".to_owned()]);
+            let moving: Vec<_> = (0..TOKENS).map(|i| format!("moving{i}")).collect();
+            control.say(&format!("RPUSH l {}", moving.join(" ")));
+            control.say(&weights(0));
+        },
+        change: |version| vec![weights(version)],
+        reads: &["SORT l BY nosort GET w_*", "SORT l BY w_* GET w_*", "SORT l BY w_* DESC GET w_*"],
+        version: |_, words| {
+            let versions = words.iter().filter_map(|word| word.parse().ok());
+            one_version(versions, TOKENS, words.len())
+        },
+    },
+    Subject {
         fill: |control| {
             add(control, "ZADD z", |i| vec![format!("{}", i % 300), format!("still {i}")]);
             add(control, "ZADD z2", |i| vec!["0".to_owned(), format!("still {i}")]);
@@ -559,6 +575,11 @@ fn token_version(word: &str) -> Option<u64> {
 fn fields(head: &str, version: u64) -> String {
     let fields: Vec<_> = (0..TOKENS).map(|i| format!("moving:{i} v{version}")).collect();
     format!("{head} {}", fields.join(" "))
+}
+
+fn weights(version: u64) -> String {
+    let weights: Vec<_> = (0..TOKENS).map(|i| format!("w_moving{i} {version}")).collect();
+    format!("MSET {}", weights.join(" "))
 }
 
 fn scores(head: &str, version: u64) -> String {

@@ -78,6 +78,9 @@ pub trait Change: Send + 'static {
     /// Makes the change, and appends the reply. The work is done, and the values are those it was done on.
     fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome;
 
+    /// Its client is gone: leaves nothing behind.
+    fn abandon(&mut self, _: &mut Data) {}
+
     /// What of the reply follows what `finish` appended, if it was made before.
     fn rest(&mut self) -> Option<Pieces> {
         None
@@ -217,6 +220,10 @@ impl<C: Change> Job for Changing<C> {
         }
         data.release();
         done
+    }
+
+    fn abandon(&mut self, data: &mut Data) {
+        self.change.abandon(data);
     }
 
     fn pieces(&mut self) -> Vec<Vec<u8>> {

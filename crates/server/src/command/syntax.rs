@@ -337,7 +337,8 @@ fn finish(argument: &mut Argument, command: &str, key_specs: usize, next_key: &m
                 argument.kind = Kind::String;
             }
             if argument.kind == Kind::Key {
-                argument.key_spec = argument.key_spec.or(Some((*next_key).min(key_specs - 1)));
+                let next = (*next_key).min(key_specs - 1);
+                argument.key_spec = argument.key_spec.or(Some(next));
                 *next_key += 1;
             }
             argument.display.clone_from(&argument.name);

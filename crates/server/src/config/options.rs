@@ -272,7 +272,7 @@ options! {
         /// Size of one node of a list: elements, or with -1 to -5: 4, 8, 16, 32, 64 KB.
         list_max_listpack_size = integer(INT_MIN, INT_MAX, -2) => Full, aliases "list-max-ziplist-size";
         /// Nodes at each end of a list that are not compressed; 0 compresses none.
-        list_compress_depth = integer(0, INT_MAX, 0) => Full;
+        list_compress_depth = integer(0, INT_MAX, 0) => Neutral("lists are kept uncompressed");
         /// Members up to which a set of integers is kept as such.
         set_max_intset_entries = integer(0, LONG_MAX, 512) => Full;
         /// Members up to which a set is kept packed.

@@ -222,14 +222,14 @@ pub(super) const COMMANDS: &[Command] = &[
     .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle.")
     .syntax(
         "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
-         count [ANY]] [<ASC | DESC>] [<STORE key :storekey | STOREDIST key :storedistkey>]",
+         count [ANY @6.2.0]] [<ASC | DESC>] [<STORE key :storekey | STOREDIST key :storedistkey>]",
     )
     .history(RADIUS_HISTORY),
     FAMILY.row("georadius_ro", -6, Flags::READONLY, search::georadius_ro).keys(&[KeySpec::at(1, READ)])
         .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle.")
         .syntax(
             "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
-             [COUNT count [ANY]] [<ASC | DESC>]",
+             [COUNT count [ANY @6.2.0]] [<ASC | DESC>]",
         )
         .history(RADIUS_HISTORY),
     FAMILY.row("georadiusbymember", -5, GROW.with(Flags::MOVABLE_KEYS), search::georadiusbymember).keys(&[

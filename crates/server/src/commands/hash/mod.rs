@@ -88,7 +88,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("hash", "2.0.0", "O(1)", "Tells whether a hash has a field.")
         .syntax("key field"),
     timed("hexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpire, "Lets fields of a hash expire in so many seconds.")
-        .syntax("key seconds [<NX | XX | GT | LT>] FIELDS <numfields #0 field [field ...]>"),
+        .syntax("key seconds [<NX | XX | GT | LT>] FIELDS <numfields field [field ...]>"),
     timed("hexpireat", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpireat, "Lets fields of a hash expire at a Unix time in seconds.")
         .syntax("key unix-time-seconds [<NX | XX | GT | LT>] @9.0.0 FIELDS <numfields #0 field [field ...]>"),
     timed("hexpiretime", -5, READONLY_FAST, KEY_READ, expiry::hexpiretime, "Tells at which Unix time in seconds fields of a hash expire.")
@@ -162,7 +162,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("hash", "9.0.0", PER_FIELD, "Sets fields of a hash, and when they expire.")
         .syntax(
             "key [<NX | XX>] :key-condition [<FNX | FXX>] [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
-             PXAT unix-time-milliseconds | KEEPTTL>] FIELDS <numfields field value [field value ...]>",
+             PXAT unix-time-milliseconds | KEEPTTL>] FIELDS <numfields #0 field value [field value ...]>",
         ),
     FAMILY.row("hsetnx", 4, GROW_FAST, write::hsetnx).keys(KEY_INSERT)
         .values(3, 0)

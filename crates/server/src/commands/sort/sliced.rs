@@ -137,6 +137,10 @@ impl Change for Sliced {
         Ok(())
     }
 
+    fn abandon(&mut self, data: &mut Data) {
+        self.end_lookups(data);
+    }
+
     fn rest(&mut self) -> Option<Pieces> {
         match &mut self.target {
             Target::Reply(pieces, _) => Some(std::mem::take(pieces)),
