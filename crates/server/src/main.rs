@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use bobbin_server::config::{CommandLine, Config, Directives};
 use bobbin_server::server::{Server, VERSION};
-use bobbin_server::{aof, host, logging, memory, persistence, start};
+use bobbin_server::{aof, host, logging, memory, persistence, start, title};
 
 const USAGE: &str = "\
 Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
@@ -45,6 +45,8 @@ fn main() -> ExitCode {
         _ if is_named("check-aof") => return aof::check::main(&arguments, &mut stdin().lock()),
         _ => {}
     }
+    // SAFETY: no thread has been started yet, and the arguments were copied.
+    unsafe { title::reserve() };
     logging::install();
     let mut renamed = Renamed::default();
     let line = CommandLine::parse(&arguments);
@@ -92,6 +94,7 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
     for warning in start::prepare_host(&config)? {
         log::warn!("{warning}");
     }
+    title::show(&config);
     let server = Server::new(config, renamed)?;
     let pid_file = host::PidFile::write(&server.config, daemon);
     server.start()?;

@@ -138,10 +138,9 @@ options! {
         /// Draw the logo at start even where the log is no terminal.
         always_show_logo = yes_no(false) => Neutral("there is no logo"), flags IMMUTABLE;
         /// Change the title of the process.
-        set_proc_title = yes_no(true) => Neutral("the title stays the command line"), flags IMMUTABLE;
+        set_proc_title = yes_no(true) => Full, flags IMMUTABLE;
         /// What the title of the process says.
-        proc_title_template = text("{title} {listen-addr} {server-mode}", title_template) =>
-            Neutral("the title stays the command line");
+        proc_title_template = text("{title} {listen-addr} {server-mode}", title_template) => Full;
         /// Locale that SORT ALPHA compares by.
         locale_collate = text("") => NotYet("comparing by locale");
         /// Name of the place this server runs in, shown to clients.

@@ -147,7 +147,7 @@ proptest! {
 #[test]
 fn a_queue_stays_small_and_a_long_list_dense() {
     let limits = ListLimits::new(-2);
-    let (many, turns) = if cfg!(miri) { (500, 600) } else { (30_000, 100_000) };
+    let (many, turns) = if cfg!(miri) { (300, 200) } else { (30_000, 100_000) };
     for (to, from) in [(End::Front, End::Back), (End::Back, End::Front)] {
         let mut list = List::new();
         for number in 0..many {

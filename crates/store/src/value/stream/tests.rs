@@ -111,7 +111,8 @@ proptest! {
 #[test]
 fn nodes_end_where_redis_ends_them() {
     let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
-    for (fields, len, count, nodes) in NODES {
+    // Miri takes a minute for a thousand entries.
+    for (fields, len, count, nodes) in NODES.iter().filter(|row| !cfg!(miri) || row.2 < 30) {
         let mut log = Log::default();
         for number in 1..=*count {
             let items: Vec<_> = (0..*fields)
