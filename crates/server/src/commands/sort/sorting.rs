@@ -52,10 +52,11 @@ impl Sorting {
             Source::List(_) | Source::SortedSet(_) if options.unsorted => Phase::Copy(wanted.start),
             _ => Phase::Load(0),
         };
+        let loaded = if matches!(phase, Phase::Copy(_)) { 0 } else { source.len() };
         Self {
             source,
             hasher,
-            elements: Elements::default(),
+            elements: Elements::with_capacity(loaded),
             ordering: (!options.unsorted).then(|| options.ordering()),
             by: options.by.filter(|_| !options.unsorted).map(Box::from),
             get: options.get.iter().copied().map(Box::from).collect(),
@@ -217,7 +218,7 @@ impl Sorting {
             self.begin(output);
         }
         let end = (from + SLICE).min(self.wanted.end);
-        let mut elements = Elements::default();
+        let mut elements = Elements::with_capacity(end - from);
         self.source.load_range(from..end, self.backwards, &mut elements);
         for at in 0..elements.len() {
             self.answer(elements.get(at), data, lookups.as_deref_mut(), output);
@@ -245,4 +246,4 @@ impl Sorting {
 }
 
 /// Elements that are sorted at once: some hundred microseconds.
-const RUN: usize = 1024;
+const RUN: usize = 512;
