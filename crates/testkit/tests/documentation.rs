@@ -38,8 +38,10 @@ fn documentation_is_that_of_the_reference() {
 /// Commands, subcommands among them, and what is said of each: a value for each path.
 type Facts = BTreeMap<String, BTreeMap<String, String>>;
 
-/// A question, and how its answer is taken apart.
-const QUESTIONS: [(&str, fn(Reply) -> Facts); 2] = [("COMMAND DOCS", docs), ("COMMAND", infos)];
+/// Takes an answer apart.
+type Read = fn(Reply) -> Facts;
+
+const QUESTIONS: [(&str, Read); 2] = [("COMMAND DOCS", docs), ("COMMAND", infos)];
 
 /// Where we differ on purpose.
 fn is_known(name: &str, path: &str) -> bool {
@@ -107,8 +109,8 @@ fn add(reply: &Reply, path: String, facts: &mut BTreeMap<String, String>) {
         Reply::Aggregate { kind: b'%', items } => {
             for pair in items.chunks(2) {
                 let name = pair[0].text();
-                // Notes are sentences.
-                if name != "notes" {
+                // These are sentences.
+                if name != "notes" && name != "summary" {
                     add(&pair[1], format!("{path}/{name}"), facts);
                 }
             }

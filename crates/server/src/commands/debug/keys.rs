@@ -26,8 +26,9 @@ pub(super) fn object(call: &mut Call<'_>) -> Outcome {
     if let Some(list) = entry.collection::<List>()
         && entry.encoding() == Encoding::Quicklist
     {
-        let (nodes, bytes) =
-            list.chunks().fold((0, 0), |(nodes, sum), (chunk, _)| (nodes + 1, sum + chunk.len()));
+        let (nodes, bytes) = list.chunks().fold((0, 0), |(nodes, sum), (chunk, _)| {
+            (nodes + 1, sum + chunk.len() + LISTPACK_OVERHEAD)
+        });
         text.push_str(&format!(
             " ql_nodes:{nodes} ql_avg_node:{:.2} ql_listpack_max:{list_max_listpack_size} ql_compressed:0",
             list.len() as f64 / nodes as f64,
@@ -55,6 +56,8 @@ fn serialised_len(entry: EntryRef<'_>, compress: bool) -> usize {
     }
 }
 
+/// What Redis's packed form has around its entries.
+const LISTPACK_OVERHEAD: usize = 7;
 /// The type in front of a payload, the version and the sum behind it.
 const PAYLOAD_OVERHEAD: usize = 1 + 2 + 8;
 
