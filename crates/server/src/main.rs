@@ -96,6 +96,7 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
     }
     title::show(&config);
     let server = Server::new(config, renamed)?;
+    exit_on_panic(server);
     let pid_file = host::PidFile::write(&server.config, daemon);
     server.start()?;
     supervisor.ready();
@@ -106,6 +107,17 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
     }
     log::warn!("Bobbin is now ready to exit, bye bye...");
     Ok(code)
+}
+
+/// `use-exit-on-panic`: leaves as after any failure, so that whoever measures the process can write down what it saw.
+fn exit_on_panic(server: &'static Server) {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        if server.config.use_exit_on_panic() {
+            std::process::exit(1);
+        }
+    }));
 }
 
 /// The `rename-command` lines.

@@ -172,7 +172,7 @@ options! {
         /// Milliseconds between a watchdog's looks; 0 for no watchdog.
         watchdog_period = integer(0, INT_MAX, 0) => NotYet("the software watchdog"), flags HIDDEN;
         /// Leave by exit rather than abort after a panic.
-        use_exit_on_panic = yes_no(false) => NotYet("leaving by exit after a panic"), flags HIDDEN;
+        use_exit_on_panic = yes_no(false) => Full, flags HIDDEN;
         /// Allow DEBUG's assertions.
         enable_debug_assert = yes_no(false) => Neutral("assertions are chosen when building"),
             flags IMMUTABLE HIDDEN;
