@@ -35,4 +35,5 @@ pub mod shutdown;
 pub mod slowlog;
 pub mod start;
 pub mod stats;
+pub mod title;
 pub mod worker;

@@ -773,9 +773,7 @@ impl Data {
     #[inline(always)]
     fn touch_watched(&mut self, key: Key<'_>) {
         let database = self.database;
-        if let Some(watched) = self.shard(key.hash.shard()).watched_mut()
-            && watched.changed(database, key.bytes)
-        {
+        if self.shard(key.hash.shard()).key_changed(database, key.bytes, key.hash) {
             self.ready.push_back((database, key.bytes.into()));
         }
     }
@@ -809,10 +807,10 @@ impl Data {
                 reaped.push(key.into());
                 fields += count as u64;
             });
-            if let Some(watched) = shard.watched_mut() {
+            if shard.watched_mut().is_some() {
                 let keys = gone[first..].iter().map(|entry| entry.as_ref().key());
                 for key in keys.chain(reaped.iter().map(|key| &**key)) {
-                    if watched.changed(database, key) {
+                    if shard.key_changed(database, key, hasher.hash(key)) {
                         ready.push_back((database, key.into()));
                     }
                 }
@@ -876,9 +874,7 @@ impl Data {
                 let Some(place) = from.find(hasher.hash(key), key) else { continue };
                 if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
                     gone.push(from.remove(place, hasher));
-                    if let Some(watched) = shard.watched_mut()
-                        && watched.changed(database, key)
-                    {
+                    if shard.key_changed(database, key, hasher.hash(key)) {
                         ready.push_back((database, key.clone()));
                     }
                 }

@@ -714,7 +714,8 @@ impl Worker {
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
-        if let Some(job) = connection.client.job.take() {
+        if let Some(mut job) = connection.client.job.take() {
+            job.abandon(&mut self.data);
             lazyfree::free_job(job);
         }
         if let Some(waiter) = connection.client.blocked.take() {
