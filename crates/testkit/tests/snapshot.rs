@@ -42,43 +42,11 @@ fn ask(connection: &mut Connection, words: &[&str]) -> String {
 const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];
 
 /// A server that finds a file.
-fn start_with(name: &str, file: &Path) -> Server {
+fn start_with(file: &Path) -> Server {
     let folder = file.parent().and_then(Path::to_str).expect("UTF-8");
     let file = file.file_name().and_then(|name| name.to_str()).expect("UTF-8");
     // The last one wins over that of every test.
-    let arguments = [&DEBUG[..], &["--dir", folder, "--dbfilename", file]].concat();
-    match name {
-        "valkey" => Server::valkey(&arguments),
-        "redis" => Server::redis(&arguments),
-        _ => Server::bobbin(&arguments),
-    }
-}
-
-#[test]
-#[ignore = "end to end: run by `cargo xtask test`"]
-fn snapshots_move_between_servers() {
-    for (from, to) in [
-        ("bobbin", "bobbin"),
-        ("bobbin", "valkey"),
-        ("valkey", "bobbin"),
-        ("bobbin", "redis"),
-        ("redis", "bobbin"),
-    ] {
-        let source = match from {
-            "valkey" => Server::valkey(&DEBUG),
-            "redis" => Server::redis(&DEBUG),
-            _ => Server::bobbin(&DEBUG),
-        };
-        let mut client = source.connect();
-        fill(&mut client, 50);
-        assert_eq!(ask(&mut client, &["SAVE"]), "OK");
-        let target = start_with(to, &source.folder().join("dump.rdb"));
-        let mut other = target.connect();
-        while ask(&mut other, &["PING"]) != "PONG" {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert_eq!(digest(&mut client), digest(&mut other), "{from} to {to}");
-    }
+    Server::bobbin(&[&DEBUG[..], &["--dir", folder, "--dbfilename", file]].concat())
 }
 
 #[test]
@@ -107,7 +75,7 @@ fn a_background_save_is_the_state_at_its_beginning() {
         assert!(Instant::now() < deadline, "{}", server.log());
         std::thread::sleep(Duration::from_millis(10));
     }
-    let restarted = start_with("bobbin", &server.folder().join("dump.rdb"));
+    let restarted = start_with(&server.folder().join("dump.rdb"));
     let mut other = restarted.connect();
     while ask(&mut other, &["PING"]) != "PONG" {
         std::thread::sleep(Duration::from_millis(10));
