@@ -136,7 +136,8 @@ mod tests {
         let hasher = Hasher::new(1);
         let bytes = b"\x03\x01a\x031.5\x01b\xff\x01c\xfe";
         let kind = ValueKind::SortedSet;
-        let read = read(kind, &mut Input(bytes), &Options::default(), Target::new(&hasher)).unwrap();
+        let read =
+            read(kind, &mut Input(bytes), &Options::default(), Target::new(&hasher)).unwrap();
         let AnyCollection::SortedSet(set) = read else { panic!("no sorted set") };
         let found: Vec<_> = set.iter().collect();
         assert!(

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A folder of a test's own, removed when this is dropped.
 #[derive(Debug)]
@@ -73,7 +73,8 @@ impl SmallDisk {
 
     /// Changes how it is mounted: `size=64m`, `ro`, `rw`.
     pub fn remount(&self, options: &str) {
-        let done = run(Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(self.path()));
+        let done =
+            run(Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(self.path()));
         assert!(done, "remount,{options}");
     }
 }
@@ -84,7 +85,7 @@ impl SmallDisk {
 pub struct FragileDisk {
     mounted: Mounted,
     below: SmallDisk,
-    frozen: bool,
+    frozen: AtomicBool,
 }
 
 impl FragileDisk {
@@ -101,7 +102,7 @@ impl FragileDisk {
         let path = below.path().with_file_name("fragile");
         fs::create_dir(&path).expect("a folder");
         let mounted = Mounted::new(&["-o", "loop", text_of(&image)], path)?;
-        Some(Self { mounted, below, frozen: false })
+        Some(Self { mounted, below, frozen: AtomicBool::new(false) })
     }
 
     pub fn path(&self) -> &Path {
@@ -114,13 +115,14 @@ impl FragileDisk {
     }
 
     /// From now on whoever writes to it hangs, until `thaw`.
-    pub fn freeze(&mut self) -> bool {
-        self.frozen = run(Command::new("fsfreeze").arg("-f").arg(self.path()));
-        self.frozen
+    pub fn freeze(&self) -> bool {
+        let frozen = run(Command::new("fsfreeze").arg("-f").arg(self.path()));
+        self.frozen.store(frozen, Ordering::Relaxed);
+        frozen
     }
 
-    pub fn thaw(&mut self) {
-        if std::mem::take(&mut self.frozen) {
+    pub fn thaw(&self) {
+        if self.frozen.swap(false, Ordering::Relaxed) {
             let _ = run(Command::new("fsfreeze").arg("-u").arg(self.path()));
         }
     }
@@ -129,8 +131,7 @@ impl FragileDisk {
     pub fn replug(&self) -> bool {
         let image = self.below.path().join("image");
         let unmounted = run(Command::new("umount").arg(self.path()));
-        unmounted
-            && run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(self.path()))
+        unmounted && run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(self.path()))
     }
 
     /// Changes the room that there is really.
@@ -171,7 +172,11 @@ pub fn make_pipe(path: &Path) -> io::Result<()> {
 }
 
 fn run(command: &mut Command) -> bool {
-    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 const BELIEVED_BYTES: u64 = 256 << 20;

@@ -162,7 +162,8 @@ fn what_was_acknowledged_survives_being_killed() {
         let (folder, mut random) = (Folder::new(), Random::new(seed));
         let mut ledgers: Vec<Ledger> = (0..CLIENTS).map(Ledger::new).collect();
         for round in 0..rounds {
-            let mut server = start(&folder, policy, &["--aof-use-rdb-preamble", ["yes", "no"][round % 2]]);
+            let mut server =
+                start(&folder, policy, &["--aof-use-rdb-preamble", ["yes", "no"][round % 2]]);
             let mut client = server.connect();
             for ledger in &mut ledgers {
                 ledger.check(&mut client, &format!("seed {seed}, {policy}, round {round}"));

@@ -74,6 +74,7 @@ fn every_flipped_byte_of_a_snapshot_is_survived() {
         let mut server = start(&folder, &["--rdbchecksum", checksum]);
         let mut client = server.connect();
         fill(&mut client);
+        let before = digest(&mut client);
         assert_eq!(ask(&mut client, &["SAVE"]), "OK");
         let path = folder.path().join("dump.rdb");
         let whole = fs::read(&path).expect("it was saved");
@@ -85,9 +86,13 @@ fn every_flipped_byte_of_a_snapshot_is_survived() {
                 let reply = ask(&mut client, &["DEBUG", "RELOAD", "NOSAVE"]);
                 let sound = reply == "OK";
                 assert!(sound || reply.starts_with("ERR Error trying to load"), "{at}: {reply}");
-                assert!(!(sound && checksum == "yes"), "{at}: a flipped bit was not found");
                 // Whatever came of it can be looked at.
-                digest(&mut client);
+                let found = digest(&mut client);
+                if sound && checksum == "yes" {
+                    // The first versions had no checksum, and nothing else is different here.
+                    assert!(VERSION.contains(&at), "{at}: a flipped bit was not found");
+                    assert_eq!(found, before);
+                }
             }
         }
         for len in 0..whole.len() {
@@ -211,6 +216,9 @@ fn what_the_tool_mends_can_be_loaded() {
     assert_eq!(server.connect().say("DBSIZE").as_integer(), Some(5));
 }
 
+/// Where a snapshot's version is.
+const VERSION: std::ops::Range<usize> = 5..9;
+
 /// A bit of every kind of value.
 fn fill(client: &mut Connection) {
     for line in [
@@ -270,14 +278,15 @@ fn the_files_of_valkeys_own_tests() {
         ("encodings.rdb", Some(13)),
         ("hash-ziplist.rdb", Some(1)),
         ("hash-zipmap.rdb", Some(1)),
-        ("list-quicklist.rdb", Some(1)),
+        ("list-quicklist.rdb", Some(2)),
         ("zset-ziplist.rdb", Some(1)),
         ("corrupt_empty_keys.rdb", None),
         ("corrupt_ziplist.rdb", None),
     ] {
         let folder = Folder::new();
         fs::copy(assets.join(name), folder.path().join(name)).expect("a copy");
-        let arguments = ["--dir", folder.text(), "--dbfilename", name, "--enable-debug-command", "yes"];
+        let arguments =
+            ["--dir", folder.text(), "--dbfilename", name, "--enable-debug-command", "yes"];
         let ours = Server::start(&peers::bobbin(), &arguments);
         let theirs = Server::start(&peers::peer("valkey-server"), &arguments);
         assert_eq!(ours.is_ok(), theirs.is_ok(), "{name}: {:?}", ours.err());

@@ -1,10 +1,13 @@
 //! Disks that fail: full ones, ones that hang, ones that lose what they took. Writes are refused or wait, memory
 //! stays bounded, all is well once the disk is, and nothing that was acknowledged is lost.
 
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::{FragileDisk, SmallDisk};
-use bobbin_testkit::{Connection, Received, Reply, Server};
+use bobbin_testkit::{Connection, Received, Reply, Server, peers};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -155,7 +158,10 @@ fn a_full_disk_keeps_replies_back() {
         assert!(told < 30, "so much does not fit the disk");
     }
     let refused = until(&mut other, &["SET", "more", "1"], |reply| reply.starts_with("MISCONF"));
-    assert!(refused.starts_with("MISCONF Errors writing to the AOF file: No space left"), "{refused}");
+    assert!(
+        refused.starts_with("MISCONF Errors writing to the AOF file: No space left"),
+        "{refused}"
+    );
     disk.remount("size=64m");
     assert_eq!(client.receive().expect("at last").text(), "OK");
     until(&mut other, &["SET", "more", "1"], |reply| reply == "OK");
@@ -178,7 +184,7 @@ fn what_a_failed_fsync_lost_is_written_anew() {
     let (mut told, deadline) = (0, Instant::now() + LIMIT);
     loop {
         let reply = ask(&mut client, &["SET", &format!("k{told}"), &value]);
-        if reply.starts_with("MISCONF Errors writing to the AOF file: Input/output error") {
+        if reply.starts_with("MISCONF Errors writing to the AOF file: ") {
             break;
         }
         assert_eq!(reply, "OK");
@@ -208,9 +214,7 @@ fn a_failed_fsync_ends_a_server_that_promised_one() {
     let mut client = server.connect();
     let value = "x".repeat(100_000);
     let mut told = 0;
-    while client
-        .call(&["SET", &format!("k{told}"), &value])
-        .is_ok_and(|reply| reply.text() == "OK")
+    while client.call(&["SET", &format!("k{told}"), &value]).is_ok_and(|reply| reply.text() == "OK")
     {
         told += 1;
         assert!(told < 60, "so much does not fit the disk");
@@ -221,10 +225,26 @@ fn a_failed_fsync_ends_a_server_that_promised_one() {
     drop(server);
     disk.give("200m");
     assert!(disk.replug());
+    // What the disk did not keep may lie in the midst of what it kept: behind all that was acknowledged.
+    mend(disk.path());
     let server = Server::bobbin(&arguments);
     let mut client = server.connect();
     let keys: usize = ask(&mut client, &["DBSIZE"]).parse().expect("a number");
     assert!(keys == told || keys == told + 1, "{keys} are there, {told} were told");
+}
+
+/// Has the tool cut off what is no log.
+fn mend(dir: &Path) {
+    let mut child = Command::new(peers::bobbin())
+        .args(["--check-aof", "--fix"])
+        .arg(dir.join("appendonlydir/appendonly.aof.manifest"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    // It need not ask.
+    let _ = child.stdin.take().expect("a pipe").write_all(b"y\n");
+    assert!(child.wait().expect("it ends").success());
 }
 
 /// While a disk hangs, others read; who writes waits before the memory is full of what could not be written.
@@ -233,7 +253,7 @@ fn a_failed_fsync_ends_a_server_that_promised_one() {
 fn a_disk_that_hangs() {
     const CLIENTS: usize = 4;
     const WRITES: usize = 400;
-    let Some(mut disk) = FragileDisk::new("300m") else { return };
+    let Some(disk) = FragileDisk::new("300m") else { return };
     let arguments = with_log(disk.text(), "everysec");
     let mut server = Server::bobbin(&arguments);
     let mut reader = server.connect();
@@ -290,7 +310,7 @@ fn a_disk_that_hangs() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replies_that_wait_do_not_pile_up() {
     const READS: usize = 20_000;
-    let Some(mut disk) = FragileDisk::new("100m") else { return };
+    let Some(disk) = FragileDisk::new("100m") else { return };
     let arguments = with_log(disk.text(), "always");
     let server = Server::bobbin(&arguments);
     let mut client = server.connect();
@@ -302,7 +322,10 @@ fn replies_that_wait_do_not_pile_up() {
     for _ in 0..READS {
         client.send(&["GET", "k"]).expect("is sent");
     }
-    assert_eq!(client.receive_within(Duration::from_millis(500)).expect("lives"), Received::Nothing);
+    assert_eq!(
+        client.receive_within(Duration::from_millis(500)).expect("lives"),
+        Received::Nothing
+    );
     let grown = server.resident_bytes().saturating_sub(before) >> 20;
     assert!(grown < 40, "{grown} MiB of {}", READS * value.len() >> 20);
     disk.thaw();

@@ -82,7 +82,11 @@ fn logs_move_between_servers() {
             source.wait(Duration::from_secs(30)).expect("it ends");
             drop(source);
             let Some(target) = start(to, &log) else { continue };
-            assert_eq!(digest(&mut target.connect()), before, "{from} to {to}, preamble {preamble}");
+            assert_eq!(
+                digest(&mut target.connect()),
+                before,
+                "{from} to {to}, preamble {preamble}"
+            );
         }
     }
 }
@@ -134,7 +138,7 @@ fn fill(to: &mut Connection, keys: usize) {
             words("RPUSH", "l", &|n| vec![format!("element {n}")]),
             words("SADD", "i", &|n| vec![format!("{}", n * 70_000)]),
             words("SADD", "m", &|n| vec![format!("member {n}")]),
-            words("ZADD", "z", &|n| vec![format!("{}", n as f64 / 3.0), format!("m{n}")]),
+            words("ZADD", "z", &|n| vec![format!("{}", n as f64 / 4.0), format!("m{n}")]),
             words("HSET", "h", &|n| vec![format!("f{n}"), format!("v{n}")]),
             vec!["XADD".into(), format!("x:{}", key % 3), "*".into(), "f".into(), name.clone()],
             vec!["PFADD".into(), "p".into(), name],

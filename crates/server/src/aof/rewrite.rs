@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-use bobbin_store::{Cut, CutHandle, EntryRef, Kind};
+use bobbin_dump::append_shared_collection_payload;
+use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
 
 use super::Directory;
 use super::writer::{Order, Rotated};
 use crate::clock::system_ms;
 use crate::command::Data;
-use crate::commands::Pinned;
 use crate::log::{append_command, append_timestamp};
 use crate::persistence::snapshot::{self, Purpose};
 use crate::server::{Server, lock};
@@ -366,7 +366,10 @@ fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
         return;
     }
     let mut payload = Vec::new();
-    Pinned::new(entry.value()).append_payload(server.config.rdbcompression(), &mut payload);
+    if let ValueRef::Collection(collection) = entry.value() {
+        let compress = server.config.rdbcompression();
+        append_shared_collection_payload(collection, compress, &mut payload);
+    }
     let ms = expire_ms.unwrap_or(b"0");
     append_command(out, &[b"RESTORE", entry.key(), ms, &payload, b"ABSTTL"]);
 }

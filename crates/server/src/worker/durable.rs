@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use super::{Connection, Worker, touch};
+use super::{Connection, Range, Worker, touch};
 use crate::io::Token;
 
 /// What past turns keep back, in their order.
@@ -16,6 +16,8 @@ pub(super) struct Held {
     turns: VecDeque<Turn>,
     /// Bytes of all of them.
     bytes: usize,
+    /// Whose replies of this turn are errors of commands that did not run: they tell of nothing.
+    refusals: Vec<(u32, Range)>,
 }
 
 struct Turn {
@@ -36,6 +38,20 @@ impl Held {
     pub(super) fn is_too_much(&self, connection: &Connection) -> bool {
         let held = connection.output.held();
         held > CONNECTION_MAX || held > 0 && self.bytes > WORKER_MAX
+    }
+
+    /// A connection's commands were all refused, with these replies.
+    #[cold]
+    pub(super) fn note_refusals(&mut self, slot: u32, range: Range) {
+        self.refusals.push((slot, range));
+    }
+
+    /// Whether a connection has nothing but refusals to send.
+    fn only_refuses(&self, slot: u32, connection: &Connection) -> bool {
+        let is_it = |&(other, range): &(u32, Range)| {
+            other == slot && connection.replies == Some(range) && connection.output.is_empty()
+        };
+        self.refusals.iter().any(is_it)
     }
 
     fn push(&mut self, number: u64, outputs: Vec<(Token, usize)>) {
@@ -63,12 +79,19 @@ impl Worker {
             return;
         }
         let number = self.server.log.last();
-        if aof.durable() >= number || self.touched.is_empty() {
-            return;
+        if aof.durable() < number && !self.touched.is_empty() {
+            self.hold_until(number);
         }
+        self.held.refusals.clear();
+    }
+
+    fn hold_until(&mut self, number: u64) {
         let mut outputs = Vec::new();
         for &slot in &self.touched {
             let Some(connection) = self.connections.at(slot) else { continue };
+            if self.held.only_refuses(slot, connection) {
+                continue;
+            }
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }

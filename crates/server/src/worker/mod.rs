@@ -512,7 +512,11 @@ impl Worker {
         }
         let end = self.arena.bytes.len();
         if end > start {
-            connection.add_replies(&self.arena, Range { start, end });
+            let range = Range { start, end };
+            connection.add_replies(&self.arena, range);
+            if done.executed == 0 && self.server.aof.holds_replies() {
+                self.held.note_refusals(span.slot, range);
+            }
         }
         if blocked {
             self.blocked(span.slot);
