@@ -136,3 +136,49 @@ fn damaged_files_are_refused_with_a_reason() {
         assert_eq!(checked.expect("it runs").status.code(), Some(1), "{reason}");
     }
 }
+
+/// Whoever writes faster than the snapshot's thread fetches what was kept for it waits, with its worker serving
+/// others; and a snapshot that is far too slow is given up before the memory is full.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn writers_wait_for_a_slow_snapshot_until_it_is_given_up() {
+    const KEYS: usize = 40_000;
+    const CLIENTS: usize = 8;
+    for command in ["BGSAVE", "BGREWRITEAOF"] {
+        // One worker: whoever is served meanwhile shares it with those who wait.
+        let server = Server::bobbin(&["--io-threads", "1"]);
+        let mut client = server.connect();
+        let value = "x".repeat(3000);
+        for key in 0..KEYS {
+            client.send(&["SET", &format!("key{key}"), &value]).expect("is sent");
+            if key % 100 == 99 {
+                (0..100).for_each(|_| _ = client.receive().expect("it answers"));
+            }
+        }
+        let before = server.resident_bytes();
+        ask(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "1000000"]);
+        ask(&mut client, &[command]);
+        let mut waited = false;
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..CLIENTS)
+                .map(|number| {
+                    let (mut client, value) = (server.connect(), &value);
+                    scope.spawn(move || {
+                        for key in (number..KEYS).step_by(CLIENTS) {
+                            client.call(&["APPEND", &format!("key{key}"), value]).expect("answers");
+                        }
+                    })
+                })
+                .collect();
+            while writers.iter().any(|writer| !writer.is_finished()) {
+                waited |= !ask(&mut client, &["INFO", "clients"]).contains("blocked_clients:0");
+            }
+        });
+        assert!(waited, "{command}: nobody had to wait");
+        let log = server.log();
+        assert!(log.contains("The disk is too slow for the"), "{command}: {log}");
+        // All values are twice as long now; of the old ones the snapshot had at most four times 16 MiB.
+        let grown = server.resident_bytes().saturating_sub(before) >> 20;
+        assert!(grown < (KEYS * value.len() >> 20) as u64 + 150, "{command}: {grown} MiB");
+    }
+}

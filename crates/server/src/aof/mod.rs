@@ -205,7 +205,13 @@ impl Server {
         }
     }
 
-    /// Loads the log that is being written, in a thread of its own, and answers the waiter; nobody else is served
+    /// Whether there is a log on disk, with all that it needs.
+    pub fn has_log_to_load(&self) -> bool {
+        let waits = self.log.is_on() && self.aof.is_waiting_for_base();
+        !waits && Directory::of(&self.config).load().is_ok_and(|manifest| manifest.is_some())
+    }
+
+    /// Loads the log, all of which is written before, in a thread of its own, and answers the waiter; nobody else is served
     /// meanwhile. The gate is held, and all is empty. Where the log cannot be loaded the process ends: what was there
     /// is gone.
     pub fn load_log_again(&'static self, waiter: Arc<Waiter>) {

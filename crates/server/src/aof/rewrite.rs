@@ -80,7 +80,7 @@ impl Rewrites {
     pub fn cancel(&self) {
         self.wanted.store(false, Ordering::Relaxed);
         if self.abort() {
-            log::info!("Killing AOF rewrite");
+            log::info!("Killing running AOF rewrite (a thread, no child)");
         }
     }
 

@@ -33,7 +33,8 @@ impl Data {
             used.expire_due(now_ms, looks, hasher, &mut gone, |event| match event {
                 Reaped::Field(name) => fields.push(name.into()),
                 Reaped::Hash(key) => {
-                    reaped.push(ReapedHash { key: key.into(), fields: std::mem::take(&mut fields) });
+                    reaped
+                        .push(ReapedHash { key: key.into(), fields: std::mem::take(&mut fields) });
                 }
             });
             if let Some(watched) = shard.watched_mut() {

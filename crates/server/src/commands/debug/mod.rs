@@ -218,7 +218,7 @@ fn load_log(call: &mut Call<'_>) -> Outcome {
     if call.in_transaction {
         return Err("ERR DEBUG LOADAOF is not allowed in transactions".into());
     }
-    if !server.log.is_on() || server.aof.is_waiting_for_base() {
+    if !server.has_log_to_load() {
         return Err("ERR there is no append only file to load".into());
     }
     server.abort_save();
