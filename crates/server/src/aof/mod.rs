@@ -205,10 +205,13 @@ impl Server {
         }
     }
 
-    /// Whether there is a log on disk, with all that it needs.
+    /// Whether there is a log on disk, with all that it needs, and what is not there yet can be written.
     pub fn has_log_to_load(&self) -> bool {
-        let waits = self.log.is_on() && self.aof.is_waiting_for_base();
-        !waits && Directory::of(&self.config).load().is_ok_and(|manifest| manifest.is_some())
+        let waits = self.log.is_on() && self.aof.needs_base();
+        let failed = self.aof.figures.error.load(Ordering::Relaxed) != 0;
+        !waits
+            && !failed
+            && Directory::of(&self.config).load().is_ok_and(|manifest| manifest.is_some())
     }
 
     /// Loads the log, all of which is written before, in a thread of its own, and answers the waiter; nobody else is served
