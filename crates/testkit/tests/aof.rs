@@ -237,6 +237,28 @@ fn what_expires_by_itself_is_deleted_in_the_log() {
     assert!(has(&["HDEL all a"]), "{commands:?}");
 }
 
+/// With `always` a reply is not there before the file holds what it tells of, however slow the disk; also a reply to
+/// somebody else who read it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn no_reply_comes_before_the_disk() {
+    let folder = Folder::new();
+    let server = start(&folder, &["--io-threads", "2"]);
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let increment = folder.log().join("appendonly.aof.1.incr.aof");
+    let holds = |text: &str| fs::read_to_string(&increment).expect("it is there").contains(text);
+    client.say("SET k value0");
+    client.say("DEBUG AOF-FLUSH-SLEEP 100000");
+    for round in 1..6 {
+        let value = format!("value{round}");
+        client.send(&["SET", "k", &value]).expect("is sent");
+        let seen = text(&other.say("GET k"));
+        assert!(holds(&seen), "{seen} was told of");
+        assert_eq!(text(&client.receive().expect("it answers")), "OK");
+        assert!(holds(&value), "{value} was acknowledged");
+    }
+}
+
 /// The latency monitor is shown the log's writes and fsyncs.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

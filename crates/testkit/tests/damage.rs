@@ -106,6 +106,37 @@ fn every_flipped_byte_of_a_snapshot_is_survived() {
     }
 }
 
+/// The same for the snapshot that a log begins with: the tool finds it, and the server does not start.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn every_flipped_byte_of_a_base_is_found() {
+    let folder = Folder::new();
+    let mut server = start(&folder, &LOG);
+    let mut client = server.connect();
+    fill(&mut client);
+    client.say("BGREWRITEAOF");
+    while !ask(&mut client, &["INFO", "persistence"]).contains("aof_rewrites:1") {}
+    assert!(server.kill());
+    drop(server);
+    let path = folder.log().join("appendonly.aof.2.base.rdb");
+    let manifest = folder.log().join("appendonly.aof.manifest");
+    let whole = fs::read(&path).expect("it is there");
+    for at in (0..whole.len()).filter(|at| !VERSION.contains(at)) {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 0x01;
+        fs::write(&path, &flipped).expect("is written");
+        let (status, said) = run("--check-aof", &[manifest.to_str().expect("UTF-8")]);
+        assert_eq!(status, Some(1), "{at}: {said}");
+        if at % 32 == 9 {
+            let refused = refusal(&folder);
+            assert!(refused.contains("AOF loading aborted"), "{at}: {refused}");
+        }
+    }
+    fs::write(&path, &whole).expect("is written");
+    let server = start(&folder, &LOG);
+    assert_eq!(server.connect().say("DBSIZE").as_integer(), Some(9));
+}
+
 /// A manifest with any byte changed, or cut short, is refused with a reason, or names what there is.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
