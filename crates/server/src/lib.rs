@@ -26,6 +26,7 @@ mod migration;
 pub mod notify;
 pub mod pause;
 pub mod persistence;
+mod pressure;
 pub mod pubsub;
 pub mod random;
 pub mod rates;

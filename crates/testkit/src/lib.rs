@@ -5,6 +5,7 @@
 //! flags and speaks RESP; Valkey, Redis and Bobbin are started and judged in the same way.
 
 pub mod connection;
+pub mod disk;
 pub mod history;
 pub mod linearizability;
 pub mod peers;
