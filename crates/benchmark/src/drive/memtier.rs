@@ -4,14 +4,14 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use super::{Failure, measure, median, write_file};
+use super::{Failure, measure, median, write_distribution, write_file};
 use crate::{
-    engine::{ClassRecord, Greeting, Job, Limit, Node, Outcome, Pace},
+    engine::{ClassRecord, Greeting, Job, Latencies, Limit, Node, Outcome, Pace},
     options::{
         memtier::{KeyPattern, Requests, Settings, SizeRule},
         redis::ReadFrom,
     },
-    report::{hdr_text, memtier as report},
+    report::memtier as report,
     server,
     workload::{Content, Numbers, Order, Part, Random, Sizes, Template, Values, Workload, Zipf},
 };
@@ -24,6 +24,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     check(settings)?;
     let workload = workload(settings)?;
     let nodes = server::nodes(&settings.common, ReadFrom::Primaries)?;
+    let topology = server::topology(&settings.common, ReadFrom::Primaries);
     let greeting = server::greeting(&settings.common, false);
     let seed = match (settings.common.seed, settings.randomize) {
         (Some(seed), _) => seed,
@@ -45,13 +46,17 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     let mut runs = Vec::new();
     for number in 1..=settings.runs {
         let title = format!("RUN #{number}");
-        let job = job(settings, &workload, &nodes, &greeting, seed.wrapping_add(number.into()));
+        let seed = seed.wrapping_add(number.into());
+        let job = Job {
+            topology: topology.as_ref(),
+            ..job(settings, &workload, &nodes, &greeting, seed)
+        };
         let started = SystemTime::now();
         let outcome = measure(&job, &title, settings.common.hide_progress)?;
         if let Some(error) = &outcome.first_error {
             eprintln!("Error from server: {error} (and {} in all)", outcome.errors());
         }
-        write_distributions(settings, &outcome, number)?;
+        write_distributions(settings, &outcome, number, started)?;
         runs.push((outcome, started));
     }
     let mut document = Map::new();
@@ -81,7 +86,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         None => say!("{text}"),
     }
     if let Some(path) = &settings.common.json {
-        write_file(path, &format!("{:#}\n", Value::Object(document)))?;
+        write_file(path, format!("{:#}\n", Value::Object(document)))?;
     }
     Ok(())
 }
@@ -145,6 +150,7 @@ fn job<'a>(
     Job {
         workload,
         nodes,
+        topology: None,
         connections,
         threads: settings.threads,
         pipeline: settings.pipeline,
@@ -341,15 +347,21 @@ fn pattern(settings: &Settings, pattern: KeyPattern) -> Numbers {
     }
 }
 
-fn write_distributions(settings: &Settings, outcome: &Outcome, run: u32) -> Result<(), Failure> {
+fn write_distributions(
+    settings: &Settings,
+    outcome: &Outcome,
+    run: u32,
+    started: SystemTime,
+) -> Result<(), Failure> {
     let Some(prefix) = &settings.common.hdr_prefix else { return Ok(()) };
-    let path = format!("{prefix}_FULL_RUN_{run}.txt");
-    write_file(path.as_ref(), &hdr_text(&outcome.latencies()))?;
+    let write = |name: &str, title: &str, latencies: &Latencies| {
+        write_distribution(name, title, latencies, started, outcome.elapsed)
+    };
+    write(&format!("{prefix}_FULL_RUN_{run}"), "All commands", &outcome.latencies())?;
     for class in outcome.classes.iter().filter(|class| class.requests > 0) {
         let ClassRecord { name, latencies, .. } = class;
-        let name = super::file_name(&report::command_name(name));
-        let path = format!("{prefix}_{name}_command_run_{run}.txt");
-        write_file(path.as_ref(), &hdr_text(latencies))?;
+        let file = super::file_name(&report::command_name(name));
+        write(&format!("{prefix}_{file}_command_run_{run}"), name, latencies)?;
     }
     Ok(())
 }

@@ -1,14 +1,17 @@
 //! The tests and commands of redis-benchmark's options.
 
-use std::io::{Read, Write};
+use std::{
+    io::{Read, Write},
+    time::SystemTime,
+};
 
 use serde_json::{Value, json};
 
-use super::{Failure, file_name, measure, median, write_file};
+use super::{Failure, file_name, measure, median, write_distribution, write_file};
 use crate::{
-    engine::{Greeting, Job, Limit, Node, Outcome, Pace},
-    options::redis::Settings,
-    report::{hdr_text, json, redis as report},
+    engine::{Greeting, Job, Limit, Node, Outcome, Pace, Topology},
+    options::{Common, redis::Settings},
+    report::{json, redis as report},
     server,
     workload::{
         KeyOrder, Keyspace, Order, Placeholders, Random, Request, Shape, Template, Test, Values,
@@ -22,6 +25,9 @@ pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
     if settings.tests.as_deref() == Some("list") {
         say_line!("{}", Test::names().join("\n"));
         return Ok(());
+    }
+    if settings.fuzz.is_wanted {
+        return super::fuzz::run(settings);
     }
     let mut loads = loads(settings, command)?;
     let bench = Bench::new(settings)?;
@@ -41,7 +47,7 @@ pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
         }
         if let Some(path) = &settings.common.json {
             let document = json::document(bench.configuration(), results);
-            write_file(path, &format!("{document:#}\n"))?;
+            write_file(path, format!("{document:#}\n"))?;
         }
         if !settings.for_ever {
             return Ok(());
@@ -63,6 +69,7 @@ pub(super) struct Load {
 pub(super) struct Bench<'a> {
     settings: &'a Settings,
     nodes: Vec<Node>,
+    topology: Option<Topology>,
     greeting: Greeting,
     /// The server's options save and appendonly.
     server: Option<(String, String)>,
@@ -95,8 +102,9 @@ impl<'a> Bench<'a> {
         if common.cluster && settings.read_from != crate::options::redis::ReadFrom::Primaries {
             greeting.push(&["READONLY"]);
         }
-        let seed = common.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now_ns());
-        Ok(Self { settings, nodes, greeting, server, seed })
+        let seed = seed(common);
+        let topology = server::topology(common, settings.read_from);
+        Ok(Self { settings, nodes, topology, greeting, server, seed })
     }
 
     /// Measures one load as often as it was asked for, reports it, and returns it for the file.
@@ -145,6 +153,7 @@ impl<'a> Bench<'a> {
         Job {
             workload: &load.workload,
             nodes: &self.nodes,
+            topology: self.topology.as_ref(),
             connections: settings.clients,
             threads: settings.threads.max(1),
             pipeline: settings.pipeline,
@@ -191,8 +200,9 @@ impl<'a> Bench<'a> {
             eprintln!("Error from server: {error} (and {} in all)", outcome.errors());
         }
         if let Some(prefix) = &settings.common.hdr_prefix {
-            let path = format!("{prefix}{}.txt", file_name(&load.title));
-            write_file(path.as_ref(), &hdr_text(&outcome.latencies()))?;
+            let name = format!("{prefix}{}", file_name(&load.title));
+            let started = SystemTime::now() - outcome.elapsed;
+            write_distribution(&name, &load.title, &outcome.latencies(), started, outcome.elapsed)?;
         }
         Ok(())
     }
@@ -239,6 +249,12 @@ fn extras(outcome: &Outcome, rates: &[f64], show_cpu: bool) -> String {
             (high - low) / outcome.rate() * 100.0
         );
     }
+    if outcome.redirections() > 0 {
+        text += &format!(
+            "  redirections: {}, of requests for slots that other nodes have\n",
+            outcome.redirections()
+        );
+    }
     if show_cpu {
         text += &format!(
             "  generator: {:.3} microseconds of processor time per request\n",
@@ -257,8 +273,8 @@ fn check(settings: &Settings, command: &[String]) -> Result<(), Failure> {
         "--open-loop and --rps exclude each other"
     } else if common.open_loop.is_some() && !settings.keep_alive {
         "--open-loop needs connections that stay (-k 1)"
-    } else if common.user.is_some() && common.password.is_none() {
-        "--user needs -a"
+    } else if settings.fuzz.is_wanted && (!command.is_empty() || settings.tests.is_some()) {
+        "--fuzz makes its own commands"
     } else if settings.last_from_stdin && command.is_empty() {
         "-x needs a command"
     } else if settings.command_file.is_some() && !command.is_empty() {
@@ -386,8 +402,13 @@ fn from_file(text: &str, name: &str, placeholders: &Placeholders) -> Result<Load
     Ok(Load { title, workload, payload_bytes, preparation: None, is_optional: false })
 }
 
+/// The seed of the random numbers, another one each time unless somebody asked for one.
+pub(super) fn seed(common: &Common) -> u64 {
+    common.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now_ns())
+}
+
 fn now_ns() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |now| now.as_nanos() as u64)
 }
 

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, str::FromStr};
 
 use super::{
-    Common, Flag, Grammar, number, positive,
+    Common, Flag, Grammar, common, connection, number, positive,
     redis::{CLIENTS_MAX, DATA_SIZE_MAX, PIPELINE_MAX, THREADS_MAX},
 };
 
@@ -158,7 +158,9 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
     about: "Measures a server of the Redis protocol with the options of memtier_benchmark.",
     usage: "bobbin-benchmark --memtier [OPTIONS]",
     notes: "",
+    connection: connection::MEMTIER,
     flags: FLAGS,
+    shared: &[connection::TRANSPORT, common::LOAD, common::FILES],
     attached_values: true,
 };
 
@@ -189,42 +191,6 @@ fn weighted(value: &str) -> Result<Vec<(usize, u64)>, String> {
 
 const FLAGS: &[Flag<Settings>] = &[
     Flag {
-        names: &["-s", "-h", "--host", "--server"],
-        value: "host",
-        help: "The server's host (default 127.0.0.1).",
-        apply: |settings, value| {
-            settings.common.host = value.into();
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-p", "--port"],
-        value: "port",
-        help: "Its port (default 6379).",
-        apply: |settings, value| {
-            settings.common.port = number(value, 1..=65535)?;
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-S", "--unix-socket"],
-        value: "path",
-        help: "Its Unix socket, instead of host and port.",
-        apply: |settings, value| {
-            settings.common.socket = Some(value.into());
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-u", "--uri"],
-        value: "url",
-        help: "All at once, as redis://user:password@host:port/database.",
-        apply: |settings, value| {
-            settings.common.set_url(value)?;
-            Ok(())
-        },
-    },
-    Flag {
         names: &["-P", "--protocol"],
         value: "name",
         help: "redis (default), resp2 or resp3.",
@@ -238,29 +204,6 @@ const FLAGS: &[Flag<Settings>] = &[
                 }
                 other => return Err(format!("'{other}' is none of redis, resp2, resp3")),
             };
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-a", "--authenticate"],
-        value: "credentials",
-        help: "A password, or user:password.",
-        apply: |settings, value| {
-            let (user, password) = match value.split_once(':') {
-                Some((user, password)) => (Some(user.into()), password),
-                None => (None, value),
-            };
-            settings.common.user = user;
-            settings.common.password = Some(password.into());
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["--select-db"],
-        value: "database",
-        help: "SELECT this database first.",
-        apply: |settings, value| {
-            settings.common.database = number(value, ..)?;
             Ok(())
         },
     },
@@ -566,24 +509,6 @@ const FLAGS: &[Flag<Settings>] = &[
         },
     },
     Flag {
-        names: &["--json-out-file"],
-        value: "file",
-        help: "Also write the results as JSON.",
-        apply: |settings, value| {
-            settings.common.json = Some(value.into());
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["--hdr-file-prefix"],
-        value: "prefix",
-        help: "Also write latency distributions as text files for HdrHistogram's tools.",
-        apply: |settings, value| {
-            settings.common.hdr_prefix = Some(value.into());
-            Ok(())
-        },
-    },
-    Flag {
         names: &["--hide-histogram"],
         value: "",
         help: "Show only the table.",
@@ -632,15 +557,6 @@ const FLAGS: &[Flag<Settings>] = &[
                each sends the keys that are its node's.",
         apply: |settings, _| {
             settings.common.cluster = true;
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["--seed"],
-        value: "number",
-        help: "The seed of the random numbers.",
-        apply: |settings, value| {
-            settings.common.seed = Some(number(value, ..)?);
             Ok(())
         },
     },

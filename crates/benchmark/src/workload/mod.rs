@@ -1,6 +1,7 @@
 //! What is sent: commands whose keys and values follow patterns, and the order in which they come.
 
 mod command;
+mod fuzz;
 mod numbers;
 mod placeholders;
 mod random;
@@ -11,6 +12,7 @@ mod values;
 use std::sync::Arc;
 
 pub use command::{PADDED_LEN, Part, TAG_LEN, Template};
+pub use fuzz::{Fuzz, Options};
 pub use numbers::{Cursor, Numbers, Zipf};
 pub use placeholders::{KeyOrder, Keyspace, Placeholders, sequence};
 pub use random::Random;
@@ -206,6 +208,14 @@ impl Workload {
 }
 
 impl State {
+    /// From now on keys are to be those of the node that these tags lead to.
+    pub fn move_to(&mut self, tags: Arc<[[u8; TAG_LEN]]>) {
+        if self.slots.is_some() {
+            self.slots = Some(Arc::new(SlotSet::of_tags(&tags)));
+        }
+        self.tags = tags;
+    }
+
     #[inline]
     fn tag(&mut self) -> [u8; TAG_LEN] {
         match self.tags.len() {
