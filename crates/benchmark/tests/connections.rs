@@ -179,8 +179,7 @@ fn completions_and_man_page() {
         assert!(ask_fish("bobbin-benchmark sw").unwrap().starts_with("sweep"));
     }
     let zsh = generate("zsh");
-    ask("zsh", &format!("setopt no_exec; source {zsh}"));
-    ask("zsh", &format!("autoload -U compinit; compinit -u -D; autoload -U +X {zsh}"));
+    ask("zsh", &format!("zsh -n {zsh}"));
     let page = generate("man");
     let typeset = format!("! command -v groff > /dev/null || groff -man -Tascii -ww {page}");
     if let Some(text) = ask("sh", &typeset).filter(|text| !text.is_empty()) {

@@ -174,10 +174,15 @@ fn the_options_of_memtier() {
          --command GET~__key__ --command-stats-breakdown line",
         "--test-time 1 --open-loop 1000 --warmup 1",
         "-n allkeys --key-maximum 30 --key-pattern P:P --ratio 1:0 --seed 4",
+        "-n 40 --ratio 3:1 --wait-ratio 2:1 --num-slaves 1-2 --wait-timeout 1-3",
+        "-n 20 --data-offset 100 -d 10 --key-prefix range- --key-maximum 5",
     ] {
         let text = memtier(&server, &format!("-t 1 -c 2 --hide-histogram {line}"));
         assert!(text.contains("ALL STATS\n") && !text.contains("<= msec"), "{line}: {text}");
     }
+    assert_eq!(integer(&server, "STRLEN range-1"), 110);
+    let waits = memtier(&server, "-t 1 -c 1 -n 8 --ratio 1:0 --wait-ratio 1:1 --hide-histogram");
+    assert!(waits.contains("\nWaits "), "{waits}");
     let prefix = scratch(&server, "m");
     memtier(&server, &format!("-t 1 -c 1 -n 50 --hdr-file-prefix {}", prefix.display()));
     for name in ["m_FULL_RUN_1", "m_SET_command_run_1", "m_GET_command_run_1"] {

@@ -105,7 +105,7 @@ impl Stream {
         let mut stream = Self { socket, tls: None, network: Vec::new() };
         if let Some(connector) = &transport.tls {
             let session = connector.session(host, address).map_err(io::Error::other)?;
-            stream.socket.set_read_timeout(transport.timeout)?;
+            stream.socket.set_read_timeout(transport.timeout.or(Some(HANDSHAKE_TIME_MAX)))?;
             stream.tls = Some(Arc::new(Tls { session: session.into(), sending: Mutex::new(()) }));
             stream.shake_hands()?;
             stream.socket.set_read_timeout(None)?;
@@ -130,7 +130,12 @@ impl Stream {
                 Err(error) => {
                     // The server is told why; whether it hears that changes nothing.
                     let _ = tls.write(&self.socket, &[]);
-                    return Err(error);
+                    return Err(match error.kind() {
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                            io::Error::new(io::ErrorKind::TimedOut, "no answer to TLS")
+                        }
+                        _ => error,
+                    });
                 }
             }
         }
@@ -304,5 +309,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A server that does not speak TLS may wait for ever for the end of what it takes for a line.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// A record of TLS is at most a little longer.
 const NETWORK_LEN: usize = 16 * 1024;

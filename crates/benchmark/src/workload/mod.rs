@@ -31,6 +31,8 @@ pub struct Workload {
     pub order: Order,
     /// In a cluster, numbers are drawn until a key of this prefix and the number is the node's own.
     pub key_prefix: Option<Vec<u8>>,
+    /// Patterns whose numbers are in no key: they may be any.
+    pub free_patterns: Vec<usize>,
 }
 
 /// Which template comes next.

@@ -37,10 +37,13 @@ pub fn run(
         session.connect_or_exit();
         let mut debugger = Debugger { session: &mut *session, debugging };
         match debugger.debug(&mut shell, &words) {
-            Ok(End::Finished) => return shell.serve(session),
+            Ok(End::Finished) => {
+                // The process that debugged had the connection, and has ended.
+                let _ = session.connect();
+                return shell.serve(session);
+            }
             Ok(End::Restart) => out!("\n"),
-            Ok(End::Quit) => return ExitCode::SUCCESS,
-            Ok(End::NotStarted) => return ExitCode::SUCCESS,
+            Ok(End::Quit | End::NotStarted) => return ExitCode::SUCCESS,
             Err(text) => {
                 eprintln!("{text}");
                 return ExitCode::FAILURE;

@@ -267,7 +267,7 @@ fn a_cluster_of_three() {
     // A slot that has moved is found, and so is one that moves while the shell is there.
     cluster.give(0..10, 2);
     assert_eq!(run(first, &["-c", "CLUSTER", "COUNTKEYSINSLOT", "0"]).ok(), "0\n");
-    let tag = run_with(first, &["-c"], b"SET {3560}x 1\nGET {3560}x\n", &[]);
+    let tag = run_with(first, &["-c"], b"SET {06S}x 1\nGET {06S}x\n", &[]);
     assert!(tag.output.ends_with("OK\n1\n"), "{tag:?}");
 }
 
