@@ -183,7 +183,7 @@ fn completions_and_man_page() {
     let page = generate("man");
     let typeset = format!("! command -v groff > /dev/null || groff -man -Tascii -ww {page}");
     if let Some(text) = ask("sh", &typeset).filter(|text| !text.is_empty()) {
-        assert!(text.contains("BOBBIN-BENCHMARK(1)") && text.contains("NAME"), "{text}");
+        assert!(text.contains("BOBBIN-BENCHMARK(1)"), "{text}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }

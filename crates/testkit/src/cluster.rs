@@ -20,7 +20,15 @@ impl Cluster {
             .map(|_| {
                 // It would else be 10,000 above the server's port, which may be beyond all ports.
                 let bus = free_port().expect("there is a free port").to_string();
-                Server::valkey(&["--cluster-enabled", "yes", "--cluster-port", &bus])
+                Server::valkey(&[
+                    "--cluster-enabled",
+                    "yes",
+                    "--cluster-port",
+                    &bus,
+                    // A primary that gave its last slot away stays one.
+                    "--cluster-allow-replica-migration",
+                    "no",
+                ])
             })
             .collect();
         let cluster = Self { nodes };

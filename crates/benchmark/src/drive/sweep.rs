@@ -435,8 +435,8 @@ fn to_json(cell: &Cell) -> Value {
 
 fn page(settings: &Settings, cells: &[Cell]) -> String {
     let about = format!(
-        "Each measurement took {} seconds and was done {} times; {} threads of the load generator \
-         ran on the same machine as the servers.",
+        "Measured for {} seconds each, runs: {}, threads of the load generator, on the same machine as \
+         the servers: {}.",
         settings.seconds, settings.runs, settings.threads
     );
     let mut page = Page::new("Servers by I/O threads", &about);

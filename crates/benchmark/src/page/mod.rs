@@ -110,7 +110,7 @@ p { max-width: 44rem; color: var(--soft); overflow-wrap: anywhere; }
 figure { margin: 0 0 1rem; }
 figcaption { font-weight: 600; }
 svg { width: 100%; max-width: 36rem; height: auto; display: block; }
-svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
+svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
 .legend { display: flex; flex-wrap: wrap; gap: 0 1rem; font-size: 0.9rem; }
 .legend svg { display: inline-block; width: 1.75rem; height: 0.5rem; margin-right: 0.3rem; }
 .wide { overflow-x: auto; }

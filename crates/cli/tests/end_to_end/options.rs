@@ -195,7 +195,7 @@ fn completions_and_man_page() {
     let page = file(&["--man"], "page");
     let typeset = format!("! command -v groff > /dev/null || groff -man -Tascii -ww {page}");
     if let Some(text) = ask("sh", &typeset).filter(|text| !text.is_empty()) {
-        assert!(text.contains("BOBBIN-CLI(1)") && text.contains("NAME"), "{text}");
+        assert!(text.contains("BOBBIN-CLI(1)"), "{text}");
     }
 }
 
