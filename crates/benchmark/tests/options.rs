@@ -302,3 +302,32 @@ fn a_sweep_writes_its_three_files() {
     let page = read(".html");
     assert!(page.contains("<svg") && page.contains("LRANGE_100") && !page.contains("http"));
 }
+
+/// Servers live, and answer what chance sends.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn random_commands() {
+    for (server, modes) in [
+        (Server::bobbin(&[]), "malformed-commands"),
+        (Server::valkey(&[]), "malformed-commands,config-commands"),
+        (Server::redis(&[]), "malformed-commands"),
+    ] {
+        let right = bench(&server, "--fuzz -n 3000 -c 3 --seed 7");
+        assert!(right.contains("\n3 succeeded, 0 failed.\n"), "{right}");
+        assert!(right.contains("\nTotal commands sent: 3000\n"), "{right}");
+        // Most of them are right.
+        let errors = right.split("Error replies: ").nth(1).unwrap().lines().next().unwrap();
+        assert!(errors.parse::<u32>().unwrap() < 1500, "{right}");
+        let line = format!("--fuzz --fuzz-mode {modes} -n 2000 -c 2 --fuzz-loglevel debug");
+        let wrong = bench(&server, &line);
+        assert!(wrong.contains(" -> ERR ") && wrong.contains("2 succeeded"), "{wrong}");
+        let silent = bench(&server, "--fuzz -n 100 -c 1 --fuzz-loglevel none");
+        assert_eq!(silent.lines().count(), 1, "{silent}");
+    }
+    let server = Server::valkey(&[]);
+    assert_eq!(failure(&server, "--fuzz GET a"), "--fuzz makes its own commands");
+    assert_eq!(
+        failure(&server, "--fuzz --fuzz-mode x"),
+        "Option '--fuzz-mode': 'x' is neither malformed-commands nor config-commands"
+    );
+}

@@ -53,8 +53,7 @@ impl AddressFamily {
 pub(crate) struct Stream {
     socket: Socket,
     tls: Option<Arc<Tls>>,
-    /// What came over TLS and has not been looked at yet is in nobody's buffer: this one only saves
-    /// allocations.
+    /// What one read gave, before TLS takes it all: kept only for its memory.
     network: Vec<u8>,
 }
 
@@ -303,8 +302,7 @@ fn connect_multipath(address: SocketAddr, timeout: Option<Duration>) -> io::Resu
     Ok(socket.into())
 }
 
-/// A thread that panicked while it held one of these left no reply that anybody could trust; the next
-/// use of the session says so itself.
+/// A session that a panic left half done fails at its next use, for its bytes do not fit together.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

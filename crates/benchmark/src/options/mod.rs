@@ -75,7 +75,7 @@ impl<S: AsMut<Common>> Grammar<S> {
             match argument.as_str() {
                 "--" => return Ok(arguments[at..].to_vec()),
                 "--help" => return Err(Stop::Help),
-                "--version" => return Err(Stop::Version),
+                "--version" | "-v" => return Err(Stop::Version),
                 "-" => return Ok(arguments[at - 1..].to_vec()),
                 word if !word.starts_with('-') => return Ok(arguments[at - 1..].to_vec()),
                 _ => {}
@@ -212,7 +212,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 
 const GENERAL: [Description; 2] = [
     Description { names: &["--help"], value: "", help: "Show this and end." },
-    Description { names: &["--version"], value: "", help: "Show the version and end." },
+    Description { names: &["--version", "-v"], value: "", help: "Show the version and end." },
 ];
 const HELP_INDENT: usize = 30;
 const HELP_WIDTH: usize = 96;

@@ -20,8 +20,8 @@ pub fn run_with(first: &[&str], server: &Server, line: &str) -> Output {
     finish(command, b"")
 }
 
-/// The program with these arguments and the server's port behind the first that is no option of
-/// another program's.
+/// The program with the server's port among these arguments: behind the way to call it (`sweep`,
+/// `--memtier`), if they begin with one, and before the rest.
 pub fn program(arguments: &[&str], server: &Server) -> Command {
     let port = server.address().port().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"));

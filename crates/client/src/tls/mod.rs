@@ -15,7 +15,7 @@ use std::{
 };
 
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion,
+    CertificateError, ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion,
     client::danger::ServerCertVerifier,
     crypto::{CryptoProvider, aws_lc_rs},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
@@ -76,9 +76,11 @@ impl TlsConnector {
             // A file may hold both.
             (Some(certificate), key) => {
                 let key = read_key(key.as_ref().unwrap_or(certificate))?;
-                builder
-                    .with_client_auth_cert(read_certificates(certificate)?, key)
-                    .map_err(|error| format!("The certificate cannot be used: {error}"))?
+                builder.with_client_auth_cert(read_certificates(certificate)?, key).map_err(
+                    |error| {
+                        format!("{} cannot be used: {}", certificate.display(), explain(&error))
+                    },
+                )?
             }
             (None, Some(_)) => return Err("A private key needs its certificate".to_owned()),
         };
@@ -150,6 +152,16 @@ fn authorities(options: &TlsOptions) -> Result<(RootCertStore, bool), String> {
     }
     store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     Ok((store, false))
+}
+
+/// An error of TLS in words; rustls shows what its parser of certificates says with its own types.
+fn explain(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(reason)) => {
+            format!("invalid certificate: {reason}")
+        }
+        other => other.to_string(),
+    }
 }
 
 fn versions(list: Option<&str>) -> Result<Vec<&'static SupportedProtocolVersion>, String> {

@@ -25,7 +25,10 @@ impl TlsSession {
         let mut is_over = false;
         while !network.is_empty() && !is_over {
             self.connection.read_tls(&mut network)?;
-            let state = self.connection.process_new_packets().map_err(io::Error::other)?;
+            let state = self
+                .connection
+                .process_new_packets()
+                .map_err(|error| io::Error::other(super::explain(&error)))?;
             let start = plain.len();
             plain.resize(start + state.plaintext_bytes_to_read(), 0);
             self.connection.reader().read_exact(&mut plain[start..])?;
