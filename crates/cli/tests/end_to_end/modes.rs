@@ -237,6 +237,24 @@ fn rdb_files_and_replicas() {
     }
 }
 
+/// What a tool needs and the server lacks is told in the server's words, and no file is left behind.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_a_server_lacks_is_said() {
+    let server =
+        Server::valkey(&["--rename-command", "SYNC", "", "--rename-command", "SCRIPT", ""]);
+    let file = server.folder().join("copy.rdb");
+    for arguments in [&["--rdb", file.to_str().unwrap()][..], &["--replica"]] {
+        let errors = run(&server, arguments).failed();
+        assert!(errors.starts_with("SYNC with primary failed: ERR unknown command"), "{errors}");
+    }
+    assert!(!file.exists());
+    let script = server.folder().join("script.lua");
+    std::fs::write(&script, "return 1").unwrap();
+    let errors = run(&server, &["--ldb", "--eval", script.to_str().unwrap()]).failed();
+    assert!(errors.starts_with("ERR unknown command 'SCRIPT'"), "{errors}");
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_cluster_of_three() {
