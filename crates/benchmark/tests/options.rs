@@ -244,6 +244,16 @@ fn standard_input_and_endless_runs() {
         ask(&server, "CLIENT LIST").as_bytes().unwrap().split(|byte| *byte == b'\n').count() > 8
     });
     drop(idle);
+    ask(&server, "CONFIG SET maxclients 5");
+    assert_eq!(
+        failure(&server, "-I -c 10"),
+        "Error from server: ERR max number of clients reached"
+    );
+    assert_eq!(
+        failure(&server, "-q -t ping -c 10"),
+        "The server refused the connection: ERR max number of clients reached"
+    );
+    ask(&server, "CONFIG SET maxclients 1000");
 
     let endless = common::start_on(&server, &["-l", "-q", "-t", "ping_inline", "-n", "20"]);
     let requests = || {

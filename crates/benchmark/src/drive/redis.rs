@@ -2,9 +2,13 @@
 
 use std::{
     io::{Read, Write},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
 use serde_json::{Value, json};
 
 use super::{Failure, file_name, measure, median, write_distribution, write_file};
@@ -221,7 +225,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Keeps connections open until somebody ends the program.
+    /// Keeps connections open until somebody ends the program, or the server one of them.
     fn idle(&self) -> Result<(), Failure> {
         say_line!(
             "Opening {} idle connections and waiting for ever (end with Ctrl-C)",
@@ -229,10 +233,32 @@ impl<'a> Bench<'a> {
         );
         let mut clients = Vec::new();
         for _ in 0..self.settings.clients {
-            clients.push(server::connect(&self.settings.common)?);
+            let mut client = server::connect(&self.settings.common)?;
+            client.set_read_timeout(Some(IDLE_READ_TIME_MAX))?;
+            clients.push(client);
         }
         loop {
-            std::thread::park();
+            let mut ready: Vec<_> =
+                clients.iter().map(|client| PollFd::new(client, PollFlags::IN)).collect();
+            match poll(&mut ready, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ready: Vec<_> = ready.iter().map(|fd| !fd.revents().is_empty()).collect();
+            for (client, _) in clients.iter_mut().zip(ready).filter(|(_, is_ready)| *is_ready) {
+                match client.receive_any() {
+                    Ok(reply) => match reply.as_error() {
+                        Some(text) => {
+                            let text = String::from_utf8_lossy(text);
+                            return Err(Failure(format!("Error from server: {text}")));
+                        }
+                        None => continue,
+                    },
+                    // What came was TLS's own.
+                    Err(error) if error.is_timeout() => continue,
+                    Err(error) => return Err(Failure(format!("Error: {error}"))),
+                }
+            }
         }
     }
 }
@@ -412,5 +438,7 @@ fn now_ns() -> u64 {
     now.map_or(0, |now| now.as_nanos() as u64)
 }
 
+/// What an idle connection has to say comes at once.
+const IDLE_READ_TIME_MAX: Duration = Duration::from_millis(100);
 /// Requests of a test when nobody says how many.
 const REQUESTS: u64 = 100_000;

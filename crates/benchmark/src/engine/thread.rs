@@ -289,7 +289,13 @@ impl<'a> Thread<'a> {
                 return;
             }
             let Some(flight) = flights.front_mut() else {
-                is_unasked = true;
+                // Too many clients, say: the server tells that without being asked, and hangs up.
+                match kind {
+                    Kind::Error => {
+                        refused.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
+                    }
+                    _ => is_unasked = true,
+                }
                 return;
             };
             let redirection = match kind {
