@@ -3,6 +3,7 @@
 mod clients;
 mod fuzz;
 mod heavy;
+mod old_redis;
 mod peers;
 mod probe;
 mod proofs;
@@ -110,6 +111,7 @@ fn end_to_end() -> Outcome {
 
 fn install_all() -> Outcome {
     peers::install()?;
+    old_redis::install()?;
     clients::install_python()?;
     clients::install_jedis()
 }
@@ -128,7 +130,7 @@ usage: cargo xtask <task>
   miri                          the store under Miri; wants a nightly compiler
   fuzz-smoke [SECONDS]          every fuzz target for 10 seconds; wants a nightly compiler
                                 and cargo-fuzz
-  heavy [--members N] [--seconds N] [--rounds N] [--only NAME,NAME] [--server PATH]
+  heavy [--members N] [--seconds N] [--rounds N] [--only NAME,NAME] [--server PATH] [--peer none]
                                 GETs while heavy commands run, here and on Valkey
   pubsub [--server PATH] [--rounds N] [--seconds N]
                                 messages delivered a second, here and on Valkey

@@ -20,7 +20,7 @@ pub fn append_string_payload(value: &[u8], compress: bool, output: &mut Vec<u8>)
     let start = output.len();
     output.push(ValueKind::String as u8);
     append_string(value, compress, output);
-    append_footer(start, output);
+    append_footer(start, RDB_VERSION, output);
 }
 
 /// Appends the DUMP payload of a collection, with `rdbcompression` as `compress`.
@@ -29,10 +29,30 @@ pub fn append_collection_payload(
     compress: bool,
     output: &mut Vec<u8>,
 ) {
+    append_versioned(collection, compress, RDB_VERSION, output);
+}
+
+/// The same in the version that Redis reads as well, unless only Valkey's has a form for the value.
+pub fn append_shared_collection_payload(
+    collection: CollectionRef<'_>,
+    compress: bool,
+    output: &mut Vec<u8>,
+) {
+    let is_shared = form(collection) != ValueKind::HashExpiring;
+    let version = if is_shared { RDB_VERSION_SHARED_MAX } else { RDB_VERSION };
+    append_versioned(collection, compress, version, output);
+}
+
+fn append_versioned(
+    collection: CollectionRef<'_>,
+    compress: bool,
+    version: u16,
+    output: &mut Vec<u8>,
+) {
     let start = output.len();
     output.push(form(collection) as u8);
     append_collection(collection, compress, output);
-    append_footer(start, output);
+    append_footer(start, version, output);
 }
 
 /// Reads what DUMP gave, here or on a reference server. [`Options`]' defaults apply.
@@ -163,8 +183,8 @@ fn verified_body<'a>(
     }
 }
 
-fn append_footer(start: usize, output: &mut Vec<u8>) {
-    output.extend_from_slice(&RDB_VERSION.to_le_bytes());
+fn append_footer(start: usize, version: u16, output: &mut Vec<u8>) {
+    output.extend_from_slice(&version.to_le_bytes());
     let checksum = crc64(0, &output[start..]);
     output.extend_from_slice(&checksum.to_le_bytes());
 }

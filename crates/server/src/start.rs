@@ -60,6 +60,7 @@ impl Server {
             services: Services::new(&config, &clock),
             log: Default::default(),
             aof: Default::default(),
+            pressure: Default::default(),
             persistence: Persistence::new(system_ms()),
             config,
             clock,

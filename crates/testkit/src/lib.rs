@@ -6,6 +6,7 @@
 
 pub mod cluster;
 pub mod connection;
+pub mod disk;
 pub mod history;
 pub mod linearizability;
 pub mod peers;

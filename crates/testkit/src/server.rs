@@ -46,6 +46,11 @@ impl Server {
         Self::start_peer("redis-server", arguments)
     }
 
+    /// A real server by the name of its program; `None` when that is not at hand.
+    pub fn other(program: &str, arguments: &[&str]) -> Option<Self> {
+        peers::peer(program).exists().then(|| Self::start_peer(program, arguments))
+    }
+
     /// Bobbin, as built last.
     pub fn bobbin(arguments: &[&str]) -> Self {
         let binary = peers::bobbin();
@@ -94,6 +99,11 @@ impl Server {
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    /// SIGKILL; whether it is gone then. Its folder stays until this is dropped.
+    pub fn kill(&mut self) -> bool {
+        self.child.kill().is_ok() && self.child.wait().is_ok()
     }
 
     /// Physical memory in bytes (`VmRSS` of /proc), 0 when the process is gone.

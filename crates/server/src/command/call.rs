@@ -291,6 +291,9 @@ fn log_effects(call: &mut Call<'_>, changed: bool) {
     {
         call.client.last_record = number;
     }
+    if call.data.effects.take_far_ahead() {
+        call.server.hold_writers_for_log();
+    }
 }
 
 /// The checks that few servers need, behind one load. `false`: the client has to wait.
@@ -318,9 +321,14 @@ fn guard(
     let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
     // Who looks whether the server is well is told, too.
     let is_told = writes || command.row.name == "ping";
-    if switches & Switch::SAVING != 0 && writes && context.server.keeps_too_much() {
-        context.data.release();
-        context.server.wait_for_snapshot();
+    if switches & Switch::PRESSURE != 0
+        && writes
+        && switches & Switch::LOG_FAILED == 0
+        && context.server.holds_up(client, context.data)
+    {
+        client.ran(command);
+        client.postpone(true);
+        return Ok(false);
     }
     if switches & Switch::SAVE_FAILED != 0
         && is_told
@@ -432,6 +440,10 @@ impl ShardSet {
 
     pub fn add_key(&mut self, key: Key<'_>) {
         self.shards.push(key.hash.shard() as u16);
+    }
+
+    pub const fn add_everything(&mut self) {
+        self.everything = true;
     }
 
     /// Holds them all, and no other.

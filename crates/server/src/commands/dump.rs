@@ -215,7 +215,10 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: bytes of the value; for a sorted set O(N*log(N)), N: members",
             "Makes a key hold a value that DUMP gave.",
         )
-        .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
+        .syntax(
+            "key ttl serialized-value [REPLACE @3.0.0] [ABSTTL @5.0.0] [IDLETIME seconds @5.0.0] \
+             [FREQ frequency @5.0.0]",
+        )
         .history(&[
             ("3.0.0", "Takes `REPLACE`."),
             ("5.0.0", "Takes `ABSTTL`."),
@@ -231,10 +234,28 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: bytes of the value; for a sorted set O(N*log(N)), N: members",
             "RESTORE, for a node of a cluster that the key is on its way to.",
         )
-        .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
+        .syntax(
+            "key ttl serialized-value [REPLACE @3.0.0] [ABSTTL @5.0.0] [IDLETIME seconds @5.0.0] \
+             [FREQ frequency @5.0.0]",
+        )
         .history(&[
             ("3.0.0", "Takes `REPLACE`."),
             ("5.0.0", "Takes `ABSTTL`."),
             ("5.0.0", "Takes `IDLETIME` and `FREQ`."),
         ]),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn the_limits_of_values_are_the_options_defaults() {
+        let server = Server::new(Config::new(), &[]).expect("the defaults are sound");
+        let (ours, theirs) = (target(server), Target::new(server.keyspace.hasher()));
+        assert_eq!(ours.list, theirs.list);
+        let shown = |of: Target<'_>| format!("{:?} {:?} {:?}", of.hash, of.set, of.sorted_set);
+        assert_eq!(shown(ours), shown(theirs));
+    }
+}

@@ -18,11 +18,8 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
     // A snapshot of what is no more is worth nothing; one of nothing takes its place.
     server.abort_save();
     if server.has_save_points() && !call.in_transaction {
-        let saved = server.persistence.saved();
         // The log says it when that fails.
         let _ = server.save_held(call.data);
-        // As with Redis the emptying still counts as a change.
-        server.persistence.set_saved(saved);
     }
     dispose(call, flushed, in_background);
     Ok(())
@@ -125,7 +122,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: keys of all databases",
             "Deletes the keys of all databases.",
         )
-        .syntax("[<ASYNC | SYNC>]")
+        .syntax("[<ASYNC @4.0.0 | SYNC @6.2.0>]")
         .history(FLUSH_HISTORY)
         .tips(FLUSH_TIPS),
     Command::new("flushdb", -1, flushdb)
@@ -137,7 +134,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: keys of the database",
             "Deletes the keys of the database.",
         )
-        .syntax("[<ASYNC | SYNC>]")
+        .syntax("[<ASYNC @4.0.0 | SYNC @6.2.0>]")
         .history(FLUSH_HISTORY)
         .tips(FLUSH_TIPS),
     Command::new("swapdb", 3, swapdb)

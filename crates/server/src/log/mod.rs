@@ -8,4 +8,4 @@ mod effects;
 mod stream;
 
 pub use effects::{Effects, append_command};
-pub use stream::Stream;
+pub use stream::{Stream, append_timestamp};
