@@ -29,6 +29,7 @@ pub mod persistence;
 pub mod pubsub;
 pub mod random;
 pub mod rates;
+pub mod script;
 pub mod server;
 pub mod services;
 pub mod shutdown;

@@ -20,6 +20,7 @@ use crate::io::{Acceptor, DriverKind, Waker};
 use crate::pause::Pause;
 use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
+use crate::script::Scripts;
 use crate::services::Services;
 use crate::shutdown::Request;
 use crate::stats::{CommandStats, Totals, WorkerStats};
@@ -58,6 +59,7 @@ pub struct Server {
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
     pub end: End,
     pub services: Services,
+    pub scripts: Scripts,
     /// What all threads' changes come to, in one order.
     pub log: bobbin_store::log::Log,
     pub aof: Aof,

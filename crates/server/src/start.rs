@@ -58,6 +58,7 @@ impl Server {
             acceptor: Mutex::new(None),
             end: End::default(),
             services: Services::new(&config, &clock),
+            scripts: Default::default(),
             log: Default::default(),
             aof: Default::default(),
             persistence: Persistence::new(system_ms()),

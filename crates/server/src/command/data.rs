@@ -22,6 +22,7 @@ use crate::log::Effects;
 use crate::notify::{self, Classes, Event};
 use crate::pubsub::Subscribers;
 use crate::random::Random;
+use crate::script::Lua;
 
 /// A key of the command at hand, hashed once.
 #[derive(Clone, Copy)]
@@ -64,6 +65,8 @@ pub struct Data {
     /// Keys (and their databases) that changed while blocked clients wait for them.
     pub ready: VecDeque<(u32, Box<[u8]>)>,
     pub random: Random,
+    /// Where scripts run; `None`: none has run yet, or one is running.
+    pub lua: Option<Box<Lua>>,
     pub counters: Counters,
     pub evictor: Evictor,
     /// What the log is to hold of what happens to keys.
@@ -133,6 +136,7 @@ impl Data {
             subscribers: None,
             ready: VecDeque::new(),
             random: Random::new(seed),
+            lua: None,
             counters: Counters::default(),
             evictor: Evictor::default(),
             effects: Effects::default(),
@@ -206,6 +210,34 @@ impl Data {
         guards.insert(at, guard);
         self.recent = 0;
         self.held = Held::Many(guards);
+        true
+    }
+
+    /// Holds one shard more: waits for it if it is above all that is held, else takes it only if it is free.
+    pub fn hold_beyond(&mut self, shard: usize) -> bool {
+        let is_above = match &self.held {
+            Held::None => {
+                self.hold_one(shard);
+                return true;
+            }
+            Held::One(guard) => guard.index() < shard,
+            Held::Many(guards) => guards.last().is_none_or(|guard| guard.index() < shard),
+            Held::All(_) => return true,
+        };
+        if !self.try_hold_also(shard) {
+            if !is_above {
+                return false;
+            }
+            let guard = self.keyspace.lock(shard);
+            let mut guards = match std::mem::replace(&mut self.held, Held::None) {
+                Held::One(other) => vec![other],
+                Held::Many(guards) => guards,
+                Held::None | Held::All(_) => unreachable!("something is held, and not everything"),
+            };
+            guards.push(guard);
+            self.recent = 0;
+            self.held = Held::Many(guards);
+        }
         true
     }
 

@@ -31,6 +31,7 @@ mod object;
 mod persistence;
 mod pubsub;
 mod scan;
+mod scripting;
 mod server;
 mod set;
 mod slowlog;
@@ -73,6 +74,7 @@ pub const FAMILIES: &[&[Command]] = &[
     persistence::COMMANDS,
     pubsub::COMMANDS,
     scan::COMMANDS,
+    scripting::COMMANDS,
     server::COMMANDS,
     set::COMMANDS,
     slowlog::COMMANDS,

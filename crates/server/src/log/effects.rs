@@ -20,6 +20,13 @@ pub struct Effects {
     unannounced: bool,
 }
 
+/// A point in a unit's effects.
+#[derive(Clone, Copy)]
+pub struct Mark {
+    bytes: usize,
+    commands: usize,
+}
+
 /// How the effects of a record belong together.
 pub(super) struct Kind;
 impl Kind {
@@ -86,6 +93,20 @@ impl Effects {
     #[inline]
     pub const fn take_replaced(&mut self) -> bool {
         std::mem::replace(&mut self.replaced, false)
+    }
+
+    /// How much there is; see `rewind`.
+    #[inline(always)]
+    pub fn mark(&self) -> Mark {
+        Mark { bytes: self.unit.len(), commands: self.commands }
+    }
+
+    /// Takes back the effects that were added since `mark`.
+    pub fn rewind(&mut self, mark: Mark) {
+        if self.commands > mark.commands {
+            self.commands = mark.commands;
+            self.unit.truncate(mark.bytes);
+        }
     }
 
     /// Whether there are effects that are no record yet.

@@ -1,0 +1,339 @@
+//! One run of a script: its commands are carried out here, under the locks that the run holds.
+
+use bobbin_resp::{Protocol, Reply};
+use bobbin_script::{Called, Host, Level};
+use bobbin_store::Hash;
+
+use crate::client::Client;
+use crate::clock::ticks;
+use crate::command::call::{self, Call};
+use crate::command::registry::KeyShape;
+use crate::command::{Data, Failure, Flags, Registered};
+use crate::server::{Server, Switch};
+use crate::slowlog::{self, Measured};
+use crate::stats::WorkerStats;
+
+/// See the module.
+pub(super) struct Session<'a> {
+    server: &'static Server,
+    data: &'a mut Data,
+    stats: &'a WorkerStats,
+    client: &'a mut Client,
+    /// Commands that write are refused.
+    pub read_only: bool,
+    /// There is no memory for commands that need more, until one has written.
+    pub is_oom: bool,
+    /// Shards of the declared keys, if it is to be seen whether the script strays.
+    declared: Option<Vec<usize>>,
+    way: Way,
+    /// A command ran that cannot be run again as if it had not.
+    changed: bool,
+    /// `REPL_*` bits.
+    replication: u8,
+}
+
+/// Which keys the run has used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    Declared,
+    /// Others too, whose shards it held or got.
+    Strayed,
+    /// It needs one that it could not get without waiting out of order. It changed nothing, and ends.
+    Blocked,
+}
+
+impl<'a> Session<'a> {
+    pub fn new(
+        server: &'static Server,
+        data: &'a mut Data,
+        stats: &'a WorkerStats,
+        client: &'a mut Client,
+    ) -> Self {
+        Self {
+            server,
+            data,
+            stats,
+            client,
+            read_only: false,
+            is_oom: false,
+            declared: None,
+            way: Way::Declared,
+            changed: false,
+            replication: REPLICATE_ALL,
+        }
+    }
+
+    /// Has it noticed whether the script uses other keys than these, though all shards are held.
+    pub fn observe(&mut self, keys: &[&[u8]], observe: bool) {
+        self.declared =
+            observe.then(|| keys.iter().map(|key| self.data.key(key).hash.shard()).collect());
+    }
+
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// The command of these words, if a script may call it like this.
+    fn command(&self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
+        let command = self.server.registry.find(args[0]);
+        let mut command =
+            command.ok_or_else(|| Refusal::of("ERR Unknown command called from script"))?;
+        if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
+            command = command.subcommand(name).ok_or_else(|| {
+                let name = String::from_utf8_lossy(name);
+                let upper = command.row.name.to_ascii_uppercase();
+                let text = format!("ERR unknown subcommand '{name}'. Try {upper} HELP.");
+                Refusal { failure: Failure::format(text), command: None }
+            })?;
+        }
+        let refuse = |failure| Refusal { failure, command: Some(command) };
+        if !command.accepts(args.len()) {
+            return Err(refuse(WRONG_ARITY));
+        }
+        if command.has(Flags::NOSCRIPT) {
+            return Err(refuse(NOT_FROM_SCRIPTS));
+        }
+        if command.has(WRITERS) && self.read_only {
+            return Err(refuse(READ_ONLY));
+        }
+        Ok(command)
+    }
+
+    /// What keeps a command that writes or takes memory from running, on few servers.
+    #[cold]
+    fn check_state(&self, command: &Registered) -> Result<(), Failure> {
+        let switches = self.server.switches.load();
+        if self.is_oom && !self.changed && command.has(Flags::DENYOOM) {
+            return Err(Failure::OUT_OF_MEMORY);
+        }
+        if !command.has(Flags::WRITE) || self.data.loading {
+            return Ok(());
+        }
+        if switches & Switch::SAVE_FAILED != 0
+            && self.server.config.stop_writes_on_bgsave_error()
+            && self.server.has_save_points()
+        {
+            return Err(Failure::SNAPSHOT_FAILED);
+        }
+        if switches & Switch::LOG_FAILED != 0 {
+            return Err(Failure::format(self.server.log_failure()));
+        }
+        Ok(())
+    }
+
+    /// Holds what the command needs; the hash of its first key.
+    fn reach(&mut self, command: &'static Registered, args: &[&[u8]]) -> Result<Hash, Unreached> {
+        let needs_all = command.has(Flags::GATE.with(Flags::WALKS))
+            || command.row.gate_when.is_some_and(|condition| condition(args));
+        if needs_all {
+            self.reach_all()?;
+        }
+        if command.shape == KeyShape::First {
+            let hash = self.data.key(args[1]).hash;
+            self.reach_shard(hash.shard())?;
+            return Ok(hash);
+        }
+        let mut reached = Ok(());
+        command.key_positions(args, |at| {
+            if reached.is_ok() {
+                reached = self.reach_shard(self.data.key(args[at]).hash.shard());
+            }
+        });
+        reached.map(|()| Hash::default())
+    }
+
+    #[inline(always)]
+    fn reach_shard(&mut self, shard: usize) -> Result<(), Unreached> {
+        if self.data.holds(shard) && self.declared.is_none() {
+            return Ok(());
+        }
+        self.reach_beyond(shard)
+    }
+
+    #[cold]
+    fn reach_beyond(&mut self, shard: usize) -> Result<(), Unreached> {
+        if self.declared.as_ref().is_some_and(|declared| !declared.contains(&shard)) {
+            self.way = Way::Strayed;
+        }
+        if self.data.holds(shard) {
+            return Ok(());
+        }
+        self.way = Way::Strayed;
+        if self.data.hold_beyond(shard) {
+            return Ok(());
+        }
+        self.begin_anew()?;
+        // Who holds it may wait for what is held here, so that waiting must have an end.
+        for _ in 0..PATIENCE {
+            std::thread::sleep(PAUSE);
+            if self.data.hold_beyond(shard) {
+                return Ok(());
+            }
+        }
+        Err(Unreached::Failed)
+    }
+
+    #[cold]
+    fn reach_all(&mut self) -> Result<(), Unreached> {
+        self.way = Way::Strayed;
+        if self.data.holds_all() {
+            return Ok(());
+        }
+        self.begin_anew()?;
+        Err(Unreached::Failed)
+    }
+
+    /// Ends the run, so that it begins anew with everything held; unless it has changed something.
+    fn begin_anew(&mut self) -> Result<(), Unreached> {
+        if self.changed {
+            return Ok(());
+        }
+        self.way = Way::Blocked;
+        Err(Unreached::BeginAnew)
+    }
+
+    fn run(
+        &mut self,
+        command: &'static Registered,
+        args: &[&[u8]],
+        first_hash: Hash,
+        reply: Reply<'_>,
+    ) {
+        let started = ticks();
+        let mut call = Call {
+            server: self.server,
+            command,
+            args,
+            client: self.client,
+            data: self.data,
+            stats: self.stats,
+            reply,
+            first_hash,
+            hashes: &[],
+            in_transaction: true,
+        };
+        call::run(&mut call);
+        let measured = Measured {
+            ticks: ticks() - started,
+            request_bytes: args.iter().map(|arg| arg.len()).sum(),
+            reply_bytes: call.reply.output().len(),
+        };
+        let track = self.server.config.latency_tracking();
+        self.stats.commands[command.id].executed(measured.ticks, track);
+        self.stats.totals.commands.add(1);
+        if self.server.services.command_log.limits().exceeded_by(&measured) {
+            slowlog::note(self.server, self.client, command, args, &measured);
+        }
+        self.client.postpone(false);
+    }
+
+    /// Answers a command that did not run.
+    #[cold]
+    fn refuse(&self, refusal: Refusal, reply: &mut Vec<u8>) {
+        if let Some(command) = refusal.command {
+            self.stats.commands[command.id].rejected.add(1);
+        }
+        self.stats.totals.error_replies.add(1);
+        self.server.errors.count(refusal.failure.code());
+        Reply::new(reply, Protocol::Resp2).error(refusal.failure.0.as_bytes());
+    }
+}
+
+/// Why a command did not run.
+struct Refusal {
+    failure: Failure,
+    command: Option<&'static Registered>,
+}
+
+impl Refusal {
+    fn of(text: &'static str) -> Self {
+        Self { failure: Failure::new(text), command: None }
+    }
+}
+
+/// Why a command's keys are not held.
+enum Unreached {
+    BeginAnew,
+    /// It changed something, and somebody has had the shard for long.
+    Failed,
+}
+
+impl Host for Session<'_> {
+    fn call(&mut self, args: &[&[u8]], resp3: bool, reply: &mut Vec<u8>) -> Called {
+        let command = match self.command(args) {
+            Ok(command) => command,
+            Err(refusal) => {
+                self.refuse(refusal, reply);
+                return Called::Replied;
+            }
+        };
+        if self.is_oom || self.server.switches.load() != 0 {
+            if let Err(failure) = self.check_state(command) {
+                self.refuse(Refusal { failure, command: Some(command) }, reply);
+                return Called::Replied;
+            }
+        }
+        let first_hash = match self.reach(command, args) {
+            Ok(hash) => hash,
+            Err(Unreached::BeginAnew) => return Called::Stop,
+            Err(Unreached::Failed) => {
+                self.refuse(Refusal { failure: CONTENDED, command: Some(command) }, reply);
+                return Called::Replied;
+            }
+        };
+        self.changed |= !command.has(Flags::READONLY);
+        let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
+        if self.client.protocol != protocol {
+            self.client.set_protocol(protocol);
+        }
+        let mark = self.data.effects.mark();
+        self.run(command, args, first_hash, Reply::new(reply, protocol));
+        if self.replication & REPLICATE_LOG == 0 {
+            self.data.effects.rewind(mark);
+        }
+        Called::Replied
+    }
+
+    fn log(&mut self, level: Level, message: &[u8]) {
+        let message = String::from_utf8_lossy(message);
+        match level {
+            Level::Debug => log::debug!("{message}"),
+            Level::Verbose => log::debug!("{message}"),
+            Level::Notice => log::info!("{message}"),
+            Level::Warning => log::warn!("{message}"),
+        }
+    }
+
+    fn set_replication(&mut self, flags: u8) {
+        self.replication = flags;
+    }
+
+    fn may_call(&mut self, args: &[&[u8]]) -> Option<bool> {
+        let command = self.server.registry.find(args[0])?;
+        if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
+            command.subcommand(name)?;
+        }
+        // There is one user, who may do everything.
+        Some(true)
+    }
+
+    fn goes_on(&mut self) -> bool {
+        true
+    }
+}
+
+const REPLICATE_LOG: u8 = 1;
+const REPLICATE_ALL: u8 = 3;
+const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
+/// How often, and how long each time, a script that changed something waits for a shard out of order.
+const PATIENCE: usize = 100;
+const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
+
+const WRONG_ARITY: Failure = Failure::new("ERR Wrong number of args calling command from script");
+const NOT_FROM_SCRIPTS: Failure =
+    Failure::new("ERR This Valkey command is not allowed from script");
+const READ_ONLY: Failure =
+    Failure::new("ERR Write commands are not allowed from read-only scripts.");
+const CONTENDED: Failure = Failure::new(
+    "TRYAGAIN A key that the script did not declare is used by another client, and the script has written already",
+);
