@@ -4,8 +4,11 @@ mod clients;
 mod fuzz;
 mod heavy;
 mod peers;
+mod probe;
 mod proofs;
+mod pubsub;
 mod shell;
+mod snapshot;
 mod summary;
 mod tidy;
 mod transcripts;
@@ -26,6 +29,8 @@ fn main() -> ExitCode {
         ["instructions"] => proofs::instructions(),
         ["miri"] => proofs::miri(),
         ["heavy", options @ ..] => heavy::run(options),
+        ["snapshot", options @ ..] => snapshot::run(options),
+        ["pubsub", options @ ..] => pubsub::run(options),
         ["fuzz-smoke"] => fuzz::smoke(fuzz::SECONDS),
         ["fuzz-smoke", seconds] => fuzz::smoke(seconds),
         ["transcripts", "check", "--all", files @ ..] => {
@@ -123,8 +128,12 @@ usage: cargo xtask <task>
   miri                          the store under Miri; wants a nightly compiler
   fuzz-smoke [SECONDS]          every fuzz target for 10 seconds; wants a nightly compiler
                                 and cargo-fuzz
-  heavy [--members N] [--seconds N] [--only NAME,NAME] [--server PATH]
+  heavy [--members N] [--seconds N] [--rounds N] [--only NAME,NAME] [--server PATH]
                                 GETs while heavy commands run, here and on Valkey
+  pubsub [--server PATH] [--rounds N] [--seconds N]
+                                messages delivered a second, here and on Valkey
+  snapshot [--keys N] [--rate N] [--rounds N] [--server PATH]
+                                what a snapshot and its loading cost, here and on Valkey
   peers                         install what the tests use, and say where it is
   transcripts check [--all] [FILE...]
                                 replay on the real servers and on Bobbin; with --all

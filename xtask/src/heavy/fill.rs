@@ -3,7 +3,7 @@
 use bobbin_testkit::Connection;
 use bobbin_testkit::connection::encode_command;
 
-use super::probe;
+use crate::probe;
 
 /// Makes a value of so many members, or so many keys.
 pub(super) fn fill(control: &mut Connection, what: &str, members: usize) -> Result<(), String> {

@@ -4,7 +4,6 @@
 //! and again while the command runs, again and again for some seconds. Deleting counts until the memory is given back.
 
 mod fill;
-mod probe;
 
 use std::io::Read;
 use std::path::Path;
@@ -12,17 +11,18 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::{Connection, Server, peers};
-use probe::{Latencies, Probe};
 
+use crate::probe::{Asked, Keys, Latencies, Probe};
 use crate::shell::Outcome;
 
 /// See the module; `arguments` as [`USAGE`] has them.
 pub(crate) fn run(arguments: &[&str]) -> Outcome {
     let options = Options::parse(arguments)?;
     println!(
-        "{} members, GETs at a fixed rate for {} s each; milliseconds for the command, else microseconds",
+        "{} members, GETs at a fixed rate for {} s each, {} rounds; milliseconds for the command, else microseconds",
         options.members,
-        options.window.as_secs()
+        options.window.as_secs(),
+        options.rounds
     );
     println!("{HEADER}");
     let mut over = Vec::new();
@@ -65,6 +65,7 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
 struct Options<'a> {
     members: usize,
     window: Duration,
+    rounds: usize,
     only: Option<&'a str>,
     servers: Vec<(&'static str, std::path::PathBuf)>,
 }
@@ -74,6 +75,7 @@ impl<'a> Options<'a> {
         let mut options = Self {
             members: 10_000_000,
             window: Duration::from_secs(5),
+            rounds: 1,
             only: None,
             servers: vec![(OURS, peers::bobbin()), ("valkey", peers::peer("valkey-server"))],
         };
@@ -82,6 +84,7 @@ impl<'a> Options<'a> {
             match *pair {
                 ["--members", count] => options.members = number(count)?,
                 ["--seconds", count] => options.window = Duration::from_secs(number(count)? as u64),
+                ["--rounds", count] => options.rounds = number(count)?.max(1),
                 ["--only", names] => options.only = Some(names),
                 ["--server", path] => options.servers[0].1 = Path::new(path).to_path_buf(),
                 _ => return Err(USAGE.to_owned()),
@@ -153,8 +156,13 @@ const GROUPS: &[Group] = &[
     },
 ];
 
-/// What came of a scenario.
+/// What came of a scenario, in several rounds.
 struct Measured {
+    rounds: Vec<Round>,
+}
+
+/// GETs while nothing else happens, and after that while the command runs.
+struct Round {
     runs: u32,
     /// All runs together.
     took: Duration,
@@ -168,38 +176,51 @@ fn measure(
     scenario: &Scenario,
     options: &Options<'_>,
 ) -> Result<Measured, String> {
-    let probe = Probe::default();
+    let probe = Probe::new(Keys::One);
     let clients = (0..CLIENTS).map(|_| server.connect()).collect();
     let mut heavy = server.connect();
     std::thread::scope(|scope| {
         probe.start(scope, clients);
         let _stopped = probe.stopped();
-        std::thread::sleep(WARM_UP);
-        let from = Instant::now();
-        std::thread::sleep(options.window);
-        let idle = probe.between(&[(from, Instant::now())]);
-        let (mut windows, mut took) = (Vec::new(), Duration::ZERO);
-        let runs_max = if scenario.consumes.is_some() { LOADS_MAX } else { RUNS_MAX };
-        while took < options.window && windows.len() < runs_max {
-            if let Some(value) = scenario.consumes {
-                control.call(&["DEL", value]).map_err(|error| error.to_string())?;
-                fill::fill(control, value, options.members)?;
-                std::thread::sleep(WARM_UP);
-            }
-            let from = Instant::now();
-            execute(&mut heavy, scenario.command)?;
-            if let Some(value) = scenario.consumes {
-                wait_until_freed(control, value, scenario.name);
-            }
-            let to = Instant::now();
-            windows.push((from, to));
-            took += to - from;
-        }
-        // Answers of what was due in the last one.
-        std::thread::sleep(WARM_UP);
-        let busy = probe.between(&windows);
-        Ok(Measured { runs: windows.len() as u32, took, idle, busy })
+        let rounds = (0..options.rounds)
+            .map(|_| measure_round(&probe, control, &mut heavy, scenario, options))
+            .collect::<Result<_, _>>()?;
+        Ok(Measured { rounds })
     })
+}
+
+fn measure_round(
+    probe: &Probe,
+    control: &mut Connection,
+    heavy: &mut Connection,
+    scenario: &Scenario,
+    options: &Options<'_>,
+) -> Result<Round, String> {
+    std::thread::sleep(WARM_UP);
+    let from = Instant::now();
+    std::thread::sleep(options.window);
+    let idle = probe.between(Asked::Get, &[(from, Instant::now())]);
+    let (mut windows, mut took) = (Vec::new(), Duration::ZERO);
+    let runs_max = if scenario.consumes.is_some() { LOADS_MAX } else { RUNS_MAX };
+    while took < options.window && windows.len() < runs_max {
+        if let Some(value) = scenario.consumes {
+            control.call(&["DEL", value]).map_err(|error| error.to_string())?;
+            fill::fill(control, value, options.members)?;
+            std::thread::sleep(WARM_UP);
+        }
+        let from = Instant::now();
+        execute(heavy, scenario.command)?;
+        if let Some(value) = scenario.consumes {
+            wait_until_freed(control, value, scenario.name);
+        }
+        let to = Instant::now();
+        windows.push((from, to));
+        took += to - from;
+    }
+    // Answers of what was due in the last one.
+    std::thread::sleep(WARM_UP);
+    let busy = probe.between(Asked::Get, &windows);
+    Ok(Round { runs: windows.len() as u32, took, idle, busy })
 }
 
 /// Sends a command and reads to the end of its reply, however long that is.
@@ -240,23 +261,33 @@ fn wait_until_freed(control: &mut Connection, value: &str, name: &str) {
 }
 
 impl Measured {
+    /// How many times the idle p99.9 the busy one is: each the median of the rounds.
     fn ratio(&self) -> f64 {
-        self.busy.microseconds(999) / self.idle.microseconds(999)
+        self.median(|round| round.busy.microseconds(999))
+            / self.median(|round| round.idle.microseconds(999))
+    }
+
+    fn median(&self, value: impl Fn(&Round) -> f64) -> f64 {
+        let mut values: Vec<f64> = self.rounds.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
     }
 
     fn row(&self, server: &str, name: &str) -> String {
-        let each_ms = self.took.as_secs_f64() * 1e3 / f64::from(self.runs);
-        let at = |latencies: &Latencies, permille| latencies.microseconds(permille);
+        let runs: u32 = self.rounds.iter().map(|round| round.runs).sum();
+        let took: Duration = self.rounds.iter().map(|round| round.took).sum();
+        let each_ms = took.as_secs_f64() * 1e3 / f64::from(runs);
+        let count: usize = self.rounds.iter().map(|round| round.busy.count()).sum();
+        let idle = |permille| self.median(|round| round.idle.microseconds(permille));
+        let busy = |permille| self.median(|round| round.busy.microseconds(permille));
         format!(
-            "{name:12} {server:7} {:>5} {each_ms:>9.1} {:>7} {:>8.0} {:>8.0} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>8.1}",
-            self.runs,
-            self.busy.count(),
-            at(&self.idle, 500),
-            at(&self.idle, 999),
-            at(&self.busy, 500),
-            at(&self.busy, 990),
-            at(&self.busy, 999),
-            at(&self.busy, 1000),
+            "{name:12} {server:7} {runs:>5} {each_ms:>9.1} {count:>7} {:>8.0} {:>8.0} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>8.1}",
+            idle(500),
+            idle(999),
+            busy(500),
+            busy(990),
+            busy(999),
+            busy(1000),
             self.ratio(),
         )
     }
@@ -265,8 +296,8 @@ impl Measured {
 const HEADER: &str = "\
 command      server   runs   each ms    GETs idle p50    p99.9  busy p50       p99     p99.9       max  x idle";
 pub(crate) const USAGE: &str = "\
-usage: cargo xtask heavy [--members N] [--seconds N] [--only NAME,NAME] [--server PATH]
-  10,000,000 members and 5 seconds by default; the server is the one that was built last";
+usage: cargo xtask heavy [--members N] [--seconds N] [--rounds N] [--only NAME,NAME] [--server PATH]
+  10,000,000 members, 5 seconds and 1 round by default (of more, medians are shown); the server is the one that was built last";
 const OURS: &str = "bobbin";
 /// Of ours, and of a peer, which does one command at a time.
 const THREADS: [&str; 2] = ["2", "1"];

@@ -17,7 +17,7 @@ use crate::worker::Job;
 /// Replies of more elements than this are made in slices.
 pub const SLICED_MIN: usize = 4096;
 /// Elements between two looks at the time.
-pub const SLICE: usize = 256;
+pub const SLICE: usize = 64;
 
 /// Makes a reply in slices: `step` appends some `SLICE` elements of it at each call, and returns whether there
 /// are more. Inside a transaction it is made at once.

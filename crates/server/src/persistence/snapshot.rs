@@ -10,6 +10,7 @@ use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 
 use crate::clock::system_ms;
 use crate::command::Data;
+use crate::cores;
 use crate::server::{Server, VERSION, lock};
 
 /// What a snapshot is for.
@@ -73,6 +74,7 @@ pub fn walk(
         if !more {
             return outcome;
         }
+        cores::give_way();
     }
 }
 

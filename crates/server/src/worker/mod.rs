@@ -45,6 +45,7 @@ use crate::blocking;
 use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
+use crate::cores;
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::lazyfree;
 use crate::log::Effects;
@@ -229,6 +230,9 @@ impl Worker {
         let now = ticks();
         self.handle.stats.turned(now - started, commands);
         self.schedule.turned(now, commands);
+        if !self.jobs.is_empty() {
+            cores::give_way();
+        }
     }
 
     // Step: wait.

@@ -1,4 +1,4 @@
-//! The elements of a source in one piece of memory, and their order.
+//! The elements of a source, copied into blocks of memory, and their order.
 
 use std::cmp;
 use std::ops::Range;
@@ -101,37 +101,59 @@ pub(super) struct Ordering {
 }
 
 /// See the module.
-#[derive(Default)]
+///
+/// Nothing in it grows by being copied, which for millions of elements would keep others waiting.
 pub(super) struct Elements {
-    bytes: Vec<u8>,
+    /// None of them grows beyond what it was made for.
+    blocks: Vec<Vec<u8>>,
     entries: Vec<Entry>,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
-    start: usize,
-    len: usize,
+    text: Text,
     weight: Weight,
+}
+
+/// Where a text is; a string is never longer than 4 GiB.
+#[derive(Clone, Copy)]
+struct Text {
+    block: u32,
+    start: u32,
+    len: u32,
 }
 
 #[derive(Clone, Copy)]
 enum Weight {
     None,
     Number(f64),
-    Text { start: usize, len: usize },
+    Text(Text),
 }
 
 impl Elements {
+    /// For so many elements.
+    pub(super) fn with_capacity(len: usize) -> Self {
+        Self { blocks: Vec::new(), entries: Vec::with_capacity(len) }
+    }
+
     pub(super) fn push(&mut self, item: Item<'_>) {
-        let start = self.bytes.len();
-        match item {
-            Item::Bytes(bytes) => self.bytes.extend_from_slice(bytes),
-            Item::Integer(value) => {
-                self.bytes.extend_from_slice(integer::Text::new(value).as_bytes());
-            }
+        let text = match item {
+            Item::Bytes(bytes) => self.copy(bytes),
+            Item::Integer(value) => self.copy(integer::Text::new(value).as_bytes()),
+        };
+        self.entries.push(Entry { text, weight: Weight::None });
+    }
+
+    fn copy(&mut self, bytes: &[u8]) -> Text {
+        let fits = |block: &Vec<u8>| block.capacity() - block.len() >= bytes.len();
+        if !self.blocks.last().is_some_and(fits) {
+            self.blocks.push(Vec::with_capacity(BLOCK.max(bytes.len())));
         }
-        let len = self.bytes.len() - start;
-        self.entries.push(Entry { start, len, weight: Weight::None });
+        let at = self.blocks.len() - 1;
+        let block = &mut self.blocks[at];
+        let text = Text { block: at as u32, start: block.len() as u32, len: bytes.len() as u32 };
+        block.extend_from_slice(bytes);
+        text
     }
 
     pub(super) fn len(&self) -> usize {
@@ -139,17 +161,17 @@ impl Elements {
     }
 
     pub(super) fn get(&self, at: usize) -> &[u8] {
-        self.text(&self.entries[at])
+        self.text(self.entries[at].text)
     }
 
-    fn text(&self, entry: &Entry) -> &[u8] {
-        &self.bytes[entry.start..][..entry.len]
+    fn text(&self, text: Text) -> &[u8] {
+        &self.blocks[text.block as usize][text.start as usize..][..text.len as usize]
     }
 
     /// Makes the numbers that elements are their weights; `None` when one is no number.
     pub(super) fn weigh(&mut self, range: Range<usize>) -> Option<()> {
-        for entry in &mut self.entries[range] {
-            entry.weight = Weight::Number(number(&self.bytes[entry.start..][..entry.len])?);
+        for at in range {
+            self.entries[at].weight = Weight::Number(number(self.get(at))?);
         }
         Some(())
     }
@@ -165,9 +187,7 @@ impl Elements {
     }
 
     pub(super) fn set_text_weight(&mut self, at: usize, weight: &[u8]) {
-        let (start, len) = (self.bytes.len(), weight.len());
-        self.bytes.extend_from_slice(weight);
-        self.entries[at].weight = Weight::Text { start, len };
+        self.entries[at].weight = Weight::Text(self.copy(weight));
     }
 
     pub(super) fn sort(&mut self, ordering: Ordering) {
@@ -192,9 +212,9 @@ impl Elements {
                 let by_number = a.weight.number().partial_cmp(&b.weight.number());
                 by_number
                     .unwrap_or(cmp::Ordering::Equal)
-                    .then_with(|| self.text(a).cmp(self.text(b)))
+                    .then_with(|| self.text(a.text).cmp(self.text(b.text)))
             }
-            (true, false) => self.text(a).cmp(self.text(b)),
+            (true, false) => self.text(a.text).cmp(self.text(b.text)),
             (true, true) => self.weight_text(a).cmp(&self.weight_text(b)),
         };
         if ordering.descending { compared.reverse() } else { compared }
@@ -202,7 +222,7 @@ impl Elements {
 
     fn weight_text(&self, entry: &Entry) -> Option<&[u8]> {
         match entry.weight {
-            Weight::Text { start, len } => Some(&self.bytes[start..][..len]),
+            Weight::Text(text) => Some(self.text(text)),
             _ => None,
         }
     }
@@ -222,12 +242,15 @@ fn number(text: &[u8]) -> Option<f64> {
     parse_f64(text.split(|&byte| byte == 0).next().unwrap_or_default())
 }
 
+/// The bytes of a block, unless one text is longer.
+const BLOCK: usize = 64 * 1024;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn sorted(items: &[&[u8]], ordering: Ordering) -> Vec<String> {
-        let mut elements = Elements::default();
+        let mut elements = Elements::with_capacity(items.len());
         items.iter().for_each(|item| elements.push(Item::from(*item)));
         if !ordering.alpha {
             elements.weigh_all().unwrap();

@@ -57,7 +57,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
         return change_in_slices(call, [1, at].into_iter(), storing);
     }
     let (elements, range) = if options.unsorted && !matches!(source, Source::Set(_)) {
-        let mut elements = Elements::default();
+        let mut elements = Elements::with_capacity(range.len());
         source.load_range(range.clone(), options.descending, &mut elements);
         (elements, 0..range.len())
     } else {
@@ -78,7 +78,7 @@ fn load_sorted(
     source: &Source,
     options: &Options<'_>,
 ) -> Result<Elements, Failure> {
-    let mut elements = Elements::default();
+    let mut elements = Elements::with_capacity(source.len());
     let mut cursor = Some(0);
     let hasher = data.keyspace().hasher();
     while let Some(from) = cursor {

@@ -153,9 +153,9 @@ impl Sorting {
             _ => Phase::Load(0),
         };
         Self {
+            elements: Elements::with_capacity(source.len()),
             source,
             hasher,
-            elements: Elements::default(),
             ordering: (!options.unsorted).then(|| options.ordering()),
             backwards: options.descending,
             wanted,
@@ -262,7 +262,7 @@ impl Sorting {
             output.begin(self.wanted.len());
         }
         let end = (from + SLICE).min(self.wanted.end);
-        let mut elements = Elements::default();
+        let mut elements = Elements::with_capacity(end - from);
         self.source.load_range(from..end, self.backwards, &mut elements);
         (0..elements.len()).for_each(|at| output.element(elements.get(at)));
         self.phase = Phase::Copy(end);
@@ -271,4 +271,4 @@ impl Sorting {
 }
 
 /// Elements that are sorted at once: some hundred microseconds.
-const RUN: usize = 1024;
+const RUN: usize = 512;

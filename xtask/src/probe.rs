@@ -1,30 +1,52 @@
-//! GETs at a fixed rate, and how long each took.
+//! Small commands at a fixed rate, and how long each took.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use bobbin_testkit::random::{Random, seed};
 use bobbin_testkit::{Connection, Received};
 
 /// When a GET was due, and how much later its answer was there.
 #[derive(Clone, Copy)]
-pub(super) struct Sample {
-    pub due: Instant,
-    pub latency: Duration,
+struct Sample {
+    asked: Asked,
+    due: Instant,
+    latency: Duration,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Get,
+    Set,
+}
+
+/// Of what keys.
+#[derive(Clone, Copy)]
+pub(crate) enum Keys {
+    /// Only GETs, of [`KEY`].
+    One,
+    /// A GET and a SET by turns, of any of so many that [`numbered_key`] names.
+    Numbered(usize),
 }
 
 /// Clients that ask at a fixed rate whatever the server does, until they are stopped.
 ///
-/// A client that still waits when its next GET is due is late by no fault of its own: that GET counts from when it
-/// was due. Else it counts from when it was sent, so that how exactly the clients' clock wakes them has no part in it.
-#[derive(Default)]
-pub(super) struct Probe {
+/// A client that still waits when its next command is due is late by no fault of its own: that command counts from
+/// when it was due. Else it counts from when it was sent, so that how exactly the clients' clock wakes them has no part in it.
+pub(crate) struct Probe {
+    keys: Keys,
     stop: AtomicBool,
     samples: Mutex<Vec<Sample>>,
 }
 
 impl Probe {
+    pub fn new(keys: Keys) -> Self {
+        Self { keys, stop: AtomicBool::new(false), samples: Mutex::default() }
+    }
+
     pub fn start<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -42,11 +64,13 @@ impl Probe {
             .collect()
     }
 
-    /// All samples so far that were due at some time between these, in ascending order.
-    pub fn between(&self, windows: &[(Instant, Instant)]) -> Latencies {
+    /// All samples so far of what was due at some time between these, in ascending order.
+    pub fn between(&self, asked: Asked, windows: &[(Instant, Instant)]) -> Latencies {
         let samples = self.samples.lock().expect("no client panics with it");
-        let within =
-            |sample: &&Sample| windows.iter().any(|(from, to)| (*from..*to).contains(&sample.due));
+        let within = |sample: &&Sample| {
+            sample.asked == asked
+                && windows.iter().any(|(from, to)| (*from..*to).contains(&sample.due))
+        };
         let mut latencies: Vec<_> =
             samples.iter().filter(within).map(|sample| sample.latency).collect();
         latencies.sort_unstable();
@@ -59,21 +83,35 @@ impl Probe {
     }
 
     fn ask(&self, mut connection: Connection, mut due: Instant, interval: Duration) {
-        let mut answered = due;
+        let (mut answered, mut asked, mut random) = (due, Asked::Get, Random::new(seed()));
         while !self.stop.load(Ordering::Relaxed) {
             let now = Instant::now();
             if due > now {
                 std::thread::sleep(due - now);
             }
             let from = if answered > due { due } else { Instant::now() };
-            connection.send(&["GET", KEY]).expect("a GET is sent");
+            let (key, value) = match self.keys {
+                Keys::One => (KEY.to_owned(), VALUE),
+                Keys::Numbered(count) => (numbered_key(random.below(count)), NUMBERED_VALUE),
+            };
+            let sent = match asked {
+                Asked::Get => connection.send(&["GET", &key]),
+                Asked::Set => connection.send(&["SET", &key, value]),
+            };
+            sent.expect("a command is sent");
             // A server that does one command at a time may take minutes.
-            match connection.receive_within(PATIENCE).expect("a GET is answered") {
-                Received::Reply(reply) => assert_eq!(reply.text(), VALUE),
-                nothing => panic!("instead of the answer to a GET: {nothing:?}"),
+            match connection.receive_within(PATIENCE).expect("a command is answered") {
+                Received::Reply(reply) if asked == Asked::Get => assert_eq!(reply.text(), value),
+                Received::Reply(reply) => assert_eq!(reply.text(), "OK"),
+                nothing => panic!("instead of an answer: {nothing:?}"),
             }
             answered = Instant::now();
-            let sample = Sample { due: from, latency: answered - from };
+            let sample = Sample { asked, due: from, latency: answered - from };
+            if let (Keys::Numbered(_), Asked::Get) = (self.keys, asked) {
+                asked = Asked::Set;
+            } else {
+                asked = Asked::Get;
+            }
             self.samples.lock().expect("no client panics with it").push(sample);
             due += interval;
         }
@@ -89,7 +127,7 @@ impl Drop for Stopped<'_> {
 }
 
 /// In ascending order.
-pub(super) struct Latencies(Vec<Duration>);
+pub(crate) struct Latencies(Vec<Duration>);
 
 impl Latencies {
     pub fn count(&self) -> usize {
@@ -103,9 +141,16 @@ impl Latencies {
     }
 }
 
+/// A key of 16 bytes.
+pub(crate) fn numbered_key(number: usize) -> String {
+    format!("key:{number:012}")
+}
+
 /// What is asked for; it must be there.
-pub(super) const KEY: &str = "probe";
-pub(super) const VALUE: &str = "some small value";
+pub(crate) const KEY: &str = "probe";
+pub(crate) const VALUE: &str = "some small value";
+/// What numbered keys hold: 32 bytes.
+pub(crate) const NUMBERED_VALUE: &str = "0123456789abcdef0123456789abcdef";
 /// A second, over all clients.
 const RATE: u32 = 2000;
 const PATIENCE: Duration = Duration::from_secs(300);
