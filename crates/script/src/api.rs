@@ -7,7 +7,7 @@ use sha1::{Digest, Sha1};
 
 use crate::convert;
 use crate::raw::{LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_function};
-use crate::vm::{Buffers, Profile, Registration, core_of, is_function};
+use crate::vm::{Buffers, Registration, core_of, is_function};
 use crate::{Chunk, ScriptFlags};
 
 /// Who carries out what a script asks for.
@@ -21,8 +21,18 @@ pub trait Host {
     fn set_replication(&mut self, flags: u8);
     /// `redis.acl_check_cmd`; `None`: there is no such command.
     fn may_call(&mut self, args: &[&[u8]]) -> Option<bool>;
-    /// Whether the script may go on; asked from time to time.
-    fn goes_on(&mut self) -> bool;
+    /// Asked from time to time, what the script is to do.
+    fn watch(&mut self) -> Verdict;
+}
+
+/// What a script that runs is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    GoOn,
+    /// To go on when it is resumed.
+    Pause,
+    /// To end with an error of this text; empty: nobody is told.
+    Stop(&'static str),
 }
 
 /// What became of a command.
@@ -45,36 +55,44 @@ pub enum Level {
 /// Marks a table with an error that was counted when the command failed.
 pub(crate) const COUNTED_FIELD: &[u8] = b"ignore_error_stats_update";
 
+/// Who finds the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Audience {
+    Scripts,
+    Functions,
+    /// A library's code while it is loaded.
+    Loading,
+}
+
 /// Pushes the table.
-pub(crate) fn push_table(stack: Stack, profile: Profile) {
-    stack.push_table(0, 32);
-    let table = stack.top();
-    for (name, function) in [
-        ("call", call as crate::raw::lua_CFunction),
+pub(crate) fn push_table(stack: Stack, audience: Audience) {
+    type Functions = &'static [(&'static str, crate::raw::lua_CFunction)];
+    const RUNNING: Functions = &[
+        ("call", call),
         ("pcall", pcall),
-        ("log", log),
         ("sha1hex", sha1hex),
         ("error_reply", error_reply),
         ("status_reply", status_reply),
         ("setresp", setresp),
         ("set_repl", set_repl),
         ("acl_check_cmd", acl_check_cmd),
-    ] {
-        stack.push_function(function);
-        stack.set_field(table, name.as_bytes());
-    }
-    let more: &[(&str, crate::raw::lua_CFunction)] = match profile {
-        Profile::Scripts => &[
-            ("replicate_commands", replicate_commands),
-            ("breakpoint", breakpoint),
-            ("debug", debug),
-        ],
-        Profile::Library => &[("register_function", register_function)],
+    ];
+    const SCRIPTS: Functions =
+        &[("replicate_commands", replicate_commands), ("breakpoint", breakpoint), ("debug", debug)];
+    const LOADING: Functions = &[("register_function", register_function)];
+    stack.push_table(0, 32);
+    let table = stack.top();
+    let functions: &[Functions] = match audience {
+        Audience::Scripts => &[RUNNING, SCRIPTS],
+        Audience::Functions => &[RUNNING],
+        Audience::Loading => &[LOADING],
     };
-    for (name, function) in more {
+    for (name, function) in functions.iter().flat_map(|functions| functions.iter()) {
         stack.push_function(*function);
         stack.set_field(table, name.as_bytes());
     }
+    stack.push_function(log);
+    stack.set_field(table, b"log");
     for (name, value) in [
         ("LOG_DEBUG", 0),
         ("LOG_VERBOSE", 1),
@@ -136,10 +154,7 @@ fn call_catching(stack: Stack) -> Returned {
 fn run_command(stack: Stack, raising: bool) -> Returned {
     let core = core_of(stack.0);
     if core.is_stopping() {
-        return Err(core.stop(stack));
-    }
-    if core.registered.borrow().is_some() {
-        return Err(stack.fail("server.call() can not be called while a library is loaded"));
+        return Err(core.stop(stack, ""));
     }
     let mut buffers = core.take_buffers();
     let outcome = match take_arguments(stack, &mut buffers) {
@@ -151,10 +166,10 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
                         convert::push_reply(stack, reply);
                         Ok(reply.first() == Some(&b'-'))
                     }
-                    Called::Stop => Err(core.stop(stack)),
+                    Called::Stop => Err(core.stop(stack, "")),
                 }
             }
-            None => Err(core.stop(stack)),
+            None => Err(core.stop(stack, "")),
         },
         Err(text) => {
             push_error(stack, text);
@@ -356,23 +371,19 @@ fn register(stack: Stack) -> Returned {
     };
     let registration = registration.map_err(|text| raise(stack, text))?;
     if let Some(registered) = &mut *core.registered.borrow_mut() {
-        if registered.iter().any(|other| other.name == registration.name) {
-            return Err(raise(stack, "ERR Function already exists in the library"));
-        }
         registered.push(registration);
     }
     Ok(0)
 }
 
 fn from_arguments(stack: Stack) -> Result<Registration, &'static str> {
-    if stack.kind(1) != LUA_TSTRING {
+    if !is_text(stack, 1) {
         return Err("ERR first argument to server.register_function must be a string");
     }
     if !is_function(stack, 2) {
         return Err("ERR second argument to server.register_function must be a function");
     }
     let name = stack.bytes(1).unwrap_or_default().to_vec();
-    check_name(&name)?;
     stack.copy(2);
     let function = Chunk::of_kept(stack.keep());
     Ok(Registration { name, description: None, flags: ScriptFlags::default(), function })
@@ -387,7 +398,7 @@ fn from_table(stack: Stack) -> Result<Registration, &'static str> {
         if stack.kind(key) != LUA_TSTRING {
             return Err("ERR named argument key given to server.register_function is not a string");
         }
-        let text = (stack.kind(value) == LUA_TSTRING).then(|| stack.bytes(value)).flatten();
+        let text = is_text(stack, value).then(|| stack.bytes(value)).flatten();
         match stack.bytes(key).unwrap_or_default() {
             b"function_name" => {
                 let text = text.ok_or(
@@ -426,7 +437,6 @@ fn from_table(stack: Stack) -> Result<Registration, &'static str> {
     }
     let name = name.ok_or("ERR server.register_function must get a function name argument")?;
     let function = function.ok_or("ERR server.register_function must get a callback argument")?;
-    check_name(&name)?;
     Ok(Registration { name, description, flags, function })
 }
 
@@ -447,14 +457,9 @@ fn flags_from(stack: Stack, table: c_int) -> Result<ScriptFlags, &'static str> {
     Ok(flags)
 }
 
-fn check_name(name: &[u8]) -> Result<(), &'static str> {
-    if name.is_empty() || !name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
-        return Err(
-            "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one \
-             character long",
-        );
-    }
-    Ok(())
+/// A string, or a number, which reads as one.
+fn is_text(stack: Stack, at: c_int) -> bool {
+    matches!(stack.kind(at), LUA_TSTRING | LUA_TNUMBER)
 }
 
 /// What a number's text takes at most.

@@ -15,6 +15,6 @@ mod shebang;
 mod structs;
 mod vm;
 
-pub use self::api::{Called, Host, Level};
+pub use self::api::{Called, Host, Level, Verdict};
 pub use self::shebang::{ScriptFlags, Shebang, ShebangError};
-pub use self::vm::{Chunk, Ended, Profile, Registration, Vm};
+pub use self::vm::{Chunk, Ended, Profile, Progress, Registration, Vm};

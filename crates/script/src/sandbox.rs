@@ -10,11 +10,12 @@ use std::ffi::{CStr, c_int};
 
 use mlua_sys as lua;
 
+use crate::api::Audience;
 use crate::raw::{
     LUA_GLOBALSINDEX, LUA_MULTRET, LUA_TNIL, LUA_TTABLE, Raise, Returned, Stack, lua_CFunction,
     lua_State, lua_function,
 };
-use crate::vm::{Core, core_of, is_text};
+use crate::vm::{Core, Profile, core_of, is_text};
 use crate::{api, bits, json, msgpack, structs};
 
 /// Lua's own functions behind those that are wrapped.
@@ -118,7 +119,11 @@ pub(crate) fn open(stack: Stack, core: &Core) {
         push(stack);
         stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
     }
-    api::push_table(stack, core.profile);
+    let audience = match core.profile {
+        Profile::Scripts => Audience::Scripts,
+        Profile::Library => Audience::Functions,
+    };
+    api::push_table(stack, audience);
     stack.copy(-1);
     stack.set_field(LUA_GLOBALSINDEX, b"redis");
     stack.set_field(LUA_GLOBALSINDEX, b"server");
@@ -171,6 +176,45 @@ pub(crate) fn close(stack: Stack) {
     stack.replace(LUA_GLOBALSINDEX);
 }
 
+/// Shows a library's code what it may use while it is loaded: the table with `register_function`, and no more.
+pub(crate) fn begin_loading(stack: Stack) {
+    let shown = stack.top() + 1;
+    stack.copy(LUA_GLOBALSINDEX);
+    if !stack.push_metatable(shown) {
+        return;
+    }
+    let metatable = stack.top();
+    // What is shown afterwards is kept beside.
+    stack.push_field(metatable, b"__index");
+    set_marked(stack, metatable, &KEPT);
+    stack.push_table(0, 2);
+    let globals = stack.top();
+    api::push_table(stack, Audience::Loading);
+    protect(stack);
+    stack.copy(-1);
+    stack.set_field(globals, b"redis");
+    stack.set_field(globals, b"server");
+    stack.push_table(0, 1);
+    stack.push_function(missing_global);
+    stack.set_field(stack.top() - 1, b"__index");
+    stack.set_metatable(globals);
+    stack.set_field(metatable, b"__index");
+    stack.set_top(shown - 1);
+}
+
+/// Shows the functions what they may use when they run.
+pub(crate) fn end_loading(stack: Stack) {
+    let shown = stack.top() + 1;
+    stack.copy(LUA_GLOBALSINDEX);
+    if stack.push_metatable(shown) {
+        let metatable = stack.top();
+        if push_marked(stack, shown, &KEPT) {
+            stack.set_field(metatable, b"__index");
+        }
+    }
+    stack.set_top(shown - 1);
+}
+
 /// Takes the table on top and pushes one through which it can be read only.
 fn protect(stack: Stack) {
     let real = stack.top();
@@ -190,6 +234,7 @@ fn protect(stack: Stack) {
 /// Addresses that scripts cannot have: keys of our own in metatables.
 static REAL: u8 = 0;
 static VIEW: u8 = 1;
+static KEPT: u8 = 2;
 
 /// Sets a metatable's own field to the value on top, which it takes.
 fn set_marked(stack: Stack, metatable: c_int, mark: &'static u8) {

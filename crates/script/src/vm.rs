@@ -6,9 +6,11 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 
 use bobbin_resp::Reply;
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
 use mlua_sys as lua;
 
-use crate::api::{self, Host};
+use crate::api::{self, Host, Verdict};
 use crate::convert;
 use crate::raw::{
     LUA_GLOBALSINDEX, LUA_HOOKCOUNT, LUA_MASKCOUNT, LUA_MASKLINE, LUA_TFUNCTION, LUA_TNIL,
@@ -19,6 +21,21 @@ use crate::sandbox::{self, Base};
 /// See the module.
 pub struct Vm {
     core: NonNull<Core>,
+    /// The script that runs, on a stack of its own, so that it can pause wherever it is.
+    fiber: Option<Fiber>,
+    /// The stack, while nothing runs.
+    stack: Option<DefaultStack>,
+}
+
+type Fiber = Coroutine<(), (), c_int, DefaultStack>;
+
+/// What became of a script that was started or resumed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It is over: `Vm::finish` tells how.
+    Over,
+    /// Its host let it pause: `Vm::resume` has it go on.
+    Paused,
 }
 
 // SAFETY: a Lua state is bound to no thread, only one uses it at a time (`&mut`), and all that is in `Core` is the
@@ -78,8 +95,12 @@ pub(crate) struct Core {
     pub(crate) base: Cell<Option<Base>>,
     /// `setresp`: what commands answer in.
     pub(crate) resp3: Cell<bool>,
-    /// The host stopped the script: whatever catches the error, it goes on.
-    stopping: Cell<bool>,
+    /// The host stopped the script: whatever catches the error, it goes on. The text that it fails with; empty:
+    /// nobody is told.
+    stopping: Cell<Option<&'static str>>,
+    /// By which the script that runs can pause.
+    yielder: Cell<*const Yielder<(), ()>>,
+    status: Cell<c_int>,
     /// What the failed script is answered with.
     failure: RefCell<Option<Failure>>,
     /// Memory of commands that are done, for the next.
@@ -118,6 +139,9 @@ pub(crate) struct Buffers {
 const MEMORY_MAX: usize = 1 << 30;
 /// How many instructions pass between two looks at the host.
 const CHECK_INSTRUCTIONS: c_int = 20_000;
+/// A script's stack, in bytes of addresses: what two hundred nested calls of C functions take, and a command of
+/// ours on top.
+const STACK_BYTES: usize = 8 << 20;
 /// Buffers that grew beyond this, in bytes, are given back.
 const BUFFER_KEPT_MAX: usize = 64 * 1024;
 
@@ -132,7 +156,9 @@ impl Vm {
             host: Cell::new(None),
             base: Cell::new(None),
             resp3: Cell::new(false),
-            stopping: Cell::new(false),
+            stopping: Cell::new(None),
+            yielder: Cell::new(std::ptr::null()),
+            status: Cell::new(lua::LUA_OK),
             failure: RefCell::new(None),
             buffers: Cell::default(),
             random: Cell::new(seed),
@@ -145,7 +171,7 @@ impl Vm {
         // SAFETY: `allocate` keeps to the contract of Lua's allocators; the core outlives the state.
         let state = unsafe { lua::lua_newstate(allocate, core.as_ptr().cast()) };
         assert!(!state.is_null(), "there is memory for a Lua state");
-        let vm = Self { core };
+        let vm = Self { core, fiber: None, stack: None };
         vm.core().state.set(state);
         vm.set_up();
         vm.core().hosted.set(0);
@@ -209,15 +235,18 @@ impl Vm {
         self.hosted(|stack| stack.forget(chunk.0));
     }
 
-    /// Runs a script, or calls a function of a library. Its reply is appended unless it failed.
-    pub fn run(
+    /// Starts a script, or a function of a library. Its keys and arguments are copied.
+    ///
+    /// # Safety
+    /// The host must live, where it is, until the script is over; or until `set_host` named another, while it
+    /// pauses.
+    pub unsafe fn start(
         &mut self,
-        host: &mut dyn Host,
+        host: NonNull<dyn Host>,
         chunk: Chunk,
         keys: &[&[u8]],
         arguments: &[&[u8]],
-        reply: &mut Reply<'_>,
-    ) -> Ended {
+    ) -> Progress {
         let (stack, core) = (self.stack(), self.core());
         self.begin(host);
         let kept = core.kept.get();
@@ -240,61 +269,125 @@ impl Vm {
             count = 2;
         }
         core.hosted.set(0);
-        let status = stack.protected_call(count, 1, 1);
-        let ended = self.end(status, reply);
-        stack.set_top(0);
+        self.enter(count, 1)
+    }
+
+    /// Has a script go on that paused.
+    pub fn resume(&mut self) -> Progress {
+        let Some(fiber) = &mut self.fiber else { return Progress::Over };
+        match fiber.resume(()) {
+            CoroutineResult::Yield(()) => Progress::Paused,
+            CoroutineResult::Return(status) => {
+                self.stack = self.fiber.take().map(Coroutine::into_stack);
+                self.core().status.set(status);
+                self.core().yielder.set(std::ptr::null());
+                Progress::Over
+            }
+        }
+    }
+
+    /// Names another host for the script that pauses.
+    ///
+    /// # Safety
+    /// As for `start`.
+    pub unsafe fn set_host(&mut self, host: NonNull<dyn Host>) {
+        self.core().host.set(Some(host));
+    }
+
+    /// How the script ended that is over; its reply is appended unless it failed.
+    pub fn finish(&mut self, reply: &mut Reply<'_>) -> Ended {
+        let ended = self.end(reply);
+        self.stack().set_top(0);
         ended
     }
 
-    /// Runs a library's code, which registers its functions.
+    /// Ends a script that pauses, without asking its host anything more.
+    pub fn abandon(&mut self) {
+        if self.fiber.is_some() {
+            self.core().host.set(None);
+            let Raise = self.core().stop(self.stack(), "abandoned");
+            self.stack().pop(1);
+            while self.resume() == Progress::Paused {}
+            self.end(&mut Reply::new(&mut Vec::new(), bobbin_resp::Protocol::Resp2));
+            self.stack().set_top(0);
+        }
+    }
+
+    /// Runs a library's code, which registers its functions. The error is a text for the client.
     pub fn load_library(
         &mut self,
         host: &mut dyn Host,
         chunk: Chunk,
     ) -> Result<Vec<Registration>, Vec<u8>> {
-        let (stack, core) = (self.stack(), self.core());
-        *core.registered.borrow_mut() = Some(Vec::new());
-        self.begin(host);
-        stack.push_kept(core.kept.get().handler);
+        let stack = self.stack();
+        *self.core().registered.borrow_mut() = Some(Vec::new());
+        // SAFETY: the script is over before `host` ends: it cannot pause while functions are registered.
+        self.begin(unsafe {
+            std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host))
+        });
+        self.hosted(sandbox::begin_loading);
+        stack.push_kept(self.core().kept.get().handler);
         stack.push_kept(chunk.0);
-        let status = stack.protected_call(0, 0, 1);
+        while self.enter(0, 0) == Progress::Paused {}
+        self.hosted(sandbox::end_loading);
+        let core = self.core();
         core.host.set(None);
         core.hosted.set(0);
         let registered = core.registered.borrow_mut().take().unwrap_or_default();
         let failure = core.failure.borrow_mut().take();
         stack.set_top(0);
-        if status == lua::LUA_OK {
+        if core.status.get() == lua::LUA_OK {
             return Ok(registered);
         }
         Err(failure.map_or_else(|| OUT_OF_MEMORY.to_vec(), |failure| failure.text))
     }
 
-    fn begin(&self, host: &mut dyn Host) {
+    /// Calls the function that lies on the stack above the handler of errors, with the arguments above it.
+    fn enter(&mut self, arguments: c_int, results: c_int) -> Progress {
+        let stack = self.stack.take().unwrap_or_else(|| {
+            DefaultStack::new(STACK_BYTES).expect("there is address space for a stack")
+        });
+        let core = self.core;
+        self.fiber = Some(Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+            // SAFETY: the core outlives the state, and so the fiber.
+            let core = unsafe { core.as_ref() };
+            core.yielder.set(yielder);
+            Stack(core.state.get()).protected_call(arguments, results, 1)
+        }));
+        self.resume()
+    }
+
+    fn begin(&self, host: NonNull<dyn Host>) {
         let core = self.core();
-        // SAFETY: the pointer is taken away again before `host` ends; see `end`.
-        let host: NonNull<dyn Host> = unsafe { std::mem::transmute(NonNull::from(host)) };
         core.host.set(Some(host));
         core.resp3.set(false);
-        core.stopping.set(false);
+        core.stopping.set(None);
         *core.json.borrow_mut() = crate::json::Options::default();
         *core.failure.borrow_mut() = None;
     }
 
-    fn end(&self, status: c_int, reply: &mut Reply<'_>) -> Ended {
+    fn end(&self, reply: &mut Reply<'_>) -> Ended {
         let (stack, core) = (self.stack(), self.core());
         core.host.set(None);
         core.hosted.set(1);
-        let ended = if core.stopping.get() {
+        let stopping = core.stopping.take();
+        if stopping.is_some() {
             // SAFETY: as in `set_up`.
             unsafe { lua::lua_sethook(stack.0, Some(watch), LUA_MASKCOUNT, CHECK_INSTRUCTIONS) };
+        }
+        let failure = core.failure.borrow_mut().take();
+        let ended = if stopping == Some("") {
             Ended::Stopped
-        } else if status == lua::LUA_OK {
+        } else if core.status.get() == lua::LUA_OK && stopping.is_none() {
             convert::append_result(stack, core.resp3.get(), reply)
+        } else if let Some(Failure { text, counted }) = failure {
+            Ended::Failed { text, counted }
         } else {
-            match core.failure.borrow_mut().take() {
-                Some(Failure { text, counted }) => Ended::Failed { text, counted },
-                None => Ended::Failed { text: OUT_OF_MEMORY.to_vec(), counted: false },
-            }
+            let text = match stopping {
+                Some(text) => [b"ERR ", text.as_bytes()].concat(),
+                None => OUT_OF_MEMORY.to_vec(),
+            };
+            Ended::Failed { text, counted: false }
         };
         core.hosted.set(0);
         ended
@@ -311,6 +404,7 @@ impl Vm {
 
 impl Drop for Vm {
     fn drop(&mut self) {
+        self.abandon();
         // SAFETY: nobody uses the state any more, and after it nobody the core.
         unsafe {
             lua::lua_close(self.stack().0);
@@ -328,20 +422,31 @@ impl Core {
 
     /// Whether the script is to end, whatever it does.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.get()
+        self.stopping.get().is_some()
     }
 
-    /// Has the script end: from now on each of its lines raises an error.
-    pub(crate) fn stop(&self, stack: Stack) -> Raise {
-        self.stopping.set(true);
+    /// Has the script end with an error of this text (empty: nobody is told): from now on each of its lines
+    /// raises it.
+    pub(crate) fn stop(&self, stack: Stack, text: &'static str) -> Raise {
+        let text = self.stopping.get().unwrap_or(text);
+        self.stopping.set(Some(text));
         // SAFETY: both states are alive. A coroutine has a hook of its own.
         unsafe {
             for state in [stack.0, self.state.get()] {
                 lua::lua_sethook(state, Some(watch), LUA_MASKCOUNT | LUA_MASKLINE, 1);
             }
         }
-        stack.push_bytes(b"stopped");
+        stack.push_bytes(text.as_bytes());
         Raise
+    }
+
+    /// Pauses the script that calls this.
+    fn pause(&self) {
+        let yielder = self.yielder.get();
+        if !yielder.is_null() {
+            // SAFETY: it is the one of the fiber that runs, which lives as long as that does.
+            unsafe { (*yielder).suspend(()) };
+        }
     }
 
     pub(crate) fn take_buffers(&self) -> Buffers {
@@ -479,16 +584,31 @@ const fn layout(size: usize) -> Layout {
 
 /// Called every so many instructions: asks the host whether the script may go on.
 unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut lua_Debug) {
-    // SAFETY: Lua calls it with a live state and record. Nothing with a destructor lives in this frame.
+    // SAFETY: Lua calls it with a live state and record. Nothing with a destructor lives in this frame when it
+    // raises.
     unsafe {
         let core = core_of(state);
         let counted = (*record).event == LUA_HOOKCOUNT;
-        let stop = core.is_stopping() || counted && core.host().is_some_and(|host| !host.goes_on());
-        if stop {
-            core.hosted.set(1);
-            let Raise = core.stop(Stack(state));
-            core.hosted.set(0);
-            lua::lua_error(state);
+        loop {
+            let verdict = match core.stopping.get() {
+                Some(text) => Verdict::Stop(text),
+                None if counted => core.host().map_or(Verdict::GoOn, |host| host.watch()),
+                None => Verdict::GoOn,
+            };
+            match verdict {
+                Verdict::GoOn => return,
+                Verdict::Pause => core.pause(),
+                Verdict::Stop(text) => {
+                    core.hosted.set(1);
+                    let Raise = core.stop(Stack(state), text);
+                    core.hosted.set(0);
+                    lua::lua_error(state);
+                }
+            }
+            if core.stopping.get().is_none() {
+                // It went on after a pause; the host is asked again in time.
+                return;
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::io::{Acceptor, DriverKind, Waker};
 use crate::pause::Pause;
 use crate::persistence::Persistence;
 use crate::pubsub::PubSub;
-use crate::script::Scripts;
+use crate::script::{Functions, Scripts};
 use crate::services::Services;
 use crate::shutdown::Request;
 use crate::stats::{CommandStats, Totals, WorkerStats};
@@ -60,6 +60,7 @@ pub struct Server {
     pub end: End,
     pub services: Services,
     pub scripts: Scripts,
+    pub functions: Functions,
     /// What all threads' changes come to, in one order.
     pub log: bobbin_store::log::Log,
     pub aof: Aof,
@@ -126,6 +127,8 @@ impl Switch {
     pub const SAVING: u32 = 1 << 8;
     /// The log cannot be written: writes are refused. The log's thread sets it at any time.
     pub const LOG_FAILED: u32 = 1 << 9;
+    /// A script takes long, and pauses so that others can be told. Set with the gate held.
+    pub const BUSY: u32 = 1 << 10;
 }
 
 impl Switches {

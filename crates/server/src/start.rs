@@ -59,6 +59,7 @@ impl Server {
             end: End::default(),
             services: Services::new(&config, &clock),
             scripts: Default::default(),
+            functions: Default::default(),
             log: Default::default(),
             aof: Default::default(),
             persistence: Persistence::new(system_ms()),

@@ -317,6 +317,12 @@ fn guard(
     if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
         return Err(Failure::LOADING);
     }
+    if switches & Switch::BUSY != 0
+        && !command.has(Flags::ALLOW_BUSY)
+        && let Some(busy) = context.server.scripts.busy()
+    {
+        return Err(busy.failure());
+    }
     if has_to_wait(context, client, command) {
         return Ok(false);
     }

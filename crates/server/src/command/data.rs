@@ -200,45 +200,36 @@ impl Data {
             return true;
         }
         let Some(guard) = self.keyspace.try_lock(shard) else { return false };
-        let mut guards = match std::mem::replace(&mut self.held, Held::None) {
-            Held::None => Vec::new(),
-            Held::All(_) => unreachable!("who holds the gate holds every shard"),
-            Held::One(other) => vec![other],
-            Held::Many(guards) => guards,
-        };
-        let at = guards.partition_point(|other| other.index() < shard);
-        guards.insert(at, guard);
-        self.recent = 0;
-        self.held = Held::Many(guards);
+        self.hold_guard(guard);
         true
     }
 
     /// Holds one shard more: waits for it if it is above all that is held, else takes it only if it is free.
     pub fn hold_beyond(&mut self, shard: usize) -> bool {
         let is_above = match &self.held {
-            Held::None => {
-                self.hold_one(shard);
-                return true;
-            }
+            Held::None => true,
             Held::One(guard) => guard.index() < shard,
             Held::Many(guards) => guards.last().is_none_or(|guard| guard.index() < shard),
             Held::All(_) => return true,
         };
-        if !self.try_hold_also(shard) {
-            if !is_above {
-                return false;
-            }
-            let guard = self.keyspace.lock(shard);
-            let mut guards = match std::mem::replace(&mut self.held, Held::None) {
-                Held::One(other) => vec![other],
-                Held::Many(guards) => guards,
-                Held::None | Held::All(_) => unreachable!("something is held, and not everything"),
-            };
-            guards.push(guard);
-            self.recent = 0;
-            self.held = Held::Many(guards);
+        if is_above {
+            self.hold_guard(self.keyspace.lock(shard));
+            return true;
         }
-        true
+        self.try_hold_also(shard)
+    }
+
+    fn hold_guard(&mut self, guard: ShardGuard<'static>) {
+        let mut guards = match std::mem::replace(&mut self.held, Held::None) {
+            Held::None => Vec::new(),
+            Held::All(_) => unreachable!("who holds the gate holds every shard"),
+            Held::One(other) => vec![other],
+            Held::Many(guards) => guards,
+        };
+        let at = guards.partition_point(|other| other.index() < guard.index());
+        guards.insert(at, guard);
+        self.recent = 0;
+        self.held = Held::Many(guards);
     }
 
     /// Prefetches the entries of keys whose shards are held.

@@ -16,6 +16,7 @@ mod element_scan;
 mod elements;
 mod expire;
 mod flush;
+mod function;
 mod generic;
 mod geo;
 mod hash;
@@ -59,6 +60,7 @@ pub const FAMILIES: &[&[Command]] = &[
     dump::COMMANDS,
     expire::COMMANDS,
     flush::COMMANDS,
+    function::COMMANDS,
     generic::COMMANDS,
     geo::COMMANDS,
     hash::COMMANDS,

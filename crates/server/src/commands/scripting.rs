@@ -3,7 +3,7 @@
 use super::{container, help};
 use crate::command::keys::{KeySpec, KeyUse};
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
-use crate::script::{Lua, Source, evaluate};
+use crate::script::{Lua, Source, evaluate, kill};
 
 fn eval(call: &mut Call<'_>) -> Outcome {
     evaluate(call, Source::Text, false)
@@ -22,12 +22,7 @@ fn evalsha_ro(call: &mut Call<'_>) -> Outcome {
 }
 
 fn script_load(call: &mut Call<'_>) -> Outcome {
-    let seed = call.data.random.next_u64();
-    let mut lua = match call.data.lua.take() {
-        Some(lua) => lua,
-        None => Box::new(Lua::new(call.server, seed)),
-    };
-    lua.refresh(call.server, || seed);
+    let mut lua = Lua::of_worker(call.server, call.data);
     let loaded = lua.load(call.server, call.args[2]);
     call.data.lua = Some(lua);
     call.reply.bulk(&loaded?);
@@ -56,8 +51,8 @@ fn script_flush(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn script_kill(_call: &mut Call<'_>) -> Outcome {
-    Err("NOTBUSY No scripts in execution right now.".into())
+fn script_kill(call: &mut Call<'_>) -> Outcome {
+    kill(call, false)
 }
 
 fn script_show(call: &mut Call<'_>) -> Outcome {

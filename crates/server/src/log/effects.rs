@@ -20,6 +20,13 @@ pub struct Effects {
     unannounced: bool,
 }
 
+/// Effects of a unit that is interrupted.
+#[derive(Default)]
+pub struct Pending {
+    unit: Vec<u8>,
+    commands: usize,
+}
+
 /// A point in a unit's effects.
 #[derive(Clone, Copy)]
 pub struct Mark {
@@ -93,6 +100,21 @@ impl Effects {
     #[inline]
     pub const fn take_replaced(&mut self) -> bool {
         std::mem::replace(&mut self.replaced, false)
+    }
+
+    /// Takes out the unit's effects, for as long as others are to have the thread.
+    pub fn take_pending(&mut self) -> Pending {
+        Pending {
+            unit: std::mem::take(&mut self.unit),
+            commands: std::mem::take(&mut self.commands),
+        }
+    }
+
+    /// Puts back what was taken out; there is nothing else.
+    pub fn put_pending(&mut self, pending: Pending) {
+        debug_assert!(self.commands == 0, "others' effects are committed");
+        self.unit = pending.unit;
+        self.commands = pending.commands;
     }
 
     /// How much there is; see `rewind`.

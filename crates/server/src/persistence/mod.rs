@@ -40,8 +40,6 @@ pub struct Persistence {
     kept_max: AtomicUsize,
     /// When to look at the save points again.
     due_ms: AtomicI64,
-    /// Libraries of functions from the file that was loaded. They cannot be run yet, and are saved again.
-    functions: Mutex<Vec<Vec<u8>>>,
     pub loading: Loading,
 }
 
@@ -81,7 +79,6 @@ impl Persistence {
             written_keys: AtomicU64::new(0),
             kept_max: AtomicUsize::new(usize::MAX),
             due_ms: AtomicI64::new(0),
-            functions: Mutex::default(),
             loading: Loading {
                 is_on: AtomicBool::new(false),
                 keeps_expired: AtomicBool::new(false),

@@ -2,12 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use bobbin_script::{ScriptFlags, Shebang, ShebangError};
 use sha1::{Digest, Sha1};
 
+use super::Busy;
 use crate::command::Failure;
+use crate::server::lock;
 
 /// A SHA-1 as 40 lower-case hexadecimal digits.
 pub type Sha = [u8; 40];
@@ -21,7 +23,7 @@ pub struct Script {
     pub is_strict: bool,
     /// Where the code begins.
     code: usize,
-    habits: AtomicU8,
+    pub learned: Learned,
     /// Nobody but EVAL asked for it to be kept, so it may be forgotten.
     is_evictable: AtomicBool,
     is_evicted: AtomicBool,
@@ -37,12 +39,35 @@ pub enum Habits {
     Stray,
 }
 
+/// What runs have shown of a script's habits, for all workers.
+#[derive(Default)]
+pub struct Learned(AtomicU8);
+
+impl Learned {
+    pub fn habits(&self) -> Habits {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Habits::Unknown,
+            1 => Habits::Declared,
+            _ => Habits::Stray,
+        }
+    }
+
+    /// Remembers what a run has shown. Who strayed once is not trusted again.
+    pub fn note(&self, habits: Habits) {
+        if self.habits() != habits {
+            self.0.fetch_max(habits as u8, Ordering::Relaxed);
+        }
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Scripts {
     known: RwLock<Known>,
     /// Goes up with SCRIPT FLUSH.
     generation: AtomicU64,
+    /// The script that pauses, so that others can be told that the server is busy.
+    busy: Mutex<Option<Arc<Busy>>>,
     evicted: AtomicU64,
 }
 
@@ -67,7 +92,7 @@ impl Script {
             flags: shebang.flags,
             is_strict: shebang.is_there,
             code: shebang.code,
-            habits: AtomicU8::new(Habits::Unknown as u8),
+            learned: Learned::default(),
             is_evictable: AtomicBool::new(false),
             is_evicted: AtomicBool::new(false),
         })
@@ -75,21 +100,6 @@ impl Script {
 
     pub fn code(&self) -> &[u8] {
         &self.source[self.code..]
-    }
-
-    pub fn habits(&self) -> Habits {
-        match self.habits.load(Ordering::Relaxed) {
-            0 => Habits::Unknown,
-            1 => Habits::Declared,
-            _ => Habits::Stray,
-        }
-    }
-
-    /// Remembers what a run has shown. Who strayed once is not trusted again.
-    pub fn learn(&self, habits: Habits) {
-        if self.habits() != habits {
-            self.habits.fetch_max(habits as u8, Ordering::Relaxed);
-        }
     }
 
     /// Whether it was forgotten because of others.
@@ -146,6 +156,15 @@ impl Scripts {
         let mut known = self.write();
         self.generation.fetch_add(1, Ordering::Release);
         *known = Known::default();
+    }
+
+    /// The script that the server is busy with.
+    pub fn busy(&self) -> Option<Arc<Busy>> {
+        lock(&self.busy).clone()
+    }
+
+    pub(super) fn set_busy(&self, busy: Option<Arc<Busy>>) {
+        *lock(&self.busy) = busy;
     }
 
     pub fn len(&self) -> usize {
@@ -237,9 +256,9 @@ mod tests {
     #[test]
     fn who_strayed_is_not_trusted_again() {
         let script = Script::parse(b"return 1").expect("it is right");
-        script.learn(Habits::Declared);
-        script.learn(Habits::Stray);
-        script.learn(Habits::Declared);
-        assert_eq!(script.habits(), Habits::Stray);
+        script.learned.note(Habits::Declared);
+        script.learned.note(Habits::Stray);
+        script.learned.note(Habits::Declared);
+        assert_eq!(script.learned.habits(), Habits::Stray);
     }
 }

@@ -9,30 +9,45 @@ use bobbin_store::Hash;
 
 use super::cache::{Script, Sha};
 use crate::client::{Client, ClientInfo};
-use crate::command::Failure;
+use crate::command::{Data, Failure};
 use crate::server::Server;
+
+/// A Lua state and who its commands come from.
+pub struct State {
+    pub(super) vm: Vm,
+    pub(super) client: Client,
+}
+
+impl State {
+    pub(super) fn new(profile: Profile, seed: u64) -> Self {
+        let info = ClientInfo::new(0, -1, "lua".into(), "lua".into(), false, 0);
+        Self { vm: Vm::new(profile, seed), client: Client::new(Arc::new(info), true) }
+    }
+}
 
 /// See the module.
 pub struct Lua {
-    pub(super) vm: Vm,
-    /// Who scripts' commands come from.
-    pub(super) client: Client,
+    pub(super) state: State,
     /// Of `Scripts` when the state was made.
     generation: u64,
-    compiled: Vec<(Arc<Script>, Chunk)>,
+    compiled: Vec<Arc<Compiled>>,
     by_source: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
     by_sha: HashMap<Sha, usize>,
+}
+
+/// A script and what this worker's state has compiled it to.
+pub struct Compiled {
+    pub script: Arc<Script>,
+    pub chunk: Chunk,
 }
 
 /// A state with more scripts than this is given up for a new one.
 const COMPILED_MAX: usize = 4096;
 
 impl Lua {
-    pub fn new(server: &Server, seed: u64) -> Self {
-        let info = ClientInfo::new(0, -1, "lua".into(), "lua".into(), false, 0);
+    fn new(server: &Server, seed: u64) -> Self {
         Self {
-            vm: Vm::new(Profile::Scripts, seed),
-            client: Client::new(Arc::new(info), true),
+            state: State::new(Profile::Scripts, seed),
             generation: server.scripts.generation(),
             compiled: Vec::new(),
             by_source: HashMap::default(),
@@ -40,8 +55,19 @@ impl Lua {
         }
     }
 
+    /// The worker's state, taken from it, and up to date.
+    pub fn of_worker(server: &Server, data: &mut Data) -> Box<Self> {
+        match data.lua.take() {
+            Some(mut lua) => {
+                lua.refresh(server, || data.random.next_u64());
+                lua
+            }
+            None => Box::new(Self::new(server, data.random.next_u64())),
+        }
+    }
+
     /// Gives up what SCRIPT FLUSH concerns, and what has become too much.
-    pub fn refresh(&mut self, server: &Server, seed: impl FnOnce() -> u64) {
+    fn refresh(&mut self, server: &Server, seed: impl FnOnce() -> u64) {
         if self.generation != server.scripts.generation() || self.compiled.len() >= COMPILED_MAX {
             *self = Self::new(server, seed());
         }
@@ -56,7 +82,7 @@ impl Lua {
         hash: Hash,
     ) -> Result<usize, Failure> {
         if let Some(&at) = self.by_source.get(&hash.0)
-            && let (script, _) = &self.compiled[at]
+            && let Compiled { script, .. } = &*self.compiled[at]
             && *script.source == *source
             && !script.is_evicted()
         {
@@ -69,7 +95,7 @@ impl Lua {
     fn add_source(&mut self, server: &Server, source: &[u8], hash: Hash) -> Result<usize, Failure> {
         let script = Script::parse(source)?;
         let at = match self.by_sha.get(&script.sha) {
-            Some(&at) if !self.compiled[at].0.is_evicted() => at,
+            Some(&at) if !self.compiled[at].script.is_evicted() => at,
             _ => {
                 let chunk = self.compile(&script)?;
                 let script = server.scripts.add(script, false);
@@ -86,7 +112,7 @@ impl Lua {
         let Ok(sha) = <Sha>::try_from(sha) else { return Ok(None) };
         let sha = sha.map(|byte| byte.to_ascii_lowercase());
         if let Some(&at) = self.by_sha.get(&sha)
-            && !self.compiled[at].0.is_evicted()
+            && !self.compiled[at].script.is_evicted()
         {
             return Ok(Some(at));
         }
@@ -106,29 +132,29 @@ impl Lua {
     }
 
     fn compile(&mut self, script: &Script) -> Result<Chunk, Failure> {
-        self.vm.compile(script.code(), c"@user_script").map_err(|text| {
+        self.state.vm.compile(script.code(), c"@user_script").map_err(|text| {
             let text = String::from_utf8_lossy(&text);
             Failure::format(format!("ERR Error compiling script (new function): {text}"))
         })
     }
 
     fn keep(&mut self, script: Arc<Script>, chunk: Chunk) -> usize {
-        let at = self.compiled.len();
-        if let Some(old) = self.by_sha.insert(script.sha, at) {
+        let (at, sha) = (self.compiled.len(), script.sha);
+        let compiled = Arc::new(Compiled { script, chunk });
+        if let Some(&old) = self.by_sha.get(&sha) {
             // It had been forgotten meanwhile; what it was compiled to is not needed twice.
-            self.vm.forget(std::mem::replace(&mut self.compiled[old].1, chunk));
-            self.compiled[old].0 = script;
-            self.by_sha.insert(self.compiled[old].0.sha, old);
+            let replaced = std::mem::replace(&mut self.compiled[old], compiled);
+            self.state.vm.forget(replaced.chunk);
             return old;
         }
-        self.compiled.push((script, chunk));
+        self.by_sha.insert(sha, at);
+        self.compiled.push(compiled);
         at
     }
 
-    /// A script and what it was compiled to.
-    pub fn compiled(&self, at: usize) -> (Arc<Script>, Chunk) {
-        let (script, chunk) = &self.compiled[at];
-        (Arc::clone(script), *chunk)
+    /// A script by its number. It is shared with nobody but this worker, so that counting who has it is quick.
+    pub fn compiled(&self, at: usize) -> Arc<Compiled> {
+        Arc::clone(&self.compiled[at])
     }
 }
 

@@ -10,11 +10,26 @@
 //! then on. Should it stray after all, it takes the further shard if it need not wait for it out of order; else,
 //! if it has changed nothing yet, it begins anew with the gate held.
 
+mod busy;
 mod cache;
+mod functions;
 mod lua;
 mod run;
 mod session;
 
+use crate::command::{Call, Outcome};
+
+pub use self::busy::Busy;
 pub use self::cache::{Habits, Script, Scripts, Sha};
-pub use self::lua::Lua;
+pub use self::functions::{Functions, Library, Policy, call_function};
+pub use self::lua::{Lua, State};
 pub(crate) use self::run::{Source, evaluate};
+
+/// SCRIPT KILL and FUNCTION KILL.
+pub(crate) fn kill(call: &mut Call<'_>, function: bool) -> Outcome {
+    let busy = call.server.scripts.busy();
+    let busy = busy.ok_or("NOTBUSY No scripts in execution right now.")?;
+    busy.kill(function)?;
+    call.reply.ok();
+    Ok(())
+}

@@ -1,11 +1,15 @@
 //! Running a script: what is held meanwhile, and what becomes of its reply.
 
-use bobbin_script::{Chunk, Ended, ScriptFlags, Vm};
+use std::ptr::NonNull;
+use std::sync::Arc;
 
-use super::Lua;
-use super::cache::{Habits, Script};
-use super::session::{Session, Way};
-use crate::client::Client;
+use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
+
+use super::busy::{Owner, set_aside};
+use super::cache::{Habits, Learned};
+use super::lua::Compiled;
+use super::session::{Session, Standing, Way};
+use super::{Lua, State};
 use crate::command::call::hold_keys;
 use crate::command::{Call, Failure, Outcome};
 use crate::eviction::{self, Room};
@@ -21,22 +25,46 @@ pub(crate) enum Source {
 /// EVAL and its like.
 pub(crate) fn evaluate(call: &mut Call<'_>, source: Source, read_only: bool) -> Outcome {
     let keys = count_keys(call)?;
-    let seed = call.data.random.next_u64();
-    let mut lua = match call.data.lua.take() {
-        Some(lua) => lua,
-        None => Box::new(Lua::new(call.server, seed)),
+    let mut lua = Lua::of_worker(call.server, call.data);
+    let compiled = match find(call, &mut lua, source) {
+        Ok(found) => found,
+        Err(failure) => {
+            call.data.lua = Some(lua);
+            return Err(failure);
+        }
     };
-    lua.refresh(call.server, || seed);
-    let outcome = find(call, &mut lua, source).and_then(|(script, chunk)| {
-        let Lua { vm, client, .. } = &mut *lua;
-        run(call, vm, client, &script, chunk, keys, read_only)
-    });
-    call.data.lua = Some(lua);
-    outcome
+    let script = &*compiled.script;
+    let task = Task {
+        chunk: compiled.chunk,
+        keys,
+        learned: &script.learned,
+        everything: script.learned.habits() != Habits::Declared,
+        flags: script.flags,
+        is_strict: script.is_strict,
+        can_restart: true,
+        read_only,
+    };
+    run(call, Owner::Worker(lua), &task)
+}
+
+/// What is to be run, and how.
+pub(super) struct Task<'a> {
+    pub chunk: Chunk,
+    /// How many keys are declared.
+    pub keys: usize,
+    pub learned: &'a Learned,
+    /// It begins with the gate held.
+    pub everything: bool,
+    pub flags: ScriptFlags,
+    /// It has said what it is, and is held to that.
+    pub is_strict: bool,
+    /// Beginning anew leaves no traces.
+    pub can_restart: bool,
+    pub read_only: bool,
 }
 
 /// How many keys follow; they begin at argument 3.
-fn count_keys(call: &Call<'_>) -> Result<usize, Failure> {
+pub(super) fn count_keys(call: &Call<'_>) -> Result<usize, Failure> {
     let count = call.integer(2)?;
     if count > (call.args.len() - 3) as i64 {
         return Err("ERR Number of keys can't be greater than number of args".into());
@@ -44,11 +72,7 @@ fn count_keys(call: &Call<'_>) -> Result<usize, Failure> {
     usize::try_from(count).map_err(|_| "ERR Number of keys can't be negative".into())
 }
 
-fn find(
-    call: &Call<'_>,
-    lua: &mut Lua,
-    source: Source,
-) -> Result<(std::sync::Arc<Script>, Chunk), Failure> {
+fn find(call: &Call<'_>, lua: &mut Lua, source: Source) -> Result<Arc<Compiled>, Failure> {
     let argument = call.args[1];
     let at = match source {
         Source::Text => {
@@ -59,37 +83,49 @@ fn find(
     Ok(lua.compiled(at))
 }
 
-fn run(
-    call: &mut Call<'_>,
-    vm: &mut Vm,
-    client: &mut Client,
-    script: &Script,
-    chunk: Chunk,
-    keys: usize,
-    read_only: bool,
-) -> Outcome {
+/// Runs it, and answers; or makes a job of it if it takes long.
+pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
     let is_oom = call.server.switches.load() & Switch::MAXMEMORY != 0
         && !call.in_transaction
         && eviction::make_room(call.server, call.data) == Room::None;
-    if script.is_strict {
-        check_promises(script, read_only, is_oom)?;
+    if task.is_strict
+        && let Err(failure) = check_promises(task, is_oom)
+    {
+        owner.give_back(call.data);
+        return Err(failure);
     }
-    client.select(call.client.database);
-    client.no_touch = call.client.no_touch;
-    let (keys, arguments) = call.args[3..].split_at(keys);
+    let (keys, arguments) = call.args[3..].split_at(task.keys);
     let start = call.reply.output().len();
-    let mut everything = script.habits() != Habits::Declared;
+    let mut everything = task.everything;
     let ended = loop {
-        if !call.in_transaction {
+        let standing = if call.in_transaction {
+            Standing::Transaction
+        } else {
             hold_keys(call.data, keys, everything);
+            if everything {
+                Standing::Alone
+            } else {
+                Standing::Shards { restart: task.can_restart }
+            }
+        };
+        let State { vm, client } = owner.state();
+        client.select(call.client.database);
+        client.no_touch = call.client.no_touch;
+        let mut session = Session::new(call.server, call.data, call.stats, client, standing);
+        session.read_only = task.read_only || task.flags.has(ScriptFlags::NO_WRITES);
+        session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);
+        session.observe(keys, task.learned.habits() == Habits::Unknown);
+        // SAFETY: the session lives until the script is over; if it pauses, `set_aside` names another place.
+        let progress =
+            unsafe { vm.start(NonNull::from(&mut session), task.chunk, keys, arguments) };
+        if progress == Progress::Paused {
+            task.learned.note(Habits::Stray);
+            set_aside(call, owner, session);
+            return Ok(());
         }
-        let mut session = Session::new(call.server, call.data, call.stats, client);
-        session.read_only = read_only || script.flags.has(ScriptFlags::NO_WRITES);
-        session.is_oom = is_oom && !script.flags.has(ScriptFlags::ALLOW_OOM);
-        session.observe(keys, script.habits() == Habits::Unknown);
-        let ended = vm.run(&mut session, chunk, keys, arguments, &mut call.reply);
         let way = session.way();
-        script.learn(if way == Way::Declared { Habits::Declared } else { Habits::Stray });
+        task.learned.note(if way == Way::Declared { Habits::Declared } else { Habits::Stray });
+        let ended = vm.finish(&mut call.reply);
         if way == Way::Blocked && !everything {
             // Nothing was changed yet, so that it can begin anew.
             call.reply.truncate(start);
@@ -98,18 +134,19 @@ fn run(
         }
         break ended;
     };
+    owner.give_back(call.data);
     // Its commands have logged theirs.
     call.data.propagate_nothing();
     finish(call, ended)
 }
 
 /// What a script that says in its first line what it is must keep to.
-fn check_promises(script: &Script, read_only: bool, is_oom: bool) -> Outcome {
-    let writes = !script.flags.has(ScriptFlags::NO_WRITES);
-    if read_only && writes {
+fn check_promises(task: &Task<'_>, is_oom: bool) -> Outcome {
+    let writes = !task.flags.has(ScriptFlags::NO_WRITES);
+    if task.read_only && writes {
         return Err("ERR Can not execute a script with write flag using *_ro command.".into());
     }
-    if is_oom && writes && !script.flags.has(ScriptFlags::ALLOW_OOM) {
+    if is_oom && writes && !task.flags.has(ScriptFlags::ALLOW_OOM) {
         return Err(
             "OOM allow-oom flag is not set on the script, can not run it when used memory > \
                     'maxmemory'"
@@ -131,10 +168,9 @@ fn finish(call: &mut Call<'_>, ended: Ended) -> Outcome {
             call.stats.commands[call.command.id].failed.add(1);
             Ok(())
         }
-        Ended::Stopped => Err(KILLED),
+        Ended::Stopped => Err(STOPPED),
     }
 }
 
 const NO_SCRIPT: Failure = Failure::new("NOSCRIPT No matching script.");
-const KILLED: Failure =
-    Failure::new("ERR Error running script: Script killed by user with SCRIPT KILL.");
+const STOPPED: Failure = Failure::new("ERR Script stopped.");

@@ -1,9 +1,13 @@
 //! One run of a script: its commands are carried out here, under the locks that the run holds.
 
+use std::ptr::NonNull;
+use std::sync::Arc;
+
 use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Called, Host, Level};
+use bobbin_script::{Called, Host, Level, Verdict};
 use bobbin_store::Hash;
 
+use super::Busy;
 use crate::client::Client;
 use crate::clock::ticks;
 use crate::command::call::{self, Call};
@@ -13,23 +17,41 @@ use crate::server::{Server, Switch};
 use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
 
-/// See the module.
-pub(super) struct Session<'a> {
+/// See the module. It outlives the turn that it began in if the script pauses, so it keeps what it works on as
+/// pointers; whoever has the script run makes them good before.
+pub(super) struct Session {
     server: &'static Server,
-    data: &'a mut Data,
-    stats: &'a WorkerStats,
-    client: &'a mut Client,
+    data: NonNull<Data>,
+    stats: NonNull<WorkerStats>,
+    client: NonNull<Client>,
     /// Commands that write are refused.
     pub read_only: bool,
     /// There is no memory for commands that need more, until one has written.
     pub is_oom: bool,
     /// Shards of the declared keys, if it is to be seen whether the script strays.
     declared: Option<Vec<usize>>,
+    pub standing: Standing,
     way: Way,
     /// A command ran that cannot be run again as if it had not.
     changed: bool,
     /// `REPL_*` bits.
     replication: u8,
+    /// In ticks.
+    started: u64,
+    pause_at: u64,
+    /// What others know of it, once it has paused.
+    pub busy: Option<Arc<Busy>>,
+}
+
+/// What the run may do when it takes long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// The gate is held: the script can pause.
+    Alone,
+    /// Only some shards are: it can begin anew with the gate held, if `restart`.
+    Shards { restart: bool },
+    /// It runs within EXEC.
+    Transaction,
 }
 
 /// Which keys the run has used.
@@ -42,31 +64,67 @@ pub(super) enum Way {
     Blocked,
 }
 
-impl<'a> Session<'a> {
+impl Session {
     pub fn new(
         server: &'static Server,
-        data: &'a mut Data,
-        stats: &'a WorkerStats,
-        client: &'a mut Client,
+        data: &mut Data,
+        stats: &WorkerStats,
+        client: &mut Client,
+        standing: Standing,
     ) -> Self {
+        let started = ticks();
+        let threshold_ms = server.config.busy_reply_threshold() as u64;
+        let threshold = server.clock.ticks(threshold_ms.min(THRESHOLD_MS_MAX) * 1000);
         Self {
             server,
-            data,
-            stats,
-            client,
+            data: NonNull::from(data),
+            stats: NonNull::from(stats),
+            client: NonNull::from(client),
             read_only: false,
             is_oom: false,
             declared: None,
+            standing,
             way: Way::Declared,
             changed: false,
             replication: REPLICATE_ALL,
+            started,
+            // Zero and less is no limit.
+            pause_at: if threshold == 0 { u64::MAX } else { started + threshold },
+            busy: None,
         }
+    }
+
+    /// The script goes on, on this thread, for so many ticks.
+    pub fn resume(&mut self, data: &mut Data, slice: u64) {
+        self.data = NonNull::from(data);
+        self.pause_at = ticks() + slice;
+    }
+
+    /// Whether it cannot be ended as if it had not been.
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// In microseconds.
+    pub fn duration(&self) -> f64 {
+        self.server.clock.us(ticks() - self.started)
+    }
+
+    fn data(&mut self) -> &mut Data {
+        // SAFETY: see `Session`; only the thread that runs the script gets here.
+        unsafe { self.data.as_mut() }
+    }
+
+    fn stats(&self) -> &WorkerStats {
+        // SAFETY: as for `data`: the worker that began runs it to its end.
+        unsafe { self.stats.as_ref() }
     }
 
     /// Has it noticed whether the script uses other keys than these, though all shards are held.
     pub fn observe(&mut self, keys: &[&[u8]], observe: bool) {
-        self.declared =
-            observe.then(|| keys.iter().map(|key| self.data.key(key).hash.shard()).collect());
+        let data = self.data();
+        let shards = keys.iter().map(|key| data.key(key).hash.shard());
+        self.declared = observe.then(|| shards.collect());
     }
 
     pub fn way(&self) -> Way {
@@ -101,12 +159,12 @@ impl<'a> Session<'a> {
 
     /// What keeps a command that writes or takes memory from running, on few servers.
     #[cold]
-    fn check_state(&self, command: &Registered) -> Result<(), Failure> {
+    fn check_state(&mut self, command: &Registered) -> Result<(), Failure> {
         let switches = self.server.switches.load();
         if self.is_oom && !self.changed && command.has(Flags::DENYOOM) {
             return Err(Failure::OUT_OF_MEMORY);
         }
-        if !command.has(Flags::WRITE) || self.data.loading {
+        if !command.has(Flags::WRITE) || self.data().loading {
             return Ok(());
         }
         if switches & Switch::SAVE_FAILED != 0
@@ -129,14 +187,15 @@ impl<'a> Session<'a> {
             self.reach_all()?;
         }
         if command.shape == KeyShape::First {
-            let hash = self.data.key(args[1]).hash;
+            let hash = self.data().key(args[1]).hash;
             self.reach_shard(hash.shard())?;
             return Ok(hash);
         }
         let mut reached = Ok(());
         command.key_positions(args, |at| {
             if reached.is_ok() {
-                reached = self.reach_shard(self.data.key(args[at]).hash.shard());
+                let shard = self.data().key(args[at]).hash.shard();
+                reached = self.reach_shard(shard);
             }
         });
         reached.map(|()| Hash::default())
@@ -144,7 +203,7 @@ impl<'a> Session<'a> {
 
     #[inline(always)]
     fn reach_shard(&mut self, shard: usize) -> Result<(), Unreached> {
-        if self.data.holds(shard) && self.declared.is_none() {
+        if self.declared.is_none() && self.data().holds(shard) {
             return Ok(());
         }
         self.reach_beyond(shard)
@@ -155,18 +214,18 @@ impl<'a> Session<'a> {
         if self.declared.as_ref().is_some_and(|declared| !declared.contains(&shard)) {
             self.way = Way::Strayed;
         }
-        if self.data.holds(shard) {
+        if self.data().holds(shard) {
             return Ok(());
         }
         self.way = Way::Strayed;
-        if self.data.hold_beyond(shard) {
+        if self.data().hold_beyond(shard) {
             return Ok(());
         }
         self.begin_anew()?;
         // Who holds it may wait for what is held here, so that waiting must have an end.
         for _ in 0..PATIENCE {
             std::thread::sleep(PAUSE);
-            if self.data.hold_beyond(shard) {
+            if self.data().hold_beyond(shard) {
                 return Ok(());
             }
         }
@@ -176,7 +235,7 @@ impl<'a> Session<'a> {
     #[cold]
     fn reach_all(&mut self) -> Result<(), Unreached> {
         self.way = Way::Strayed;
-        if self.data.holds_all() {
+        if self.data().holds_all() {
             return Ok(());
         }
         self.begin_anew()?;
@@ -185,7 +244,7 @@ impl<'a> Session<'a> {
 
     /// Ends the run, so that it begins anew with everything held; unless it has changed something.
     fn begin_anew(&mut self) -> Result<(), Unreached> {
-        if self.changed {
+        if self.changed || self.standing != (Standing::Shards { restart: true }) {
             return Ok(());
         }
         self.way = Way::Blocked;
@@ -200,40 +259,53 @@ impl<'a> Session<'a> {
         reply: Reply<'_>,
     ) {
         let started = ticks();
+        // SAFETY: as in `data`. The three are different things, and nothing else uses them meanwhile.
+        let (data, stats, client) =
+            unsafe { (self.data.as_mut(), self.stats.as_ref(), self.client.as_mut()) };
+        let server = self.server;
         let mut call = Call {
-            server: self.server,
+            server,
             command,
             args,
-            client: self.client,
-            data: self.data,
-            stats: self.stats,
+            client,
+            data,
+            stats,
             reply,
             first_hash,
             hashes: &[],
             in_transaction: true,
         };
         call::run(&mut call);
+        call.client.postpone(false);
         let measured = Measured {
             ticks: ticks() - started,
             request_bytes: args.iter().map(|arg| arg.len()).sum(),
             reply_bytes: call.reply.output().len(),
         };
-        let track = self.server.config.latency_tracking();
-        self.stats.commands[command.id].executed(measured.ticks, track);
-        self.stats.totals.commands.add(1);
-        if self.server.services.command_log.limits().exceeded_by(&measured) {
-            slowlog::note(self.server, self.client, command, args, &measured);
+        stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());
+        stats.totals.commands.add(1);
+        if server.services.command_log.limits().exceeded_by(&measured) {
+            slowlog::note(server, call.client, command, args, &measured);
         }
-        self.client.postpone(false);
+    }
+
+    /// Counts that the script failed; `counted`: the error was a command's.
+    pub fn count_failure(&self, command: &Registered, text: &[u8], counted: bool) {
+        self.stats().commands[command.id].failed.add(1);
+        if !counted {
+            self.stats().totals.error_replies.add(1);
+            let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+            self.server.errors.count(&String::from_utf8_lossy(code));
+        }
     }
 
     /// Answers a command that did not run.
     #[cold]
     fn refuse(&self, refusal: Refusal, reply: &mut Vec<u8>) {
         if let Some(command) = refusal.command {
-            self.stats.commands[command.id].rejected.add(1);
+            self.stats().commands[command.id].rejected.add(1);
         }
-        self.stats.totals.error_replies.add(1);
+        self.stats().totals.error_replies.add(1);
         self.server.errors.count(refusal.failure.code());
         Reply::new(reply, Protocol::Resp2).error(refusal.failure.0.as_bytes());
     }
@@ -258,7 +330,7 @@ enum Unreached {
     Failed,
 }
 
-impl Host for Session<'_> {
+impl Host for Session {
     fn call(&mut self, args: &[&[u8]], resp3: bool, reply: &mut Vec<u8>) -> Called {
         let command = match self.command(args) {
             Ok(command) => command,
@@ -283,25 +355,21 @@ impl Host for Session<'_> {
         };
         self.changed |= !command.has(Flags::READONLY);
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
-        if self.client.protocol != protocol {
-            self.client.set_protocol(protocol);
+        // SAFETY: as in `data`.
+        let client = unsafe { self.client.as_mut() };
+        if client.protocol != protocol {
+            client.set_protocol(protocol);
         }
-        let mark = self.data.effects.mark();
+        let mark = self.data().effects.mark();
         self.run(command, args, first_hash, Reply::new(reply, protocol));
         if self.replication & REPLICATE_LOG == 0 {
-            self.data.effects.rewind(mark);
+            self.data().effects.rewind(mark);
         }
         Called::Replied
     }
 
     fn log(&mut self, level: Level, message: &[u8]) {
-        let message = String::from_utf8_lossy(message);
-        match level {
-            Level::Debug => log::debug!("{message}"),
-            Level::Verbose => log::debug!("{message}"),
-            Level::Notice => log::info!("{message}"),
-            Level::Warning => log::warn!("{message}"),
-        }
+        log_message(level, message);
     }
 
     fn set_replication(&mut self, flags: u8) {
@@ -317,14 +385,48 @@ impl Host for Session<'_> {
         Some(true)
     }
 
-    fn goes_on(&mut self) -> bool {
-        true
+    fn watch(&mut self) -> Verdict {
+        if let Some(busy) = &self.busy
+            && let Some(text) = busy.killed()
+        {
+            return Verdict::Stop(text);
+        }
+        let now = ticks();
+        match self.standing {
+            Standing::Alone if now >= self.pause_at => Verdict::Pause,
+            Standing::Shards { restart: true }
+                if !self.changed && now - self.started > self.server.clock.ticks(SHARDS_US) =>
+            {
+                // Others wait for the shards, and could not even end it.
+                self.way = Way::Blocked;
+                Verdict::Stop("")
+            }
+            Standing::Transaction if now >= self.pause_at && !self.changed => Verdict::Stop(
+                "Script stopped: within a transaction it took longer than busy-reply-threshold.",
+            ),
+            _ => Verdict::GoOn,
+        }
+    }
+}
+
+/// `redis.log`.
+pub(super) fn log_message(level: Level, message: &[u8]) {
+    let message = String::from_utf8_lossy(message);
+    match level {
+        Level::Debug => log::debug!("{message}"),
+        Level::Verbose => log::debug!("{message}"),
+        Level::Notice => log::info!("{message}"),
+        Level::Warning => log::warn!("{message}"),
     }
 }
 
 const REPLICATE_LOG: u8 = 1;
 const REPLICATE_ALL: u8 = 3;
-const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
+/// PUBLISH among them: who listens sees it.
+const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
+/// A run that holds shards only, and has changed nothing, is given up for one that can pause after this.
+const SHARDS_US: u64 = 50_000;
+const THRESHOLD_MS_MAX: u64 = 1 << 40;
 /// How often, and how long each time, a script that changed something waits for a shard out of order.
 const PATIENCE: usize = 100;
 const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);

@@ -21,6 +21,12 @@ pub trait Job: Send {
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
     }
+    /// Whether it is what the server is busy with: others wait for it.
+    fn goes_on_while_busy(&self) -> bool {
+        false
+    }
+    /// Ends it, as its client is gone.
+    fn abandon(&mut self, _server: &'static Server, _data: &mut Data) {}
     /// Appends the command's reply, or the rest of it.
     fn reply(&mut self, reply: &mut Reply<'_>);
 }
