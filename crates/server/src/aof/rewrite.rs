@@ -316,7 +316,13 @@ fn write_commands(
     file: &mut impl Write,
 ) -> io::Result<()> {
     let (mut out, mut selected) = (Vec::new(), None);
-    snapshot::walk(server, data, cut, |pieces| {
+    for library in server.functions.all() {
+        append_command(&mut out, &[b"FUNCTION", b"LOAD", &library.source]);
+    }
+    // Whatever becomes of it: the cut is walked to its end.
+    let libraries = file.write_all(&out);
+    out.clear();
+    let walked = snapshot::walk(server, data, cut, |pieces| {
         for piece in pieces {
             if selected != Some(piece.database) {
                 selected = Some(piece.database);
@@ -327,7 +333,8 @@ fn write_commands(
             out.clear();
         }
         Ok(())
-    })
+    });
+    libraries.and(walked)
 }
 
 /// Appends the command that makes an entry.

@@ -363,7 +363,10 @@ fn has_to_wait(
     context.data.may_expire = pause.is_none();
     let Some(pause) = pause else { return false };
     let wait = !client.info.has(ClientFlag::MONITOR)
-        && (pause.all || command.has(WRITERS) || would_execute(client, command, WRITERS));
+        && (pause.all
+            || command.has(WRITERS)
+            || command.has(Flags::RUNS) && !command.has(Flags::READONLY)
+            || would_execute(client, command, WRITERS.with(Flags::RUNS)));
     if wait {
         client.ran(command);
         client.postpone(true);

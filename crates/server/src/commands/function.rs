@@ -104,6 +104,9 @@ fn list(call: &mut Call<'_>) -> Outcome {
 
 fn stats(call: &mut Call<'_>) -> Outcome {
     let busy = call.server.scripts.busy();
+    if let Some(busy) = busy.as_ref().filter(|busy| busy.function.is_none()) {
+        return Err(busy.failure());
+    }
     let (libraries, functions) = call.server.functions.counts();
     let now_ms = call.server.clock.advance();
     let reply = &mut call.reply;

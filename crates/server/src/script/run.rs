@@ -12,6 +12,7 @@ use super::session::{Session, Standing, Way};
 use super::{Lua, State};
 use crate::command::call::hold_keys;
 use crate::command::{Call, Failure, Outcome};
+use crate::commands::monitor;
 use crate::eviction::{self, Room};
 use crate::server::Switch;
 
@@ -93,6 +94,9 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
     {
         owner.give_back(call.data);
         return Err(failure);
+    }
+    if call.server.switches.load() & Switch::MONITORED != 0 {
+        monitor::show(call);
     }
     let (keys, arguments) = call.args[3..].split_at(task.keys);
     let start = call.reply.output().len();

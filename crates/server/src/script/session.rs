@@ -401,9 +401,13 @@ impl Host for Session {
                 self.way = Way::Blocked;
                 Verdict::Stop("")
             }
-            Standing::Transaction if now >= self.pause_at && !self.changed => Verdict::Stop(
-                "Script stopped: within a transaction it took longer than busy-reply-threshold.",
-            ),
+            Standing::Transaction | Standing::Shards { restart: false }
+                if now >= self.pause_at && !self.changed =>
+            {
+                // It cannot pause, and nobody could end it; alone it can.
+                self.way = Way::Strayed;
+                Verdict::Stop(TOO_LONG)
+            }
             _ => Verdict::GoOn,
         }
     }
@@ -420,6 +424,8 @@ pub(super) fn log_message(level: Level, message: &[u8]) {
     }
 }
 
+const TOO_LONG: &str =
+    "Script stopped: it took longer than busy-reply-threshold where it cannot pause.";
 const REPLICATE_LOG: u8 = 1;
 const REPLICATE_ALL: u8 = 3;
 /// PUBLISH among them: who listens sees it.
