@@ -9,7 +9,7 @@ pub mod clock;
 pub mod command;
 pub mod commands;
 pub mod config;
-mod cores;
+pub mod cores;
 pub mod eviction;
 pub mod glob;
 pub mod histogram;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bobbin_server::config::{CommandLine, Config, Directives};
+use bobbin_server::cores::{self, Share};
 use bobbin_server::server::{Server, VERSION};
 use bobbin_server::{aof, host, logging, memory, persistence, start};
 
@@ -77,6 +78,9 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
     if daemon {
         host::daemonize().map_err(|error| format!("Can't become a daemon: {error}"))?;
     }
+    // Inherited by all threads that are started from here on: whatever they do beside the workers, and the workers
+    // until they know better, nobody is to wait for the end of their turns.
+    cores::share(Share::ShortTurns);
     memory::start_background_thread();
     logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
     let pid = std::process::id();

@@ -69,7 +69,7 @@ const ARENA_IDLE_MAX: usize = 16 * 1024;
 /// How long workers sleep between turns while the server is busy with a script.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 /// How long the jobs of a turn may take together: so much later the others are served.
-const JOBS_US: u64 = 100;
+const JOBS_US: u64 = 50;
 
 /// See the module.
 pub struct Worker {
@@ -233,8 +233,9 @@ impl Worker {
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
         let now = ticks();
         self.handle.stats.turned(now - started, commands);
-        self.schedule.turned(now, commands);
-        if !self.jobs.is_empty() {
+        let works_long = !self.jobs.is_empty();
+        self.schedule.turned(now, commands, works_long);
+        if works_long {
             cores::give_way();
         }
     }
