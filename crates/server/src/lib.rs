@@ -30,6 +30,7 @@ mod pressure;
 pub mod pubsub;
 pub mod random;
 pub mod rates;
+pub mod script;
 pub mod server;
 pub mod services;
 pub mod shutdown;

@@ -21,6 +21,7 @@ use crate::pause::Pause;
 use crate::persistence::Persistence;
 use crate::pressure::Pressure;
 use crate::pubsub::PubSub;
+use crate::script::{Functions, Scripts};
 use crate::services::Services;
 use crate::shutdown::Request;
 use crate::stats::{CommandStats, Totals, WorkerStats};
@@ -59,6 +60,8 @@ pub struct Server {
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
     pub end: End,
     pub services: Services,
+    pub scripts: Scripts,
+    pub functions: Functions,
     /// What all threads' changes come to, in one order.
     pub log: bobbin_store::log::Log,
     pub aof: Aof,
@@ -130,6 +133,8 @@ impl Switch {
     pub const LOG_BEHIND: u32 = 1 << 10;
     /// Any reason for which writes may have to wait.
     pub const PRESSURE: u32 = Self::CUTTING | Self::LOG_BEHIND;
+    /// A script takes long, and pauses so that others can be told. Set with the gate held.
+    pub const BUSY: u32 = 1 << 11;
 }
 
 impl Switches {

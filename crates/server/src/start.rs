@@ -58,6 +58,8 @@ impl Server {
             acceptor: Mutex::new(None),
             end: End::default(),
             services: Services::new(&config, &clock),
+            scripts: Default::default(),
+            functions: Default::default(),
             log: Default::default(),
             aof: Default::default(),
             pressure: Default::default(),

@@ -338,7 +338,13 @@ fn write_commands(
     if server.config.aof_timestamp_enabled() {
         append_timestamp(&mut out, system_ms() / 1000);
     }
-    snapshot::walk(server, data, cut, |pieces| {
+    for library in server.functions.all() {
+        append_command(&mut out, &[b"FUNCTION", b"LOAD", &library.source]);
+    }
+    // Whatever becomes of it: the cut is walked to its end.
+    let written = file.write_all(&out);
+    out.clear();
+    let walked = snapshot::walk(server, data, cut, |pieces| {
         for piece in pieces {
             if selected != Some(piece.database) {
                 selected = Some(piece.database);
@@ -349,9 +355,8 @@ fn write_commands(
             out.clear();
         }
         Ok(())
-    })?;
-    // Without a key the time has not been written yet.
-    file.write_all(&out)
+    });
+    written.and(walked)
 }
 
 /// Appends the command that makes an entry.

@@ -211,6 +211,11 @@ fn run_planned(
     request: &Request<'_>,
     output: &mut Vec<u8>,
 ) {
+    if command.has(Flags::RUNS) {
+        context.data.release();
+        run_held(context, client, command, request, &[], output);
+        return;
+    }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
     shards.clear();
@@ -315,6 +320,12 @@ fn guard(
     if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
         return Err(Failure::LOADING);
     }
+    if switches & Switch::BUSY != 0
+        && !command.has(Flags::ALLOW_BUSY)
+        && let Some(busy) = context.server.scripts.busy()
+    {
+        return Err(busy.failure());
+    }
     if has_to_wait(context, client, command) {
         return Ok(false);
     }
@@ -360,7 +371,10 @@ fn has_to_wait(
     context.data.may_expire = pause.is_none();
     let Some(pause) = pause else { return false };
     let wait = !client.info.has(ClientFlag::MONITOR)
-        && (pause.all || command.has(WRITERS) || would_execute(client, command, WRITERS));
+        && (pause.all
+            || command.has(WRITERS)
+            || command.has(Flags::RUNS) && !command.has(Flags::READONLY)
+            || would_execute(client, command, WRITERS.with(Flags::RUNS)));
     if wait {
         client.ran(command);
         client.postpone(true);
@@ -416,8 +430,7 @@ impl ShardSet {
         args: &[&[u8]],
         first_hash: Hash,
     ) {
-        self.everything |= command.has(Flags::GATE)
-            || command.has(Flags::WALKS)
+        self.everything |= command.has(Flags::GATE.with(Flags::WALKS).with(Flags::RUNS))
             || command.row.gate_when.is_some_and(|condition| condition(args));
         if command.shape == KeyShape::First {
             self.shards.push(first_hash.shard() as u16);
@@ -472,6 +485,18 @@ impl ShardSet {
     fn keyed(&self) -> impl Iterator<Item = Hash> {
         self.hashes.iter().copied().filter(|&hash| hash != Hash::default())
     }
+}
+
+/// Holds the shards of these keys, or everything, and no other.
+pub fn hold_keys(data: &mut Data, keys: &[&[u8]], everything: bool) {
+    let mut shards = std::mem::take(&mut data.shard_set);
+    shards.clear();
+    shards.everything = everything;
+    if !everything {
+        keys.iter().for_each(|key| shards.add_key(data.key(key)));
+    }
+    shards.hold(data);
+    data.shard_set = shards;
 }
 
 /// Answers a request that was not executed, and spoils the transaction that it was meant for.

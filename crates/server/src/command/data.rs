@@ -24,6 +24,7 @@ use crate::log::Effects;
 use crate::notify::{self, Classes, Event};
 use crate::pubsub::Subscribers;
 use crate::random::Random;
+use crate::script::Lua;
 
 /// A key of the command at hand, hashed once.
 #[derive(Clone, Copy)]
@@ -66,6 +67,8 @@ pub struct Data {
     /// Keys (and their databases) that changed while blocked clients wait for them.
     pub ready: VecDeque<(u32, Box<[u8]>)>,
     pub random: Random,
+    /// Where scripts run; `None`: none has run yet, or one is running.
+    pub lua: Option<Box<Lua>>,
     pub counters: Counters,
     pub evictor: Evictor,
     /// What the log is to hold of what happens to keys.
@@ -137,6 +140,7 @@ impl Data {
             subscribers: None,
             ready: VecDeque::new(),
             random: Random::new(seed),
+            lua: None,
             counters: Counters::default(),
             evictor: Evictor::default(),
             effects: Effects::default(),
@@ -201,17 +205,36 @@ impl Data {
             return true;
         }
         let Some(guard) = self.keyspace.try_lock(shard) else { return false };
+        self.hold_guard(guard);
+        true
+    }
+
+    /// Holds one shard more: waits for it if it is above all that is held, else takes it only if it is free.
+    pub fn hold_beyond(&mut self, shard: usize) -> bool {
+        let is_above = match &self.held {
+            Held::None => true,
+            Held::One(guard) => guard.index() < shard,
+            Held::Many(guards) => guards.last().is_none_or(|guard| guard.index() < shard),
+            Held::All(_) => return true,
+        };
+        if is_above {
+            self.hold_guard(self.keyspace.lock(shard));
+            return true;
+        }
+        self.try_hold_also(shard)
+    }
+
+    fn hold_guard(&mut self, guard: ShardGuard<'static>) {
         let mut guards = match std::mem::replace(&mut self.held, Held::None) {
             Held::None => Vec::new(),
             Held::All(_) => unreachable!("who holds the gate holds every shard"),
             Held::One(other) => vec![other],
             Held::Many(guards) => guards,
         };
-        let at = guards.partition_point(|other| other.index() < shard);
+        let at = guards.partition_point(|other| other.index() < guard.index());
         guards.insert(at, guard);
         self.recent = 0;
         self.held = Held::Many(guards);
-        true
     }
 
     /// Prefetches the entries of keys whose shards are held.

@@ -316,7 +316,7 @@ options! {
 
     section "scripts" {
         /// Milliseconds after which a script may be interrupted and others are told that the server is busy.
-        busy_reply_threshold = integer(0, LONG_MAX, 5000) => Dormant(LUA), aliases "lua-time-limit";
+        busy_reply_threshold = integer(0, LONG_MAX, 5000) => Full, aliases "lua-time-limit";
         /// Let scripts use calls that could leave their sandbox.
         lua_enable_insecure_api = yes_no(false) => NotYet(LUA), flags PROTECTED HIDDEN;
     }

@@ -24,6 +24,20 @@ pub struct Effects {
     unannounced: bool,
 }
 
+/// Effects of a unit that is interrupted.
+#[derive(Default)]
+pub struct Pending {
+    unit: Vec<u8>,
+    commands: usize,
+}
+
+/// A point in a unit's effects.
+#[derive(Clone, Copy)]
+pub struct Mark {
+    bytes: usize,
+    commands: usize,
+}
+
 /// How the effects of a record belong together.
 pub(super) struct Kind;
 impl Kind {
@@ -115,6 +129,35 @@ impl Effects {
     #[inline]
     pub const fn take_replaced(&mut self) -> bool {
         std::mem::replace(&mut self.replaced, false)
+    }
+
+    /// Takes out the unit's effects, for as long as others are to have the thread.
+    pub fn take_pending(&mut self) -> Pending {
+        Pending {
+            unit: std::mem::take(&mut self.unit),
+            commands: std::mem::take(&mut self.commands),
+        }
+    }
+
+    /// Puts back what was taken out; there is nothing else.
+    pub fn put_pending(&mut self, pending: Pending) {
+        debug_assert!(self.commands == 0, "others' effects are committed");
+        self.unit = pending.unit;
+        self.commands = pending.commands;
+    }
+
+    /// How much there is; see `rewind`.
+    #[inline(always)]
+    pub fn mark(&self) -> Mark {
+        Mark { bytes: self.unit.len(), commands: self.commands }
+    }
+
+    /// Takes back the effects that were added since `mark`.
+    pub fn rewind(&mut self, mark: Mark) {
+        if self.commands > mark.commands {
+            self.commands = mark.commands;
+            self.unit.truncate(mark.bytes);
+        }
     }
 
     /// Whether there are effects that are no record yet.

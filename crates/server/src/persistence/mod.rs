@@ -38,8 +38,6 @@ pub struct Persistence {
     pub written_keys: AtomicU64,
     /// When to look at the save points again.
     due_ms: AtomicI64,
-    /// Libraries of functions from the file that was loaded. They cannot be run yet, and are saved again.
-    functions: Mutex<Vec<Vec<u8>>>,
     pub loading: Loading,
 }
 
@@ -78,7 +76,6 @@ impl Persistence {
             saves: AtomicU64::new(0),
             written_keys: AtomicU64::new(0),
             due_ms: AtomicI64::new(0),
-            functions: Mutex::default(),
             loading: Loading {
                 is_on: AtomicBool::new(false),
                 keeps_expired: AtomicBool::new(false),

@@ -158,8 +158,8 @@ impl Body {
         writer.aux("ctime", (system_ms() / 1000).to_string().as_bytes());
         writer.aux("used-mem", crate::memory::used().to_string().as_bytes());
         writer.aux("aof-base", if purpose == Purpose::LogBase { b"1" } else { b"0" });
-        for source in lock(&server.persistence.functions).iter() {
-            writer.function(source);
+        for library in server.functions.all() {
+            writer.function(&library.source);
         }
         let policy = config.maxmemory_policy();
         let policy = policy.looks_at_use().then(|| server.access_policy());

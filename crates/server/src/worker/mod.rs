@@ -50,7 +50,7 @@ use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive
 use crate::lazyfree;
 use crate::log::Effects;
 use crate::pubsub::Subscribers;
-use crate::server::{Server, WorkerHandle};
+use crate::server::{Server, Switch, WorkerHandle};
 
 /// An argument of which at least this much is missing is received straight into the connection's own
 /// buffer.
@@ -66,6 +66,8 @@ const REPLIES_MAX: usize = 256 * 1024;
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
 /// ... and when there is nothing to do, down to this.
 const ARENA_IDLE_MAX: usize = 16 * 1024;
+/// How long workers sleep between turns while the server is busy with a script.
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
 /// How long the jobs of a turn may take together: so much later the others are served.
 const JOBS_US: u64 = 50;
 
@@ -217,7 +219,9 @@ impl Worker {
         self.look_at_deadlines();
         self.resume_postponed();
         self.work_on_jobs();
-        self.timer_slices();
+        if self.server.switches.load() & Switch::BUSY == 0 {
+            self.timer_slices();
+        }
         if !self.data.ready.is_empty() {
             blocking::serve_ready(self.server, &mut self.data);
         }
@@ -247,6 +251,10 @@ impl Worker {
         let work = !self.jobs.is_empty() || !self.deferred.is_empty() || self.await_disk();
         let busy = !idle || more || work || self.ending;
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
+        if self.server.switches.load() & Switch::BUSY != 0 {
+            // So that others get their turn beside the script that all wait for.
+            timeout = timeout.max(BUSY_PAUSE);
+        }
         timeout = timeout.min(self.deadlines.until_next(self.data.now_ms));
         if !self.postponed.is_empty() {
             timeout = timeout.min(self.until_resumed());
@@ -748,7 +756,7 @@ impl Worker {
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
         if let Some(mut job) = connection.client.job.take() {
-            job.abandon(&mut self.data);
+            job.abandon(self.server, &mut self.data);
             lazyfree::free_job(job);
         }
         if let Some(waiter) = connection.client.blocked.take() {
@@ -823,6 +831,13 @@ impl Worker {
         self.data.release();
         for slot in std::mem::take(&mut self.jobs) {
             let Some(connection) = self.connections.at(slot) else { continue };
+            let is_busy = self.server.switches.load() & Switch::BUSY != 0;
+            if is_busy
+                && connection.client.job.as_ref().is_some_and(|job| !job.goes_on_while_busy())
+            {
+                self.jobs.push(slot);
+                continue;
+            }
             let Some(mut job) = connection.client.job.take() else { continue };
             self.data.database = connection.client.database;
             let done = job.step(self.server, &mut self.data, &mut || ticks() < deadline);
