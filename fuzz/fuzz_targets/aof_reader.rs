@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let mut reader = Reader::new(bytes, 0);
     let mut whole = 0;
-    while let Ok(item) = reader.next() {
+    while let Ok(item) = reader.read() {
         if item == Item::End {
             assert_eq!(whole, bytes.len() as u64);
             return;
@@ -17,5 +17,5 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(item != Item::Command || reader.args().count() > 0);
     }
     let mut again = Reader::new(&bytes[..whole as usize], 0);
-    while again.next().expect("it was whole") != Item::End {}
+    while again.read().expect("it was whole") != Item::End {}
 });

@@ -5,7 +5,6 @@
 use bobbin_dump::rdb::{Item, Reader, Record};
 use bobbin_dump::{Options, Target, VersionCheck};
 use bobbin_store::Hasher;
-use bobbin_store::value::{HashLimits, ListLimits, SetLimits, SortedSetLimits};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -19,13 +18,7 @@ fuzz_target!(|data: &[u8]| {
 /// How many items there are before the end or an error, shown `step` bytes more at a time.
 fn items(file: &[u8], step: usize) -> (usize, u64) {
     let hasher = Hasher::new(1);
-    let target = Target {
-        hasher: &hasher,
-        list: ListLimits::new(-2),
-        hash: HashLimits { packed_entries: 512, packed_value_len: 64 },
-        set: SetLimits { intset_entries: 512, packed_entries: 128, packed_value_len: 64 },
-        sorted_set: SortedSetLimits { packed_entries: 128, packed_value_len: 64 },
-    };
+    let target = Target::new(&hasher);
     let options = Options::default();
     let mut reader = Reader::new(VersionCheck::Relaxed, false);
     let (mut from, mut to, mut count) = (0, 0, 0);

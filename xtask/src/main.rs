@@ -3,6 +3,7 @@
 mod clients;
 mod fuzz;
 mod heavy;
+mod old_redis;
 mod peers;
 mod probe;
 mod proofs;
@@ -110,6 +111,7 @@ fn end_to_end() -> Outcome {
 
 fn install_all() -> Outcome {
     peers::install()?;
+    old_redis::install()?;
     clients::install_python()?;
     clients::install_jedis()
 }

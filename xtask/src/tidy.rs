@@ -102,12 +102,13 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("resp", &["number"]),
     ("store", &["number"]),
     ("dump", &["store"]),
+    ("script", &["number", "resp"]),
     ("client", &["resp"]),
-    ("server", &["resp", "store", "dump"]),
+    ("server", &["resp", "store", "dump", "script"]),
     ("testkit", &["resp", "client"]),
     ("cli", &["resp", "client", "testkit"]),
     ("benchmark", &["resp", "client", "testkit"]),
-    ("fuzz", &["resp", "store", "dump", "client", "server"]),
+    ("fuzz", &["resp", "store", "dump", "client", "server", "script"]),
     ("xtask", &["testkit"]),
 ];
 

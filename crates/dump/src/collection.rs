@@ -29,6 +29,19 @@ pub struct Target<'a> {
     pub sorted_set: SortedSetLimits,
 }
 
+impl<'a> Target<'a> {
+    /// With the limits that are the options' defaults.
+    pub fn new(hasher: &'a Hasher) -> Self {
+        Self {
+            hasher,
+            list: ListLimits::default(),
+            hash: HashLimits::default(),
+            set: SetLimits::default(),
+            sorted_set: SortedSetLimits::default(),
+        }
+    }
+}
+
 impl SerializedCollection<'_> {
     /// Makes the collection. Whatever the bytes, the result is sound, and not empty unless it is a stream.
     pub fn read(
@@ -92,21 +105,5 @@ pub(crate) fn append_collection(
         CollectionRef::SortedSet(set) => sorted_set::append(set, compress, output),
         CollectionRef::Hash(hash) => append_hash(hash, compress, output),
         CollectionRef::Stream(stream) => append_stream(stream, compress, output),
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// With the limits that are Redis's defaults.
-    pub(crate) fn target(hasher: &Hasher) -> Target<'_> {
-        Target {
-            hasher,
-            list: ListLimits::new(-2),
-            hash: HashLimits { packed_entries: 512, packed_value_len: 64 },
-            set: SetLimits { intset_entries: 512, packed_entries: 128, packed_value_len: 64 },
-            sorted_set: SortedSetLimits { packed_entries: 128, packed_value_len: 64 },
-        }
     }
 }

@@ -148,7 +148,7 @@ mod tests {
 
     fn restore(payload: &[u8]) -> Option<Fields> {
         let hasher = Hasher::new(1);
-        let target = crate::collection::tests::target(&hasher);
+        let target = Target::new(&hasher);
         let options = Options { version_check: VersionCheck::Relaxed, ..Options::default() };
         let Ok(Payload::Collection(serialized)) = parse_payload_with(payload, &options) else {
             return None;

@@ -29,7 +29,7 @@ pub use kind::ValueKind;
 pub use lzf::{LZF_INPUT_LEN_MAX, lzf_compress, lzf_decompress};
 pub use payload::{
     Options, Payload, PayloadError, RDB_VERSION, STRING_LEN_MAX, VersionCheck,
-    append_collection_payload, append_string_payload, dump_string, parse_payload,
-    parse_payload_with,
+    append_collection_payload, append_functions_payload, append_shared_collection_payload,
+    append_string_payload, dump_string, parse_functions_payload, parse_payload, parse_payload_with,
 };
 pub use string::append_string;

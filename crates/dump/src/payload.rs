@@ -20,7 +20,7 @@ pub fn append_string_payload(value: &[u8], compress: bool, output: &mut Vec<u8>)
     let start = output.len();
     output.push(ValueKind::String as u8);
     append_string(value, compress, output);
-    append_footer(start, output);
+    append_footer(start, RDB_VERSION, output);
 }
 
 /// Appends the DUMP payload of a collection, with `rdbcompression` as `compress`.
@@ -29,10 +29,56 @@ pub fn append_collection_payload(
     compress: bool,
     output: &mut Vec<u8>,
 ) {
+    append_versioned(collection, compress, RDB_VERSION, output);
+}
+
+/// The same in the version that Redis reads as well, unless only Valkey's has a form for the value.
+pub fn append_shared_collection_payload(
+    collection: CollectionRef<'_>,
+    compress: bool,
+    output: &mut Vec<u8>,
+) {
+    let is_shared = form(collection) != ValueKind::HashExpiring;
+    let version = if is_shared { RDB_VERSION_SHARED_MAX } else { RDB_VERSION };
+    append_versioned(collection, compress, version, output);
+}
+
+fn append_versioned(
+    collection: CollectionRef<'_>,
+    compress: bool,
+    version: u16,
+    output: &mut Vec<u8>,
+) {
     let start = output.len();
     output.push(form(collection) as u8);
     append_collection(collection, compress, output);
-    append_footer(start, output);
+    append_footer(start, version, output);
+}
+
+/// Appends the payload of FUNCTION DUMP: the libraries' sources, each as in an RDB file.
+pub fn append_functions_payload<'a>(
+    sources: impl Iterator<Item = &'a [u8]>,
+    compress: bool,
+    output: &mut Vec<u8>,
+) {
+    let start = output.len();
+    for source in sources {
+        output.push(FUNCTION);
+        append_string(source, compress, output);
+    }
+    append_footer(start, RDB_VERSION, output);
+}
+
+/// Reads what FUNCTION DUMP gave: the libraries' sources.
+pub fn parse_functions_payload(payload: &[u8]) -> Result<Vec<Vec<u8>>, PayloadError> {
+    let options = Options::default();
+    let (body, _) = verified_body(payload, &options)?;
+    let (mut input, mut sources) = (Input(body), Vec::new());
+    while let Some(kind) = input.byte() {
+        let source = (kind == FUNCTION).then(|| read_string(&mut input, options.string_len_max));
+        sources.push(source.flatten().ok_or(PayloadError::BadFormat)?.into_owned());
+    }
+    Ok(sources)
 }
 
 /// Reads what DUMP gave, here or on a reference server. [`Options`]' defaults apply.
@@ -163,12 +209,14 @@ fn verified_body<'a>(
     }
 }
 
-fn append_footer(start: usize, output: &mut Vec<u8>) {
-    output.extend_from_slice(&RDB_VERSION.to_le_bytes());
+fn append_footer(start: usize, version: u16, output: &mut Vec<u8>) {
+    output.extend_from_slice(&version.to_le_bytes());
     let checksum = crc64(0, &output[start..]);
     output.extend_from_slice(&checksum.to_le_bytes());
 }
 
+/// What a library's source follows, as in an RDB file.
+const FUNCTION: u8 = 245;
 /// The version that is written, as valkey 9.1 does.
 pub const RDB_VERSION: u16 = 80;
 /// The longest string that is read unless told otherwise.
@@ -188,6 +236,16 @@ const OVERHEAD_LEN_MAX: usize = 30;
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn sources_of_functions_come_back() {
+        let sources = [b"#!lua name=a\n".to_vec(), vec![b'x'; 1000]];
+        let mut payload = Vec::new();
+        append_functions_payload(sources.iter().map(|source| &source[..]), true, &mut payload);
+        assert_eq!(parse_functions_payload(&payload), Ok(sources.to_vec()));
+        assert!(parse_functions_payload(&payload[1..]).is_err());
+        assert!(parse_functions_payload(b"").is_err());
+    }
 
     /// Values and what DUMP of valkey-server 9.1.2 gave for them.
     fn vectors() -> Vec<(Vec<u8>, &'static str)> {

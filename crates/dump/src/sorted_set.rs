@@ -100,14 +100,14 @@ const MEMBER_LEN_MAX: usize = 1 << 30;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collection::tests::target;
+    use crate::collection::Target;
     use bobbin_store::Hasher;
     use bobbin_store::value::Item;
 
     #[test]
     fn sets_of_all_sizes_read_back() {
         let hasher = Hasher::new(1);
-        let target = target(&hasher);
+        let target = Target::new(&hasher);
         for len in [1, 128, 129, 3000] {
             let mut set = SortedSet::new();
             for number in 0..len {
@@ -136,7 +136,8 @@ mod tests {
         let hasher = Hasher::new(1);
         let bytes = b"\x03\x01a\x031.5\x01b\xff\x01c\xfe";
         let kind = ValueKind::SortedSet;
-        let read = read(kind, &mut Input(bytes), &Options::default(), target(&hasher)).unwrap();
+        let read =
+            read(kind, &mut Input(bytes), &Options::default(), Target::new(&hasher)).unwrap();
         let AnyCollection::SortedSet(set) = read else { panic!("no sorted set") };
         let found: Vec<_> = set.iter().collect();
         assert!(
@@ -161,7 +162,7 @@ mod tests {
             (ValueKind::SortedSetListpack, b"\x0a\x0a\0\0\0\x01\0\x81a\x02\xff"),
             (ValueKind::SortedSetListpack, b"\x0d\x0d\0\0\0\x02\0\x81a\x02\x81b\x02\xff"),
         ] {
-            let read = read(kind, &mut Input(bytes), &Options::default(), target(&hasher));
+            let read = read(kind, &mut Input(bytes), &Options::default(), Target::new(&hasher));
             assert!(read.is_none(), "{bytes:?}");
         }
     }

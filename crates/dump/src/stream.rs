@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
     use crate::collection::SerializedCollection;
-    use crate::collection::tests::target;
+    use crate::collection::Target;
     use crate::{Payload, PayloadError, append_collection_payload, parse_payload};
 
     /// DUMP of valkey-server 9.1.2: four entries of three sets of fields, one of them deleted; a group with two
@@ -287,7 +287,7 @@ mod tests {
 
     fn read_serialized(serialized: SerializedCollection<'_>) -> Result<Stream, PayloadError> {
         let hasher = Hasher::new(1);
-        match serialized.read(&Options::default(), target(&hasher))? {
+        match serialized.read(&Options::default(), Target::new(&hasher))? {
             AnyCollection::Stream(stream) => Ok(stream),
             other => panic!("{other:?}"),
         }

@@ -40,6 +40,8 @@ pub struct Client {
     pub no_touch: bool,
     /// A pause put its next command off; nothing is executed until that is over.
     pub postponed: bool,
+    /// It was put off for a cut that is walked, with the command that is its next.
+    pub has_waited: bool,
     /// What it waits for; nothing is executed until that has ended.
     pub blocked: Option<Arc<Waiter>>,
     /// The number in the log of the last change that it made; 0: there is none.
@@ -225,6 +227,7 @@ impl Client {
             job_is_quiet: false,
             no_touch: false,
             postponed: false,
+            has_waited: false,
             blocked: None,
             last_record: 0,
         }

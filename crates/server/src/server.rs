@@ -19,7 +19,9 @@ use crate::cores::cores;
 use crate::io::{Acceptor, DriverKind, Waker};
 use crate::pause::Pause;
 use crate::persistence::Persistence;
+use crate::pressure::Pressure;
 use crate::pubsub::PubSub;
+use crate::script::{Functions, Scripts};
 use crate::services::Services;
 use crate::shutdown::Request;
 use crate::stats::{CommandStats, Totals, WorkerStats};
@@ -58,9 +60,12 @@ pub struct Server {
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
     pub end: End,
     pub services: Services,
+    pub scripts: Scripts,
+    pub functions: Functions,
     /// What all threads' changes come to, in one order.
     pub log: bobbin_store::log::Log,
     pub aof: Aof,
+    pub pressure: Pressure,
     pub persistence: Persistence,
 }
 
@@ -120,10 +125,16 @@ impl Switch {
     pub const LOADING: u32 = 1 << 6;
     /// The last snapshot failed.
     pub const SAVE_FAILED: u32 = 1 << 7;
-    /// A snapshot is written: what changes is kept for it.
-    pub const SAVING: u32 = 1 << 8;
+    /// A cut is walked, for a snapshot or a rewrite: what changes is kept for it.
+    pub const CUTTING: u32 = 1 << 8;
     /// The log cannot be written: writes are refused. The log's thread sets it at any time.
     pub const LOG_FAILED: u32 = 1 << 9;
+    /// The log's thread is far behind: writes wait. Threads set it at any time, the log's thread takes it back.
+    pub const LOG_BEHIND: u32 = 1 << 10;
+    /// Any reason for which writes may have to wait.
+    pub const PRESSURE: u32 = Self::CUTTING | Self::LOG_BEHIND;
+    /// A script takes long, and pauses so that others can be told. Set with the gate held.
+    pub const BUSY: u32 = 1 << 11;
 }
 
 impl Switches {

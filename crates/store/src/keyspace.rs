@@ -365,7 +365,7 @@ mod tests {
                 10,
                 keyspace.hasher(),
                 &mut gone,
-                |_, _| {},
+                |_| {},
             );
             gone.len()
         };
@@ -392,7 +392,7 @@ mod tests {
                 usize::MAX,
                 keyspace.hasher(),
                 &mut gone,
-                |_, _| {},
+                |_| {},
             );
             assert_eq!(shard.database(0).unwrap().len(), 0);
             assert_eq!(shard.overhead(), 0);

@@ -7,6 +7,7 @@
 //! numbers are dense, so it stops at the first one that is not there yet, and no beginning of what it yields
 //! holds a change without those that came before it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,14 @@ pub struct Log {
 pub struct Lane {
     shared: Arc<Shared>,
     buffer: Arc<Buffer>,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    pub number: u64,
+    /// Bytes that lie in the lane, this record's included.
+    pub waiting_bytes: usize,
 }
 
 /// Puts the lanes together. There is one.
@@ -49,22 +58,36 @@ struct Shared {
 #[derive(Default)]
 struct Line<T>(T);
 
-/// Records, each behind its number and its length.
+/// What was appended and not taken yet.
 #[derive(Default)]
 struct Buffer {
-    bytes: Mutex<Vec<u8>>,
+    records: Mutex<Records>,
+}
+
+#[derive(Default)]
+struct Records {
+    /// Records, each behind its number and its length. Of a large one there is no more than that.
+    bytes: Vec<u8>,
+    large: VecDeque<Vec<u8>>,
+    large_bytes: usize,
 }
 
 /// A lane as the merger sees it, with what it took from there.
 struct Source {
     buffer: Arc<Buffer>,
-    taken: Vec<u8>,
+    taken: Records,
     at: usize,
+    /// The large record that was yielded last.
+    shown: Vec<u8>,
 }
 
 const NUMBER_BYTES: usize = size_of::<u64>();
 const LENGTH_BYTES: usize = size_of::<u64>();
 const HEADER_BYTES: usize = NUMBER_BYTES + LENGTH_BYTES;
+/// Where the length is, for a record that lies elsewhere.
+const IS_LARGE: u64 = u64::MAX;
+/// From so many bytes on a record that may be kept is not copied.
+const LARGE_MIN: usize = 64 * 1024;
 /// A buffer larger than this is given back once it is empty.
 const KEPT_MAX: usize = 1 << 20;
 
@@ -121,6 +144,11 @@ impl Log {
 
 impl Shared {
     #[inline]
+    fn next_number(&self) -> u64 {
+        self.last.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    #[inline]
     fn wake(&self) {
         fence(Ordering::SeqCst);
         let reader = &self.reader.0;
@@ -139,17 +167,34 @@ impl Lane {
         self.shared.is_on.0.load(Ordering::Relaxed)
     }
 
-    /// Appends a record and returns its number. The caller holds everything that the record is about.
+    /// Appends a record and gives it its number. The caller holds everything that the record is about.
     #[inline]
-    pub fn append(&self, record: &[u8]) -> u64 {
-        let mut bytes = self.buffer.lock();
+    pub fn append(&self, record: &[u8]) -> Appended {
+        let mut records = self.buffer.lock();
         // Between taking the number and letting go of the buffer nothing can take long: all others wait for it.
-        bytes.reserve(HEADER_BYTES + record.len());
-        let number = self.shared.last.0.fetch_add(1, Ordering::SeqCst) + 1;
-        bytes.extend_from_slice(&number.to_le_bytes());
-        bytes.extend_from_slice(&(record.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(record);
-        number
+        records.bytes.reserve(HEADER_BYTES + record.len());
+        let number = self.shared.next_number();
+        records.push_header(number, record.len() as u64);
+        records.bytes.extend_from_slice(record);
+        Appended { number, waiting_bytes: records.len() }
+    }
+
+    /// The same; a large record is taken out of the vector instead of being copied.
+    #[inline]
+    pub fn append_from(&self, record: &mut Vec<u8>) -> Appended {
+        if record.len() < LARGE_MIN { self.append(record) } else { self.append_large(record) }
+    }
+
+    #[cold]
+    fn append_large(&self, record: &mut Vec<u8>) -> Appended {
+        let mut records = self.buffer.lock();
+        records.bytes.reserve(HEADER_BYTES);
+        records.large.reserve(1);
+        let number = self.shared.next_number();
+        records.push_header(number, IS_LARGE);
+        records.large_bytes += record.len();
+        records.large.push_back(std::mem::take(record));
+        Appended { number, waiting_bytes: records.len() }
     }
 
     /// Wakes the reader if it sleeps. To be called once after the records of a turn.
@@ -166,11 +211,12 @@ impl Merger {
         for buffer in lanes.iter() {
             if !self.sources.iter().any(|source| Arc::ptr_eq(&source.buffer, buffer)) {
                 let buffer = Arc::clone(buffer);
-                self.sources.push(Source { buffer, taken: Vec::new(), at: 0 });
+                let (taken, shown) = (Records::default(), Vec::new());
+                self.sources.push(Source { buffer, taken, at: 0, shown });
             }
         }
         // Of a lane that has ended only we and the list know.
-        lanes.retain(|buffer| Arc::strong_count(buffer) > 2 || !buffer.lock().is_empty());
+        lanes.retain(|buffer| Arc::strong_count(buffer) > 2 || buffer.lock().len() > 0);
         drop(lanes);
         self.sources.iter_mut().for_each(Source::refill);
         self.sources.retain(|source| Arc::strong_count(&source.buffer) > 1 || !source.is_empty());
@@ -202,35 +248,56 @@ impl Source {
             return;
         }
         self.at = 0;
-        self.taken.clear();
-        self.taken.shrink_to(KEPT_MAX);
-        let mut bytes = self.buffer.lock();
-        std::mem::swap(&mut *bytes, &mut self.taken);
+        self.shown = Vec::new();
+        self.taken.bytes.clear();
+        self.taken.bytes.shrink_to(KEPT_MAX);
+        self.taken.large_bytes = 0;
+        let mut records = self.buffer.lock();
+        std::mem::swap(&mut *records, &mut self.taken);
     }
 
     fn is_empty(&self) -> bool {
-        self.at == self.taken.len()
+        self.at == self.taken.bytes.len()
     }
 
     /// The number of the next record.
     fn head(&self) -> Option<u64> {
-        let number = self.taken.get(self.at..self.at + NUMBER_BYTES)?;
+        let number = self.taken.bytes.get(self.at..self.at + NUMBER_BYTES)?;
         Some(u64::from_le_bytes(number.try_into().ok()?))
     }
 
     fn take(&mut self) -> &[u8] {
         let (length_at, start) = (self.at + NUMBER_BYTES, self.at + HEADER_BYTES);
         let mut length = [0; LENGTH_BYTES];
-        length.copy_from_slice(&self.taken[length_at..start]);
-        self.at = start + u64::from_le_bytes(length) as usize;
-        &self.taken[start..self.at]
+        length.copy_from_slice(&self.taken.bytes[length_at..start]);
+        let length = u64::from_le_bytes(length);
+        if length == IS_LARGE {
+            self.at = start;
+            self.shown = self.taken.large.pop_front().unwrap_or_default();
+            return &self.shown;
+        }
+        self.at = start + length as usize;
+        &self.taken.bytes[start..self.at]
     }
 }
 
 impl Buffer {
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        lock(&self.bytes)
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        lock(&self.records)
+    }
+}
+
+impl Records {
+    #[inline]
+    fn push_header(&mut self, number: u64, length: u64) {
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+        self.bytes.extend_from_slice(&length.to_le_bytes());
+    }
+
+    /// Bytes of memory, about.
+    fn len(&self) -> usize {
+        self.bytes.len() + self.large_bytes
     }
 }
 
@@ -251,7 +318,7 @@ mod tests {
         let (log, mut merger) = (Log::default(), Merger::default());
         let lanes = [log.lane(), log.lane(), log.lane()];
         for (at, lane) in [0, 0, 2, 1, 0, 2].into_iter().enumerate() {
-            assert_eq!(lanes[lane].append(&[at as u8]), at as u64 + 1);
+            assert_eq!(lanes[lane].append(&[at as u8]).number, at as u64 + 1);
         }
         assert_eq!(log.last(), 6);
         merger.collect(&log);
@@ -261,14 +328,33 @@ mod tests {
         lanes[1].append(b"8");
         merger.collect(&log);
         assert_eq!((all(&mut merger), merger.done()), (vec![], 6));
-        let mut bytes = lanes[0].buffer.lock();
-        bytes.extend_from_slice(&7u64.to_le_bytes());
-        bytes.extend_from_slice(&1u64.to_le_bytes());
-        bytes.push(b'7');
-        drop(bytes);
+        let mut records = lanes[0].buffer.lock();
+        records.push_header(7, 1);
+        records.bytes.push(b'7');
+        drop(records);
         merger.collect(&log);
         assert_eq!((all(&mut merger), merger.done()), (b"78".to_vec(), 8));
         assert_eq!(log.pending_bytes(), 0);
+    }
+
+    #[test]
+    fn large_records_keep_their_place() {
+        let (log, mut merger) = (Log::default(), Merger::default());
+        let lanes = [log.lane(), log.lane()];
+        let lens = [10, LARGE_MIN, 20, LARGE_MIN + 1, LARGE_MIN + 2, 0, 30];
+        for round in 0..2 {
+            for (at, &len) in lens.iter().enumerate() {
+                let mut record = vec![at as u8; len];
+                let appended = lanes[at % 2].append_from(&mut record);
+                assert!(appended.waiting_bytes >= len);
+                assert_eq!(record.is_empty(), len >= LARGE_MIN || len == 0, "{round}");
+            }
+            merger.collect(&log);
+            for (at, &len) in lens.iter().enumerate() {
+                assert_eq!(merger.take_next(), Some(&vec![at as u8; len][..]));
+            }
+            assert_eq!((merger.take_next(), log.pending_bytes()), (None, 0));
+        }
     }
 
     #[test]

@@ -22,6 +22,13 @@ pub enum Expire {
     At(i64),
 }
 
+/// A field that was taken out as it had expired, and, behind all of them, the hash that it was in.
+#[derive(Clone, Copy, Debug)]
+pub enum Reaped<'a> {
+    Field(&'a [u8]),
+    Hash(&'a [u8]),
+}
+
 /// A shard's part of one database.
 #[derive(Default)]
 pub struct Database {
@@ -535,15 +542,15 @@ impl Database {
     /// Takes keys out whose time has come, at most `limit` looks of the index at a time, and
     /// appends them to `out`. Returns how many looks it took.
     ///
-    /// From hashes it takes the fields whose time has come, and hands each such hash's key and their number to
-    /// `reaped`; a hash without fields left goes out as a whole.
+    /// From hashes it takes the fields whose time has come, and tells `reaped` of them; a hash without fields left
+    /// goes out as a whole.
     pub fn expire_due(
         &mut self,
         now_ms: i64,
         limit: usize,
         hasher: &Hasher,
         out: &mut Vec<OwnedEntry>,
-        mut reaped: impl FnMut(&[u8], usize),
+        mut reaped: impl FnMut(Reaped<'_>),
     ) -> usize {
         let mut places = Vec::new();
         for looks in 0..limit {
@@ -581,7 +588,7 @@ impl Database {
         place: Place,
         now_ms: i64,
         hasher: &Hasher,
-        reaped: &mut impl FnMut(&[u8], usize),
+        reaped: &mut impl FnMut(Reaped<'_>),
     ) -> bool {
         if fields_ms(self.entry(place)).is_none_or(|ms| ms > now_ms) {
             return false;
@@ -589,10 +596,11 @@ impl Database {
         let Some(fields) = self.change(place, hasher).collection_mut::<crate::value::Hash>() else {
             return false;
         };
-        let removed = fields.remove_expired(now_ms, FIELDS_MAX, hasher, |_| {});
+        let each = |name: &[u8]| reaped(Reaped::Field(name));
+        let removed = fields.remove_expired(now_ms, FIELDS_MAX, hasher, each);
         let is_empty = fields.is_empty();
         if removed > 0 {
-            reaped(self.entry(place).key(), removed);
+            reaped(Reaped::Hash(self.entry(place).key()));
         }
         is_empty
     }
@@ -706,9 +714,12 @@ mod tests {
         }
         assert_eq!(database.volatile(), 0);
         assert!(database.next_due_ms().is_some());
-        let (mut gone, mut reaped) = (Vec::new(), Vec::new());
+        let (mut gone, mut reaped, mut fields) = (Vec::new(), Vec::new(), 0);
         let mut expire = |now_ms, gone: &mut Vec<_>| {
-            let reaped = |key: &[u8], fields| reaped.push((key.to_vec(), fields));
+            let reaped = |event: Reaped<'_>| match event {
+                Reaped::Field(_) => fields += 1,
+                Reaped::Hash(key) => reaped.push((key.to_vec(), std::mem::take(&mut fields))),
+            };
             database.expire_due(now_ms, 100, &hasher, gone, reaped);
         };
         expire(NOW_MS - 100, &mut gone);

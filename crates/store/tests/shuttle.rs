@@ -1,4 +1,4 @@
-//! Interleavings of the lock, the gate, the inbox and the log, chosen by shuttle's schedulers. Shuttle knows
+//! Interleavings of the lock, the gate, the inbox, the log and the cut, chosen by shuttle's schedulers. Shuttle knows
 //! no weak memory: what fences and orderings are for is left to Miri, which runs `tests/threads.rs`.
 //!
 //! `cargo xtask shuttle` runs them; `SHUTTLE_SEED` repeats a run, `SHUTTLE_ITERATIONS` lengthens it.
@@ -9,11 +9,12 @@ use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use bobbin_store::Gate;
 use bobbin_store::gate::Member;
 use bobbin_store::inbox::{Bell, Inbox};
 use bobbin_store::log::{Log, Merger};
+use bobbin_store::shard::Expire;
 use bobbin_store::sync::{AtomicU32, AtomicU64, Futex, Mutex, Ordering, RawLock};
+use bobbin_store::{AccessClock, AccessPolicy, Cut, Gate, Keyspace, NewValue, Shard};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::Condvar;
 use shuttle::thread;
@@ -372,11 +373,11 @@ fn log_storm(number_is_taken_before_unlocking: bool) {
             let unlock = || chosen().for_each(|at| things.locks[at].unlock());
             let number;
             if number_is_taken_before_unlocking {
-                number = lane.append(&record);
+                number = lane.append(&record).number;
                 unlock();
             } else {
                 unlock();
-                number = lane.append(&record);
+                number = lane.append(&record).number;
             }
             things.acknowledged.fetch_max(number, Ordering::SeqCst);
             lane.ring();
@@ -402,6 +403,129 @@ fn read_log(log: &Log, records: u32) {
             merger.collect(log);
         }
     }
+}
+
+// The cut.
+
+/// A cut shows the keys as they were at one moment, in all shards, whoever changes them meanwhile.
+#[test]
+fn a_cut_is_one_moment() {
+    explore(|| cut_storm(true));
+}
+
+/// The canary: a writer that the gate does not keep out.
+#[test]
+fn a_writer_that_does_not_enter_is_caught() {
+    assert_caught("in all", || cut_storm(false));
+}
+
+/// Accounts between which writers move money: the sum is the same at every moment.
+struct Bank {
+    keyspace: Keyspace,
+    gate: Gate,
+    accounts: Vec<Vec<u8>>,
+}
+
+const ACCOUNTS: usize = 3;
+const BALANCE: u32 = 10;
+const TRANSFERS: usize = 2;
+
+fn cut_storm(enters: bool) {
+    let bank = Arc::new(Bank::new(3));
+    spawn_and_join(3, move |number| {
+        let member = bank.gate.join().expect("there are flags for all");
+        if number == 2 {
+            bank.audit(&member);
+            return;
+        }
+        for round in 0..TRANSFERS {
+            if enters {
+                member.enter();
+            }
+            let from = (number as usize + round) % ACCOUNTS;
+            bank.transfer(from, (from + 1) % ACCOUNTS, round == 0);
+            if enters {
+                member.leave();
+            }
+        }
+    });
+}
+
+impl Bank {
+    fn new(members: usize) -> Self {
+        let keyspace = Keyspace::new(7);
+        // In as many shards.
+        let in_shard = |wanted| {
+            let mut names = (0..1000).map(|number| format!("account {number}").into_bytes());
+            names.find(|name| keyspace.hash(name).shard() == wanted).expect("there is one")
+        };
+        let accounts = (0..ACCOUNTS).map(in_shard).collect();
+        let bank = Self { keyspace, gate: Gate::new(members), accounts };
+        for account in &bank.accounts {
+            let mut shard = bank.keyspace.lock(bank.keyspace.hash(account).shard());
+            bank.put(&mut shard, account, BALANCE);
+        }
+        bank
+    }
+
+    fn put(&self, shard: &mut Shard, account: &[u8], balance: u32) {
+        let (hash, hasher) = (self.keyspace.hash(account), self.keyspace.hasher());
+        let clock = AccessClock::new(AccessPolicy::Lru, 0);
+        let database = shard.database_mut(0);
+        let found = database.find(hash, account);
+        let text = balance.to_string();
+        let value = NewValue::string(text.as_bytes());
+        database.set(hash, account, found, value, Expire::Keep, &clock, hasher);
+    }
+
+    fn take(&self, shard: &mut Shard, account: &[u8], delete: bool) -> u32 {
+        let database = shard.database_mut(0);
+        let place = database.find(self.keyspace.hash(account), account).expect("it is there");
+        let balance = parse(database.entry(place).bytes());
+        if delete {
+            drop(database.remove(place, self.keyspace.hasher()));
+        }
+        balance
+    }
+
+    /// Moves 1, with both held. `anew`: the entries are deleted and made again.
+    fn transfer(&self, from: usize, to: usize, anew: bool) {
+        let accounts = [from.min(to), from.max(to)].map(|at| &self.accounts[at]);
+        let mut shards =
+            accounts.map(|account| self.keyspace.lock(self.keyspace.hash(account).shard()));
+        for (at, account) in accounts.iter().enumerate() {
+            let gets = (at == 0) == (to < from);
+            let balance = self.take(&mut shards[at], account, anew);
+            let balance = if gets { balance + 1 } else { balance - 1 };
+            self.put(&mut shards[at], account, balance);
+            // Others come in between, unless they are kept out.
+            thread::yield_now();
+        }
+    }
+
+    fn audit(&self, member: &Member<'_>) {
+        let mut cut = Cut::begin(&self.keyspace, &mut self.gate.take());
+        let (mut pieces, mut sum, mut seen) = (Vec::new(), 0, 0);
+        loop {
+            member.enter();
+            let visit = |at, walk: &mut dyn FnMut(&mut Shard)| walk(&mut self.keyspace.lock(at));
+            let more = cut.step(self.keyspace.hasher(), visit, 1, &mut pieces);
+            member.leave();
+            for piece in pieces.drain(..) {
+                sum += parse(piece.entry.as_ref().bytes());
+                seen += 1;
+            }
+            if !more {
+                break;
+            }
+        }
+        let expected = (ACCOUNTS, BALANCE * ACCOUNTS as u32);
+        assert_eq!((seen, sum), expected, "accounts and money in all");
+    }
+}
+
+fn parse(text: &[u8]) -> u32 {
+    str::from_utf8(text).ok().and_then(|text| text.parse().ok()).expect("a balance")
 }
 
 // Exploring.

@@ -46,6 +46,11 @@ impl Server {
         Self::start_peer("redis-server", arguments)
     }
 
+    /// A real server by the name of its program; `None` when that is not at hand.
+    pub fn other(program: &str, arguments: &[&str]) -> Option<Self> {
+        peers::peer(program).exists().then(|| Self::start_peer(program, arguments))
+    }
+
     /// Bobbin, as built last.
     pub fn bobbin(arguments: &[&str]) -> Self {
         let binary = peers::bobbin();
@@ -94,6 +99,11 @@ impl Server {
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    /// SIGKILL; whether it is gone then. Its folder stays until this is dropped.
+    pub fn kill(&mut self) -> bool {
+        self.child.kill().is_ok() && self.child.wait().is_ok()
     }
 
     /// Physical memory in bytes (`VmRSS` of /proc), 0 when the process is gone.
@@ -179,11 +189,12 @@ fn read_log(folder: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn free_port() -> std::io::Result<u16> {
+/// A port that nobody had a moment ago.
+pub fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-fn fresh_folder() -> std::io::Result<PathBuf> {
+pub(crate) fn fresh_folder() -> std::io::Result<PathBuf> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("bobbin-test-{}-{number}", std::process::id()));

@@ -1,18 +1,16 @@
-//! The log on disk: what comes back after a crash, an end cut off, a rewrite, a change of mind, a full disk.
+//! The log on disk: what comes back after a crash, an end cut off, a rewrite, a change of mind; what it holds.
 
 use std::fs::{self, OpenOptions};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::peers;
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::disk::Folder;
+use bobbin_testkit::{Connection, Reply, Server, peers};
 
 /// A server whose log lies in a folder that outlives it.
 fn start(folder: &Folder, arguments: &[&str]) -> Server {
-    let dir = folder.0.to_str().expect("a path of ours");
+    let dir = folder.text();
     let own = [
         "--dir",
         dir,
@@ -77,88 +75,6 @@ fn everything_comes_back() {
     assert_eq!(digest(&mut server.connect()), before);
 }
 
-/// Killed at any moment, under load from several clients: everything that was acknowledged is there.
-#[test]
-#[ignore = "end to end: run by `cargo xtask test`"]
-fn what_was_acknowledged_survives_being_killed() {
-    let rounds = std::env::var("BOBBIN_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
-    let (folder, seed) = (Folder::new(), seed());
-    let mut random = Random::new(seed);
-    let mut acknowledged = [0u64; CLIENTS];
-    for round in 0..rounds {
-        let mut server = start(&folder, &["--io-threads", "3"]);
-        let mut client = server.connect();
-        for (number, &count) in acknowledged.iter().enumerate() {
-            check_client(&mut client, number, count, round);
-        }
-        if round % 3 == 2 {
-            client.call(&["BGREWRITEAOF"]).expect("it answers");
-        }
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..CLIENTS)
-                .map(|number| {
-                    let (client, stop) = (server.connect(), &stop);
-                    let from = read_count(&mut server.connect(), number);
-                    scope.spawn(move || write(client, number, from, stop))
-                })
-                .collect();
-            std::thread::sleep(Duration::from_millis(20 + random.below(150) as u64));
-            kill(&mut server);
-            stop.store(true, Ordering::Relaxed);
-            for (count, thread) in acknowledged.iter_mut().zip(threads) {
-                *count = thread.join().expect("it ends");
-            }
-        });
-    }
-}
-
-const CLIENTS: usize = 4;
-
-/// Adds 1 to three keys in one transaction, again and again; returns how far it was told that it came.
-fn write(mut client: Connection, number: usize, from: u64, stop: &AtomicBool) -> u64 {
-    let mut done = from;
-    while !stop.load(Ordering::Relaxed) {
-        let next = (done + 1).to_string();
-        let keys = ["a", "b", "c"].map(|name| format!("{name}{number}"));
-        let answered = (|| {
-            client.call(&["MULTI"]).ok()?;
-            client.call(&["INCR", &keys[0]]).ok()?;
-            client.call(&["SET", &keys[1], &next]).ok()?;
-            client.call(&["RPUSH", &keys[2], &next]).ok()?;
-            client.call(&["EXEC"]).ok()
-        })();
-        if answered.is_none() {
-            break;
-        }
-        done += 1;
-    }
-    done
-}
-
-fn read_count(client: &mut Connection, number: usize) -> u64 {
-    let reply = client.call(&["GET", &format!("a{number}")]).expect("it answers");
-    text(&reply).parse().unwrap_or(0)
-}
-
-/// The transactions of a client are whole, and all that it was told of are there; one more may be.
-fn check_client(client: &mut Connection, number: usize, acknowledged: u64, round: usize) {
-    let count = read_count(client, number);
-    let range = acknowledged..=acknowledged + 1;
-    assert!(range.contains(&count), "round {round}: {count} are there, {acknowledged} were told");
-    if count > 0 {
-        let value = client.call(&["GET", &format!("b{number}")]).expect("it answers");
-        let len = client.call(&["LLEN", &format!("c{number}")]).expect("it answers");
-        let last = client.call(&["LINDEX", &format!("c{number}"), "-1"]).expect("it answers");
-        let expected = count.to_string();
-        assert_eq!(
-            [text(&value), text(&len), text(&last)].map(|is| is == expected),
-            [true; 3],
-            "round {round}"
-        );
-    }
-}
-
 /// An end that was cut off is passed over, or refused, as the configuration says; `--fix` mends it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -176,13 +92,13 @@ fn an_end_that_was_cut_off() {
     cut(&increment, len - 3);
     let manifest = folder.log().join("appendonly.aof.manifest");
     assert!(!check_tool(&[manifest.to_str().expect("ours")], "").contains("are valid"));
-    let kept = folder.0.join("kept");
+    let kept = folder.path().join("kept");
     fs::copy(&increment, &kept).expect("a copy");
     let server = start(&folder, &[]);
     assert_eq!(text(&server.connect().call(&["DBSIZE"]).expect("it answers")), "9");
     drop(server);
     fs::copy(&kept, &increment).expect("a copy");
-    let dir = folder.0.to_str().expect("ours");
+    let dir = folder.text();
     let refused = Server::start(
         &peers::bobbin(),
         &["--dir", dir, "--appendonly", "yes", "--aof-load-truncated", "no"],
@@ -199,7 +115,7 @@ fn an_end_that_was_cut_off() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn it_can_be_turned_on_and_off() {
     let folder = Folder::new();
-    let dir = folder.0.to_str().expect("ours");
+    let dir = folder.text();
     let mut server = Server::bobbin(&["--dir", dir, "--enable-debug-command", "yes"]);
     let mut client = server.connect();
     client.call(&["SET", "before", "1"]).expect("it answers");
@@ -225,63 +141,142 @@ fn it_can_be_turned_on_and_off() {
     assert_eq!(text(&client.call(&["GET", "during"]).expect("it answers")), "5");
 }
 
-/// On a full disk writes are refused, reads go on, and all is well once there is room.
+/// WAITAOF behind a command that works in slices waits for what that one changes.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
-fn a_full_disk() {
+fn waiting_for_the_disk_behind_a_long_command() {
     let folder = Folder::new();
-    let disk = folder.0.join("disk");
-    fs::create_dir(&disk).expect("a folder");
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
-        .arg(&disk)
-        .status()
-        .is_ok_and(|status| status.success());
-    if !mounted {
-        println!("no right to mount a small disk: not tested");
-        return;
-    }
-    let _unmount = Unmount(&disk);
-    let dir = disk.to_str().expect("ours");
-    let mut server = Server::bobbin(&["--dir", dir, "--appendonly", "yes"]);
+    let arguments = ["--dir", folder.text(), "--appendonly", "yes", "--appendfsync", "everysec"];
+    let mut server = Server::bobbin(&arguments);
     let mut client = server.connect();
-    let value = "x".repeat(50_000);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    let mut acknowledged = 0;
-    loop {
-        let reply = client.call(&["SET", "key", &value]).expect("it answers");
-        if text(&reply).contains("MISCONF") {
-            break;
-        }
-        acknowledged += 1;
-        assert!(Instant::now() < deadline, "{acknowledged} writes went to a full disk");
-        std::thread::sleep(Duration::from_millis(5));
+    for from in (0..300_000).step_by(10_000) {
+        let members: Vec<_> = (from..from + 10_000).map(|n| format!("member {n}")).collect();
+        let words = ["SADD", "big"].into_iter().chain(members.iter().map(String::as_str));
+        client.call(&words.collect::<Vec<_>>()).expect("it answers");
     }
-    assert!(acknowledged >= 10);
-    assert_eq!(text(&client.call(&["GET", "key"]).expect("it answers")).len(), value.len());
-    let bigger = Command::new("mount").args(["-o", "remount,size=64m"]).arg(&disk).status();
-    assert!(bigger.is_ok_and(|status| status.success()));
-    loop {
-        let reply = client.call(&["SET", "last", "1"]).expect("it answers");
-        if text(&reply) == "OK" {
-            break;
-        }
-        assert!(Instant::now() < deadline, "no recovery");
-        std::thread::sleep(Duration::from_millis(20));
+    // In one go, so that the second is there when the first begins.
+    let mut bytes = Vec::new();
+    for words in [&["SUNIONSTORE", "copy", "big", "none"][..], &["WAITAOF", "1", "0", "0"]] {
+        bobbin_testkit::connection::encode_command(words, &mut bytes);
     }
-    client.call(&["WAITAOF", "1", "0", "0"]).expect("it answers");
+    client.send_raw(&bytes).expect("is sent");
+    assert_eq!(client.receive().expect("it answers").as_integer(), Some(300_000));
+    let waited = client.receive().expect("it answers");
+    assert_eq!(waited.items()[0].as_integer(), Some(1));
     kill(&mut server);
-    let server = Server::bobbin(&["--dir", dir, "--appendonly", "yes"]);
-    let mut client = server.connect();
-    assert_eq!(text(&client.call(&["GET", "last"]).expect("it answers")), "1");
-    assert_eq!(text(&client.call(&["STRLEN", "key"]).expect("it answers")), "50000");
+    let server = Server::bobbin(&arguments);
+    assert_eq!(text(&server.connect().say("SCARD copy")), "300000");
 }
 
-struct Unmount<'p>(&'p Path);
+/// Times are told in the log, and the log can be cut off at one of them.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_log_with_times_goes_back_to_one() {
+    let folder = Folder::new();
+    let times = ["--aof-timestamp-enabled", "yes", "--aof-use-rdb-preamble", "no"];
+    let mut server = start(&folder, &times);
+    let mut client = server.connect();
+    client.say("SET early 1");
+    let now_s = || {
+        let now = std::time::UNIX_EPOCH.elapsed().expect("it is later than 1970");
+        now.as_secs()
+    };
+    // A record's time is that of its turn, which may have begun in the second before.
+    let early_s = now_s() + 1;
+    while now_s() < early_s + 2 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.say("SET late 1");
+    client.say("CONFIG SET aof-timestamp-enabled no");
+    client.say("SET timeless 1");
+    kill(&mut server);
+    drop(server);
+    let increment = folder.log().join("appendonly.aof.1.incr.aof");
+    let told = String::from_utf8(fs::read(&increment).expect("it is there")).expect("is text");
+    let told: Vec<_> = told.lines().filter_map(|line| line.strip_prefix("#TS:")).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    let manifest = folder.log().join("appendonly.aof.manifest");
+    let manifest = manifest.to_str().expect("ours");
+    let said = check_tool(&["--truncate-to-timestamp", &early_s.to_string(), manifest], "");
+    assert!(said.contains("Successfully truncated AOF"), "{said}");
+    let server = start(&folder, &times);
+    let mut client = server.connect();
+    assert_eq!(text(&client.say("MGET early late timeless")), "");
+    assert_eq!(text(&client.say("GET early")), "1");
+    assert_eq!(text(&client.say("EXISTS late timeless")), "0");
+}
 
-impl Drop for Unmount<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+/// Keys and fields that expire by themselves are deleted in the log, under their names.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_expires_by_itself_is_deleted_in_the_log() {
+    let folder = Folder::new();
+    let server = start(&folder, &[]);
+    let mut client = server.connect();
+    client.say("SET key 1 PX 30");
+    client.say("HSET some a 1 b 2 c 3");
+    client.say("HPEXPIRE some 30 FIELDS 2 a b");
+    client.say("HSET all a 1");
+    client.say("HPEXPIRE all 30 FIELDS 1 a");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while text(&client.say("DBSIZE")) != "1" {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    client.say("SET end 1");
+    let told = fs::read(folder.log().join("appendonly.aof.1.incr.aof")).expect("it is there");
+    let mut rest = &told[..];
+    let mut commands = Vec::new();
+    while let Ok(Some((command, len))) = Reply::parse(rest) {
+        rest = &rest[len..];
+        commands.push(command.items().iter().map(Reply::text).collect::<Vec<_>>().join(" "));
+    }
+    let has = |wanted: &[&str]| commands.iter().any(|command| wanted.contains(&command.as_str()));
+    assert!(has(&["UNLINK key"]), "{commands:?}");
+    assert!(has(&["HDEL some a b", "HDEL some b a"]), "{commands:?}");
+    assert!(has(&["HDEL all a"]), "{commands:?}");
+}
+
+/// With `always` a reply is not there before the file holds what it tells of, however slow the disk; also a reply to
+/// somebody else who read it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn no_reply_comes_before_the_disk() {
+    let folder = Folder::new();
+    let server = start(&folder, &["--io-threads", "2"]);
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let increment = folder.log().join("appendonly.aof.1.incr.aof");
+    let holds = |text: &str| fs::read_to_string(&increment).expect("it is there").contains(text);
+    client.say("SET k value0");
+    client.say("DEBUG AOF-FLUSH-SLEEP 100000");
+    for round in 1..6 {
+        let value = format!("value{round}");
+        client.send(&["SET", "k", &value]).expect("is sent");
+        let seen = text(&other.say("GET k"));
+        assert!(holds(&seen), "{seen} was told of");
+        assert_eq!(text(&client.receive().expect("it answers")), "OK");
+        assert!(holds(&value), "{value} was acknowledged");
+    }
+}
+
+/// The latency monitor is shown the log's writes and fsyncs.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_logs_writes_are_shown_to_the_latency_monitor() {
+    let folder = Folder::new();
+    let server = start(&folder, &["--latency-monitor-threshold", "1"]);
+    let mut client = server.connect();
+    let value = "x".repeat(8 << 20);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // Large ones take a millisecond.
+    let shown = |client: &mut Connection, event: &str| {
+        !client.call(&["LATENCY", "HISTORY", event]).expect("it answers").items().is_empty()
+    };
+    for event in ["aof-write", "aof-write-alone", "aof-fsync-always"] {
+        while !shown(&mut client, event) {
+            client.call(&["SET", "k", &value]).expect("it answers");
+            assert!(Instant::now() < deadline, "{event}");
+        }
     }
 }
 
@@ -310,9 +305,7 @@ fn wait_for_rewrite(client: &mut Connection) {
 
 /// SIGKILL.
 fn kill(server: &mut Server) {
-    let killed = Command::new("kill").args(["-9", &server.id().to_string()]).status();
-    assert!(killed.is_ok_and(|status| status.success()));
-    server.wait(Duration::from_secs(10)).expect("it is dead");
+    assert!(server.kill(), "it is dead");
 }
 
 fn cut(path: &Path, len: u64) {
@@ -342,29 +335,4 @@ fn check_tool(arguments: &[&str], input: &str) -> String {
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("it is there");
     entries.map(|entry| entry.expect("ours").file_name().to_string_lossy().into_owned()).collect()
-}
-
-/// A folder that goes away.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        use std::sync::atomic::AtomicU32;
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("bobbin-aof-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).expect("a folder");
-        Self(folder)
-    }
-
-    fn log(&self) -> PathBuf {
-        self.0.join("appendonlydir")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -42,43 +42,11 @@ fn ask(connection: &mut Connection, words: &[&str]) -> String {
 const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];
 
 /// A server that finds a file.
-fn start_with(name: &str, file: &Path) -> Server {
+fn start_with(file: &Path) -> Server {
     let folder = file.parent().and_then(Path::to_str).expect("UTF-8");
     let file = file.file_name().and_then(|name| name.to_str()).expect("UTF-8");
     // The last one wins over that of every test.
-    let arguments = [&DEBUG[..], &["--dir", folder, "--dbfilename", file]].concat();
-    match name {
-        "valkey" => Server::valkey(&arguments),
-        "redis" => Server::redis(&arguments),
-        _ => Server::bobbin(&arguments),
-    }
-}
-
-#[test]
-#[ignore = "end to end: run by `cargo xtask test`"]
-fn snapshots_move_between_servers() {
-    for (from, to) in [
-        ("bobbin", "bobbin"),
-        ("bobbin", "valkey"),
-        ("valkey", "bobbin"),
-        ("bobbin", "redis"),
-        ("redis", "bobbin"),
-    ] {
-        let source = match from {
-            "valkey" => Server::valkey(&DEBUG),
-            "redis" => Server::redis(&DEBUG),
-            _ => Server::bobbin(&DEBUG),
-        };
-        let mut client = source.connect();
-        fill(&mut client, 50);
-        assert_eq!(ask(&mut client, &["SAVE"]), "OK");
-        let target = start_with(to, &source.folder().join("dump.rdb"));
-        let mut other = target.connect();
-        while ask(&mut other, &["PING"]) != "PONG" {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert_eq!(digest(&mut client), digest(&mut other), "{from} to {to}");
-    }
+    Server::bobbin(&[&DEBUG[..], &["--dir", folder, "--dbfilename", file]].concat())
 }
 
 #[test]
@@ -107,7 +75,7 @@ fn a_background_save_is_the_state_at_its_beginning() {
         assert!(Instant::now() < deadline, "{}", server.log());
         std::thread::sleep(Duration::from_millis(10));
     }
-    let restarted = start_with("bobbin", &server.folder().join("dump.rdb"));
+    let restarted = start_with(&server.folder().join("dump.rdb"));
     let mut other = restarted.connect();
     while ask(&mut other, &["PING"]) != "PONG" {
         std::thread::sleep(Duration::from_millis(10));
@@ -166,5 +134,51 @@ fn damaged_files_are_refused_with_a_reason() {
         assert!(log.contains(reason) && log.contains("Fatal error loading the DB"), "{log}");
         let checked = Command::new(peers::bobbin()).arg("--check-rdb").arg(&path).output();
         assert_eq!(checked.expect("it runs").status.code(), Some(1), "{reason}");
+    }
+}
+
+/// Whoever writes faster than the snapshot's thread fetches what was kept for it waits, with its worker serving
+/// others; and a snapshot that is far too slow is given up before the memory is full.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn writers_wait_for_a_slow_snapshot_until_it_is_given_up() {
+    const KEYS: usize = 40_000;
+    const CLIENTS: usize = 8;
+    for command in ["BGSAVE", "BGREWRITEAOF"] {
+        // One worker: whoever is served meanwhile shares it with those who wait.
+        let server = Server::bobbin(&["--io-threads", "1"]);
+        let mut client = server.connect();
+        let value = "x".repeat(3000);
+        for key in 0..KEYS {
+            client.send(&["SET", &format!("key{key}"), &value]).expect("is sent");
+            if key % 100 == 99 {
+                (0..100).for_each(|_| _ = client.receive().expect("it answers"));
+            }
+        }
+        let before = server.resident_bytes();
+        ask(&mut client, &["CONFIG", "SET", "rdb-key-save-delay", "1000000"]);
+        ask(&mut client, &[command]);
+        let mut waited = false;
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..CLIENTS)
+                .map(|number| {
+                    let (mut client, value) = (server.connect(), &value);
+                    scope.spawn(move || {
+                        for key in (number..KEYS).step_by(CLIENTS) {
+                            client.call(&["APPEND", &format!("key{key}"), value]).expect("answers");
+                        }
+                    })
+                })
+                .collect();
+            while writers.iter().any(|writer| !writer.is_finished()) {
+                waited |= !ask(&mut client, &["INFO", "clients"]).contains("blocked_clients:0");
+            }
+        });
+        assert!(waited, "{command}: nobody had to wait");
+        let log = server.log();
+        assert!(log.contains("The disk is too slow for the"), "{command}: {log}");
+        // All values are twice as long now; of the old ones the snapshot had at most four times 16 MiB.
+        let grown = server.resident_bytes().saturating_sub(before) >> 20;
+        assert!(grown < ((KEYS * value.len()) >> 20) as u64 + 150, "{command}: {grown} MiB");
     }
 }

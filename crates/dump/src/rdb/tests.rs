@@ -7,7 +7,7 @@ use bobbin_store::{Hasher, ValueRef};
 use proptest::prelude::*;
 
 use super::*;
-use crate::collection::tests::target;
+use crate::collection::Target;
 use crate::{Options, VersionCheck};
 
 /// All items of a file, with the reader shown `step` bytes more at a time.
@@ -23,7 +23,7 @@ fn read_all(file: &[u8], step: usize) -> Result<Vec<String>, RdbError> {
                 items.push(match item {
                     Item::Key(bytes) => {
                         let record = Record::parse(bytes, &options)?;
-                        let value = match record.value(&options, target(&hasher)) {
+                        let value = match record.value(&options, Target::new(&hasher)) {
                             Ok(Value::String(string)) => string.escape_ascii().to_string(),
                             Ok(Value::Collection(any)) => format!("{} of it", any.as_ref().len()),
                             Ok(Value::Empty) => "nothing".into(),
@@ -57,7 +57,7 @@ fn written(format: Format, write: impl FnOnce(&mut Writer)) -> Vec<u8> {
 
 fn sample() -> Vec<u8> {
     let hasher = Hasher::new(1);
-    let limits = SetLimits { intset_entries: 512, packed_entries: 128, packed_value_len: 64 };
+    let limits = SetLimits::default();
     let mut set = Set::default();
     for member in ["1", "2", "three"] {
         set.insert(member.as_bytes(), &limits, &hasher);

@@ -228,6 +228,9 @@ impl<I: BufRead> Check<'_, I> {
 
     fn truncate_to(&self, file: &Checked<'_>, good: u64, limit: i64) -> Result<Verdict, String> {
         let name = &file.name;
+        if good == 0 {
+            return Err(format!("AOF {name} has nothing before timestamp {limit}, aborting..."));
+        }
         if !file.is_last {
             return Err(format!(
                 "Failed to truncate AOF {name} to timestamp {limit} to offset {good} because it is not the last file.\n\

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::manifest::Manifest;
@@ -97,11 +98,10 @@ impl Directory {
     pub fn open(&self, name: &str, new: bool) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.create(true).append(true);
-        let file = options.open(self.file(name))?;
         if new {
-            file.set_len(0)?;
+            options.custom_flags(rustix::fs::OFlags::TRUNC.bits() as i32);
         }
-        Ok(file)
+        options.open(self.file(name))
     }
 
     /// Deletes the files of the history, and writes the manifest without them.

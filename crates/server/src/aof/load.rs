@@ -26,17 +26,18 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
         None => directory.take_over_single_file()?,
     };
     let mut manifest = found.unwrap_or_default();
-    let sizes = manifest.parts().map(|part| {
-        std::fs::metadata(directory.file(&part.name)).map_or(0, |metadata| metadata.len())
-    });
-    server.begin_loading_bytes(sizes.sum());
-    let bytes = load_all(server, &directory, &manifest)?;
-    server.aof.figures.size.store(bytes, Ordering::Relaxed);
-    server.aof.figures.base_size.store(bytes, Ordering::Relaxed);
+    load_all(server, &directory, &manifest)?;
     let file = open_last(server, &directory, &mut manifest)
         .map_err(|error| format!("Can't open the append-only file: {error}"))?;
     *lock(&server.aof.manifest) = manifest;
     Ok(file)
+}
+
+/// Loads what is there now, all of which is on disk.
+pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
+    let directory = Directory::of(&server.config);
+    let manifest = directory.load()?.ok_or("There is no manifest")?;
+    load_all(server, &directory, &manifest)
 }
 
 /// Opens the last increment, or makes the first one.
@@ -74,13 +75,17 @@ fn cut_of_all(server: &'static Server) -> std::io::Result<Cut> {
     Ok(cut)
 }
 
-/// Loads all parts of the log; returns their bytes.
+/// Loads all parts of the log, while clients are told to wait.
 fn load_all(
     server: &'static Server,
     directory: &Directory,
     manifest: &Manifest,
-) -> Result<u64, String> {
+) -> Result<(), String> {
     let started = Instant::now();
+    let sizes = manifest.parts().map(|part| {
+        std::fs::metadata(directory.file(&part.name)).map_or(0, |metadata| metadata.len())
+    });
+    server.begin_loading_bytes(sizes.sum());
     let mut replay = Replay::new(server)?;
     let count = manifest.parts().count();
     let mut bytes = 0;
@@ -93,7 +98,9 @@ fn load_all(
         let seconds = started.elapsed().as_secs_f64();
         log::info!("DB loaded from append only file: {seconds:.3} seconds");
     }
-    Ok(bytes)
+    server.aof.figures.size.store(bytes, Ordering::Relaxed);
+    server.aof.figures.base_size.store(bytes, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Loads one file; returns how many bytes of it count.

@@ -16,6 +16,7 @@ mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 pub use directory::Directory;
 pub use manifest::{Manifest, Part};
@@ -43,8 +44,14 @@ pub struct Aof {
     durable: AtomicU64,
     /// The log was turned on, and has no base yet: what is there counts for nothing.
     waits_for_base: AtomicBool,
+    /// How often an `fsync` failed: what it was about may be lost although later ones succeed.
+    gaps: AtomicU64,
+    /// Those of them that the base makes good. While there are others nothing more counts as durable.
+    mended_gaps: AtomicU64,
     /// Clients of WAITAOF, and the records that they wait for.
     waiters: Mutex<Vec<(u64, Arc<Waiter>)>>,
+    /// DEBUG AOF-FLUSH-SLEEP: what each write takes longer.
+    pub write_delay_us: AtomicU64,
     pub rewrites: Rewrites,
     pub figures: Figures,
 }
@@ -66,6 +73,9 @@ pub struct Figures {
     pub error: AtomicI32,
 }
 
+/// An `fsync` that takes longer delays what is written meanwhile: Redis, too, waits so long before it counts it.
+const SLOW_SYNC_US: u64 = 2_000_000;
+
 impl Aof {
     /// The number of the last record that is on disk for good.
     #[inline]
@@ -82,6 +92,15 @@ impl Aof {
     /// Whether a base is to be written before the log counts.
     pub fn is_waiting_for_base(&self) -> bool {
         self.waits_for_base.load(Ordering::SeqCst)
+    }
+
+    /// Whether only a new base makes the log whole.
+    fn needs_base(&self) -> bool {
+        self.is_waiting_for_base() || self.has_gap()
+    }
+
+    fn has_gap(&self) -> bool {
+        self.gaps.load(Ordering::SeqCst) != self.mended_gaps.load(Ordering::SeqCst)
     }
 
     /// Answers a client of WAITAOF once a record is on disk.
@@ -161,6 +180,15 @@ impl Server {
         Ok(())
     }
 
+    /// Has a thread's records tell the time from now on, if that is wanted.
+    #[inline]
+    pub fn stamp_effects(&self, data: &mut Data) {
+        if data.effects.is_on() {
+            let wanted = self.config.aof_timestamp_enabled();
+            data.effects.stamp(if wanted { data.now_ms / 1000 } else { 0 });
+        }
+    }
+
     /// Takes up what `appendfsync` says; the gate is held.
     pub fn follow_log_config(&self) {
         let holds = self.log.is_on() && self.config.appendfsync() == AppendFsync::Always;
@@ -168,12 +196,48 @@ impl Server {
         self.log.wake();
     }
 
-    /// Writes all there is, and forces it to disk. The workers have ended.
+    /// Writes all there is, and forces it to disk. Nobody adds to it any more.
     pub fn end_log(&self) {
         if self.aof.running.load(Ordering::SeqCst) {
             let (done, wait) = std::sync::mpsc::channel();
             self.aof.order(self, Order::Settle { done });
             let _ = wait.recv();
+        }
+    }
+
+    /// Whether there is a log on disk, with all that it needs, and what is not there yet can be written.
+    pub fn has_log_to_load(&self) -> bool {
+        let waits = self.log.is_on() && self.aof.needs_base();
+        let failed = self.aof.figures.error.load(Ordering::Relaxed) != 0;
+        !waits
+            && !failed
+            && Directory::of(&self.config).load().is_ok_and(|manifest| manifest.is_some())
+    }
+
+    /// Loads the log, all of which is written before, in a thread of its own, and answers the waiter; nobody else is served
+    /// meanwhile. The gate is held, and all is empty. Where the log cannot be loaded the process ends: what was there
+    /// is gone.
+    pub fn load_log_again(&'static self, waiter: Arc<Waiter>) {
+        self.switches.set(Switch::LOADING, true);
+        let run = move || {
+            self.end_log();
+            if let Err(error) = load::load_again(self) {
+                log::error!("{error}");
+                log::error!("Fatal error loading the append only file. Exiting.");
+                std::process::exit(1);
+            }
+            self.persistence.set_saved(self.workers.totals().dirty.get());
+            self.end_loading();
+            log::warn!("Append Only File loaded by DEBUG LOADAOF");
+            waiter.answer(self, |reply| {
+                reply.ok();
+                Ok(())
+            });
+        };
+        let spawned = std::thread::Builder::new().name("bobbin-load".into()).spawn(run);
+        if let Err(error) = spawned {
+            log::error!("Can't start a thread to load with: {error}. Exiting.");
+            std::process::exit(1);
         }
     }
 
@@ -193,6 +257,30 @@ impl Server {
         let text = error.to_string();
         let text = text.split(" (os error").next().unwrap_or_default();
         format!("MISCONF Errors writing to the AOF file: {text}")
+    }
+
+    /// Shows the latency monitor how long a write of the log took, under Redis's names: among them which other
+    /// work the disk may have had. No write waits for an `fsync` here, as one thread does both.
+    fn sample_log_write(&self, started: Instant) {
+        let (monitor, config) = (&self.services.latency, &self.config);
+        if config.latency_monitor_threshold() == 0 {
+            return;
+        }
+        let us = started.elapsed().as_micros() as u64;
+        let alone = !self.cut_is_busy();
+        let kind = if alone { "aof-write-alone" } else { "aof-write-active-child" };
+        monitor.sample(config, kind, us);
+        monitor.sample(config, "aof-write", us);
+    }
+
+    /// Notes how long an `fsync` of the log took.
+    fn note_log_sync(&self, us: u64) {
+        if self.config.appendfsync() == AppendFsync::Always {
+            self.services.latency.sample(&self.config, "aof-fsync-always", us);
+        }
+        if us > SLOW_SYNC_US {
+            self.aof.figures.delayed_fsync.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Notes how the last write, or fsync, of the log went.

@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-use bobbin_store::{Cut, CutHandle, EntryRef, Kind};
+use bobbin_dump::append_shared_collection_payload;
+use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
 
 use super::Directory;
 use super::writer::{Order, Rotated};
 use crate::clock::system_ms;
 use crate::command::Data;
-use crate::commands::Pinned;
-use crate::log::append_command;
+use crate::log::{append_command, append_timestamp};
 use crate::persistence::snapshot::{self, Purpose};
 use crate::server::{Server, lock};
 
@@ -79,10 +79,16 @@ impl Rewrites {
     /// Ends the one that is going on, if there is one, and forgets those to come.
     pub fn cancel(&self) {
         self.wanted.store(false, Ordering::Relaxed);
-        if let Some(current) = &*lock(&self.current) {
-            log::info!("Killing AOF rewrite");
-            current.cut.abort();
+        if self.abort() {
+            log::info!("Killing running AOF rewrite (a thread, no child)");
         }
+    }
+
+    /// Ends the one that is going on without a result; whether there was one.
+    pub fn abort(&self) -> bool {
+        let current = lock(&self.current);
+        current.iter().for_each(|current| current.cut.abort());
+        current.is_some()
     }
 }
 
@@ -120,7 +126,7 @@ impl Server {
             return;
         }
         rewrites.wanted.store(false, Ordering::Relaxed);
-        let cut = data.begin_cut();
+        let cut = self.begin_cut(data);
         *lock(&rewrites.current) = Some(Current { cut: cut.handle(), started_ms: system_ms() });
         let (done, rotated) = channel();
         let is_logging = self.log.is_on();
@@ -131,7 +137,8 @@ impl Server {
             let _ = done.send(Ok(Rotated::None));
         }
         log::info!("Background append only file rewriting started");
-        let task = Task { server: self, cut, rotated, is_logging };
+        let gaps = self.aof.gaps.load(Ordering::SeqCst);
+        let task = Task { server: self, cut, rotated, is_logging, gaps };
         snapshot::run_beside("bobbin-rewrite", data, || task.run());
     }
 }
@@ -143,6 +150,8 @@ struct Task {
     /// Where the log goes on behind the cut.
     rotated: Receiver<io::Result<Rotated>>,
     is_logging: bool,
+    /// How often an `fsync` had failed before.
+    gaps: u64,
 }
 
 impl Task {
@@ -159,7 +168,7 @@ impl Task {
             if is_logging && !server.log.is_on() {
                 return Err(io::Error::new(io::ErrorKind::Interrupted, "the log was turned off"));
             }
-            publish(server, &directory, rotated, (extension, bytes))
+            publish(server, &directory, rotated, (extension, bytes), self.gaps)
         });
         let rewrites = &server.aof.rewrites;
         rewrites.last_duration_s.store(started.elapsed().as_secs() as i64, Ordering::Relaxed);
@@ -179,12 +188,13 @@ impl Task {
                 }
                 let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
                 rewrites.retry_ms.store(system_ms() + pause_ms(failures), Ordering::Relaxed);
-                if server.log.is_on() && server.aof.is_waiting_for_base() {
+                if server.log.is_on() && server.aof.needs_base() {
                     rewrites.schedule();
                 }
             }
         }
         rewrites.count.fetch_add(1, Ordering::Relaxed);
+        server.end_cut();
         *lock(&rewrites.current) = None;
     }
 }
@@ -212,6 +222,7 @@ fn publish(
     directory: &Directory,
     rotated: Rotated,
     (extension, bytes): (&str, u64),
+    gaps: u64,
 ) -> io::Result<()> {
     let mut manifest = lock(&server.aof.manifest);
     let mut new = manifest.clone();
@@ -221,7 +232,10 @@ fn publish(
         Rotated::Temporary | Rotated::None => None,
     };
     let base = new.replace_base(directory.prefix(), extension, from);
+    let started = Instant::now();
     fs::rename(directory.temporary_base(), directory.file(&base))?;
+    let us = started.elapsed().as_micros() as u64;
+    server.services.latency.sample(&server.config, "aof-rename", us);
     log::info!("Successfully renamed the temporary AOF base file into {base}");
     if matches!(rotated, Rotated::Temporary) {
         let name = new.add_increment(directory.prefix());
@@ -235,8 +249,13 @@ fn publish(
     figures.size.store(size, Ordering::Relaxed);
     figures.base_size.store(size, Ordering::Relaxed);
     server.aof.waits_for_base.store(false, Ordering::SeqCst);
-    if !server.config.aof_disable_auto_gc() {
-        directory.delete_history(&mut new)?;
+    server.aof.mended_gaps.store(gaps, Ordering::SeqCst);
+    server.log.wake();
+    if !server.config.aof_disable_auto_gc()
+        && let Err(error) = directory.delete_history(&mut new)
+    {
+        // The files are gone all the same, and what the manifest says of them is of no account.
+        log::warn!("Can't write the AOF manifest without its history: {error}");
     }
     *manifest = new;
     Ok(())
@@ -316,7 +335,16 @@ fn write_commands(
     file: &mut impl Write,
 ) -> io::Result<()> {
     let (mut out, mut selected) = (Vec::new(), None);
-    snapshot::walk(server, data, cut, |pieces| {
+    if server.config.aof_timestamp_enabled() {
+        append_timestamp(&mut out, system_ms() / 1000);
+    }
+    for library in server.functions.all() {
+        append_command(&mut out, &[b"FUNCTION", b"LOAD", &library.source]);
+    }
+    // Whatever becomes of it: the cut is walked to its end.
+    let written = file.write_all(&out);
+    out.clear();
+    let walked = snapshot::walk(server, data, cut, |pieces| {
         for piece in pieces {
             if selected != Some(piece.database) {
                 selected = Some(piece.database);
@@ -327,7 +355,8 @@ fn write_commands(
             out.clear();
         }
         Ok(())
-    })
+    });
+    written.and(walked)
 }
 
 /// Appends the command that makes an entry.
@@ -342,7 +371,10 @@ fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
         return;
     }
     let mut payload = Vec::new();
-    Pinned::new(entry.value()).append_payload(server.config.rdbcompression(), &mut payload);
+    if let ValueRef::Collection(collection) = entry.value() {
+        let compress = server.config.rdbcompression();
+        append_shared_collection_payload(collection, compress, &mut payload);
+    }
     let ms = expire_ms.unwrap_or(b"0");
     append_command(out, &[b"RESTORE", entry.key(), ms, &payload, b"ABSTTL"]);
 }

@@ -65,6 +65,8 @@ impl Order {
     }
 }
 
+/// With less than this in all lanes the thread has caught up.
+const CAUGHT_UP_BYTES: usize = 4 << 20;
 /// Merged at once, and written by one call.
 const CHUNK_BYTES: usize = 1 << 20;
 /// After something was written the thread lets so much time pass before it looks again, unless replies wait.
@@ -103,6 +105,9 @@ impl Writer {
             self.write();
             self.sync();
             self.obey();
+            if self.server.is_log_behind() && self.server.log.pending_bytes() <= CAUGHT_UP_BYTES {
+                self.server.let_writers_go();
+            }
         }
     }
 
@@ -164,7 +169,11 @@ impl Writer {
             }
             return;
         };
-        let mut done = 0;
+        let (mut done, started) = (0, Instant::now());
+        let delay_us = aof.write_delay_us.load(Ordering::Relaxed);
+        if delay_us > 0 && !self.pending.is_empty() {
+            std::thread::sleep(Duration::from_micros(delay_us));
+        }
         let outcome = loop {
             match file.write(&self.pending[done..]) {
                 _ if done == self.pending.len() => break Ok(()),
@@ -175,6 +184,7 @@ impl Writer {
             }
         };
         if done > 0 {
+            self.server.sample_log_write(started);
             aof.figures.size.fetch_add(done as u64, Ordering::Relaxed);
             aof.figures.increment_size.fetch_add(done as u64, Ordering::Relaxed);
             self.rewrite_if_grown();
@@ -209,8 +219,11 @@ impl Writer {
 
     fn sync_now(&mut self) {
         let Some(file) = &self.file else { return };
+        let started = Instant::now();
         let outcome = file.sync_data();
         self.synced_at = Instant::now();
+        let us = self.synced_at.duration_since(started).as_micros() as u64;
+        self.server.note_log_sync(us);
         match &outcome {
             Ok(()) => self.now_durable(),
             Err(error) if self.server.aof.holds_replies() => {
@@ -220,13 +233,33 @@ impl Writer {
                 );
                 std::process::exit(1);
             }
-            Err(_) => self.failed = true,
+            Err(error) => {
+                self.failed = true;
+                self.note_gap(error);
+            }
         }
         self.server.note_log_outcome(&outcome);
     }
 
+    /// What was written may be lost, whatever the disk says from now on: only a new base makes that good.
+    fn note_gap(&self, error: &io::Error) {
+        let aof = &self.server.aof;
+        if !aof.has_gap() {
+            log::warn!(
+                "The log may have lost what it could not force to disk ({error}): it will be rewritten"
+            );
+        }
+        aof.gaps.fetch_add(1, Ordering::SeqCst);
+        // One that has begun may go on in the file that has the gap.
+        aof.rewrites.abort();
+        aof.rewrites.schedule();
+    }
+
     /// Everything that was written is on disk for good.
     fn now_durable(&self) {
+        if self.server.aof.has_gap() {
+            return;
+        }
         self.server.aof.durable.store(self.written, Ordering::SeqCst);
         self.server.workers.tell_durable();
         self.server.aof.answer_waiters(self.server);
@@ -324,6 +357,8 @@ impl Writer {
         self.file = None;
         self.pending = Vec::new();
         self.failed = false;
+        let aof = &self.server.aof;
+        aof.mended_gaps.store(aof.gaps.load(Ordering::SeqCst), Ordering::SeqCst);
         self.server.note_log_outcome(&Ok(()));
         self.stream.skip(after);
         self.merged = self.stream.done();

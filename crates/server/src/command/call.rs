@@ -211,6 +211,11 @@ fn run_planned(
     request: &Request<'_>,
     output: &mut Vec<u8>,
 ) {
+    if command.has(Flags::RUNS) {
+        context.data.release();
+        run_held(context, client, command, request, &[], output);
+        return;
+    }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
     shards.clear();
@@ -291,6 +296,9 @@ fn log_effects(call: &mut Call<'_>, changed: bool) {
     {
         call.client.last_record = number;
     }
+    if call.data.effects.take_far_ahead() {
+        call.server.hold_writers_for_log();
+    }
 }
 
 /// The checks that few servers need, behind one load. `false`: the client has to wait.
@@ -312,15 +320,26 @@ fn guard(
     if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
         return Err(Failure::LOADING);
     }
+    if switches & Switch::BUSY != 0
+        && !command.has(Flags::ALLOW_BUSY)
+        && let Some(busy) = context.server.scripts.busy()
+    {
+        return Err(busy.failure());
+    }
     if has_to_wait(context, client, command) {
         return Ok(false);
     }
     let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
     // Who looks whether the server is well is told, too.
     let is_told = writes || command.row.name == "ping";
-    if switches & Switch::SAVING != 0 && writes && context.server.keeps_too_much() {
-        context.data.release();
-        context.server.wait_for_snapshot();
+    if switches & Switch::PRESSURE != 0
+        && writes
+        && switches & Switch::LOG_FAILED == 0
+        && context.server.holds_up(client, context.data)
+    {
+        client.ran(command);
+        client.postpone(true);
+        return Ok(false);
     }
     if switches & Switch::SAVE_FAILED != 0
         && is_told
@@ -352,7 +371,10 @@ fn has_to_wait(
     context.data.may_expire = pause.is_none();
     let Some(pause) = pause else { return false };
     let wait = !client.info.has(ClientFlag::MONITOR)
-        && (pause.all || command.has(WRITERS) || would_execute(client, command, WRITERS));
+        && (pause.all
+            || command.has(WRITERS)
+            || command.has(Flags::RUNS) && !command.has(Flags::READONLY)
+            || would_execute(client, command, WRITERS.with(Flags::RUNS)));
     if wait {
         client.ran(command);
         client.postpone(true);
@@ -408,8 +430,7 @@ impl ShardSet {
         args: &[&[u8]],
         first_hash: Hash,
     ) {
-        self.everything |= command.has(Flags::GATE)
-            || command.has(Flags::WALKS)
+        self.everything |= command.has(Flags::GATE.with(Flags::WALKS).with(Flags::RUNS))
             || command.row.gate_when.is_some_and(|condition| condition(args));
         if command.shape == KeyShape::First {
             self.shards.push(first_hash.shard() as u16);
@@ -464,6 +485,18 @@ impl ShardSet {
     fn keyed(&self) -> impl Iterator<Item = Hash> {
         self.hashes.iter().copied().filter(|&hash| hash != Hash::default())
     }
+}
+
+/// Holds the shards of these keys, or everything, and no other.
+pub fn hold_keys(data: &mut Data, keys: &[&[u8]], everything: bool) {
+    let mut shards = std::mem::take(&mut data.shard_set);
+    shards.clear();
+    shards.everything = everything;
+    if !everything {
+        keys.iter().for_each(|key| shards.add_key(data.key(key)));
+    }
+    shards.hold(data);
+    data.shard_set = shards;
 }
 
 /// Answers a request that was not executed, and spoils the transaction that it was meant for.

@@ -4,6 +4,8 @@
 //! every access finds its shard among them. That a key has expired is settled here too, so that no
 //! handler ever sees a dead key.
 
+mod expiry;
+
 use std::collections::VecDeque;
 
 use bobbin_store::entry::{INLINE_MAX, Shared};
@@ -22,6 +24,7 @@ use crate::log::Effects;
 use crate::notify::{self, Classes, Event};
 use crate::pubsub::Subscribers;
 use crate::random::Random;
+use crate::script::Lua;
 
 /// A key of the command at hand, hashed once.
 #[derive(Clone, Copy)]
@@ -64,10 +67,14 @@ pub struct Data {
     /// Keys (and their databases) that changed while blocked clients wait for them.
     pub ready: VecDeque<(u32, Box<[u8]>)>,
     pub random: Random,
+    /// Where scripts run; `None`: none has run yet, or one is running.
+    pub lua: Option<Box<Lua>>,
     pub counters: Counters,
     pub evictor: Evictor,
     /// What the log is to hold of what happens to keys.
     pub effects: Effects,
+    /// Until when (Unix ms) writes wait at most for a cut that is walked.
+    pub held_up_until_ms: i64,
     /// A log is being carried out: nothing is dead, however old.
     pub loading: bool,
     /// What a deletion that is no command's comes to in the log.
@@ -133,9 +140,11 @@ impl Data {
             subscribers: None,
             ready: VecDeque::new(),
             random: Random::new(seed),
+            lua: None,
             counters: Counters::default(),
             evictor: Evictor::default(),
             effects: Effects::default(),
+            held_up_until_ms: 0,
             loading: false,
             deletes: Deletes::default(),
             garbage: Vec::new(),
@@ -196,17 +205,36 @@ impl Data {
             return true;
         }
         let Some(guard) = self.keyspace.try_lock(shard) else { return false };
+        self.hold_guard(guard);
+        true
+    }
+
+    /// Holds one shard more: waits for it if it is above all that is held, else takes it only if it is free.
+    pub fn hold_beyond(&mut self, shard: usize) -> bool {
+        let is_above = match &self.held {
+            Held::None => true,
+            Held::One(guard) => guard.index() < shard,
+            Held::Many(guards) => guards.last().is_none_or(|guard| guard.index() < shard),
+            Held::All(_) => return true,
+        };
+        if is_above {
+            self.hold_guard(self.keyspace.lock(shard));
+            return true;
+        }
+        self.try_hold_also(shard)
+    }
+
+    fn hold_guard(&mut self, guard: ShardGuard<'static>) {
         let mut guards = match std::mem::replace(&mut self.held, Held::None) {
             Held::None => Vec::new(),
             Held::All(_) => unreachable!("who holds the gate holds every shard"),
             Held::One(other) => vec![other],
             Held::Many(guards) => guards,
         };
-        let at = guards.partition_point(|other| other.index() < shard);
+        let at = guards.partition_point(|other| other.index() < guard.index());
         guards.insert(at, guard);
         self.recent = 0;
         self.held = Held::Many(guards);
-        true
     }
 
     /// Prefetches the entries of keys whose shards are held.
@@ -785,106 +813,6 @@ impl Data {
             drop(entry);
         } else {
             self.garbage.push(entry);
-        }
-    }
-
-    /// Takes out keys of a shard that have expired, in every database, at `looks` looks each.
-    pub fn expire_shard(&mut self, index: usize, looks: usize) {
-        if !self.may_expire {
-            return;
-        }
-        self.hold_one(index);
-        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
-        let mut gone = std::mem::take(&mut self.garbage);
-        let mut ready = std::mem::take(&mut self.ready);
-        let databases = self.shard(index).databases();
-        for database in 0..databases {
-            let first = gone.len();
-            let shard = self.shard(index);
-            let Some(used) = shard.used_mut(database) else { continue };
-            let (mut reaped, mut fields) = (Vec::<Box<[u8]>>::new(), 0);
-            used.expire_due(now_ms, looks, hasher, &mut gone, |key, count| {
-                reaped.push(key.into());
-                fields += count as u64;
-            });
-            if shard.watched_mut().is_some() {
-                let keys = gone[first..].iter().map(|entry| entry.as_ref().key());
-                for key in keys.chain(reaped.iter().map(|key| &**key)) {
-                    if shard.key_changed(database, key, hasher.hash(key)) {
-                        ready.push_back((database, key.into()));
-                    }
-                }
-            }
-            self.counters.expired_fields += fields;
-            self.note_reaped(database, reaped);
-            self.note_expired(database, &gone[first..]);
-        }
-        if !gone.is_empty() {
-            self.shard(index).trim();
-        }
-        self.garbage = gone;
-        self.ready = ready;
-        self.release();
-    }
-
-    /// Notes that fields of these hashes were taken out as they had expired.
-    #[inline]
-    fn note_reaped(&mut self, database: u32, keys: Vec<Box<[u8]>>) {
-        if self.event_classes.has(Classes::HASH) {
-            let (class, name) = (Classes::HASH, "hexpired");
-            self.events.extend(keys.into_iter().map(|key| Event { class, name, database, key }));
-        }
-    }
-
-    /// Counts entries that were taken out of a database as they had expired, and notes it; a hash may have gone
-    /// with its last field, and is deleted then.
-    fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
-        for entry in gone {
-            let entry = entry.as_ref();
-            let expired = entry.expire_ms().is_some_and(|ms| ms <= self.now_ms);
-            self.counters.expired += u64::from(expired);
-            let (class, name) = match expired {
-                true => (Classes::EXPIRED, "expired"),
-                false => (Classes::GENERIC, "del"),
-            };
-            if self.event_classes.has(class) {
-                self.events.push(Event { class, name, database, key: entry.key().into() });
-            }
-            self.log_expired(database, entry.key());
-        }
-    }
-
-    /// Takes out those of a shard's keys that have expired.
-    pub fn expire_keys(&mut self, index: usize, database: u32, keys: &[Box<[u8]>]) {
-        if !self.may_expire || keys.is_empty() {
-            return;
-        }
-        // So that the events are published before the shard is unlocked.
-        let alone = matches!(self.held, Held::None);
-        if alone {
-            self.hold_one(index);
-        }
-        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
-        let mut gone = std::mem::take(&mut self.garbage);
-        let before = gone.len();
-        let mut ready = std::mem::take(&mut self.ready);
-        self.visit(index, |shard| {
-            for key in keys {
-                let Some(from) = shard.used_mut(database) else { break };
-                let Some(place) = from.find(hasher.hash(key), key) else { continue };
-                if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
-                    gone.push(from.remove(place, hasher));
-                    if shard.key_changed(database, key, hasher.hash(key)) {
-                        ready.push_back((database, key.clone()));
-                    }
-                }
-            }
-        });
-        self.note_expired(database, &gone[before..]);
-        self.garbage = gone;
-        self.ready = ready;
-        if alone {
-            self.release();
         }
     }
 

@@ -83,6 +83,8 @@ bits! {
         NOT_QUEUED = "",
         /// EXEC: its flags are those of what was queued, too.
         EXECUTES = "",
+        /// A script: finds out itself what it has to hold, and inside a transaction needs the gate.
+        RUNS = "",
         /// What a client may do that listens and has RESP2.
         LISTENERS = "",
     }

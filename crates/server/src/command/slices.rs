@@ -222,7 +222,7 @@ impl<C: Change> Job for Changing<C> {
         done
     }
 
-    fn abandon(&mut self, data: &mut Data) {
+    fn abandon(&mut self, _: &'static Server, data: &mut Data) {
         self.change.abandon(data);
     }
 

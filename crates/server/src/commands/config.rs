@@ -48,6 +48,7 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     server.workers.reset();
     server.errors.reset();
     server.services.reset_statistics(&server.clients);
+    server.scripts.reset_statistics();
     crate::memory::reset_peak();
     crate::lazyfree::reset_freed_objects();
     call.data.counters = Default::default();

@@ -244,3 +244,18 @@ pub(super) const COMMANDS: &[Command] = &[
             ("5.0.0", "Takes `IDLETIME` and `FREQ`."),
         ]),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn the_limits_of_values_are_the_options_defaults() {
+        let server = Server::new(Config::new(), &[]).expect("the defaults are sound");
+        let (ours, theirs) = (target(server), Target::new(server.keyspace.hasher()));
+        assert_eq!(ours.list, theirs.list);
+        let shown = |of: Target<'_>| format!("{:?} {:?} {:?}", of.hash, of.set, of.sorted_set);
+        assert_eq!(shown(ours), shown(theirs));
+    }
+}

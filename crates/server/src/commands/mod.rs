@@ -16,6 +16,7 @@ mod element_scan;
 mod elements;
 mod expire;
 mod flush;
+mod function;
 mod generic;
 mod geo;
 mod hash;
@@ -31,6 +32,7 @@ mod object;
 mod persistence;
 mod pubsub;
 mod scan;
+mod scripting;
 mod server;
 mod set;
 mod slowlog;
@@ -58,6 +60,7 @@ pub const FAMILIES: &[&[Command]] = &[
     dump::COMMANDS,
     expire::COMMANDS,
     flush::COMMANDS,
+    function::COMMANDS,
     generic::COMMANDS,
     geo::COMMANDS,
     hash::COMMANDS,
@@ -73,6 +76,7 @@ pub const FAMILIES: &[&[Command]] = &[
     persistence::COMMANDS,
     pubsub::COMMANDS,
     scan::COMMANDS,
+    scripting::COMMANDS,
     server::COMMANDS,
     set::COMMANDS,
     slowlog::COMMANDS,

@@ -44,9 +44,14 @@ pub fn leave(server: &Server, info: &ClientInfo) {
 /// Shows the monitors a command that has run.
 #[cold]
 pub fn feed(call: &Call<'_>) {
-    if call.command.has(Flags::SKIP_MONITOR.with(Flags::ADMIN)) {
-        return;
+    if !call.command.has(Flags::SKIP_MONITOR.with(Flags::ADMIN)) {
+        show(call);
     }
+}
+
+/// The same for a command that is about to run: a script, whose own commands follow.
+#[cold]
+pub fn show(call: &Call<'_>) {
     let line: Arc<[u8]> = line(call).into();
     for client in lock(&call.server.monitors.clients).iter() {
         let post = Post::Push { to: Arc::clone(client), bytes: Arc::clone(&line) };

@@ -91,6 +91,10 @@ fn shutdown(call: &mut Call<'_>) -> Outcome {
     let Shutdown::End { save, force } = shutdown else {
         return Err("ERR No shutdown in progress.".into());
     };
+    if let Some(busy) = call.server.scripts.busy().filter(|_| save != Some(false)) {
+        // What is half done must not be saved.
+        return Err(busy.failure());
+    }
     // No reply: the connection ends with the process, unless that cannot end.
     log::warn!("User requested shutdown...");
     let waiter = Some(blocking::block(call, ShuttingDown, &[], None));

@@ -316,7 +316,7 @@ options! {
 
     section "scripts" {
         /// Milliseconds after which a script may be interrupted and others are told that the server is busy.
-        busy_reply_threshold = integer(0, LONG_MAX, 5000) => Dormant(LUA), aliases "lua-time-limit";
+        busy_reply_threshold = integer(0, LONG_MAX, 5000) => Full, aliases "lua-time-limit";
         /// Let scripts use calls that could leave their sandbox.
         lua_enable_insecure_api = yes_no(false) => NotYet(LUA), flags PROTECTED HIDDEN;
     }
@@ -324,8 +324,8 @@ options! {
     section "persistence" {
         /// Directory the server works in: relative paths start there.
         dir = directory() => Full, flags PROTECTED;
-        /// When to save a snapshot: pairs of seconds and changes; empty for never. Valkey's default saves.
-        save = words("", special::save_points) => Full;
+        /// When to save a snapshot: pairs of seconds and changes; empty for never.
+        save = words("3600 1 300 100 60 10000", special::save_points) => Full;
         /// File of the snapshot.
         dbfilename = text("dump.rdb", snapshot_name) => Full, flags PROTECTED;
         /// Compress strings in snapshots and DUMP.
@@ -366,7 +366,7 @@ options! {
         /// Begin a rewritten log with a snapshot.
         aof_use_rdb_preamble = yes_no(true) => Full;
         /// Put times into the log.
-        aof_timestamp_enabled = yes_no(false) => NotYet("times in the log");
+        aof_timestamp_enabled = yes_no(false) => Full;
         /// Write a rewritten log to disk in steps.
         aof_rewrite_incremental_fsync = yes_no(true) => Full;
         /// Keep old files of the log.
@@ -591,7 +591,6 @@ mod tests {
             match name {
                 "dir" => {}
                 "io-threads" => assert_eq!(ours, "auto"),
-                "save" => assert_eq!(ours, ""),
                 "syslog-ident" => assert_eq!(ours, "bobbin"),
                 _ => assert_eq!(ours, default, "{name}"),
             }

@@ -52,7 +52,7 @@ const FIELDS: &[Field] = &[
     zero("expire_cycle_cpu_milliseconds"),
     counter("evicted_keys", |s| s.totals().evicted_keys.get().into()),
     counter("evicted_clients", |s| s.totals().evicted_clients.get().into()),
-    zero("evicted_scripts"),
+    gauge("evicted_scripts", |s| s.server.scripts.evicted().into()),
     zero("total_eviction_exceeded_time"),
     zero("current_eviction_exceeded_time"),
     counter("keyspace_hits", |s| s.totals().keyspace_hits.get().into()),

@@ -11,13 +11,31 @@ use bobbin_store::log::Lane;
 pub struct Effects {
     lane: Option<Lane>,
     is_on: bool,
-    /// A byte of `Kind`, then each effect behind its database and length.
+    /// A byte of `Kind`, the time if it is stamped, then each effect behind its database and length.
     unit: Vec<u8>,
     commands: usize,
+    /// Unix seconds that the records are to tell; 0: none.
+    stamp_s: i64,
+    /// The lane holds so much that this thread should not write on.
+    far_ahead: bool,
     /// The command at hand said itself what its effects are.
     replaced: bool,
     /// There are records that the log's reader was not told of.
     unannounced: bool,
+}
+
+/// Effects of a unit that is interrupted.
+#[derive(Default)]
+pub struct Pending {
+    unit: Vec<u8>,
+    commands: usize,
+}
+
+/// A point in a unit's effects.
+#[derive(Clone, Copy)]
+pub struct Mark {
+    bytes: usize,
+    commands: usize,
 }
 
 /// How the effects of a record belong together.
@@ -27,11 +45,19 @@ impl Kind {
     pub(super) const SEQUENCE: u8 = 0;
     /// They happened at once: MULTI and EXEC go around them.
     pub(super) const GROUP: u8 = 1;
+    /// Added to these: the second follows in which they happened.
+    pub(super) const STAMPED: u8 = 1 << 7;
 }
+
+/// Bytes of a stamp.
+pub(super) const STAMP_BYTES: usize = size_of::<i64>();
 
 /// Bytes before each effect: database and length.
 pub(super) const DATABASE_BYTES: usize = size_of::<u32>();
 pub(super) const LENGTH_BYTES: usize = size_of::<u64>();
+/// With more bytes than this in its lane a thread does not write on: disks that are slow for long must not fill
+/// the memory.
+const AHEAD_MAX: usize = 32 << 20;
 /// A buffer that grew beyond this is given back.
 const KEPT_MAX: usize = 64 * 1024;
 
@@ -50,6 +76,18 @@ impl Effects {
         self.is_on = self.lane.as_ref().is_some_and(Lane::is_on);
     }
 
+    /// Has the records to come tell this second (Unix); 0: none.
+    #[inline]
+    pub const fn stamp(&mut self, seconds: i64) {
+        self.stamp_s = seconds;
+    }
+
+    /// Whether the last record showed that the log's reader is so far behind that nobody should write on.
+    #[inline]
+    pub const fn take_far_ahead(&mut self) -> bool {
+        std::mem::replace(&mut self.far_ahead, false)
+    }
+
     /// Whether anything is to be logged.
     #[inline(always)]
     pub const fn is_on(&self) -> bool {
@@ -60,7 +98,12 @@ impl Effects {
     pub fn add(&mut self, database: u32, args: &[&[u8]]) {
         if self.commands == 0 {
             self.unit.clear();
-            self.unit.push(Kind::SEQUENCE);
+            if self.stamp_s == 0 {
+                self.unit.push(Kind::SEQUENCE);
+            } else {
+                self.unit.push(Kind::SEQUENCE | Kind::STAMPED);
+                self.unit.extend_from_slice(&self.stamp_s.to_le_bytes());
+            }
         }
         self.commands += 1;
         self.unit.extend_from_slice(&database.to_le_bytes());
@@ -88,6 +131,35 @@ impl Effects {
         std::mem::replace(&mut self.replaced, false)
     }
 
+    /// Takes out the unit's effects, for as long as others are to have the thread.
+    pub fn take_pending(&mut self) -> Pending {
+        Pending {
+            unit: std::mem::take(&mut self.unit),
+            commands: std::mem::take(&mut self.commands),
+        }
+    }
+
+    /// Puts back what was taken out; there is nothing else.
+    pub fn put_pending(&mut self, pending: Pending) {
+        debug_assert!(self.commands == 0, "others' effects are committed");
+        self.unit = pending.unit;
+        self.commands = pending.commands;
+    }
+
+    /// How much there is; see `rewind`.
+    #[inline(always)]
+    pub fn mark(&self) -> Mark {
+        Mark { bytes: self.unit.len(), commands: self.commands }
+    }
+
+    /// Takes back the effects that were added since `mark`.
+    pub fn rewind(&mut self, mark: Mark) {
+        if self.commands > mark.commands {
+            self.commands = mark.commands;
+            self.unit.truncate(mark.bytes);
+        }
+    }
+
     /// Whether there are effects that are no record yet.
     #[inline(always)]
     pub const fn has_unit(&self) -> bool {
@@ -101,9 +173,13 @@ impl Effects {
             return None;
         }
         if grouped && self.commands > 1 {
-            self.unit[0] = Kind::GROUP;
+            self.unit[0] |= Kind::GROUP;
         }
-        let number = self.lane.as_ref().map(|lane| lane.append(&self.unit));
+        let number = self.lane.as_ref().map(|lane| {
+            let appended = lane.append_from(&mut self.unit);
+            self.far_ahead = appended.waiting_bytes > AHEAD_MAX;
+            appended.number
+        });
         self.unannounced = true;
         self.commands = 0;
         if self.unit.capacity() > KEPT_MAX {

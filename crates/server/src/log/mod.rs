@@ -7,5 +7,5 @@
 mod effects;
 mod stream;
 
-pub use effects::{Effects, append_command};
-pub use stream::Stream;
+pub use effects::{Effects, Pending, append_command};
+pub use stream::{Stream, append_timestamp};

@@ -2,7 +2,7 @@
 
 use bobbin_store::log::{Log, Merger};
 
-use super::effects::{DATABASE_BYTES, Kind, LENGTH_BYTES, append_command};
+use super::effects::{DATABASE_BYTES, Kind, LENGTH_BYTES, STAMP_BYTES, append_command};
 
 /// See the module.
 #[derive(Default)]
@@ -10,6 +10,8 @@ pub struct Stream {
     merger: Merger,
     /// The database that the last command of the stream was about.
     selected: Option<u32>,
+    /// The second (Unix) that the stream told last.
+    told_s: i64,
 }
 
 impl Stream {
@@ -25,7 +27,19 @@ impl Stream {
         }
         let Some(record) = self.merger.take_next() else { return false };
         let Some((&kind, mut effects)) = record.split_first() else { return true };
-        if kind == Kind::GROUP {
+        if kind & Kind::STAMPED != 0
+            && let Some((stamp, rest)) = effects.split_first_chunk::<STAMP_BYTES>()
+        {
+            effects = rest;
+            // Threads look at the clock at their own times; here it never goes back.
+            let seconds = i64::from_le_bytes(*stamp);
+            if seconds > self.told_s {
+                self.told_s = seconds;
+                append_timestamp(out, seconds);
+            }
+        }
+        let grouped = kind & Kind::GROUP != 0;
+        if grouped {
             append_command(out, &[b"MULTI"]);
         }
         while let Some((database, command, rest)) = split(effects) {
@@ -36,7 +50,7 @@ impl Stream {
             out.extend_from_slice(command);
             effects = rest;
         }
-        if kind == Kind::GROUP {
+        if grouped {
             append_command(out, &[b"EXEC"]);
         }
         true
@@ -55,6 +69,7 @@ impl Stream {
     /// The bytes to come are read by somebody who has not read those before.
     pub const fn begin_anew(&mut self) {
         self.selected = None;
+        self.told_s = 0;
     }
 
     /// The number of the last record that was yielded.
@@ -69,6 +84,14 @@ fn split(effects: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (length, rest) = rest.split_first_chunk::<LENGTH_BYTES>()?;
     let (command, rest) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
     Some((u32::from_le_bytes(*database), command, rest))
+}
+
+/// Appends the remark that tells when what follows happened.
+pub fn append_timestamp(out: &mut Vec<u8>, seconds: i64) {
+    let mut digits = itoa::Buffer::new();
+    out.extend_from_slice(b"#TS:");
+    out.extend_from_slice(digits.format(seconds).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 fn append_select(out: &mut Vec<u8>, database: u32) {
@@ -103,6 +126,29 @@ mod tests {
         let words = String::from_utf8(out).unwrap();
         let words: Vec<_> = words.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
         let expected = "SELECT 0 SET k v MULTI DEL k SELECT 9 INCR n EXEC SELECT 9 DEL a DEL b";
+        assert_eq!(words.join(" "), expected);
+    }
+
+    #[test]
+    fn each_second_is_told_once_and_they_never_go_back() {
+        let log = Log::default();
+        log.switch(true);
+        let mut effects = Effects::new(log.lane());
+        for (second, name) in [(0, b"a"), (5, b"b"), (5, b"c"), (4, b"d"), (6, b"e")] {
+            effects.stamp(second);
+            effects.add(0, &[b"DEL", name]);
+            effects.add(0, &[b"DEL", name]);
+            effects.commit(name == b"e");
+        }
+        let (mut stream, mut out) = (Stream::default(), Vec::new());
+        stream.collect(&log);
+        while stream.next(4, &mut out) {}
+        stream.begin_anew();
+        while stream.next(u64::MAX, &mut out) {}
+        let words = String::from_utf8(out).unwrap();
+        let words: Vec<_> = words.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+        let expected = "SELECT 0 DEL a DEL a #TS:5 DEL b DEL b DEL c DEL c DEL d DEL d \
+                        #TS:6 MULTI SELECT 0 DEL e DEL e EXEC";
         assert_eq!(words.join(" "), expected);
     }
 }

@@ -336,6 +336,7 @@ fn access(server: &'static Server) -> Option<Data> {
     let handle = WorkerHandle::new(usize::MAX, Waker::new().ok()?, "none", 0);
     data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
     data.effects = Effects::new(server.log.lane());
+    server.stamp_effects(&mut data);
     Some(data)
 }
 

@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use bobbin_dump::rdb::{Item, Reader, Record, Value};
 use bobbin_dump::{Options, Target, VersionCheck};
 use bobbin_store::Hasher;
-use bobbin_store::value::{HashLimits, ListLimits, SetLimits, SortedSetLimits};
 
 use crate::clock::system_ms;
 
@@ -65,13 +64,7 @@ fn run(path: &Path) -> bool {
 /// Reads all of a file and makes every value. An error comes with its place.
 fn check(mut file: impl Read) -> Result<(Found, u64), (u64, String)> {
     let hasher = Hasher::new(0);
-    let target = Target {
-        hasher: &hasher,
-        list: ListLimits::new(-2),
-        hash: HashLimits { packed_entries: 512, packed_value_len: 64 },
-        set: SetLimits { intset_entries: 512, packed_entries: 128, packed_value_len: 64 },
-        sorted_set: SortedSetLimits { packed_entries: 128, packed_value_len: 64 },
-    };
+    let target = Target::new(&hasher);
     let options = Options::default();
     let mut reader = Reader::new(VersionCheck::Relaxed, true);
     let (mut found, mut bytes, now_ms) = (Found::default(), Vec::new(), system_ms());

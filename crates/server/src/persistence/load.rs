@@ -20,6 +20,7 @@ use bobbin_store::{AccessClock, NewValue, OwnedEntry};
 
 use crate::command::Data;
 use crate::commands;
+use crate::script::Policy;
 use crate::server::{Server, Switch, lock};
 
 /// What becomes of a key of the file that is there already.
@@ -220,14 +221,12 @@ impl Server {
                 log::info!("Loading RDB: {percent:.1}% of {total} bytes");
             }
         }
-        if !functions.is_empty() {
-            log::warn!(
-                "The RDB file holds {} libraries of functions. This version of Bobbin cannot run them; they are \
-                 kept and saved again.",
-                functions.len()
-            );
-        }
-        *lock(&self.persistence.functions) = functions;
+        let mut seed = self.clock.advance() as u64;
+        let loaded = self.functions.restore(&functions, Policy::Replace, || {
+            seed = seed.wrapping_add(1);
+            seed
+        });
+        loaded.map_err(|failure| format!("a function library cannot be loaded: {}", failure.0))?;
         Ok(reader.offset())
     }
 

@@ -9,7 +9,7 @@ mod points;
 mod save;
 pub mod snapshot;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use bobbin_store::CutHandle;
@@ -36,12 +36,8 @@ pub struct Persistence {
     pub saves: AtomicU64,
     /// Of the save that is going on.
     pub written_keys: AtomicU64,
-    /// Bytes of copies above which writers wait.
-    kept_max: AtomicUsize,
     /// When to look at the save points again.
     due_ms: AtomicI64,
-    /// Libraries of functions from the file that was loaded. They cannot be run yet, and are saved again.
-    functions: Mutex<Vec<Vec<u8>>>,
     pub loading: Loading,
 }
 
@@ -79,9 +75,7 @@ impl Persistence {
             last_duration_s: AtomicI64::new(-1),
             saves: AtomicU64::new(0),
             written_keys: AtomicU64::new(0),
-            kept_max: AtomicUsize::new(usize::MAX),
             due_ms: AtomicI64::new(0),
-            functions: Mutex::default(),
             loading: Loading {
                 is_on: AtomicBool::new(false),
                 keeps_expired: AtomicBool::new(false),

@@ -40,13 +40,10 @@ impl Server {
         }
         let changes = self.workers.totals().dirty.get() + data.counters.dirty;
         let started = Instant::now();
-        let cut = data.begin_cut();
+        let cut = self.begin_cut(data);
         let keys = cut.databases().iter().map(|database| database.keys as u64).sum();
         let running = Running { cut: Some(cut.handle()), started_ms: system_ms(), keys };
         *persistence.running() = Some(running);
-        let kept_max = (crate::memory::used() / KEPT_SHARE).max(KEPT_MIN);
-        persistence.kept_max.store(kept_max, Ordering::Relaxed);
-        self.switches.set(Switch::SAVING, true);
         persistence.written_keys.store(0, Ordering::Relaxed);
         persistence.last_try_ms.store(system_ms(), Ordering::Relaxed);
         persistence.scheduled.store(false, Ordering::Relaxed);
@@ -86,27 +83,6 @@ impl Server {
     fn set_save_failed(&self, failed: bool) {
         self.persistence.last_failed.store(failed, Ordering::Relaxed);
         self.switches.set(Switch::SAVE_FAILED, failed);
-    }
-
-    /// Whether more was kept for the snapshot than is good.
-    pub fn keeps_too_much(&self) -> bool {
-        self.keyspace.kept_bytes() > self.persistence.kept_max.load(Ordering::Relaxed)
-    }
-
-    /// Puts a writer off for a moment, with nothing held, so that the snapshot's thread comes to fetch what was
-    /// kept. A disk that is so slow that this does not help gets no snapshot.
-    #[cold]
-    pub fn wait_for_snapshot(&self) {
-        let kept_max = self.persistence.kept_max.load(Ordering::Relaxed);
-        for _ in 0..WRITER_WAITS {
-            std::thread::sleep(WRITER_WAIT);
-            if self.keyspace.kept_bytes() <= kept_max {
-                return;
-            }
-        }
-        if self.keyspace.kept_bytes() > kept_max.saturating_mul(KEPT_ABORT) && self.abort_save() {
-            log::warn!("The disk is too slow for the snapshot beside the writes; it was aborted");
-        }
     }
 
     /// Ends the save that is going on without a result; whether there was one, of this kind.
@@ -195,8 +171,8 @@ impl Task {
                 server.set_save_failed(true);
             }
         }
+        server.end_cut();
         *persistence.running() = None;
-        server.switches.set(Switch::SAVING, false);
         persistence.ended.notify_all();
         if let Some(waiter) = waiter {
             waiter.answer(server, |reply| {
@@ -287,14 +263,6 @@ impl Write for SnapshotFile {
     }
 }
 
-/// Copies that wait for the snapshot's thread may take this part of all memory, and never less than so many
-/// bytes; from so many times as much on the snapshot is given up.
-const KEPT_SHARE: usize = 20;
-const KEPT_MIN: usize = 16 << 20;
-const KEPT_ABORT: usize = 4;
-/// How long a write waits, at most, when there is more.
-const WRITER_WAIT: Duration = Duration::from_micros(100);
-const WRITER_WAITS: usize = 10;
 const THREAD_WAIT: Duration = Duration::from_millis(10);
 /// With `rdb-save-incremental-fsync` so many bytes are forced to disk at a time.
 const SYNC_BYTES: usize = 4 << 20;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bobbin_dump::rdb::{Format, Usage, Writer};
-use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
+use bobbin_store::{AccessPolicy, Cut, CutDatabase, CutHandle, EntryRef, Piece, SHARDS};
 
 use crate::clock::system_ms;
 use crate::command::Data;
@@ -35,11 +35,7 @@ pub fn write(
     file: &mut impl Write,
 ) -> io::Result<()> {
     let mut body = Body::new(server, cut.has_expiring_fields(), purpose, cut.databases().to_vec());
-    walk(server, data, cut, |pieces| {
-        body.pieces(pieces, keys_written, file)?;
-        slow_down(server, pieces.len());
-        Ok(())
-    })?;
+    walk(server, data, cut, |pieces| body.pieces(pieces, keys_written, file))?;
     body.finish(file)
 }
 
@@ -66,8 +62,9 @@ pub fn walk(
             } else {
                 take(&pieces)
             };
-            if outcome.is_err() {
-                handle.abort();
+            match outcome {
+                Ok(()) => slow_down(server, pieces.len(), &handle),
+                Err(_) => handle.abort(),
             }
         }
         pieces.clear();
@@ -161,8 +158,8 @@ impl Body {
         writer.aux("ctime", (system_ms() / 1000).to_string().as_bytes());
         writer.aux("used-mem", crate::memory::used().to_string().as_bytes());
         writer.aux("aof-base", if purpose == Purpose::LogBase { b"1" } else { b"0" });
-        for source in lock(&server.persistence.functions).iter() {
-            writer.function(source);
+        for library in server.functions.all() {
+            writer.function(&library.source);
         }
         let policy = config.maxmemory_policy();
         let policy = policy.looks_at_use().then(|| server.access_policy());
@@ -224,7 +221,7 @@ impl Body {
 }
 
 /// `rdb-key-save-delay`: for tests. Below zero it is a microsecond for so many keys.
-fn slow_down(server: &Server, keys: usize) {
+fn slow_down(server: &Server, keys: usize, cut: &CutHandle) {
     let delay_us = server.config.rdb_key_save_delay();
     if delay_us == 0 || keys == 0 {
         return;
@@ -234,8 +231,7 @@ fn slow_down(server: &Server, keys: usize) {
         Ok(us) => us * keys,
         Err(_) => keys / delay_us.unsigned_abs().max(1),
     };
-    let saving = || server.persistence.current_is_wanted();
-    while left_us > 0 && saving() {
+    while left_us > 0 && !cut.is_aborted() {
         let us = left_us.min(DELAY_SLICE_US);
         std::thread::sleep(Duration::from_micros(us));
         left_us -= us;
@@ -246,5 +242,5 @@ fn slow_down(server: &Server, keys: usize) {
 const PIECES: usize = 128;
 /// Bytes that are written at once.
 const FLUSH_BYTES: usize = 256 * 1024;
-/// How long a delay goes on after the save was aborted.
+/// How long a delay goes on after the cut was aborted.
 const DELAY_SLICE_US: u64 = 10_000;

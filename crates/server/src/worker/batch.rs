@@ -56,6 +56,15 @@ pub struct Found {
     pub error: Option<ProtocolError>,
 }
 
+impl Found {
+    /// What follows the first so many bytes is left, and parsed again when its time comes.
+    pub const fn halt_at(&mut self, end: usize) {
+        self.consumed = end;
+        self.wanted = 0;
+        self.error = None;
+    }
+}
+
 impl Batch {
     /// Parses all complete commands of these bytes. `outside`: arguments of the first that are not among them.
     ///

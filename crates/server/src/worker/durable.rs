@@ -7,12 +7,18 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use super::{Worker, touch};
+use super::{Connection, Range, Worker, touch};
 use crate::io::Token;
 
 /// What past turns keep back, in their order.
 #[derive(Default)]
-pub(super) struct Held(VecDeque<Turn>);
+pub(super) struct Held {
+    turns: VecDeque<Turn>,
+    /// Bytes of all of them.
+    bytes: usize,
+    /// Whose replies of this turn are errors of commands that did not run: they tell of nothing.
+    refusals: Vec<(u32, Range)>,
+}
 
 struct Turn {
     /// The record that has to be on disk.
@@ -21,20 +27,71 @@ struct Turn {
     outputs: Vec<(Token, usize)>,
 }
 
+/// A connection with more bytes kept back than this executes nothing more, ...
+const CONNECTION_MAX: usize = 1 << 20;
+/// ... and no connection that has any does if all together have so many.
+const WORKER_MAX: usize = 64 << 20;
+
+impl Held {
+    /// Whether a connection has so much to wait for that it should not ask for more.
+    #[inline]
+    pub(super) fn is_too_much(&self, connection: &Connection) -> bool {
+        let held = connection.output.held();
+        held > CONNECTION_MAX || held > 0 && self.bytes > WORKER_MAX
+    }
+
+    /// A connection's commands were all refused, with these replies.
+    #[cold]
+    pub(super) fn note_refusals(&mut self, slot: u32, range: Range) {
+        self.refusals.push((slot, range));
+    }
+
+    /// Whether a connection has nothing but refusals to send.
+    fn only_refuses(&self, slot: u32, connection: &Connection) -> bool {
+        let is_it = |&(other, range): &(u32, Range)| {
+            other == slot && connection.replies == Some(range) && connection.output.is_empty()
+        };
+        self.refusals.iter().any(is_it)
+    }
+
+    fn push(&mut self, number: u64, outputs: Vec<(Token, usize)>) {
+        self.bytes += bytes_of(&outputs);
+        self.turns.push_back(Turn { number, outputs });
+    }
+
+    /// The outputs of the first turn, if all up to this record is on disk.
+    fn pop(&mut self, durable: u64) -> Option<Vec<(Token, usize)>> {
+        let turn = self.turns.pop_front_if(|turn| turn.number <= durable)?;
+        self.bytes -= bytes_of(&turn.outputs);
+        Some(turn.outputs)
+    }
+}
+
+fn bytes_of(outputs: &[(Token, usize)]) -> usize {
+    outputs.iter().map(|(_, bytes)| bytes).sum()
+}
+
 impl Worker {
     /// Keeps back what the turn answered, if it may tell of something that is not on disk.
     pub(super) fn hold_replies(&mut self) {
         let aof = &self.server.aof;
-        if !aof.holds_replies() && self.held.0.is_empty() {
+        if !aof.holds_replies() && self.held.turns.is_empty() {
             return;
         }
         let number = self.server.log.last();
-        if aof.durable() >= number || self.touched.is_empty() {
-            return;
+        if aof.durable() < number && !self.touched.is_empty() {
+            self.hold_until(number);
         }
+        self.held.refusals.clear();
+    }
+
+    fn hold_until(&mut self, number: u64) {
         let mut outputs = Vec::new();
         for &slot in &self.touched {
             let Some(connection) = self.connections.at(slot) else { continue };
+            if self.held.only_refuses(slot, connection) {
+                continue;
+            }
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }
@@ -44,18 +101,18 @@ impl Worker {
             }
         }
         if !outputs.is_empty() {
-            self.held.0.push_back(Turn { number, outputs });
+            self.held.push(number, outputs);
         }
     }
 
     /// Lets go of what is on disk by now.
     pub(super) fn release_replies(&mut self) {
-        if self.held.0.is_empty() {
+        if self.held.turns.is_empty() {
             return;
         }
         let durable = self.server.aof.durable();
-        while let Some(turn) = self.held.0.pop_front_if(|turn| turn.number <= durable) {
-            for (token, bytes) in turn.outputs {
+        while let Some(outputs) = self.held.pop(durable) {
+            for (token, bytes) in outputs {
                 // Else it is gone, or with another worker, which waits anew.
                 let Some(connection) = self.connections.find(token) else { continue };
                 connection.output.release(bytes);
@@ -66,7 +123,7 @@ impl Worker {
 
     /// Whether something waits for the disk. Then the worker is told when more has got there.
     pub(super) fn await_disk(&self) -> bool {
-        let Some(first) = self.held.0.front() else { return false };
+        let Some(first) = self.held.turns.front() else { return false };
         self.handle.awaits_disk.store(true, Ordering::SeqCst);
         // Either the log's thread sees that we wait, or we see what it wrote.
         first.number <= self.server.aof.durable()
@@ -78,7 +135,7 @@ impl Worker {
         let bytes = connection.output.held();
         if bytes > 0 {
             let outputs = vec![(connection.token, bytes)];
-            self.held.0.push_back(Turn { number: self.server.log.last(), outputs });
+            self.held.push(self.server.log.last(), outputs);
         }
     }
 }

@@ -13,7 +13,7 @@ use super::output::Arena;
 use crate::client::{Client, ClientInfo};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
-use crate::config::Config;
+use crate::config::{Config, OptionId};
 use crate::io::Waker;
 use crate::log::Effects;
 use crate::pubsub::{Queued, Subscribers};
@@ -41,6 +41,8 @@ pub struct Session {
 impl Embedded {
     /// `seed` decides what is random, such as what is evicted.
     pub fn new(config: Config, seed: u64) -> Result<Self, String> {
+        // Nothing is to be written by itself.
+        config.set_internally(OptionId::save, "")?;
         let server = Server::new(config, &[])?;
         server.follow_config();
         let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;

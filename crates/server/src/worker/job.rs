@@ -17,12 +17,16 @@ pub trait Job: Send {
         data: &mut Data,
         more: &mut dyn FnMut() -> bool,
     ) -> bool;
-    /// Its client is gone: leaves nothing behind.
-    fn abandon(&mut self, _: &mut Data) {}
     /// The beginning of the command's reply, where that is in pieces.
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
     }
+    /// Whether it is what the server is busy with: others wait for it.
+    fn goes_on_while_busy(&self) -> bool {
+        false
+    }
+    /// Ends it, as its client is gone.
+    fn abandon(&mut self, _server: &'static Server, _data: &mut Data) {}
     /// Appends the command's reply, or the rest of it.
     fn reply(&mut self, reply: &mut Reply<'_>);
 }

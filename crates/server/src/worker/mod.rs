@@ -37,7 +37,7 @@ pub use self::job::{Account, Job};
 use self::large::Outside;
 use self::limits::{ReplyLimit, is_queue_too_long};
 pub use self::mailbox::{Mailbox, Post};
-use self::output::{Arena, Range, Sending};
+use self::output::{Arena, Range, SEND_MAX, Sending};
 use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
@@ -50,7 +50,7 @@ use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive
 use crate::lazyfree;
 use crate::log::Effects;
 use crate::pubsub::Subscribers;
-use crate::server::{Server, WorkerHandle};
+use crate::server::{Server, Switch, WorkerHandle};
 
 /// An argument of which at least this much is missing is received straight into the connection's own
 /// buffer.
@@ -66,6 +66,8 @@ const REPLIES_MAX: usize = 256 * 1024;
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
 /// ... and when there is nothing to do, down to this.
 const ARENA_IDLE_MAX: usize = 16 * 1024;
+/// How long workers sleep between turns while the server is busy with a script.
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
 /// How long the jobs of a turn may take together: so much later the others are served.
 const JOBS_US: u64 = 50;
 
@@ -94,6 +96,8 @@ pub struct Worker {
     deferred: VecDeque<u32>,
     /// [`REPLIES_MAX`], but for connections that have no later turn.
     replies_max: usize,
+    /// The turn sends a reply so large that later ones go on with it.
+    sends_long: bool,
     /// Connections that listen, and that the driver let go of for another worker.
     leaving: Vec<Token>,
     /// Of blocked clients.
@@ -147,6 +151,7 @@ impl Worker {
             postponed: Vec::new(),
             deferred: VecDeque::new(),
             replies_max: REPLIES_MAX,
+            sends_long: false,
             leaving: Vec::new(),
             deadlines: Deadlines::default(),
             held: Held::default(),
@@ -214,7 +219,9 @@ impl Worker {
         self.look_at_deadlines();
         self.resume_postponed();
         self.work_on_jobs();
-        self.timer_slices();
+        if self.server.switches.load() & Switch::BUSY == 0 {
+            self.timer_slices();
+        }
         if !self.data.ready.is_empty() {
             blocking::serve_ready(self.server, &mut self.data);
         }
@@ -229,7 +236,7 @@ impl Worker {
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
         let now = ticks();
         self.handle.stats.turned(now - started, commands);
-        let works_long = !self.jobs.is_empty();
+        let works_long = !self.jobs.is_empty() || std::mem::take(&mut self.sends_long);
         self.schedule.turned(now, commands, works_long);
         if works_long {
             cores::give_way();
@@ -244,12 +251,13 @@ impl Worker {
         let work = !self.jobs.is_empty() || !self.deferred.is_empty() || self.await_disk();
         let busy = !idle || more || work || self.ending;
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
+        if self.server.switches.load() & Switch::BUSY != 0 {
+            // So that others get their turn beside the script that all wait for.
+            timeout = timeout.max(BUSY_PAUSE);
+        }
         timeout = timeout.min(self.deadlines.until_next(self.data.now_ms));
         if !self.postponed.is_empty() {
-            let left_ms = self.server.paused(self.data.now_ms).map_or(0, |pause| pause.left_ms);
-            let left = Duration::from_millis(left_ms as u64);
-            let left = if self.is_overrun() { fanout::OVERRUN_PAUSE } else { left };
-            timeout = timeout.min(left);
+            timeout = timeout.min(self.until_resumed());
         }
         if let Err(error) = self.driver.wait(Some(timeout), &mut self.events) {
             // Nothing that a client does leads here; without the driver the worker is of no use.
@@ -268,6 +276,7 @@ impl Worker {
         self.data.clock = self.server.access_clock(now_ms);
         self.data.event_classes = self.server.event_classes();
         self.data.deletes = self.server.deletes();
+        self.server.stamp_effects(&mut self.data);
     }
 
     // Step: what became of the sends of the last turn.
@@ -461,6 +470,14 @@ impl Worker {
         if connection.client.info.kill.load(Ordering::Relaxed) {
             return;
         }
+        if self.held.is_too_much(connection) {
+            // It goes on once the disk has what its replies tell of.
+            connection.client.postpone(true);
+            connection.parser = Parser::default();
+            span.found.halt_at(0);
+            self.postponed.push(span.slot);
+            return;
+        }
         let start = self.arena.bytes.len();
         let reply_limit = ReplyLimit::new(&self.server.config, connection, &self.arena);
         if !span.large.is_empty() {
@@ -491,9 +508,7 @@ impl Worker {
         if done.halted {
             // What follows is parsed again when its time comes.
             connection.parser = Parser::default();
-            span.found.consumed = done.end;
-            span.found.wanted = 0;
-            span.found.error = None;
+            span.found.halt_at(done.end);
         }
         if !span.large.is_empty() {
             self.data.offer(std::iter::empty());
@@ -513,7 +528,11 @@ impl Worker {
         }
         let end = self.arena.bytes.len();
         if end > start {
-            connection.add_replies(&self.arena, Range { start, end });
+            let range = Range { start, end };
+            connection.add_replies(&self.arena, range);
+            if done.executed == 0 && self.server.aof.holds_replies() {
+                self.held.note_refusals(span.slot, range);
+            }
         }
         if blocked {
             self.blocked(span.slot);
@@ -673,19 +692,44 @@ impl Worker {
         }
     }
 
-    /// Serves the connections that a pause put off, once it is over.
+    /// Serves the connections that were put off, once that is over.
     fn resume_postponed(&mut self) {
-        let wait = || self.server.paused(self.data.now_ms).is_some();
-        if self.postponed.is_empty() || wait() || self.is_overrun() {
+        if self.postponed.is_empty() || !self.until_resumed().is_zero() {
             return;
         }
         for slot in std::mem::take(&mut self.postponed) {
-            if let Some(connection) = self.connections.at(slot) {
-                connection.client.postpone(false);
-                self.parse_own(slot);
+            let Some(connection) = self.connections.at(slot) else { continue };
+            if self.held.is_too_much(connection) {
+                self.postponed.push(slot);
+                continue;
             }
+            connection.client.postpone(false);
+            self.parse_own(slot);
         }
         self.execute();
+    }
+
+    /// How long the connections that were put off still wait, at most; zero: no longer. Who waits for the disk is
+    /// told when there is news.
+    fn until_resumed(&mut self) -> Duration {
+        let (server, now_ms) = (self.server, self.data.now_ms);
+        if self.is_overrun() {
+            return fanout::OVERRUN_PAUSE;
+        }
+        if let Some(pause) = server.paused(now_ms) {
+            return Duration::from_millis(pause.left_ms as u64);
+        }
+        let all_are_held = || {
+            let mut waiting = self.postponed.iter().filter_map(|&slot| self.connections.get(slot));
+            waiting.all(|connection| self.held.is_too_much(connection))
+        };
+        if server.is_log_behind() {
+            return Duration::MAX;
+        }
+        if self.data.held_up_until_ms > now_ms && server.keeps_too_much() {
+            return Duration::from_millis((self.data.held_up_until_ms - now_ms) as u64);
+        }
+        if all_are_held() { Duration::MAX } else { Duration::ZERO }
     }
 
     /// Whether others have to catch up with what this worker's clients publish.
@@ -712,7 +756,7 @@ impl Worker {
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
         if let Some(mut job) = connection.client.job.take() {
-            job.abandon(&mut self.data);
+            job.abandon(self.server, &mut self.data);
             lazyfree::free_job(job);
         }
         if let Some(waiter) = connection.client.blocked.take() {
@@ -787,6 +831,13 @@ impl Worker {
         self.data.release();
         for slot in std::mem::take(&mut self.jobs) {
             let Some(connection) = self.connections.at(slot) else { continue };
+            let is_busy = self.server.switches.load() & Switch::BUSY != 0;
+            if is_busy
+                && connection.client.job.as_ref().is_some_and(|job| !job.goes_on_while_busy())
+            {
+                self.jobs.push(slot);
+                continue;
+            }
             let Some(mut job) = connection.client.job.take() else { continue };
             self.data.database = connection.client.database;
             let done = job.step(self.server, &mut self.data, &mut || ticks() < deadline);
@@ -846,6 +897,7 @@ impl Worker {
                 }
             } else if !output.blocked && output.sending == Sending::Nothing && output.is_free() {
                 output.sending = Sending::Pending;
+                self.sends_long |= output.memory() > SEND_MAX;
                 // SAFETY: `advance` and `clear` are called after the next wait has returned.
                 unsafe { output.send(&mut self.driver, token, socket) };
             }

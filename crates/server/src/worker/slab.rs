@@ -43,6 +43,10 @@ impl Slab {
     }
 
     #[inline(always)]
+    pub fn get(&self, slot: u32) -> Option<&Connection> {
+        self.slots.get(slot as usize)?.connection.as_deref()
+    }
+
     pub fn at(&mut self, slot: u32) -> Option<&mut Connection> {
         self.slots.get_mut(slot as usize)?.connection.as_deref_mut()
     }

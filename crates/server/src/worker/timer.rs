@@ -13,6 +13,12 @@ use crate::server::Switch;
 
 /// How often a worker looks for keys to expire, while there are any.
 const EXPIRE_MS: i64 = 10;
+/// When keys wait until they are looked at: what goes is logged, and the log may not grow at such times.
+const NO_EXPIRE: u32 = Switch::NO_ACTIVE_EXPIRE
+    | Switch::CRON_PAUSED
+    | Switch::LOADING
+    | Switch::LOG_FAILED
+    | Switch::LOG_BEHIND;
 /// How often it wakes when there is nothing to do.
 const IDLE_MS: i64 = 100;
 /// How long one turn expires keys, at most.
@@ -54,10 +60,7 @@ impl Worker {
         }
         self.look_at_clients();
         if self.data.now_ms >= self.timer.expire_at_ms {
-            if self.server.switches.load()
-                & (Switch::NO_ACTIVE_EXPIRE | Switch::CRON_PAUSED | Switch::LOADING)
-                == 0
-            {
+            if self.server.switches.load() & NO_EXPIRE == 0 {
                 let started = ticks();
                 self.expire();
                 let spent = ticks() - started;

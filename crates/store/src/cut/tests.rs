@@ -165,7 +165,7 @@ impl World {
             Event::Die { now_ms } => {
                 for number in 0..shard.databases() {
                     let Some(database) = shard.used_mut(number) else { continue };
-                    database.expire_due(now_ms, 10, hasher, &mut Vec::new(), |_, _| {});
+                    database.expire_due(now_ms, 10, hasher, &mut Vec::new(), |_| {});
                 }
                 shard.trim();
             }

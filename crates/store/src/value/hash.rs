@@ -27,6 +27,13 @@ pub struct HashLimits {
     pub packed_value_len: usize,
 }
 
+/// The options' defaults.
+impl Default for HashLimits {
+    fn default() -> Self {
+        Self { packed_entries: 512, packed_value_len: 64 }
+    }
+}
+
 /// The value of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {

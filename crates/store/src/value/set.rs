@@ -25,6 +25,13 @@ pub struct SetLimits {
     pub packed_value_len: usize,
 }
 
+/// The options' defaults.
+impl Default for SetLimits {
+    fn default() -> Self {
+        Self { intset_entries: 512, packed_entries: 128, packed_value_len: 64 }
+    }
+}
+
 /// The members, in no order that means anything.
 #[derive(Clone)]
 pub enum Iter<'a> {

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::allocator;
+use crate::blocking::{self, Wait};
 use crate::client::Client;
 use crate::command::{Call, Command, Failure, Flags, Outcome};
 use crate::persistence::Existing;
@@ -62,6 +63,7 @@ const ANY: usize = usize::MAX;
 /// Those that only answer OK steer what Bobbin has no need of: tables that are resized in the
 /// background, reply buffers, conversions of lists.
 static SUBCOMMANDS: &[Subcommand] = &[
+    sub("aof-flush-sleep", 1, 1, slow_log),
     sub("assert", 0, 0, |_| crash("=== ASSERTION FAILED === DEBUG ASSERT")),
     sub("client-enforce-reply-list", 1, 1, ok),
     sub("config-rewrite-force-all", 0, 0, rewrite_every_option),
@@ -73,7 +75,7 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub("help", 0, 0, debug_help),
     sub("htstats", 1, 2, keys::table_statistics),
     sub("htstats-key", 1, 2, keys::value_statistics),
-    sub("loadaof", 0, 0, no_persistence),
+    sub("loadaof", 0, 0, load_log),
     sub("log", 1, 1, log),
     sub("mallctl", 1, 2, mallctl),
     sub("mallctl-str", 1, 1, mallctl_text),
@@ -203,8 +205,38 @@ fn mallctl_text(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn no_persistence(_: &mut Call<'_>) -> Outcome {
-    Err("ERR there is no persistence in this version of Bobbin to reload from".into())
+fn slow_log(call: &mut Call<'_>) -> Outcome {
+    let us = u64::try_from(call.integer(2)?).unwrap_or(0);
+    call.server.aof.write_delay_us.store(us, Ordering::Relaxed);
+    ok(call)
+}
+
+/// LOADAOF: writes what is logged, empties all and loads the log. Its client waits, the others are told that the
+/// server loads.
+fn load_log(call: &mut Call<'_>) -> Outcome {
+    let server = call.server;
+    if call.in_transaction {
+        return Err("ERR DEBUG LOADAOF is not allowed in transactions".into());
+    }
+    if !server.has_log_to_load() {
+        return Err("ERR there is no append only file to load".into());
+    }
+    server.abort_save();
+    server.aof.rewrites.cancel();
+    call.data.propagate_nothing();
+    super::flush::flush_everything(call);
+    let waiter = blocking::block(call, Loading, &[], None);
+    server.load_log_again(waiter);
+    Ok(())
+}
+
+/// The client of LOADAOF.
+struct Loading;
+
+impl Wait for Loading {
+    fn can_be_unblocked(&self) -> bool {
+        false
+    }
 }
 
 /// RELOAD [NOSAVE] [NOFLUSH] [MERGE]: saves, empties, loads. Everybody waits.
@@ -225,6 +257,7 @@ fn reload(call: &mut Call<'_>) -> Outcome {
     }
     // Also when it stays: what it was based on goes.
     call.server.abort_save();
+    call.data.propagate_nothing();
     if save {
         call.server.save_held(call.data).map_err(|_| Failure::new("ERR"))?;
     }
@@ -267,6 +300,7 @@ fn debug_help(call: &mut Call<'_>) -> Outcome {
     help(
         call,
         &[
+            ("AOF-FLUSH-SLEEP <microseconds>", "Let each write of the log take longer."),
             ("ASSERT", "Crash as by a failed assertion."),
             ("CONFIG-REWRITE-FORCE-ALL", "CONFIG REWRITE with every option."),
             ("DICT-RESIZING <0|1>", "Accepted: tables are resized where they are used."),
@@ -275,6 +309,7 @@ fn debug_help(call: &mut Call<'_>) -> Outcome {
             ("ERROR <string>", "Answer with that error."),
             ("HTSTATS <dbid> [full]", "Figures of a database's tables."),
             ("HTSTATS-KEY <key> [full]", "Figures of the table that is a key's value."),
+            ("LOADAOF", "Empty all and load the append only file."),
             ("LOG <message>", "Write to the log."),
             ("MALLCTL <key> [<val>]", "Get or set a number of the allocator."),
             ("MALLCTL-STR <key>", "Get a text of the allocator."),

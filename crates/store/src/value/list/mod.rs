@@ -28,6 +28,13 @@ pub struct ListLimits {
     by_entries: bool,
 }
 
+/// The option's default: chunks of 8 KiB.
+impl Default for ListLimits {
+    fn default() -> Self {
+        Self::new(-2)
+    }
+}
+
 /// An end of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {

@@ -35,6 +35,13 @@ pub struct SortedSetLimits {
     pub packed_value_len: usize,
 }
 
+/// The options' defaults.
+impl Default for SortedSetLimits {
+    fn default() -> Self {
+        Self { packed_entries: 128, packed_value_len: 64 }
+    }
+}
+
 /// Elements in their order, or backwards by `rev()`.
 #[derive(Clone)]
 pub struct SortedSetIter<'a>(Elements<'a>);

@@ -1,0 +1,468 @@
+//! The `redis` table (and `server`, the same by another name): what scripts call the server by.
+
+use std::ffi::c_int;
+
+use mlua_sys as lua;
+use sha1::{Digest, Sha1};
+
+use crate::convert;
+use crate::raw::{LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_function};
+use crate::vm::{Buffers, Registration, core_of, is_function};
+use crate::{Chunk, ScriptFlags};
+
+/// Who carries out what a script asks for.
+pub trait Host {
+    /// Executes a command, whose name is the first argument, and appends its reply to `reply`: errors too, in RESP2
+    /// or RESP3.
+    fn call(&mut self, args: &[&[u8]], resp3: bool, reply: &mut Vec<u8>) -> Called;
+    /// `redis.log`.
+    fn log(&mut self, level: Level, message: &[u8]);
+    /// `redis.set_repl`: bit 0: the log, bit 1: replicas.
+    fn set_replication(&mut self, flags: u8);
+    /// `redis.acl_check_cmd`; `None`: there is no such command.
+    fn may_call(&mut self, args: &[&[u8]]) -> Option<bool>;
+    /// Asked from time to time, what the script is to do.
+    fn watch(&mut self) -> Verdict;
+}
+
+/// What a script that runs is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    GoOn,
+    /// To go on when it is resumed.
+    Pause,
+    /// To end with an error of this text; empty: nobody is told.
+    Stop(&'static str),
+}
+
+/// What became of a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Called {
+    Replied,
+    /// The script is to end: no reply.
+    Stop,
+}
+
+/// Levels of `redis.log`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    Debug,
+    Verbose,
+    Notice,
+    Warning,
+}
+
+/// Marks a table with an error that was counted when the command failed.
+pub(crate) const COUNTED_FIELD: &[u8] = b"ignore_error_stats_update";
+
+/// Who finds the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Audience {
+    Scripts,
+    Functions,
+    /// A library's code while it is loaded.
+    Loading,
+}
+
+/// Pushes the table.
+pub(crate) fn push_table(stack: Stack, audience: Audience) {
+    type Functions = &'static [(&'static str, crate::raw::lua_CFunction)];
+    const RUNNING: Functions = &[
+        ("call", call),
+        ("pcall", pcall),
+        ("sha1hex", sha1hex),
+        ("error_reply", error_reply),
+        ("status_reply", status_reply),
+        ("setresp", setresp),
+        ("set_repl", set_repl),
+        ("acl_check_cmd", acl_check_cmd),
+    ];
+    const SCRIPTS: Functions =
+        &[("replicate_commands", replicate_commands), ("breakpoint", breakpoint), ("debug", debug)];
+    const LOADING: Functions = &[("register_function", register_function)];
+    stack.push_table(0, 32);
+    let table = stack.top();
+    let functions: &[Functions] = match audience {
+        Audience::Scripts => &[RUNNING, SCRIPTS],
+        Audience::Functions => &[RUNNING],
+        Audience::Loading => &[LOADING],
+    };
+    for (name, function) in functions.iter().flat_map(|functions| functions.iter()) {
+        stack.push_function(*function);
+        stack.set_field(table, name.as_bytes());
+    }
+    stack.push_function(log);
+    stack.set_field(table, b"log");
+    for (name, value) in [
+        ("LOG_DEBUG", 0),
+        ("LOG_VERBOSE", 1),
+        ("LOG_NOTICE", 2),
+        ("LOG_WARNING", 3),
+        ("REPL_NONE", 0),
+        ("REPL_AOF", 1),
+        ("REPL_REPLICA", 2),
+        ("REPL_SLAVE", 2),
+        ("REPL_ALL", 3),
+        ("REDIS_VERSION_NUM", version_number(REDIS_VERSION)),
+        ("VALKEY_VERSION_NUM", version_number(VALKEY_VERSION)),
+    ] {
+        stack.push_number(f64::from(value));
+        stack.set_field(table, name.as_bytes());
+    }
+    let text = |[major, minor, patch]: [u32; 3]| format!("{major}.{minor}.{patch}");
+    for (name, value) in [
+        ("REDIS_VERSION", text(REDIS_VERSION)),
+        ("VALKEY_VERSION", text(VALKEY_VERSION)),
+        ("SERVER_NAME", "valkey".to_owned()),
+    ] {
+        stack.push_bytes(value.as_bytes());
+        stack.set_field(table, name.as_bytes());
+    }
+}
+
+/// Whose scripts run here unchanged.
+const REDIS_VERSION: [u32; 3] = [7, 2, 4];
+const VALKEY_VERSION: [u32; 3] = [9, 1, 2];
+
+const fn version_number([major, minor, patch]: [u32; 3]) -> u32 {
+    major << 16 | minor << 8 | patch
+}
+
+lua_function!(call, call_raising);
+lua_function!(pcall, call_catching);
+lua_function!(log, write_log);
+lua_function!(sha1hex, hash);
+lua_function!(error_reply, make_error);
+lua_function!(status_reply, make_status);
+lua_function!(setresp, choose_protocol);
+lua_function!(set_repl, choose_replication);
+lua_function!(acl_check_cmd, check_command);
+lua_function!(replicate_commands, accept);
+lua_function!(breakpoint, refuse_breakpoint);
+lua_function!(debug, ignore);
+lua_function!(register_function, register);
+
+fn call_raising(stack: Stack) -> Returned {
+    run_command(stack, true)
+}
+
+fn call_catching(stack: Stack) -> Returned {
+    run_command(stack, false)
+}
+
+/// `redis.call` and `pcall`: the arguments are a command; what it replied becomes a value.
+fn run_command(stack: Stack, raising: bool) -> Returned {
+    let core = core_of(stack.0);
+    if core.is_stopping() {
+        return Err(core.stop(stack, ""));
+    }
+    let mut buffers = core.take_buffers();
+    let outcome = match take_arguments(stack, &mut buffers) {
+        Ok(()) => match core.host() {
+            Some(host) => {
+                let (args, reply) = (&buffers.args[..], &mut buffers.reply);
+                match host.call(args, core.resp3.get(), reply) {
+                    Called::Replied => {
+                        convert::push_reply(stack, reply);
+                        Ok(reply.first() == Some(&b'-'))
+                    }
+                    Called::Stop => Err(core.stop(stack, "")),
+                }
+            }
+            None => Err(core.stop(stack, "")),
+        },
+        Err(text) => {
+            push_error(stack, text);
+            Ok(true)
+        }
+    };
+    core.put_buffers(buffers);
+    match outcome? {
+        true if raising => Err(Raise),
+        _ => Ok(1),
+    }
+}
+
+/// Takes the arguments of the function as those of a command: strings, and numbers as their text.
+fn take_arguments(stack: Stack, buffers: &mut Buffers) -> Result<(), &'static [u8]> {
+    let count = stack.top();
+    if count == 0 {
+        return Err(NO_ARGUMENTS);
+    }
+    // So that the texts do not move while others are added.
+    buffers.numbers.reserve(count as usize * NUMBER_LEN_MAX);
+    for at in 1..=count {
+        let bytes = match stack.kind(at) {
+            LUA_TSTRING => stack.bytes(at).unwrap_or_default(),
+            LUA_TNUMBER => {
+                let start = buffers.numbers.len();
+                convert::append_number(stack.number(at), &mut buffers.numbers);
+                debug_assert!(buffers.numbers.len() - start <= NUMBER_LEN_MAX);
+                let text = &buffers.numbers[start..];
+                // SAFETY: the buffer does not grow beyond what was reserved, and is not cleared before `args` is.
+                unsafe { std::slice::from_raw_parts(text.as_ptr(), text.len()) }
+            }
+            _ => return Err(WRONG_ARGUMENTS),
+        };
+        buffers.args.push(bytes);
+    }
+    Ok(())
+}
+
+/// Pushes the table that stands for an error reply.
+fn push_error(stack: Stack, text: &[u8]) {
+    stack.push_table(0, 2);
+    stack.push_bytes(text);
+    stack.set_field(stack.top() - 1, b"err");
+}
+
+fn write_log(stack: Stack) -> Returned {
+    if stack.top() < 2 {
+        return Err(raise(stack, "ERR server.log() requires two arguments or more."));
+    }
+    if !stack.is_number(1) {
+        return Err(raise(stack, "ERR First argument must be a number (log level)."));
+    }
+    let level = match stack.number(1) as i64 {
+        0 => Level::Debug,
+        1 => Level::Verbose,
+        2 => Level::Notice,
+        3 => Level::Warning,
+        _ => return Err(raise(stack, "ERR Invalid log level.")),
+    };
+    let words = (2..=stack.top()).filter_map(|at| stack.bytes(at));
+    let message = words.collect::<Vec<_>>().join(&b' ');
+    if let Some(host) = core_of(stack.0).host() {
+        host.log(level, &message);
+    }
+    Ok(0)
+}
+
+fn hash(stack: Stack) -> Returned {
+    if stack.top() != 1 {
+        return Err(raise(stack, "ERR wrong number of arguments"));
+    }
+    let digest = Sha1::digest(stack.bytes(1).unwrap_or_default());
+    stack.push_bytes(&hex(&digest));
+    Ok(1)
+}
+
+fn hex(bytes: &[u8]) -> Vec<u8> {
+    let digit = |nibble: u8| b"0123456789abcdef"[usize::from(nibble)];
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+fn make_error(stack: Stack) -> Returned {
+    let Some(text) = only_string(stack) else { return Ok(1) };
+    // Without a code it gets one; what begins with `-` has said itself that it has.
+    let text = match text.strip_prefix(b"-") {
+        Some(rest) => rest.to_vec(),
+        None if text.contains(&b' ') => text.to_vec(),
+        None => [b"ERR ", text].concat(),
+    };
+    stack.push_table(0, 1);
+    stack.push_bytes(&text);
+    stack.set_field(stack.top() - 1, b"err");
+    Ok(1)
+}
+
+fn make_status(stack: Stack) -> Returned {
+    let Some(text) = only_string(stack) else { return Ok(1) };
+    stack.push_table(0, 1);
+    stack.push_bytes(text);
+    stack.set_field(stack.top() - 1, b"ok");
+    Ok(1)
+}
+
+/// The function's argument; if it is not one string, an error table is pushed.
+fn only_string<'a>(stack: Stack) -> Option<&'a [u8]> {
+    if stack.top() == 1 && stack.kind(1) == LUA_TSTRING {
+        return stack.bytes(1);
+    }
+    push_error(stack, b"ERR wrong number or type of arguments");
+    None
+}
+
+fn choose_protocol(stack: Stack) -> Returned {
+    if stack.top() != 1 {
+        return Err(raise(stack, "ERR server.setresp() requires one argument."));
+    }
+    let resp3 = match stack.number(1) {
+        2.0 => false,
+        3.0 => true,
+        _ => return Err(raise(stack, "ERR RESP version must be 2 or 3.")),
+    };
+    core_of(stack.0).resp3.set(resp3);
+    Ok(0)
+}
+
+fn choose_replication(stack: Stack) -> Returned {
+    if stack.top() != 1 {
+        return Err(raise(stack, "ERR server.set_repl() requires one argument."));
+    }
+    let flags = stack.number(1) as i64;
+    if flags & !3 != 0 {
+        let text =
+            "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.";
+        return Err(raise(stack, text));
+    }
+    if let Some(host) = core_of(stack.0).host() {
+        host.set_replication(flags as u8);
+    }
+    Ok(0)
+}
+
+fn check_command(stack: Stack) -> Returned {
+    let core = core_of(stack.0);
+    let mut buffers = core.take_buffers();
+    let taken = take_arguments(stack, &mut buffers);
+    let may = taken.map(|()| core.host().and_then(|host| host.may_call(&buffers.args)));
+    core.put_buffers(buffers);
+    match may {
+        Ok(Some(may)) => stack.push_bool(may),
+        Ok(None) => {
+            return Err(raise(stack, "ERR Invalid command passed to server.acl_check_cmd()"));
+        }
+        Err(text) => {
+            push_error(stack, text);
+            return Err(Raise);
+        }
+    }
+    Ok(1)
+}
+
+/// `replicate_commands`: it is always so.
+fn accept(stack: Stack) -> Returned {
+    stack.push_bool(true);
+    Ok(1)
+}
+
+/// `breakpoint`: there is no debugger.
+fn refuse_breakpoint(stack: Stack) -> Returned {
+    stack.push_bool(false);
+    Ok(1)
+}
+
+fn ignore(_stack: Stack) -> Returned {
+    Ok(0)
+}
+
+/// Pushes an error table, to be raised.
+fn raise(stack: Stack, text: &str) -> Raise {
+    push_error(stack, text.as_bytes());
+    Raise
+}
+
+/// `register_function(name, callback)`, or with a table that has these as fields.
+fn register(stack: Stack) -> Returned {
+    let core = core_of(stack.0);
+    if core.registered.borrow().is_none() {
+        let text = "ERR server.register_function can only be called on FUNCTION LOAD command";
+        return Err(raise(stack, text));
+    }
+    let registration = match stack.top() {
+        1 if stack.kind(1) == LUA_TTABLE => from_table(stack),
+        1 => Err(
+            "ERR calling server.register_function with a single argument is only applicable to Lua table \
+                 (representing named arguments).",
+        ),
+        2 => from_arguments(stack),
+        _ => Err("ERR wrong number of arguments to server.register_function"),
+    };
+    let registration = registration.map_err(|text| raise(stack, text))?;
+    if let Some(registered) = &mut *core.registered.borrow_mut() {
+        registered.push(registration);
+    }
+    Ok(0)
+}
+
+fn from_arguments(stack: Stack) -> Result<Registration, &'static str> {
+    if !is_text(stack, 1) {
+        return Err("ERR first argument to server.register_function must be a string");
+    }
+    if !is_function(stack, 2) {
+        return Err("ERR second argument to server.register_function must be a function");
+    }
+    let name = stack.bytes(1).unwrap_or_default().to_vec();
+    stack.copy(2);
+    let function = Chunk::of_kept(stack.keep());
+    Ok(Registration { name, description: None, flags: ScriptFlags::default(), function })
+}
+
+fn from_table(stack: Stack) -> Result<Registration, &'static str> {
+    let (mut name, mut description, mut function) = (None, None, None);
+    let mut flags = ScriptFlags::default();
+    stack.push_nil();
+    while stack.next(1) {
+        let (key, value) = (stack.top() - 1, stack.top());
+        if stack.kind(key) != LUA_TSTRING {
+            return Err("ERR named argument key given to server.register_function is not a string");
+        }
+        let text = is_text(stack, value).then(|| stack.bytes(value)).flatten();
+        match stack.bytes(key).unwrap_or_default() {
+            b"function_name" => {
+                let text = text.ok_or(
+                    "ERR function_name argument given to server.register_function must be a string",
+                )?;
+                name = Some(text.to_vec());
+            }
+            b"description" => {
+                let text = text.ok_or(
+                    "ERR description argument given to server.register_function must be a string",
+                )?;
+                description = Some(text.to_vec());
+            }
+            b"callback" => {
+                if !is_function(stack, value) {
+                    return Err(
+                        "ERR callback argument given to server.register_function must be a function",
+                    );
+                }
+                stack.copy(value);
+                function = Some(Chunk::of_kept(stack.keep()));
+            }
+            b"flags" => {
+                if stack.kind(value) != LUA_TTABLE {
+                    return Err(
+                        "ERR flags argument to server.register_function must be a table representing function flags",
+                    );
+                }
+                flags = flags_from(stack, value)?;
+            }
+            _ => {
+                return Err("ERR unknown argument given to server.register_function");
+            }
+        }
+        stack.pop(1);
+    }
+    let name = name.ok_or("ERR server.register_function must get a function name argument")?;
+    let function = function.ok_or("ERR server.register_function must get a callback argument")?;
+    Ok(Registration { name, description, flags, function })
+}
+
+fn flags_from(stack: Stack, table: c_int) -> Result<ScriptFlags, &'static str> {
+    let mut flags = ScriptFlags::default();
+    for index in 1.. {
+        stack.raw_get_at(table, index);
+        let found = stack.kind(-1) == LUA_TSTRING;
+        let flag = stack.bytes(-1).and_then(ScriptFlags::named);
+        let is_end = stack.kind(-1) == lua::LUA_TNIL;
+        stack.pop(1);
+        match flag {
+            Some(flag) if found => flags = flags.with(flag),
+            _ if is_end => break,
+            _ => return Err("ERR unknown flag given"),
+        }
+    }
+    Ok(flags)
+}
+
+/// A string, or a number, which reads as one.
+fn is_text(stack: Stack, at: c_int) -> bool {
+    matches!(stack.kind(at), LUA_TSTRING | LUA_TNUMBER)
+}
+
+/// What a number's text takes at most.
+const NUMBER_LEN_MAX: usize = 32;
+const NO_ARGUMENTS: &[u8] = b"ERR Please specify at least one argument for this call";
+const WRONG_ARGUMENTS: &[u8] = b"ERR Command arguments must be strings or integers";

@@ -1,0 +1,20 @@
+//! Lua 5.1 as Redis's scripts know it: the walls around it, the `redis` table, and the libraries beside it.
+//!
+//! A [`Vm`] is one Lua state. It knows no keys and no commands: who runs a script passes a [`Host`], which carries
+//! out what the script calls. Nothing that a script does may end the process: memory is bounded, time is
+//! watched by the host, and what is shared between scripts cannot be changed by them.
+
+mod api;
+mod bits;
+mod convert;
+mod json;
+mod msgpack;
+mod raw;
+mod sandbox;
+mod shebang;
+mod structs;
+mod vm;
+
+pub use self::api::{Called, Host, Level, Verdict};
+pub use self::shebang::{ScriptFlags, Shebang, ShebangError};
+pub use self::vm::{Chunk, Ended, Profile, Progress, Registration, Vm};

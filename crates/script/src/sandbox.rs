@@ -1,0 +1,544 @@
+//! What a script finds around it, and that it cannot change it.
+//!
+//! Scripts of different clients share a state, so nothing that one leaves may be seen by another. The globals and
+//! the libraries are therefore shown through empty tables, whose metatables lead to the real ones for reading
+//! and refuse writing. The functions that look past metatables (`rawset`, `next`, `table.insert` ...) are wrapped:
+//! they know these tables, and treat them as what they stand for. What could reach the process, or break the
+//! walls, is not there: files, `require`, `debug`, compiled code, finalizers.
+
+use std::ffi::{CStr, c_int};
+
+use mlua_sys as lua;
+
+use crate::api::Audience;
+use crate::raw::{
+    LUA_GLOBALSINDEX, LUA_MULTRET, LUA_TNIL, LUA_TTABLE, Raise, Returned, Stack, lua_CFunction,
+    lua_State, lua_function,
+};
+use crate::vm::{Core, Profile, core_of, is_text};
+use crate::{api, bits, json, msgpack, structs};
+
+/// Lua's own functions behind those that are wrapped.
+#[derive(Clone, Copy)]
+pub(crate) struct Base {
+    setmetatable: lua_CFunction,
+    rawset: lua_CFunction,
+    next: lua_CFunction,
+    insert: lua_CFunction,
+    remove: lua_CFunction,
+    sort: lua_CFunction,
+    setn: lua_CFunction,
+}
+
+/// Fills the globals with what scripts may use.
+pub(crate) fn open(stack: Stack, core: &Core) {
+    for open in [
+        lua::luaopen_base as unsafe extern "C-unwind" fn(*mut lua_State) -> c_int,
+        lua::luaopen_table,
+        lua::luaopen_string,
+        lua::luaopen_math,
+        lua::luaopen_os,
+    ] {
+        stack.push_function(open);
+        // SAFETY: the libraries' functions, on a new state with room.
+        unsafe { lua::lua_call(stack.0, 0, 0) };
+    }
+    let global = |name: &[u8]| stack.push_field(LUA_GLOBALSINDEX, name);
+    global(b"table");
+    let table = stack.top();
+    let original = |at: c_int, name: &str| {
+        stack.push_field(at, name.as_bytes());
+        let function = stack.c_function(-1);
+        stack.pop(1);
+        function.unwrap_or_else(|| panic!("Lua has {name}"))
+    };
+    core.base.set(Some(Base {
+        setmetatable: original(LUA_GLOBALSINDEX, "setmetatable"),
+        rawset: original(LUA_GLOBALSINDEX, "rawset"),
+        next: original(LUA_GLOBALSINDEX, "next"),
+        insert: original(table, "insert"),
+        remove: original(table, "remove"),
+        sort: original(table, "sort"),
+        setn: original(table, "setn"),
+    }));
+    for (name, function) in [
+        ("insert", table_insert as lua_CFunction),
+        ("remove", table_remove),
+        ("sort", table_sort),
+        ("setn", table_setn),
+    ] {
+        stack.push_function(function);
+        stack.set_field(table, name.as_bytes());
+    }
+    for name in REMOVED {
+        stack.push_nil();
+        stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
+    }
+    for (name, function) in [
+        ("getmetatable", base_getmetatable as lua_CFunction),
+        ("setmetatable", base_setmetatable),
+        ("rawset", base_rawset),
+        ("rawget", base_rawget),
+        ("next", base_next),
+        ("pairs", base_pairs),
+        ("pcall", base_pcall),
+        ("loadstring", base_loadstring),
+        ("collectgarbage", base_collectgarbage),
+    ] {
+        stack.push_function(function);
+        stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
+    }
+    define_load(stack);
+    global(b"os");
+    let os = stack.top();
+    stack.push_table(0, 1);
+    stack.push_field(os, b"clock");
+    stack.set_field(stack.top() - 1, b"clock");
+    stack.set_field(LUA_GLOBALSINDEX, b"os");
+    global(b"math");
+    let math = stack.top();
+    stack.push_function(math_random);
+    stack.set_field(math, b"random");
+    stack.push_function(math_randomseed);
+    stack.set_field(math, b"randomseed");
+    // What patterns ask of the machine's stack grows with their length.
+    global(b"string");
+    let string = stack.top();
+    for name in ["find", "match", "gmatch", "gsub", "gfind"] {
+        stack.push_field(string, name.as_bytes());
+        stack.push_closure(with_short_pattern, 1);
+        stack.set_field(string, name.as_bytes());
+    }
+    stack.set_top(0);
+    for (name, push) in [
+        ("cjson", json::push_table as fn(Stack)),
+        ("cmsgpack", msgpack::push_table),
+        ("bit", bits::push_table),
+        ("struct", structs::push_table),
+    ] {
+        push(stack);
+        stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
+    }
+    let audience = match core.profile {
+        Profile::Scripts => Audience::Scripts,
+        Profile::Library => Audience::Functions,
+    };
+    api::push_table(stack, audience);
+    stack.copy(-1);
+    stack.set_field(LUA_GLOBALSINDEX, b"redis");
+    stack.set_field(LUA_GLOBALSINDEX, b"server");
+}
+
+/// Puts the walls up.
+pub(crate) fn close(stack: Stack) {
+    for name in ["string", "table", "math", "os", "cjson", "cmsgpack", "bit", "struct", "coroutine"]
+    {
+        stack.push_field(LUA_GLOBALSINDEX, name.as_bytes());
+        protect(stack);
+        stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
+    }
+    stack.push_field(LUA_GLOBALSINDEX, b"redis");
+    protect(stack);
+    stack.copy(-1);
+    stack.set_field(LUA_GLOBALSINDEX, b"redis");
+    stack.set_field(LUA_GLOBALSINDEX, b"server");
+    // Strings find their methods in the real table, and show a view of their metatable.
+    stack.push_bytes(b"");
+    if stack.push_metatable(-1) {
+        let metatable = stack.top();
+        stack.push_table(0, 1);
+        stack.push_field(LUA_GLOBALSINDEX, b"string");
+        stack.set_field(stack.top() - 1, b"__index");
+        protect(stack);
+        set_marked(stack, metatable, &VIEW);
+        stack.pop(1);
+    }
+    stack.pop(1);
+    // Reading a global that is not there is an error.
+    stack.push_table(0, 1);
+    stack.push_function(missing_global);
+    stack.set_field(stack.top() - 1, b"__index");
+    stack.copy(LUA_GLOBALSINDEX);
+    stack.insert(-2);
+    stack.set_metatable(-2);
+    protect(stack);
+    let globals = stack.top();
+    stack.push_metatable(globals);
+    let metatable = stack.top();
+    stack.push_table(0, 1);
+    stack.push_function(missing_global);
+    stack.set_field(stack.top() - 1, b"__index");
+    protect(stack);
+    set_marked(stack, metatable, &VIEW);
+    stack.pop(1);
+    stack.copy(globals);
+    stack.set_field(LUA_GLOBALSINDEX, b"_G");
+    stack.replace(LUA_GLOBALSINDEX);
+}
+
+/// Shows a library's code what it may use while it is loaded: the table with `register_function`, and no more.
+pub(crate) fn begin_loading(stack: Stack) {
+    let shown = stack.top() + 1;
+    stack.copy(LUA_GLOBALSINDEX);
+    if !stack.push_metatable(shown) {
+        return;
+    }
+    let metatable = stack.top();
+    // What is shown afterwards is kept beside.
+    stack.push_field(metatable, b"__index");
+    set_marked(stack, metatable, &KEPT);
+    stack.push_table(0, 2);
+    let globals = stack.top();
+    api::push_table(stack, Audience::Loading);
+    protect(stack);
+    stack.copy(-1);
+    stack.set_field(globals, b"redis");
+    stack.set_field(globals, b"server");
+    stack.push_table(0, 1);
+    stack.push_function(missing_global);
+    stack.set_field(stack.top() - 1, b"__index");
+    stack.set_metatable(globals);
+    stack.set_field(metatable, b"__index");
+    stack.set_top(shown - 1);
+}
+
+/// Shows the functions what they may use when they run.
+pub(crate) fn end_loading(stack: Stack) {
+    let shown = stack.top() + 1;
+    stack.copy(LUA_GLOBALSINDEX);
+    if stack.push_metatable(shown) {
+        let metatable = stack.top();
+        if push_marked(stack, shown, &KEPT) {
+            stack.set_field(metatable, b"__index");
+        }
+    }
+    stack.set_top(shown - 1);
+}
+
+/// Takes the table on top and pushes one through which it can be read only.
+fn protect(stack: Stack) {
+    let real = stack.top();
+    stack.push_table(0, 0);
+    stack.push_table(0, 3);
+    let metatable = stack.top();
+    stack.copy(real);
+    stack.set_field(metatable, b"__index");
+    stack.push_function(read_only);
+    stack.set_field(metatable, b"__newindex");
+    stack.copy(real);
+    set_marked(stack, metatable, &REAL);
+    stack.set_metatable(-2);
+    stack.remove(real);
+}
+
+/// Addresses that scripts cannot have: keys of our own in metatables.
+static REAL: u8 = 0;
+static VIEW: u8 = 1;
+static KEPT: u8 = 2;
+
+/// Sets a metatable's own field to the value on top, which it takes.
+fn set_marked(stack: Stack, metatable: c_int, mark: &'static u8) {
+    stack.push_pointer(std::ptr::from_ref(mark).cast());
+    stack.insert(-2);
+    stack.raw_set(metatable);
+}
+
+/// Pushes what lies under our own key in the value's metatable, if that has it.
+fn push_marked(stack: Stack, at: c_int, mark: &'static u8) -> bool {
+    if !stack.push_metatable(at) {
+        return false;
+    }
+    stack.push_pointer(std::ptr::from_ref(mark).cast());
+    stack.raw_get(stack.top() - 1);
+    stack.remove(-2);
+    if stack.kind(-1) == LUA_TNIL {
+        stack.pop(1);
+        return false;
+    }
+    true
+}
+
+fn is_protected(stack: Stack, at: c_int) -> bool {
+    let protected = stack.kind(at) == LUA_TTABLE && push_marked(stack, at, &REAL);
+    if protected {
+        stack.pop(1);
+    }
+    protected
+}
+
+lua_function!(read_only, refuse_change);
+lua_function!(missing_global, refuse_missing);
+lua_function!(base_getmetatable, look_at_metatable);
+lua_function!(base_rawget, get_raw);
+lua_function!(base_pairs, begin_pairs);
+lua_function!(base_collectgarbage, collect_garbage);
+lua_function!(math_random, random);
+lua_function!(math_randomseed, seed);
+
+fn refuse_change(stack: Stack) -> Returned {
+    Err(stack.fail(READ_ONLY))
+}
+
+fn refuse_missing(stack: Stack) -> Returned {
+    let name = String::from_utf8_lossy(stack.bytes(2).unwrap_or_default()).into_owned();
+    Err(stack.fail(&format!("Script attempted to access nonexistent global variable '{name}'")))
+}
+
+/// Changes nothing if the first argument is a protected table.
+fn check_change(stack: Stack) -> Result<(), Raise> {
+    if is_protected(stack, 1) {
+        stack.push_bytes(READ_ONLY.as_bytes());
+        return Err(Raise);
+    }
+    Ok(())
+}
+
+/// A function that changes its first argument: refused for what is protected, else Lua's own.
+macro_rules! changing {
+    ($($shell:ident = $original:ident;)*) => {$(
+        unsafe extern "C-unwind" fn $shell(state: *mut lua_State) -> c_int {
+            // SAFETY: Lua called with a live state; no destructor lives here when one of these raises.
+            unsafe {
+                if let Err(Raise) = check_change(Stack(state)) {
+                    lua::lua_error(state);
+                }
+                match core_of(state).base.get() {
+                    Some(base) => (base.$original)(state),
+                    None => 0,
+                }
+            }
+        }
+    )*};
+}
+
+changing! {
+    base_setmetatable = setmetatable;
+    base_rawset = rawset;
+    table_insert = insert;
+    table_remove = remove;
+    table_sort = sort;
+    table_setn = setn;
+}
+
+/// A value's metatable; of what is protected a view, if Redis has one there.
+fn look_at_metatable(stack: Stack) -> Returned {
+    if !stack.has(1) {
+        return Err(stack.bad_argument(1, "getmetatable", "value expected"));
+    }
+    if push_marked(stack, 1, &VIEW) {
+        return Ok(1);
+    }
+    if is_protected(stack, 1) {
+        stack.push_nil();
+        return Ok(1);
+    }
+    if !stack.push_metatable(1) {
+        stack.push_nil();
+        return Ok(1);
+    }
+    stack.push_field(stack.top(), b"__metatable");
+    if stack.kind(-1) == LUA_TNIL {
+        stack.pop(1);
+    }
+    Ok(1)
+}
+
+fn get_raw(stack: Stack) -> Returned {
+    if stack.kind(1) != LUA_TTABLE {
+        let text = format!("table expected, got {}", stack.argument_kind(1));
+        return Err(stack.bad_argument(1, "rawget", &text));
+    }
+    if !stack.has(2) {
+        return Err(stack.bad_argument(2, "rawget", "value expected"));
+    }
+    stack.set_top(2);
+    if push_marked(stack, 1, &REAL) {
+        stack.replace(1);
+    }
+    stack.raw_get(1);
+    Ok(1)
+}
+
+/// `next`; a protected table goes through the one it stands for.
+unsafe extern "C-unwind" fn base_next(state: *mut lua_State) -> c_int {
+    let stack = Stack(state);
+    if stack.kind(1) == LUA_TTABLE && push_marked(stack, 1, &REAL) {
+        stack.replace(1);
+    }
+    match core_of(state).base.get() {
+        // SAFETY: as Lua called us, with no destructor here.
+        Some(base) => unsafe { (base.next)(state) },
+        None => 0,
+    }
+}
+
+fn begin_pairs(stack: Stack) -> Returned {
+    if stack.kind(1) != LUA_TTABLE {
+        let text = format!("table expected, got {}", stack.argument_kind(1));
+        return Err(stack.bad_argument(1, "pairs", &text));
+    }
+    let next = match core_of(stack.0).base.get() {
+        Some(base) if !is_protected(stack, 1) => base.next,
+        _ => base_next,
+    };
+    stack.push_function(next);
+    stack.copy(1);
+    stack.push_nil();
+    Ok(3)
+}
+
+/// `pcall`, which hands out a command's error as its text, as Redis does, and does not keep a script from being
+/// stopped.
+unsafe extern "C-unwind" fn base_pcall(state: *mut lua_State) -> c_int {
+    let (stack, core) = (Stack(state), core_of(state));
+    // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
+    unsafe {
+        if !stack.has(1) {
+            lua::luaL_argerror(state, 1, c"value expected".as_ptr());
+        }
+        let status = stack.protected_call(stack.top() - 1, LUA_MULTRET, 0);
+        core.hosted.set(0);
+        if core.is_stopping() {
+            lua::lua_error(state);
+        }
+        if status != lua::LUA_OK && stack.kind(-1) == LUA_TTABLE {
+            stack.push_field(stack.top(), b"err");
+            if stack.bytes(-1).is_none() {
+                stack.pop(1);
+            }
+        }
+        stack.push_bool(status == lua::LUA_OK);
+        if status == lua::LUA_OK {
+            stack.insert(1);
+            stack.top()
+        } else {
+            stack.insert(-2);
+            2
+        }
+    }
+}
+
+/// `loadstring`, of source only.
+unsafe extern "C-unwind" fn base_loadstring(state: *mut lua_State) -> c_int {
+    let stack = Stack(state);
+    // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
+    unsafe {
+        let mut len = 0;
+        let start = lua::luaL_checklstring(state, 1, &raw mut len);
+        let code = std::slice::from_raw_parts(start.cast(), len);
+        let name = lua::luaL_optlstring(state, 2, start, std::ptr::null_mut());
+        if is_text(code) && stack.load(code, CStr::from_ptr(name)) {
+            return 1;
+        }
+        if is_text(code) {
+            stack.push_nil();
+            stack.insert(-2);
+        } else {
+            stack.push_nil();
+            stack.push_bytes(b"compiled code cannot be loaded");
+        }
+        2
+    }
+}
+
+/// `load`, by way of `loadstring`.
+fn define_load(stack: Stack) {
+    const CODE: &[u8] = b"
+        local loadstring, concat, type, error = loadstring, table.concat, type, error
+        function load(reader, name)
+            local pieces, count = {}, 0
+            while true do
+                local piece = reader()
+                if piece == nil or piece == '' then break end
+                if type(piece) ~= 'string' then error('reader function must return a string', 2) end
+                count = count + 1
+                pieces[count] = piece
+            end
+            return loadstring(concat(pieces), name or '=(load)')
+        end";
+    let loaded = stack.load(CODE, c"=load") && stack.protected_call(0, 0, 0) == lua::LUA_OK;
+    assert!(loaded, "{:?}", stack.bytes(-1));
+}
+
+/// `collectgarbage`; how often garbage is collected is nobody's business, as the state is shared.
+fn collect_garbage(stack: Stack) -> Returned {
+    // SAFETY: of a live state; nothing has a finalizer.
+    let collect = |what| unsafe { lua::lua_gc(stack.0, what, 0) };
+    match if stack.has(1) { stack.bytes(1) } else { None } {
+        Some(b"count") => {
+            let kib = f64::from(collect(lua::LUA_GCCOUNT));
+            stack.push_number(kib + f64::from(collect(lua::LUA_GCCOUNTB)) / 1024.0);
+        }
+        None | Some(b"collect") => {
+            collect(lua::LUA_GCCOLLECT);
+            stack.push_number(0.0);
+        }
+        Some(b"step") => stack.push_bool(collect(lua::LUA_GCSTEP) == 1),
+        Some(b"stop" | b"restart" | b"setpause" | b"setstepmul") => stack.push_number(0.0),
+        Some(other) => {
+            let text = format!("invalid option '{}'", String::from_utf8_lossy(other));
+            return Err(stack.bad_argument(1, "collectgarbage", &text));
+        }
+    }
+    Ok(1)
+}
+
+/// A function of `string` that takes a pattern as its second argument, which must not be too long.
+unsafe extern "C-unwind" fn with_short_pattern(state: *mut lua_State) -> c_int {
+    let stack = Stack(state);
+    let long = stack.kind(2) == lua::LUA_TSTRING && stack.len(2) > PATTERN_LEN_MAX;
+    // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
+    unsafe {
+        if long && !is_plain(stack) {
+            let Raise = stack.fail("pattern too long");
+            lua::lua_error(state);
+        }
+        stack.copy(lua::lua_upvalueindex(1));
+        let Some(original) = stack.c_function(-1) else { return 0 };
+        stack.pop(1);
+        original(state)
+    }
+}
+
+/// Whether it is `find` with its fourth argument true, which takes no pattern.
+fn is_plain(stack: Stack) -> bool {
+    stack.top() == 4 && stack.boolean(4)
+}
+
+/// `math.random`: by a generator of the state.
+fn random(stack: Stack) -> Returned {
+    let core = core_of(stack.0);
+    let next = core.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    core.random.set(next);
+    let mixed = (next ^ next >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let fraction = ((mixed ^ mixed >> 31) >> 11) as f64 / (1u64 << 53) as f64;
+    let (low, high) = match stack.top() {
+        0 => {
+            stack.push_number(fraction);
+            return Ok(1);
+        }
+        1 => (1.0, stack.check_number(1, "random")?.floor()),
+        2 => (stack.check_number(1, "random")?.floor(), stack.check_number(2, "random")?.floor()),
+        _ => return Err(stack.fail("wrong number of arguments")),
+    };
+    if low > high {
+        return Err(stack.bad_argument(stack.top(), "random", "interval is empty"));
+    }
+    stack.push_number((fraction * (high - low + 1.0)).floor() + low);
+    Ok(1)
+}
+
+fn seed(stack: Stack) -> Returned {
+    let seed = stack.check_number(1, "randomseed")?;
+    core_of(stack.0).random.set(seed.to_bits());
+    Ok(0)
+}
+
+/// Not for scripts.
+const REMOVED: [&str; 9] = [
+    "dofile", "loadfile", "print", "require", "module", "newproxy", "getfenv", "setfenv", "package",
+];
+const READ_ONLY: &str = "Attempt to modify a readonly table";
+/// In bytes.
+const PATTERN_LEN_MAX: usize = 4096;

@@ -1,0 +1,124 @@
+//! The first line of a script, `#!lua flags=no-writes`: which engine it is for, and what it says of itself.
+
+use std::ops::Range;
+
+/// What a script's first line says. A script without one has the default.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Shebang<'a> {
+    pub is_there: bool,
+    pub flags: ScriptFlags,
+    /// Of a function library.
+    pub name: Option<&'a [u8]>,
+    /// Where the code begins: at the end of the first line, so that lines keep their numbers.
+    pub code: usize,
+}
+
+/// The promises and wishes of a script, by Redis's names.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct ScriptFlags(u8);
+
+impl ScriptFlags {
+    pub const NO_WRITES: Self = Self(1);
+    pub const ALLOW_OOM: Self = Self(2);
+    pub const ALLOW_STALE: Self = Self(4);
+    pub const NO_CLUSTER: Self = Self(8);
+    pub const ALLOW_CROSS_SLOT_KEYS: Self = Self(16);
+
+    const NAMES: [(&'static str, Self); 5] = [
+        ("no-writes", Self::NO_WRITES),
+        ("allow-oom", Self::ALLOW_OOM),
+        ("allow-stale", Self::ALLOW_STALE),
+        ("no-cluster", Self::NO_CLUSTER),
+        ("allow-cross-slot-keys", Self::ALLOW_CROSS_SLOT_KEYS),
+    ];
+
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub fn named(name: &[u8]) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, flag)| *flag)
+    }
+
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().filter(move |(_, flag)| self.has(*flag)).map(|(name, _)| *name)
+    }
+}
+
+/// What is wrong with a first line.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ShebangError {
+    /// It has no end, or names no engine.
+    Invalid,
+    Engine(Vec<u8>),
+    Option(Vec<u8>),
+    Flag(Vec<u8>),
+    /// More than one name or list of flags.
+    Double,
+}
+
+impl<'a> Shebang<'a> {
+    /// Reads the first line; whether `name=` may be in it is said by `named`.
+    pub fn parse(source: &'a [u8], named: bool) -> Result<Self, ShebangError> {
+        if !source.starts_with(b"#!") {
+            return Ok(Self::default());
+        }
+        let end = source.iter().position(|&byte| byte == b'\n').ok_or(ShebangError::Invalid)?;
+        let mut words = words(&source[2..end]);
+        let engine = words.next().unwrap_or_default();
+        if !engine.eq_ignore_ascii_case(b"lua") {
+            return Err(ShebangError::Engine(engine.to_vec()));
+        }
+        let mut shebang = Self { is_there: true, code: end, ..Self::default() };
+        for word in words {
+            if let Some(flags) = word.strip_prefix(b"flags=").filter(|_| !named) {
+                for name in flags.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
+                    let flag = ScriptFlags::named(name);
+                    let flag = flag.ok_or_else(|| ShebangError::Flag(name.to_vec()))?;
+                    shebang.flags = shebang.flags.with(flag);
+                }
+            } else if let Some(name) = word.strip_prefix(b"name=").filter(|_| named) {
+                if shebang.name.replace(name).is_some() {
+                    return Err(ShebangError::Double);
+                }
+            } else {
+                return Err(ShebangError::Option(word.to_vec()));
+            }
+        }
+        Ok(shebang)
+    }
+
+    /// The code behind the first line.
+    pub fn code_range(&self, source: &[u8]) -> Range<usize> {
+        self.code..source.len()
+    }
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_lines() {
+        let parse = |source| Shebang::parse(source, false);
+        assert_eq!(parse(b"return 1"), Ok(Shebang::default()));
+        let found = parse(b"#!lua flags=no-writes,allow-oom\nreturn 1").unwrap();
+        assert!(found.flags.has(ScriptFlags::NO_WRITES) && found.flags.has(ScriptFlags::ALLOW_OOM));
+        assert!(!found.flags.has(ScriptFlags::ALLOW_STALE) && found.code == 31);
+        assert!(parse(b"#!lua flags=\nreturn 1").is_ok());
+        assert_eq!(parse(b"#!lua"), Err(ShebangError::Invalid));
+        assert_eq!(parse(b"#!js\n"), Err(ShebangError::Engine(b"js".to_vec())));
+        assert_eq!(parse(b"#!lua name=x\n"), Err(ShebangError::Option(b"name=x".to_vec())));
+        assert_eq!(parse(b"#!lua flags=x\n"), Err(ShebangError::Flag(b"x".to_vec())));
+        assert_eq!(Shebang::parse(b"#!lua name=x\n", true).unwrap().name, Some(&b"x"[..]));
+    }
+}

@@ -1,0 +1,621 @@
+//! One Lua state, with bounds on its memory and a watch on its time.
+
+use std::alloc::Layout;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::NonNull;
+
+use bobbin_resp::Reply;
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use mlua_sys as lua;
+
+use crate::api::{self, Host, Verdict};
+use crate::convert;
+use crate::raw::{
+    LUA_GLOBALSINDEX, LUA_HOOKCOUNT, LUA_MASKCOUNT, LUA_MASKLINE, LUA_TFUNCTION, LUA_TNIL,
+    LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_Debug, lua_State, lua_function,
+};
+use crate::sandbox::{self, Base};
+
+/// See the module.
+pub struct Vm {
+    core: NonNull<Core>,
+    /// The script that runs, on a stack of its own, so that it can pause wherever it is.
+    fiber: Option<Fiber>,
+    /// The stack, while nothing runs.
+    stack: Option<DefaultStack>,
+}
+
+type Fiber = Coroutine<(), (), c_int, DefaultStack>;
+
+/// What became of a script that was started or resumed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It is over: `Vm::finish` tells how.
+    Over,
+    /// Its host let it pause: `Vm::resume` has it go on.
+    Paused,
+}
+
+// SAFETY: a Lua state is bound to no thread, only one uses it at a time (`&mut`), and all that is in `Core` is the
+// state's alone.
+unsafe impl Send for Vm {}
+
+/// What a state is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Profile {
+    /// Scripts, whose keys and arguments are globals.
+    Scripts,
+    /// A function library.
+    Library,
+}
+
+/// A compiled script, or a function of a library. It is one state's; `Vm::forget` frees it.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub struct Chunk(c_int);
+
+impl Chunk {
+    /// A function that was kept by `Stack::keep`.
+    pub(crate) const fn of_kept(reference: c_int) -> Self {
+        Self(reference)
+    }
+}
+
+/// A function that a library registers.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Registration {
+    pub name: Vec<u8>,
+    pub description: Option<Vec<u8>>,
+    pub flags: crate::ScriptFlags,
+    pub function: Chunk,
+}
+
+/// How a script ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Its reply was appended.
+    Replied,
+    /// It failed, or answered with an error; the reply without its `-`. `counted`: the error was a command's, and
+    /// was counted there.
+    Failed { text: Vec<u8>, counted: bool },
+    /// Its host stopped it.
+    Stopped,
+}
+
+/// What belongs to a state and is reached from the functions that Lua calls.
+pub(crate) struct Core {
+    state: Cell<*mut lua_State>,
+    /// Bytes that Lua has.
+    used: Cell<usize>,
+    memory_max: Cell<usize>,
+    /// How deep it is in functions of ours: they are not prepared for a lack of memory, and need little.
+    pub(crate) hosted: Cell<u32>,
+    host: Cell<Option<NonNull<dyn Host>>>,
+    pub(crate) base: Cell<Option<Base>>,
+    /// `setresp`: what commands answer in.
+    pub(crate) resp3: Cell<bool>,
+    /// The host stopped the script: whatever catches the error, it goes on. The text that it fails with; empty:
+    /// nobody is told.
+    stopping: Cell<Option<&'static str>>,
+    /// By which the script that runs can pause.
+    yielder: Cell<*const Yielder<(), ()>>,
+    status: Cell<c_int>,
+    /// What the failed script is answered with.
+    failure: RefCell<Option<Failure>>,
+    /// Memory of commands that are done, for the next.
+    pub(crate) buffers: Cell<Buffers>,
+    /// State of `math.random`.
+    pub(crate) random: Cell<u64>,
+    pub(crate) profile: Profile,
+    /// Functions of the library that is being loaded.
+    pub(crate) registered: RefCell<Option<Vec<Registration>>>,
+    kept: Cell<Kept>,
+    pub(crate) json: RefCell<crate::json::Options>,
+}
+
+struct Failure {
+    text: Vec<u8>,
+    counted: bool,
+}
+
+/// Values in the registry that every script needs.
+#[derive(Clone, Copy, Default)]
+struct Kept {
+    globals: c_int,
+    keys: c_int,
+    arguments: c_int,
+    handler: c_int,
+}
+
+#[derive(Default)]
+pub(crate) struct Buffers {
+    pub(crate) reply: Vec<u8>,
+    pub(crate) numbers: Vec<u8>,
+    pub(crate) args: Vec<&'static [u8]>,
+}
+
+/// A state takes no more memory than this, in bytes, whatever its scripts do.
+const MEMORY_MAX: usize = 1 << 30;
+/// How many instructions pass between two looks at the host.
+const CHECK_INSTRUCTIONS: c_int = 20_000;
+/// A script's stack, in bytes of addresses: what two hundred nested calls of C functions take, and a command of
+/// ours on top.
+const STACK_BYTES: usize = 8 << 20;
+/// Buffers that grew beyond this, in bytes, are given back.
+const BUFFER_KEPT_MAX: usize = 64 * 1024;
+
+impl Vm {
+    /// A state for scripts or for a library. `seed` decides what `math.random` gives.
+    pub fn new(profile: Profile, seed: u64) -> Self {
+        let core = Box::new(Core {
+            state: Cell::new(std::ptr::null_mut()),
+            used: Cell::new(0),
+            memory_max: Cell::new(MEMORY_MAX),
+            hosted: Cell::new(1),
+            host: Cell::new(None),
+            base: Cell::new(None),
+            resp3: Cell::new(false),
+            stopping: Cell::new(None),
+            yielder: Cell::new(std::ptr::null()),
+            status: Cell::new(lua::LUA_OK),
+            failure: RefCell::new(None),
+            buffers: Cell::default(),
+            random: Cell::new(seed),
+            profile,
+            registered: RefCell::new(None),
+            kept: Cell::default(),
+            json: RefCell::default(),
+        });
+        let core = NonNull::from(Box::leak(core));
+        // SAFETY: `allocate` keeps to the contract of Lua's allocators; the core outlives the state.
+        let state = unsafe { lua::lua_newstate(allocate, core.as_ptr().cast()) };
+        assert!(!state.is_null(), "there is memory for a Lua state");
+        let vm = Self { core, fiber: None, stack: None };
+        vm.core().state.set(state);
+        vm.set_up();
+        vm.core().hosted.set(0);
+        vm
+    }
+
+    fn set_up(&self) {
+        let (stack, core) = (self.stack(), self.core());
+        sandbox::open(stack, core);
+        let mut kept = Kept::default();
+        stack.copy(LUA_GLOBALSINDEX);
+        kept.globals = stack.keep();
+        stack.push_bytes(b"KEYS");
+        kept.keys = stack.keep();
+        stack.push_bytes(b"ARGV");
+        kept.arguments = stack.keep();
+        stack.push_function(handle_error);
+        kept.handler = stack.keep();
+        core.kept.set(kept);
+        sandbox::close(stack);
+        stack.set_top(0);
+        // SAFETY: the state is alive, and so is the hook's code.
+        unsafe { lua::lua_sethook(stack.0, Some(watch), LUA_MASKCOUNT, CHECK_INSTRUCTIONS) };
+    }
+
+    fn core(&self) -> &Core {
+        // SAFETY: the core lives until `drop`, and is only ever shared.
+        unsafe { self.core.as_ref() }
+    }
+
+    fn stack(&self) -> Stack {
+        Stack(self.core().state.get())
+    }
+
+    /// Bytes of memory that the state takes.
+    pub fn memory(&self) -> usize {
+        self.core().used.get()
+    }
+
+    /// The most that it may take.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        self.core().memory_max.set(bytes);
+    }
+
+    /// Compiles a script; the error is Lua's text. `name` is what errors call it, behind `@`.
+    pub fn compile(&mut self, code: &[u8], name: &CStr) -> Result<Chunk, Vec<u8>> {
+        let stack = self.stack();
+        let loaded = is_text(code) && stack.load(code, name);
+        let result = if loaded {
+            Ok(Chunk(self.hosted(Stack::keep)))
+        } else {
+            let text = self.hosted(|stack| stack.bytes(-1).map(<[u8]>::to_vec));
+            Err(text.unwrap_or_else(|| b"it is not text".to_vec()))
+        };
+        stack.set_top(0);
+        result
+    }
+
+    /// Frees what `compile` made.
+    pub fn forget(&mut self, chunk: Chunk) {
+        self.hosted(|stack| stack.forget(chunk.0));
+    }
+
+    /// Starts a script, or a function of a library. Its keys and arguments are copied.
+    ///
+    /// # Safety
+    /// The host must live, where it is, until the script is over; or until `set_host` named another, while it
+    /// pauses.
+    pub unsafe fn start(
+        &mut self,
+        host: NonNull<dyn Host>,
+        chunk: Chunk,
+        keys: &[&[u8]],
+        arguments: &[&[u8]],
+    ) -> Progress {
+        let (stack, core) = (self.stack(), self.core());
+        self.begin(host);
+        let kept = core.kept.get();
+        core.hosted.set(1);
+        stack.push_kept(kept.handler);
+        stack.push_kept(chunk.0);
+        let mut count = 0;
+        if core.profile == Profile::Scripts {
+            stack.push_kept(kept.globals);
+            stack.push_kept(kept.keys);
+            push_list(stack, keys);
+            stack.raw_set(-3);
+            stack.push_kept(kept.arguments);
+            push_list(stack, arguments);
+            stack.raw_set(-3);
+            stack.pop(1);
+        } else {
+            push_list(stack, keys);
+            push_list(stack, arguments);
+            count = 2;
+        }
+        core.hosted.set(0);
+        self.enter(count, 1)
+    }
+
+    /// Has a script go on that paused.
+    pub fn resume(&mut self) -> Progress {
+        let Some(fiber) = &mut self.fiber else { return Progress::Over };
+        match fiber.resume(()) {
+            CoroutineResult::Yield(()) => Progress::Paused,
+            CoroutineResult::Return(status) => {
+                self.stack = self.fiber.take().map(Coroutine::into_stack);
+                self.core().status.set(status);
+                self.core().yielder.set(std::ptr::null());
+                Progress::Over
+            }
+        }
+    }
+
+    /// Names another host for the script that pauses.
+    ///
+    /// # Safety
+    /// As for `start`.
+    pub unsafe fn set_host(&mut self, host: NonNull<dyn Host>) {
+        self.core().host.set(Some(host));
+    }
+
+    /// How the script ended that is over; its reply is appended unless it failed.
+    pub fn finish(&mut self, reply: &mut Reply<'_>) -> Ended {
+        let ended = self.end(reply);
+        self.stack().set_top(0);
+        ended
+    }
+
+    /// Ends a script that pauses, without asking its host anything more.
+    pub fn abandon(&mut self) {
+        if self.fiber.is_some() {
+            self.core().host.set(None);
+            let Raise = self.core().stop(self.stack(), "abandoned");
+            self.stack().pop(1);
+            while self.resume() == Progress::Paused {}
+            self.end(&mut Reply::new(&mut Vec::new(), bobbin_resp::Protocol::Resp2));
+            self.stack().set_top(0);
+        }
+    }
+
+    /// Runs a library's code, which registers its functions. The error is a text for the client.
+    pub fn load_library(
+        &mut self,
+        host: &mut dyn Host,
+        chunk: Chunk,
+    ) -> Result<Vec<Registration>, Vec<u8>> {
+        let stack = self.stack();
+        *self.core().registered.borrow_mut() = Some(Vec::new());
+        // SAFETY: the script is over before `host` ends: it cannot pause while functions are registered.
+        self.begin(unsafe {
+            std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host))
+        });
+        self.hosted(sandbox::begin_loading);
+        stack.push_kept(self.core().kept.get().handler);
+        stack.push_kept(chunk.0);
+        while self.enter(0, 0) == Progress::Paused {}
+        self.hosted(sandbox::end_loading);
+        let core = self.core();
+        core.host.set(None);
+        core.hosted.set(0);
+        let registered = core.registered.borrow_mut().take().unwrap_or_default();
+        let failure = core.failure.borrow_mut().take();
+        stack.set_top(0);
+        if core.status.get() == lua::LUA_OK {
+            return Ok(registered);
+        }
+        Err(failure.map_or_else(|| OUT_OF_MEMORY.to_vec(), |failure| failure.text))
+    }
+
+    /// Calls the function that lies on the stack above the handler of errors, with the arguments above it.
+    fn enter(&mut self, arguments: c_int, results: c_int) -> Progress {
+        let stack = self.stack.take().unwrap_or_else(|| {
+            DefaultStack::new(STACK_BYTES).expect("there is address space for a stack")
+        });
+        let core = self.core;
+        self.fiber = Some(Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+            // SAFETY: the core outlives the state, and so the fiber.
+            let core = unsafe { core.as_ref() };
+            core.yielder.set(yielder);
+            Stack(core.state.get()).protected_call(arguments, results, 1)
+        }));
+        self.resume()
+    }
+
+    fn begin(&self, host: NonNull<dyn Host>) {
+        let core = self.core();
+        core.host.set(Some(host));
+        core.resp3.set(false);
+        core.stopping.set(None);
+        *core.json.borrow_mut() = crate::json::Options::default();
+        *core.failure.borrow_mut() = None;
+    }
+
+    fn end(&self, reply: &mut Reply<'_>) -> Ended {
+        let (stack, core) = (self.stack(), self.core());
+        core.host.set(None);
+        core.hosted.set(1);
+        let stopping = core.stopping.take();
+        if stopping.is_some() {
+            // SAFETY: as in `set_up`.
+            unsafe { lua::lua_sethook(stack.0, Some(watch), LUA_MASKCOUNT, CHECK_INSTRUCTIONS) };
+        }
+        let failure = core.failure.borrow_mut().take();
+        let ended = if stopping == Some("") {
+            Ended::Stopped
+        } else if core.status.get() == lua::LUA_OK && stopping.is_none() {
+            convert::append_result(stack, core.resp3.get(), reply)
+        } else if let Some(Failure { text, counted }) = failure {
+            Ended::Failed { text, counted }
+        } else {
+            let text = match stopping {
+                Some(text) => [b"ERR ", text.as_bytes()].concat(),
+                None => OUT_OF_MEMORY.to_vec(),
+            };
+            Ended::Failed { text, counted: false }
+        };
+        core.hosted.set(0);
+        ended
+    }
+
+    /// Calls a function for which memory must not be short.
+    fn hosted<R>(&self, work: impl FnOnce(Stack) -> R) -> R {
+        self.core().hosted.set(1);
+        let result = work(self.stack());
+        self.core().hosted.set(0);
+        result
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        self.abandon();
+        // SAFETY: nobody uses the state any more, and after it nobody the core.
+        unsafe {
+            lua::lua_close(self.stack().0);
+            drop(Box::from_raw(self.core.as_ptr()));
+        }
+    }
+}
+
+impl Core {
+    /// The host of the running script.
+    pub(crate) fn host(&self) -> Option<&mut dyn Host> {
+        // SAFETY: `run` borrows it for as long as it is set, and everyone here lets go of it before Lua goes on.
+        self.host.get().map(|mut host| unsafe { host.as_mut() })
+    }
+
+    /// Whether the script is to end, whatever it does.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.get().is_some()
+    }
+
+    /// Has the script end with an error of this text (empty: nobody is told): from now on each of its lines
+    /// raises it.
+    pub(crate) fn stop(&self, stack: Stack, text: &'static str) -> Raise {
+        let text = self.stopping.get().unwrap_or(text);
+        self.stopping.set(Some(text));
+        // SAFETY: both states are alive. A coroutine has a hook of its own.
+        unsafe {
+            for state in [stack.0, self.state.get()] {
+                lua::lua_sethook(state, Some(watch), LUA_MASKCOUNT | LUA_MASKLINE, 1);
+            }
+        }
+        stack.push_bytes(text.as_bytes());
+        Raise
+    }
+
+    /// Pauses the script that calls this.
+    fn pause(&self) {
+        let yielder = self.yielder.get();
+        if !yielder.is_null() {
+            // SAFETY: it is the one of the fiber that runs, which lives as long as that does.
+            unsafe { (*yielder).suspend(()) };
+        }
+    }
+
+    pub(crate) fn take_buffers(&self) -> Buffers {
+        self.buffers.take()
+    }
+
+    pub(crate) fn put_buffers(&self, mut buffers: Buffers) {
+        if buffers.reply.capacity() + buffers.numbers.capacity() > BUFFER_KEPT_MAX {
+            buffers = Buffers::default();
+        }
+        buffers.reply.clear();
+        buffers.numbers.clear();
+        buffers.args.clear();
+        self.buffers.set(buffers);
+    }
+}
+
+/// The core of a state, or of a coroutine of it.
+#[inline(always)]
+pub(crate) fn core_of<'a>(state: *mut lua_State) -> &'a Core {
+    let mut core = std::ptr::null_mut();
+    // SAFETY: the state was made by `Vm::new`, which gave its allocator the core; that outlives all calls.
+    unsafe {
+        lua::lua_getallocf(state, &raw mut core);
+        &*core.cast::<Core>()
+    }
+}
+
+/// Whether it is source, not what `string.dump` made: that is not checked by Lua, and could do anything.
+pub(crate) fn is_text(code: &[u8]) -> bool {
+    code.first() != Some(&0x1b)
+}
+
+fn push_list(stack: Stack, values: &[&[u8]]) {
+    stack.push_table(values.len(), 0);
+    for (index, value) in (1..).zip(values) {
+        stack.push_bytes(value);
+        stack.raw_set_at(-2, index);
+    }
+}
+
+lua_function!(handle_error, describe_error);
+
+/// Notes what an error that nobody caught is answered with, while the place where it happened is still to be seen.
+fn describe_error(stack: Stack) -> Returned {
+    let core = core_of(stack.0);
+    let mut counted = false;
+    let mut text = match stack.kind(1) {
+        LUA_TTABLE => {
+            stack.push_field(1, api::COUNTED_FIELD);
+            counted = stack.boolean(-1);
+            stack.push_field(1, b"err");
+            match stack.kind(-1) {
+                LUA_TSTRING => stack.bytes(-1).unwrap_or_default().to_vec(),
+                _ => b"ERR unknown error".to_vec(),
+            }
+        }
+        LUA_TNIL => b"ERR nil".to_vec(),
+        _ => match stack.bytes(1) {
+            Some(bytes) => [b"ERR ", bytes].concat(),
+            None => b"ERR unknown error".to_vec(),
+        },
+    };
+    if let Some((source, line)) = place(stack) {
+        text.extend_from_slice(format!(" script: on {source}:{line}.").as_bytes());
+    }
+    *core.failure.borrow_mut() = Some(Failure { text, counted });
+    stack.copy(1);
+    Ok(1)
+}
+
+/// Where the error happened: the script's name and line. A function of ours is not the place, but who called it.
+fn place(stack: Stack) -> Option<(String, c_int)> {
+    let mut found = None;
+    for level in 1..=2 {
+        // SAFETY: `record` is filled in before it is read.
+        unsafe {
+            let mut record: lua_Debug = std::mem::zeroed();
+            if lua::lua_getstack(stack.0, level, &raw mut record) == 0 {
+                break;
+            }
+            lua::lua_getinfo(stack.0, c"Sl".as_ptr(), &raw mut record);
+            let source = CStr::from_ptr(record.source).to_string_lossy().into_owned();
+            found = Some((source, record.currentline));
+            if CStr::from_ptr(record.what) != c"C" {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Lua's allocator: the process's own, counted.
+unsafe extern "C" fn allocate(
+    core: *mut c_void,
+    block: *mut c_void,
+    old: usize,
+    new: usize,
+) -> *mut c_void {
+    // SAFETY: Lua passes the core that the state was made with, and blocks with the size it asked for.
+    unsafe {
+        let core = &*core.cast::<Core>();
+        let used = core.used.get() - if block.is_null() { 0 } else { old } + new;
+        if new == 0 {
+            if !block.is_null() {
+                std::alloc::dealloc(block.cast(), layout(old));
+            }
+            core.used.set(used);
+            return std::ptr::null_mut();
+        }
+        if new > old && used > core.memory_max.get() && core.hosted.get() == 0 {
+            return std::ptr::null_mut();
+        }
+        let moved = if block.is_null() {
+            std::alloc::alloc(layout(new))
+        } else {
+            std::alloc::realloc(block.cast(), layout(old), new)
+        };
+        if moved.is_null() {
+            std::alloc::handle_alloc_error(layout(new));
+        }
+        core.used.set(used);
+        moved.cast()
+    }
+}
+
+/// Lua's blocks hold at most pointers and numbers.
+const fn layout(size: usize) -> Layout {
+    match Layout::from_size_align(size, 8) {
+        Ok(layout) => layout,
+        // Lua keeps sizes below this itself.
+        Err(_) => panic!("a block is smaller than the address space"),
+    }
+}
+
+/// Called every so many instructions: asks the host whether the script may go on.
+unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut lua_Debug) {
+    // SAFETY: Lua calls it with a live state and record. Nothing with a destructor lives in this frame when it
+    // raises.
+    unsafe {
+        let core = core_of(state);
+        let counted = (*record).event == LUA_HOOKCOUNT;
+        loop {
+            let verdict = match core.stopping.get() {
+                Some(text) => Verdict::Stop(text),
+                None if counted => core.host().map_or(Verdict::GoOn, |host| host.watch()),
+                None => Verdict::GoOn,
+            };
+            match verdict {
+                Verdict::GoOn => return,
+                Verdict::Pause => core.pause(),
+                Verdict::Stop(text) => {
+                    core.hosted.set(1);
+                    let Raise = core.stop(Stack(state), text);
+                    core.hosted.set(0);
+                    lua::lua_error(state);
+                }
+            }
+            if core.stopping.get().is_none() {
+                // It went on after a pause; the host is asked again in time.
+                return;
+            }
+        }
+    }
+}
+
+/// Whether the value at an index can be called.
+pub(crate) fn is_function(stack: Stack, at: c_int) -> bool {
+    stack.kind(at) == LUA_TFUNCTION
+}
+
+const OUT_OF_MEMORY: &[u8] = b"ERR the script needs more memory than it may have";

@@ -1,0 +1,253 @@
+//! EVAL, EVALSHA, their read-only forms, and SCRIPT.
+
+use super::{container, help};
+use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::script::{Lua, Source, evaluate, kill};
+
+fn eval(call: &mut Call<'_>) -> Outcome {
+    evaluate(call, Source::Text, false)
+}
+
+fn evalsha(call: &mut Call<'_>) -> Outcome {
+    evaluate(call, Source::Sha, false)
+}
+
+fn eval_ro(call: &mut Call<'_>) -> Outcome {
+    evaluate(call, Source::Text, true)
+}
+
+fn evalsha_ro(call: &mut Call<'_>) -> Outcome {
+    evaluate(call, Source::Sha, true)
+}
+
+fn script_load(call: &mut Call<'_>) -> Outcome {
+    let mut lua = Lua::of_worker(call.server, call.data);
+    let loaded = lua.load(call.server, call.args[2]);
+    call.data.lua = Some(lua);
+    call.reply.bulk(&loaded?);
+    Ok(())
+}
+
+fn script_exists(call: &mut Call<'_>) -> Outcome {
+    call.reply.array(call.args.len() - 2);
+    for sha in &call.args[2..] {
+        call.reply.integer(i64::from(call.server.scripts.find(sha).is_some()));
+    }
+    Ok(())
+}
+
+fn script_flush(call: &mut Call<'_>) -> Outcome {
+    let fits = match call.args.len() {
+        2 => true,
+        3 => call.word_is(2, "sync") || call.word_is(2, "async"),
+        _ => false,
+    };
+    if !fits {
+        return Err("ERR SCRIPT FLUSH only support SYNC|ASYNC option".into());
+    }
+    call.server.scripts.flush();
+    call.reply.ok();
+    Ok(())
+}
+
+fn script_kill(call: &mut Call<'_>) -> Outcome {
+    kill(call, false)
+}
+
+fn script_show(call: &mut Call<'_>) -> Outcome {
+    let script = call.server.scripts.find(call.args[2]);
+    let script = script.ok_or(Failure::new("NOSCRIPT No matching script."))?;
+    call.reply.bulk(&script.source);
+    Ok(())
+}
+
+fn script_debug(_call: &mut Call<'_>) -> Outcome {
+    Err("ERR SCRIPT DEBUG is not supported: this version has no script debugger".into())
+}
+
+fn script_help(call: &mut Call<'_>) -> Outcome {
+    help(
+        call,
+        &[
+            ("DEBUG (YES|SYNC|NO) [<engine-name>]", "Not supported: there is no script debugger."),
+            ("EXISTS <sha1> [<sha1> ...]", "Tell which of these scripts the server knows."),
+            ("FLUSH [ASYNC|SYNC]", "Forget all scripts."),
+            ("KILL", "End the script that is running, if it has not written."),
+            ("LOAD <script>", "Remember a script without running it."),
+            ("SHOW <sha1>", "Show the source of a script."),
+        ],
+    )
+}
+
+const RUN: Flags = Flags::NOSCRIPT
+    .with(Flags::STALE)
+    .with(Flags::SKIP_MONITOR)
+    .with(Flags::NO_MANDATORY_KEYS)
+    .with(Flags::MOVABLE_KEYS)
+    .with(Flags::RUNS);
+const CONTROL: Flags = Flags::NOSCRIPT.with(Flags::STALE);
+
+const ANY_USE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE);
+const READING: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
+const COMPLEXITY: &str = "Depends on the script that is executed.";
+
+const fn run(
+    name: &'static str,
+    flags: Flags,
+    keys: &'static [KeySpec],
+    handler: crate::command::Handler,
+    summary: &'static str,
+) -> Command {
+    Command::new(name, -3, handler)
+        .flags(RUN.with(flags))
+        .categories(Categories::SCRIPTING)
+        .keys(keys)
+        .doc("scripting", "2.6.0", COMPLEXITY, summary)
+}
+
+const fn sub(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    handler: crate::command::Handler,
+    since: &'static str,
+    complexity: &'static str,
+    summary: &'static str,
+) -> Command {
+    Command::new(name, arity, handler).flags(flags).categories(Categories::SCRIPTING).doc(
+        "scripting",
+        since,
+        complexity,
+        summary,
+    )
+}
+
+const WORST_WRITE: &str =
+    "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE";
+const WORST_READ: &str =
+    "We cannot tell how the keys will be used so we assume the worst, RO and ACCESS";
+
+pub(super) const COMMANDS: &[Command] = &[
+    run(
+        "eval",
+        Flags::NONE,
+        &[KeySpec::counted(2, ANY_USE).notes(WORST_WRITE)],
+        eval,
+        "Runs a Lua script.",
+    )
+    .syntax("script numkeys [key [key ...]] [arg [arg ...]]"),
+    run(
+        "evalsha",
+        Flags::NONE,
+        &[KeySpec::counted(2, ANY_USE)],
+        evalsha,
+        "Runs a Lua script that the server knows, by its SHA-1.",
+    )
+    .syntax("sha1 numkeys [key [key ...]] [arg [arg ...]]"),
+    Command {
+        since: "7.0.0",
+        ..run(
+            "eval_ro",
+            Flags::READONLY,
+            &[KeySpec::counted(2, READING).notes(WORST_READ)],
+            eval_ro,
+            "Runs a Lua script that may only read.",
+        )
+        .syntax("script numkeys [key [key ...]] [arg [arg ...]]")
+    },
+    Command {
+        since: "7.0.0",
+        ..run(
+            "evalsha_ro",
+            Flags::READONLY,
+            &[KeySpec::counted(2, READING)],
+            evalsha_ro,
+            "Runs a Lua script that the server knows, by its SHA-1; it may only read.",
+        )
+        .syntax("sha1 numkeys [key [key ...]] [arg [arg ...]]")
+    },
+    Command::new("script", -2, container)
+        .doc(
+            "scripting",
+            "2.6.0",
+            "Depends on subcommand.",
+            "A container for commands about Lua scripts.",
+        )
+        .subcommands(&[
+            sub(
+                "debug",
+                -3,
+                Flags::NOSCRIPT,
+                script_debug,
+                "3.2.0",
+                "O(1)",
+                "Sets how scripts are debugged.",
+            )
+            .syntax("<YES | SYNC | NO> [engine]"),
+            sub(
+                "exists",
+                -3,
+                CONTROL,
+                script_exists,
+                "2.6.0",
+                "O(N) with N being the number of scripts to check (so checking a single script is an O(1) \
+                 operation).",
+                "Tells which scripts the server knows.",
+            )
+            .syntax("sha1 [sha1 ...]")
+            .tips(&["request_policy:all_shards", "response_policy:agg_logical_and"]),
+            sub(
+                "flush",
+                -2,
+                CONTROL,
+                script_flush,
+                "2.6.0",
+                "O(N) with N being the number of scripts in cache",
+                "Forgets all scripts.",
+            )
+            .syntax("[<ASYNC | SYNC>]")
+            .history(&[("6.2.0", "Takes `ASYNC` and `SYNC`.")])
+            .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+            sub(
+                "help",
+                2,
+                Flags::LOADING.with(Flags::STALE),
+                script_help,
+                "5.0.0",
+                "O(1)",
+                "Tells what the subcommands do.",
+            ),
+            sub(
+                "kill",
+                2,
+                Flags::NOSCRIPT.with(Flags::ALLOW_BUSY),
+                script_kill,
+                "2.6.0",
+                "O(1)",
+                "Ends the script that is running.",
+            )
+            .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
+            sub(
+                "load",
+                3,
+                CONTROL,
+                script_load,
+                "2.6.0",
+                "O(N) with N being the length in bytes of the script body.",
+                "Remembers a script without running it.",
+            )
+            .syntax("script")
+            .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
+            sub(
+                "show",
+                3,
+                CONTROL,
+                script_show,
+                "8.0.0",
+                "O(1).",
+                "Shows the source of a script.",
+            )
+            .syntax("sha1"),
+        ]),
+];

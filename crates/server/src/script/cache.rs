@@ -1,0 +1,264 @@
+//! The scripts that the server knows, by the SHA-1 of their source.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use bobbin_script::{ScriptFlags, Shebang, ShebangError};
+use sha1::{Digest, Sha1};
+
+use super::Busy;
+use crate::command::Failure;
+use crate::server::lock;
+
+/// A SHA-1 as 40 lower-case hexadecimal digits.
+pub type Sha = [u8; 40];
+
+/// A script and what is known of it.
+pub struct Script {
+    pub sha: Sha,
+    pub source: Box<[u8]>,
+    pub flags: ScriptFlags,
+    /// It says in its first line what it is, and is held to that.
+    pub is_strict: bool,
+    /// Where the code begins.
+    code: usize,
+    pub learned: Learned,
+    /// Nobody but EVAL asked for it to be kept, so it may be forgotten.
+    is_evictable: AtomicBool,
+    is_evicted: AtomicBool,
+}
+
+/// Which keys a script uses, as far as that has been seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Habits {
+    Unknown,
+    /// Only those that it declares.
+    Declared,
+    /// Others too.
+    Stray,
+}
+
+/// What runs have shown of a script's habits, for all workers.
+#[derive(Default)]
+pub struct Learned(AtomicU8);
+
+impl Learned {
+    pub fn habits(&self) -> Habits {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Habits::Unknown,
+            1 => Habits::Declared,
+            _ => Habits::Stray,
+        }
+    }
+
+    /// Remembers what a run has shown. Who strayed once is not trusted again.
+    pub fn note(&self, habits: Habits) {
+        if self.habits() != habits {
+            self.0.fetch_max(habits as u8, Ordering::Relaxed);
+        }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Scripts {
+    known: RwLock<Known>,
+    /// Goes up with SCRIPT FLUSH.
+    generation: AtomicU64,
+    /// The script that pauses, so that others can be told that the server is busy.
+    busy: Mutex<Option<Arc<Busy>>>,
+    evicted: AtomicU64,
+}
+
+#[derive(Default)]
+struct Known {
+    by_sha: HashMap<Sha, Arc<Script>>,
+    /// Those that may be forgotten, the oldest first.
+    evictable: VecDeque<Sha>,
+    bytes: usize,
+}
+
+/// So many scripts that only EVAL brought are kept.
+const EVICTABLE_MAX: usize = 500;
+
+impl Script {
+    /// Reads the first line; the code is not compiled yet.
+    pub fn parse(source: &[u8]) -> Result<Self, Failure> {
+        let shebang = Shebang::parse(source, false).map_err(describe)?;
+        Ok(Self {
+            sha: sha_of(source),
+            source: source.into(),
+            flags: shebang.flags,
+            is_strict: shebang.is_there,
+            code: shebang.code,
+            learned: Learned::default(),
+            is_evictable: AtomicBool::new(false),
+            is_evicted: AtomicBool::new(false),
+        })
+    }
+
+    pub fn code(&self) -> &[u8] {
+        &self.source[self.code..]
+    }
+
+    /// Whether it was forgotten because of others.
+    pub fn is_evicted(&self) -> bool {
+        self.is_evicted.load(Ordering::Relaxed)
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.source.len()
+    }
+}
+
+impl Scripts {
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// A script by its SHA-1, in any case.
+    pub fn find(&self, sha: &[u8]) -> Option<Arc<Script>> {
+        let sha: Sha = sha.to_ascii_lowercase().try_into().ok()?;
+        self.read().by_sha.get(&sha).cloned()
+    }
+
+    /// Keeps a script; if there is one like it, that is returned. `keep`: it is not to be forgotten because of others.
+    pub fn add(&self, script: Script, keep: bool) -> Arc<Script> {
+        let mut known = self.write();
+        if let Some(found) = known.by_sha.get(&script.sha) {
+            let found = Arc::clone(found);
+            if keep && found.is_evictable.swap(false, Ordering::Relaxed) {
+                known.evictable.retain(|sha| *sha != found.sha);
+            }
+            return found;
+        }
+        let script = Arc::new(script);
+        if !keep {
+            script.is_evictable.store(true, Ordering::Relaxed);
+            if known.evictable.len() >= EVICTABLE_MAX
+                && let Some(oldest) = known.evictable.pop_front()
+                && let Some(gone) = known.by_sha.remove(&oldest)
+            {
+                gone.is_evicted.store(true, Ordering::Relaxed);
+                known.bytes -= gone.memory();
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+            }
+            known.evictable.push_back(script.sha);
+        }
+        known.bytes += script.memory();
+        known.by_sha.insert(script.sha, Arc::clone(&script));
+        script
+    }
+
+    /// SCRIPT FLUSH.
+    pub fn flush(&self) {
+        let mut known = self.write();
+        self.generation.fetch_add(1, Ordering::Release);
+        *known = Known::default();
+    }
+
+    /// The script that the server is busy with.
+    pub fn busy(&self) -> Option<Arc<Busy>> {
+        lock(&self.busy).clone()
+    }
+
+    pub(super) fn set_busy(&self, busy: Option<Arc<Busy>>) {
+        *lock(&self.busy) = busy;
+    }
+
+    pub fn len(&self) -> usize {
+        self.read().by_sha.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of memory that the sources take.
+    pub fn memory(&self) -> usize {
+        self.read().bytes
+    }
+
+    /// Scripts that were forgotten because of others, since the start or CONFIG RESETSTAT.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_statistics(&self) {
+        self.evicted.store(0, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The SHA-1 of a source, as scripts are named by.
+pub fn sha_of(source: &[u8]) -> Sha {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digest = Sha1::digest(source);
+    std::array::from_fn(|at| {
+        let byte = digest[at / 2];
+        DIGITS[usize::from(if at % 2 == 0 { byte >> 4 } else { byte & 15 })]
+    })
+}
+
+/// What is wrong with a script's first line.
+fn describe(error: ShebangError) -> Failure {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Failure::format(match error {
+        ShebangError::Invalid | ShebangError::Double => "ERR Invalid script shebang".to_owned(),
+        ShebangError::Engine(name) => {
+            format!("ERR Could not find scripting engine '{}'", text(&name))
+        }
+        ShebangError::Option(option) => {
+            format!("ERR Unknown lua shebang option: {}", text(&option))
+        }
+        ShebangError::Flag(flag) => {
+            format!("ERR Unexpected flag in script shebang: {}", text(&flag))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_digests() {
+        assert_eq!(&sha_of(b"return 7"), b"59b6ab2fbe0ee4b25733de0f62e6cda4899ef8e9");
+    }
+
+    #[test]
+    fn what_only_eval_brought_is_forgotten_in_time() {
+        let scripts = Scripts::default();
+        let add = |number: usize, keep| {
+            let script = Script::parse(format!("return {number}").as_bytes()).expect("it is right");
+            scripts.add(script, keep)
+        };
+        let (first, second) = (add(0, false), add(1, false));
+        add(0, true);
+        (2..=EVICTABLE_MAX + 1).for_each(|number| _ = add(number, false));
+        assert!(!first.is_evicted() && second.is_evicted());
+        assert!(scripts.find(&first.sha.to_ascii_uppercase()).is_some());
+        assert!(scripts.find(&second.sha).is_none());
+        assert_eq!((scripts.len(), scripts.evicted()), (EVICTABLE_MAX + 1, 1));
+        scripts.flush();
+        assert_eq!((scripts.len(), scripts.memory(), scripts.generation()), (0, 0, 1));
+    }
+
+    #[test]
+    fn who_strayed_is_not_trusted_again() {
+        let script = Script::parse(b"return 1").expect("it is right");
+        script.learned.note(Habits::Declared);
+        script.learned.note(Habits::Stray);
+        script.learned.note(Habits::Declared);
+        assert_eq!(script.learned.habits(), Habits::Stray);
+    }
+}

@@ -1,0 +1,328 @@
+//! Function libraries: what FUNCTION LOAD keeps, and how FCALL calls it.
+//!
+//! A library has a Lua state of its own, as its functions may keep values between calls, and one call uses it at a
+//! time: calls of one library wait for each other, those of different libraries do not. The libraries change with
+//! the gate held.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, RwLock};
+
+use bobbin_script::{
+    Called, Chunk, Host, Level, Profile, Registration, ScriptFlags, Shebang, ShebangError, Verdict,
+};
+
+use super::State;
+use super::busy::Owner;
+use super::cache::{Habits, Learned};
+use super::run::{Task, count_keys, run};
+use crate::command::{Call, Failure, Outcome};
+use crate::server::lock;
+
+/// All libraries.
+#[derive(Default)]
+pub struct Functions {
+    known: RwLock<Known>,
+}
+
+/// Libraries by name, and functions by name in lower case.
+#[derive(Default, Clone)]
+struct Known {
+    libraries: BTreeMap<Vec<u8>, Arc<Library>>,
+    functions: HashMap<Vec<u8>, (Arc<Library>, usize)>,
+}
+
+/// A library.
+pub struct Library {
+    pub name: Vec<u8>,
+    pub source: Vec<u8>,
+    pub functions: Vec<Function>,
+    /// `None`: a function of it is running.
+    state: Mutex<Option<Box<State>>>,
+}
+
+/// A function of a library.
+pub struct Function {
+    pub name: Vec<u8>,
+    pub description: Option<Vec<u8>>,
+    pub flags: ScriptFlags,
+    chunk: Chunk,
+    learned: Learned,
+}
+
+/// What FUNCTION RESTORE does with what is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    Flush,
+    Append,
+    Replace,
+}
+
+impl Functions {
+    /// FUNCTION LOAD; the library's name.
+    pub fn load(&self, source: &[u8], replace: bool, seed: u64) -> Result<Vec<u8>, Failure> {
+        let mut known = self.read().clone();
+        let policy = if replace { Policy::Replace } else { Policy::Append };
+        let name = known.add(source, policy, seed)?;
+        *self.write() = known;
+        Ok(name)
+    }
+
+    /// FUNCTION RESTORE: all of them, or none.
+    pub fn restore(
+        &self,
+        sources: &[Vec<u8>],
+        policy: Policy,
+        mut seed: impl FnMut() -> u64,
+    ) -> Result<(), Failure> {
+        let mut known = match policy {
+            Policy::Flush => Known::default(),
+            Policy::Append | Policy::Replace => self.read().clone(),
+        };
+        for source in sources {
+            known.add(source, policy, seed())?;
+        }
+        *self.write() = known;
+        Ok(())
+    }
+
+    /// FUNCTION DELETE; whether there was such a library.
+    pub fn delete(&self, name: &[u8]) -> bool {
+        self.write().remove(name)
+    }
+
+    /// FUNCTION FLUSH.
+    pub fn flush(&self) {
+        *self.write() = Known::default();
+    }
+
+    /// All libraries, by name.
+    pub fn all(&self) -> Vec<Arc<Library>> {
+        self.read().libraries.values().cloned().collect()
+    }
+
+    /// How many libraries and functions there are.
+    pub fn counts(&self) -> (usize, usize) {
+        let known = self.read();
+        (known.libraries.len(), known.functions.len())
+    }
+
+    fn find(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
+        self.read().functions.get(&name.to_ascii_lowercase()).cloned()
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Known {
+    fn add(&mut self, source: &[u8], policy: Policy, seed: u64) -> Result<Vec<u8>, Failure> {
+        let shebang = read_shebang(source)?;
+        let name = shebang.name.ok_or("ERR Library name was not given")?;
+        if !is_name(name) {
+            return Err(BAD_LIBRARY_NAME);
+        }
+        if self.libraries.contains_key(name) {
+            if policy != Policy::Replace {
+                let name = String::from_utf8_lossy(name);
+                return Err(Failure::format(format!("ERR Library '{name}' already exists")));
+            }
+            self.remove(name);
+        }
+        let library = Library::new(name, source, shebang.code, seed)?;
+        for function in &library.functions {
+            if self.functions.contains_key(&function.name.to_ascii_lowercase()) {
+                let name = String::from_utf8_lossy(&function.name);
+                return Err(Failure::format(format!("ERR Function {name} already exists")));
+            }
+        }
+        let library = Arc::new(library);
+        for (at, function) in library.functions.iter().enumerate() {
+            let name = function.name.to_ascii_lowercase();
+            self.functions.insert(name, (Arc::clone(&library), at));
+        }
+        self.libraries.insert(name.to_vec(), library);
+        Ok(name.to_vec())
+    }
+
+    fn remove(&mut self, name: &[u8]) -> bool {
+        let Some(library) = self.libraries.remove(name) else { return false };
+        self.functions.retain(|_, (of, _)| !Arc::ptr_eq(of, &library));
+        true
+    }
+}
+
+impl Library {
+    fn new(name: &[u8], source: &[u8], code: usize, seed: u64) -> Result<Self, Failure> {
+        let mut state = Box::new(State::new(Profile::Library, seed));
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let chunk = state.vm.compile(&source[code..], c"@user_function").map_err(|error| {
+            Failure::format(format!("ERR Error compiling function: {}", text(error)))
+        })?;
+        let registered = state.vm.load_library(&mut Loading::default(), chunk);
+        let registered = registered.map_err(|error| {
+            // Where it happened is in the text once.
+            let error = text(error);
+            let error = error.rsplit_once(" script: on ").map_or(&error[..], |(text, _)| text);
+            Failure::format(format!("ERR Error registering functions: {error}"))
+        })?;
+        state.vm.forget(chunk);
+        if registered.is_empty() {
+            return Err("ERR No functions registered".into());
+        }
+        let mut functions = Vec::<Function>::new();
+        for Registration { name, description, flags, function } in registered {
+            if !is_name(&name) {
+                return Err(BAD_FUNCTION_NAME);
+            }
+            if functions.iter().any(|other| other.name.eq_ignore_ascii_case(&name)) {
+                return Err("ERR Function already exists in the library".into());
+            }
+            let learned = Learned::default();
+            functions.push(Function { name, description, flags, chunk: function, learned });
+        }
+        let state = Mutex::new(Some(state));
+        Ok(Self { name: name.to_vec(), source: source.to_vec(), functions, state })
+    }
+
+    /// Bytes of memory that its Lua state takes; 0 while a function of it is running.
+    pub fn memory(&self) -> usize {
+        lock(&self.state).as_ref().map_or(0, |state| state.vm.memory())
+    }
+
+    pub(super) fn give_back(&self, state: Box<State>) {
+        *lock(&self.state) = Some(state);
+    }
+}
+
+/// FCALL and FCALL_RO.
+pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
+    let found = call.server.functions.find(call.args[1]);
+    let (library, at) = found.ok_or("ERR Function not found")?;
+    let keys = count_keys(call)?;
+    let function = &library.functions[at];
+    let everything = function.learned.habits() != Habits::Declared;
+    if !call.in_transaction && everything {
+        // Who has the state waits for shards at most, and so ends; but whoever wants the gate must not wait for it.
+        call.data.hold_gate();
+    }
+    let state = take_state(call, &library);
+    let task = Task {
+        chunk: function.chunk,
+        keys,
+        learned: &function.learned,
+        everything,
+        flags: function.flags,
+        is_strict: true,
+        can_restart: false,
+        read_only,
+    };
+    run(call, Owner::Library(Arc::clone(&library), state), &task)
+}
+
+/// Takes a library's state; waits until nobody has it.
+fn take_state(call: &mut Call<'_>, library: &Library) -> Box<State> {
+    if !call.data.holds_all() {
+        // Nothing is held while waiting.
+        call.data.release();
+    }
+    loop {
+        if let Some(state) = lock(&library.state).take() {
+            return state;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Reads a library's first line.
+fn read_shebang(source: &[u8]) -> Result<Shebang<'_>, Failure> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let shebang = Shebang::parse(source, true).map_err(|error| {
+        Failure::format(match error {
+            ShebangError::Invalid => "ERR Invalid library metadata".to_owned(),
+            ShebangError::Engine(name) => format!("ERR Engine '{}' not found", text(&name)),
+            ShebangError::Option(option) | ShebangError::Flag(option) => {
+                format!("ERR Invalid metadata value given: {}", text(&option))
+            }
+            ShebangError::Double => {
+                "ERR Invalid metadata value, name argument was given multiple times".to_owned()
+            }
+        })
+    })?;
+    if shebang.is_there { Ok(shebang) } else { Err("ERR Missing library metadata".into()) }
+}
+
+fn is_name(name: &[u8]) -> bool {
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    !name.is_empty() && name.iter().all(fits)
+}
+
+/// Whom a library's code finds while it is loaded.
+#[derive(Default)]
+struct Loading {
+    looks: u32,
+}
+
+impl Host for Loading {
+    fn call(&mut self, _: &[&[u8]], _: bool, _: &mut Vec<u8>) -> Called {
+        Called::Stop
+    }
+
+    fn log(&mut self, level: Level, message: &[u8]) {
+        super::session::log_message(level, message);
+    }
+
+    fn set_replication(&mut self, _: u8) {}
+
+    fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {
+        None
+    }
+
+    fn watch(&mut self) -> Verdict {
+        self.looks += 1;
+        if self.looks > LOOKS_MAX { Verdict::Stop("FUNCTION LOAD timeout") } else { Verdict::GoOn }
+    }
+}
+
+/// A library's code is stopped when it took so many looks (of some 0.1 ms each).
+const LOOKS_MAX: u32 = 5000;
+
+const BAD_LIBRARY_NAME: Failure = Failure::new(
+    "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one character long",
+);
+const BAD_FUNCTION_NAME: Failure = Failure::new(
+    "ERR Function names can only contain letters, numbers, or underscores(_) and must be at least one character long",
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &[u8] = b"#!lua name=one\nserver.register_function('f', function() return 1 end)";
+    const TWO: &[u8] = b"#!lua name=two\nserver.register_function('F', function() return 2 end)";
+
+    #[test]
+    fn libraries_come_whole_or_not_at_all() {
+        let functions = Functions::default();
+        assert_eq!(functions.load(ONE, false, 1), Ok(b"one".to_vec()));
+        assert!(functions.load(ONE, false, 1).is_err() && functions.load(ONE, true, 1).is_ok());
+        assert!(functions.load(TWO, false, 1).is_err());
+        assert!(functions.restore(&[TWO.into()], Policy::Append, || 1).is_err());
+        assert_eq!(functions.counts(), (1, 1));
+        assert!(functions.restore(&[TWO.into()], Policy::Flush, || 1).is_ok());
+        assert_eq!(functions.all()[0].name, b"two");
+        assert!(!functions.delete(b"one") && functions.delete(b"two"));
+        assert_eq!(functions.counts(), (0, 0));
+    }
+
+    #[test]
+    fn code_that_never_ends_is_not_loaded() {
+        let functions = Functions::default();
+        let error = functions.load(b"#!lua name=l\nwhile true do end", false, 1);
+        assert!(error.is_err_and(|error| error.0.contains("timeout")));
+    }
+}

@@ -1,0 +1,177 @@
+//! A worker's Lua state, and the scripts that it has compiled.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use bobbin_script::{Chunk, Profile, Vm};
+use bobbin_store::Hash;
+
+use super::cache::{Script, Sha};
+use crate::client::{Client, ClientInfo};
+use crate::command::{Data, Failure};
+use crate::server::Server;
+
+/// A Lua state and who its commands come from.
+pub struct State {
+    pub(super) vm: Vm,
+    pub(super) client: Client,
+}
+
+impl State {
+    pub(super) fn new(profile: Profile, seed: u64) -> Self {
+        let info = ClientInfo::new(0, -1, "lua".into(), "lua".into(), false, 0);
+        Self { vm: Vm::new(profile, seed), client: Client::new(Arc::new(info), true) }
+    }
+}
+
+/// See the module.
+pub struct Lua {
+    pub(super) state: State,
+    /// Of `Scripts` when the state was made.
+    generation: u64,
+    compiled: Vec<Arc<Compiled>>,
+    by_source: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
+    by_sha: HashMap<Sha, usize>,
+}
+
+/// A script and what this worker's state has compiled it to.
+pub struct Compiled {
+    pub script: Arc<Script>,
+    pub chunk: Chunk,
+}
+
+/// A state with more scripts than this is given up for a new one.
+const COMPILED_MAX: usize = 4096;
+
+impl Lua {
+    fn new(server: &Server, seed: u64) -> Self {
+        Self {
+            state: State::new(Profile::Scripts, seed),
+            generation: server.scripts.generation(),
+            compiled: Vec::new(),
+            by_source: HashMap::default(),
+            by_sha: HashMap::new(),
+        }
+    }
+
+    /// The worker's state, taken from it, and up to date.
+    pub fn of_worker(server: &Server, data: &mut Data) -> Box<Self> {
+        match data.lua.take() {
+            Some(mut lua) => {
+                lua.refresh(server, || data.random.next_u64());
+                lua
+            }
+            None => Box::new(Self::new(server, data.random.next_u64())),
+        }
+    }
+
+    /// Gives up what SCRIPT FLUSH concerns, and what has become too much.
+    fn refresh(&mut self, server: &Server, seed: impl FnOnce() -> u64) {
+        if self.generation != server.scripts.generation() || self.compiled.len() >= COMPILED_MAX {
+            *self = Self::new(server, seed());
+        }
+    }
+
+    /// The number of a script with this source (and its hash).
+    #[inline]
+    pub fn of_source(
+        &mut self,
+        server: &Server,
+        source: &[u8],
+        hash: Hash,
+    ) -> Result<usize, Failure> {
+        if let Some(&at) = self.by_source.get(&hash.0)
+            && let Compiled { script, .. } = &*self.compiled[at]
+            && *script.source == *source
+            && !script.is_evicted()
+        {
+            return Ok(at);
+        }
+        self.add_source(server, source, hash)
+    }
+
+    #[cold]
+    fn add_source(&mut self, server: &Server, source: &[u8], hash: Hash) -> Result<usize, Failure> {
+        let script = Script::parse(source)?;
+        let at = match self.by_sha.get(&script.sha) {
+            Some(&at) if !self.compiled[at].script.is_evicted() => at,
+            _ => {
+                let chunk = self.compile(&script)?;
+                let script = server.scripts.add(script, false);
+                self.keep(script, chunk)
+            }
+        };
+        self.by_source.insert(hash.0, at);
+        Ok(at)
+    }
+
+    /// The number of a script by its SHA-1; `None`: there is none.
+    #[inline]
+    pub fn of_sha(&mut self, server: &Server, sha: &[u8]) -> Result<Option<usize>, Failure> {
+        let Ok(sha) = <Sha>::try_from(sha) else { return Ok(None) };
+        let sha = sha.map(|byte| byte.to_ascii_lowercase());
+        if let Some(&at) = self.by_sha.get(&sha)
+            && !self.compiled[at].script.is_evicted()
+        {
+            return Ok(Some(at));
+        }
+        let Some(script) = server.scripts.find(&sha) else { return Ok(None) };
+        let chunk = self.compile(&script)?;
+        Ok(Some(self.keep(script, chunk)))
+    }
+
+    /// SCRIPT LOAD.
+    pub fn load(&mut self, server: &Server, source: &[u8]) -> Result<Sha, Failure> {
+        let script = Script::parse(source)?;
+        let chunk = self.compile(&script)?;
+        let script = server.scripts.add(script, true);
+        let sha = script.sha;
+        self.keep(script, chunk);
+        Ok(sha)
+    }
+
+    fn compile(&mut self, script: &Script) -> Result<Chunk, Failure> {
+        self.state.vm.compile(script.code(), c"@user_script").map_err(|text| {
+            let text = String::from_utf8_lossy(&text);
+            Failure::format(format!("ERR Error compiling script (new function): {text}"))
+        })
+    }
+
+    fn keep(&mut self, script: Arc<Script>, chunk: Chunk) -> usize {
+        let (at, sha) = (self.compiled.len(), script.sha);
+        let compiled = Arc::new(Compiled { script, chunk });
+        if let Some(&old) = self.by_sha.get(&sha) {
+            // It had been forgotten meanwhile; what it was compiled to is not needed twice.
+            let replaced = std::mem::replace(&mut self.compiled[old], compiled);
+            self.state.vm.forget(replaced.chunk);
+            return old;
+        }
+        self.by_sha.insert(sha, at);
+        self.compiled.push(compiled);
+        at
+    }
+
+    /// A script by its number. It is shared with nobody but this worker, so that counting who has it is quick.
+    pub fn compiled(&self, at: usize) -> Arc<Compiled> {
+        Arc::clone(&self.compiled[at])
+    }
+}
+
+/// For keys that are hashes already.
+#[derive(Default)]
+pub struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        debug_assert!(false, "only hashes are hashed: {bytes:?}");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}

@@ -1,0 +1,180 @@
+//! Running a script: what is held meanwhile, and what becomes of its reply.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
+
+use super::busy::{Owner, set_aside};
+use super::cache::{Habits, Learned};
+use super::lua::Compiled;
+use super::session::{Session, Standing, Way};
+use super::{Lua, State};
+use crate::command::call::hold_keys;
+use crate::command::{Call, Failure, Outcome};
+use crate::commands::monitor;
+use crate::eviction::{self, Room};
+use crate::server::Switch;
+
+/// What the first argument is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Text,
+    Sha,
+}
+
+/// EVAL and its like.
+pub(crate) fn evaluate(call: &mut Call<'_>, source: Source, read_only: bool) -> Outcome {
+    let keys = count_keys(call)?;
+    let mut lua = Lua::of_worker(call.server, call.data);
+    let compiled = match find(call, &mut lua, source) {
+        Ok(found) => found,
+        Err(failure) => {
+            call.data.lua = Some(lua);
+            return Err(failure);
+        }
+    };
+    let script = &*compiled.script;
+    let task = Task {
+        chunk: compiled.chunk,
+        keys,
+        learned: &script.learned,
+        everything: script.learned.habits() != Habits::Declared,
+        flags: script.flags,
+        is_strict: script.is_strict,
+        can_restart: true,
+        read_only,
+    };
+    run(call, Owner::Worker(lua), &task)
+}
+
+/// What is to be run, and how.
+pub(super) struct Task<'a> {
+    pub chunk: Chunk,
+    /// How many keys are declared.
+    pub keys: usize,
+    pub learned: &'a Learned,
+    /// It begins with the gate held.
+    pub everything: bool,
+    pub flags: ScriptFlags,
+    /// It has said what it is, and is held to that.
+    pub is_strict: bool,
+    /// Beginning anew leaves no traces.
+    pub can_restart: bool,
+    pub read_only: bool,
+}
+
+/// How many keys follow; they begin at argument 3.
+pub(super) fn count_keys(call: &Call<'_>) -> Result<usize, Failure> {
+    let count = call.integer(2)?;
+    if count > (call.args.len() - 3) as i64 {
+        return Err("ERR Number of keys can't be greater than number of args".into());
+    }
+    usize::try_from(count).map_err(|_| "ERR Number of keys can't be negative".into())
+}
+
+fn find(call: &Call<'_>, lua: &mut Lua, source: Source) -> Result<Arc<Compiled>, Failure> {
+    let argument = call.args[1];
+    let at = match source {
+        Source::Text => {
+            lua.of_source(call.server, argument, call.data.keyspace().hash(argument))?
+        }
+        Source::Sha => lua.of_sha(call.server, argument)?.ok_or(NO_SCRIPT)?,
+    };
+    Ok(lua.compiled(at))
+}
+
+/// Runs it, and answers; or makes a job of it if it takes long.
+pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
+    let is_oom = call.server.switches.load() & Switch::MAXMEMORY != 0
+        && !call.in_transaction
+        && eviction::make_room(call.server, call.data) == Room::None;
+    if task.is_strict
+        && let Err(failure) = check_promises(task, is_oom)
+    {
+        owner.give_back(call.data);
+        return Err(failure);
+    }
+    if call.server.switches.load() & Switch::MONITORED != 0 {
+        monitor::show(call);
+    }
+    let (keys, arguments) = call.args[3..].split_at(task.keys);
+    let start = call.reply.output().len();
+    let mut everything = task.everything;
+    let ended = loop {
+        let standing = if call.in_transaction {
+            Standing::Transaction
+        } else {
+            hold_keys(call.data, keys, everything);
+            if everything {
+                Standing::Alone
+            } else {
+                Standing::Shards { restart: task.can_restart }
+            }
+        };
+        let State { vm, client } = owner.state();
+        client.select(call.client.database);
+        client.no_touch = call.client.no_touch;
+        let mut session = Session::new(call.server, call.data, call.stats, client, standing);
+        session.read_only = task.read_only || task.flags.has(ScriptFlags::NO_WRITES);
+        session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);
+        session.observe(keys, task.learned.habits() == Habits::Unknown);
+        // SAFETY: the session lives until the script is over; if it pauses, `set_aside` names another place.
+        let progress =
+            unsafe { vm.start(NonNull::from(&mut session), task.chunk, keys, arguments) };
+        if progress == Progress::Paused {
+            task.learned.note(Habits::Stray);
+            set_aside(call, owner, session);
+            return Ok(());
+        }
+        let way = session.way();
+        task.learned.note(if way == Way::Declared { Habits::Declared } else { Habits::Stray });
+        let ended = vm.finish(&mut call.reply);
+        if way == Way::Blocked && !everything {
+            // Nothing was changed yet, so that it can begin anew.
+            call.reply.truncate(start);
+            everything = true;
+            continue;
+        }
+        break ended;
+    };
+    owner.give_back(call.data);
+    // Its commands have logged theirs.
+    call.data.propagate_nothing();
+    finish(call, ended)
+}
+
+/// What a script that says in its first line what it is must keep to.
+fn check_promises(task: &Task<'_>, is_oom: bool) -> Outcome {
+    let writes = !task.flags.has(ScriptFlags::NO_WRITES);
+    if task.read_only && writes {
+        return Err("ERR Can not execute a script with write flag using *_ro command.".into());
+    }
+    if is_oom && writes && !task.flags.has(ScriptFlags::ALLOW_OOM) {
+        return Err(
+            "OOM allow-oom flag is not set on the script, can not run it when used memory > \
+                    'maxmemory'"
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+fn finish(call: &mut Call<'_>, ended: Ended) -> Outcome {
+    match ended {
+        Ended::Replied => Ok(()),
+        Ended::Failed { text, counted: false } => {
+            Err(Failure::format(String::from_utf8_lossy(&text).into_owned()))
+        }
+        Ended::Failed { text, counted: true } => {
+            // The command that failed was counted.
+            call.reply.error(&text);
+            call.stats.commands[call.command.id].failed.add(1);
+            Ok(())
+        }
+        Ended::Stopped => Err(STOPPED),
+    }
+}
+
+const NO_SCRIPT: Failure = Failure::new("NOSCRIPT No matching script.");
+const STOPPED: Failure = Failure::new("ERR Script stopped.");

@@ -1,0 +1,447 @@
+//! One run of a script: its commands are carried out here, under the locks that the run holds.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bobbin_resp::{Protocol, Reply};
+use bobbin_script::{Called, Host, Level, Verdict};
+use bobbin_store::Hash;
+
+use super::Busy;
+use crate::client::Client;
+use crate::clock::ticks;
+use crate::command::call::{self, Call};
+use crate::command::registry::KeyShape;
+use crate::command::{Data, Failure, Flags, Registered};
+use crate::server::{Server, Switch};
+use crate::slowlog::{self, Measured};
+use crate::stats::WorkerStats;
+
+/// See the module. It outlives the turn that it began in if the script pauses, so it keeps what it works on as
+/// pointers; whoever has the script run makes them good before.
+pub(super) struct Session {
+    server: &'static Server,
+    data: NonNull<Data>,
+    stats: NonNull<WorkerStats>,
+    client: NonNull<Client>,
+    /// Commands that write are refused.
+    pub read_only: bool,
+    /// There is no memory for commands that need more, until one has written.
+    pub is_oom: bool,
+    /// Shards of the declared keys, if it is to be seen whether the script strays.
+    declared: Option<Vec<usize>>,
+    pub standing: Standing,
+    way: Way,
+    /// A command ran that cannot be run again as if it had not.
+    changed: bool,
+    /// `REPL_*` bits.
+    replication: u8,
+    /// In ticks.
+    started: u64,
+    pause_at: u64,
+    /// What others know of it, once it has paused.
+    pub busy: Option<Arc<Busy>>,
+}
+
+/// What the run may do when it takes long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// The gate is held: the script can pause.
+    Alone,
+    /// Only some shards are: it can begin anew with the gate held, if `restart`.
+    Shards { restart: bool },
+    /// It runs within EXEC.
+    Transaction,
+}
+
+/// Which keys the run has used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    Declared,
+    /// Others too, whose shards it held or got.
+    Strayed,
+    /// It needs one that it could not get without waiting out of order. It changed nothing, and ends.
+    Blocked,
+}
+
+impl Session {
+    pub fn new(
+        server: &'static Server,
+        data: &mut Data,
+        stats: &WorkerStats,
+        client: &mut Client,
+        standing: Standing,
+    ) -> Self {
+        let started = ticks();
+        let threshold_ms = server.config.busy_reply_threshold() as u64;
+        let threshold = server.clock.ticks(threshold_ms.min(THRESHOLD_MS_MAX) * 1000);
+        Self {
+            server,
+            data: NonNull::from(data),
+            stats: NonNull::from(stats),
+            client: NonNull::from(client),
+            read_only: false,
+            is_oom: false,
+            declared: None,
+            standing,
+            way: Way::Declared,
+            changed: false,
+            replication: REPLICATE_ALL,
+            started,
+            // Zero and less is no limit.
+            pause_at: if threshold == 0 { u64::MAX } else { started + threshold },
+            busy: None,
+        }
+    }
+
+    /// The script goes on, on this thread, for so many ticks.
+    pub fn resume(&mut self, data: &mut Data, slice: u64) {
+        self.data = NonNull::from(data);
+        self.pause_at = ticks() + slice;
+    }
+
+    /// Whether it cannot be ended as if it had not been.
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// In microseconds.
+    pub fn duration(&self) -> f64 {
+        self.server.clock.us(ticks() - self.started)
+    }
+
+    fn data(&mut self) -> &mut Data {
+        // SAFETY: see `Session`; only the thread that runs the script gets here.
+        unsafe { self.data.as_mut() }
+    }
+
+    fn stats(&self) -> &WorkerStats {
+        // SAFETY: as for `data`: the worker that began runs it to its end.
+        unsafe { self.stats.as_ref() }
+    }
+
+    /// Has it noticed whether the script uses other keys than these, though all shards are held.
+    pub fn observe(&mut self, keys: &[&[u8]], observe: bool) {
+        let data = self.data();
+        let shards = keys.iter().map(|key| data.key(key).hash.shard());
+        self.declared = observe.then(|| shards.collect());
+    }
+
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// The command of these words, if a script may call it like this.
+    fn command(&self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
+        let command = self.server.registry.find(args[0]);
+        let mut command =
+            command.ok_or_else(|| Refusal::of("ERR Unknown command called from script"))?;
+        if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
+            command = command.subcommand(name).ok_or_else(|| {
+                let name = String::from_utf8_lossy(name);
+                let upper = command.row.name.to_ascii_uppercase();
+                let text = format!("ERR unknown subcommand '{name}'. Try {upper} HELP.");
+                Refusal { failure: Failure::format(text), command: None }
+            })?;
+        }
+        let refuse = |failure| Refusal { failure, command: Some(command) };
+        if !command.accepts(args.len()) {
+            return Err(refuse(WRONG_ARITY));
+        }
+        if command.has(Flags::NOSCRIPT) {
+            return Err(refuse(NOT_FROM_SCRIPTS));
+        }
+        if command.has(WRITERS) && self.read_only {
+            return Err(refuse(READ_ONLY));
+        }
+        Ok(command)
+    }
+
+    /// What keeps a command that writes or takes memory from running, on few servers.
+    #[cold]
+    fn check_state(&mut self, command: &Registered) -> Result<(), Failure> {
+        let switches = self.server.switches.load();
+        if self.is_oom && !self.changed && command.has(Flags::DENYOOM) {
+            return Err(Failure::OUT_OF_MEMORY);
+        }
+        if !command.has(Flags::WRITE) || self.data().loading {
+            return Ok(());
+        }
+        if switches & Switch::SAVE_FAILED != 0
+            && self.server.config.stop_writes_on_bgsave_error()
+            && self.server.has_save_points()
+        {
+            return Err(Failure::SNAPSHOT_FAILED);
+        }
+        if switches & Switch::LOG_FAILED != 0 {
+            return Err(Failure::format(self.server.log_failure()));
+        }
+        Ok(())
+    }
+
+    /// Holds what the command needs; the hash of its first key.
+    fn reach(&mut self, command: &'static Registered, args: &[&[u8]]) -> Result<Hash, Unreached> {
+        let needs_all = command.has(Flags::GATE.with(Flags::WALKS))
+            || command.row.gate_when.is_some_and(|condition| condition(args));
+        if needs_all {
+            self.reach_all()?;
+        }
+        if command.shape == KeyShape::First {
+            let hash = self.data().key(args[1]).hash;
+            self.reach_shard(hash.shard())?;
+            return Ok(hash);
+        }
+        let mut reached = Ok(());
+        command.key_positions(args, |at| {
+            if reached.is_ok() {
+                let shard = self.data().key(args[at]).hash.shard();
+                reached = self.reach_shard(shard);
+            }
+        });
+        reached.map(|()| Hash::default())
+    }
+
+    #[inline(always)]
+    fn reach_shard(&mut self, shard: usize) -> Result<(), Unreached> {
+        if self.declared.is_none() && self.data().holds(shard) {
+            return Ok(());
+        }
+        self.reach_beyond(shard)
+    }
+
+    #[cold]
+    fn reach_beyond(&mut self, shard: usize) -> Result<(), Unreached> {
+        if self.declared.as_ref().is_some_and(|declared| !declared.contains(&shard)) {
+            self.way = Way::Strayed;
+        }
+        if self.data().holds(shard) {
+            return Ok(());
+        }
+        self.way = Way::Strayed;
+        if self.data().hold_beyond(shard) {
+            return Ok(());
+        }
+        self.begin_anew()?;
+        // Who holds it may wait for what is held here, so that waiting must have an end.
+        for _ in 0..PATIENCE {
+            std::thread::sleep(PAUSE);
+            if self.data().hold_beyond(shard) {
+                return Ok(());
+            }
+        }
+        Err(Unreached::Failed)
+    }
+
+    #[cold]
+    fn reach_all(&mut self) -> Result<(), Unreached> {
+        self.way = Way::Strayed;
+        if self.data().holds_all() {
+            return Ok(());
+        }
+        self.begin_anew()?;
+        Err(Unreached::Failed)
+    }
+
+    /// Ends the run, so that it begins anew with everything held; unless it has changed something.
+    fn begin_anew(&mut self) -> Result<(), Unreached> {
+        if self.changed || self.standing != (Standing::Shards { restart: true }) {
+            return Ok(());
+        }
+        self.way = Way::Blocked;
+        Err(Unreached::BeginAnew)
+    }
+
+    fn run(
+        &mut self,
+        command: &'static Registered,
+        args: &[&[u8]],
+        first_hash: Hash,
+        reply: Reply<'_>,
+    ) {
+        let started = ticks();
+        // SAFETY: as in `data`. The three are different things, and nothing else uses them meanwhile.
+        let (data, stats, client) =
+            unsafe { (self.data.as_mut(), self.stats.as_ref(), self.client.as_mut()) };
+        let server = self.server;
+        let mut call = Call {
+            server,
+            command,
+            args,
+            client,
+            data,
+            stats,
+            reply,
+            first_hash,
+            hashes: &[],
+            in_transaction: true,
+        };
+        call::run(&mut call);
+        call.client.postpone(false);
+        let measured = Measured {
+            ticks: ticks() - started,
+            request_bytes: args.iter().map(|arg| arg.len()).sum(),
+            reply_bytes: call.reply.output().len(),
+        };
+        stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());
+        stats.totals.commands.add(1);
+        if server.services.command_log.limits().exceeded_by(&measured) {
+            slowlog::note(server, call.client, command, args, &measured);
+        }
+    }
+
+    /// Counts that the script failed; `counted`: the error was a command's.
+    pub fn count_failure(&self, command: &Registered, text: &[u8], counted: bool) {
+        self.stats().commands[command.id].failed.add(1);
+        if !counted {
+            self.stats().totals.error_replies.add(1);
+            let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+            self.server.errors.count(&String::from_utf8_lossy(code));
+        }
+    }
+
+    /// Answers a command that did not run.
+    #[cold]
+    fn refuse(&self, refusal: Refusal, reply: &mut Vec<u8>) {
+        if let Some(command) = refusal.command {
+            self.stats().commands[command.id].rejected.add(1);
+        }
+        self.stats().totals.error_replies.add(1);
+        self.server.errors.count(refusal.failure.code());
+        Reply::new(reply, Protocol::Resp2).error(refusal.failure.0.as_bytes());
+    }
+}
+
+/// Why a command did not run.
+struct Refusal {
+    failure: Failure,
+    command: Option<&'static Registered>,
+}
+
+impl Refusal {
+    fn of(text: &'static str) -> Self {
+        Self { failure: Failure::new(text), command: None }
+    }
+}
+
+/// Why a command's keys are not held.
+enum Unreached {
+    BeginAnew,
+    /// It changed something, and somebody has had the shard for long.
+    Failed,
+}
+
+impl Host for Session {
+    fn call(&mut self, args: &[&[u8]], resp3: bool, reply: &mut Vec<u8>) -> Called {
+        let command = match self.command(args) {
+            Ok(command) => command,
+            Err(refusal) => {
+                self.refuse(refusal, reply);
+                return Called::Replied;
+            }
+        };
+        if self.is_oom || self.server.switches.load() != 0 {
+            if let Err(failure) = self.check_state(command) {
+                self.refuse(Refusal { failure, command: Some(command) }, reply);
+                return Called::Replied;
+            }
+        }
+        let first_hash = match self.reach(command, args) {
+            Ok(hash) => hash,
+            Err(Unreached::BeginAnew) => return Called::Stop,
+            Err(Unreached::Failed) => {
+                self.refuse(Refusal { failure: CONTENDED, command: Some(command) }, reply);
+                return Called::Replied;
+            }
+        };
+        self.changed |= !command.has(Flags::READONLY);
+        let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
+        // SAFETY: as in `data`.
+        let client = unsafe { self.client.as_mut() };
+        if client.protocol != protocol {
+            client.set_protocol(protocol);
+        }
+        let mark = self.data().effects.mark();
+        self.run(command, args, first_hash, Reply::new(reply, protocol));
+        if self.replication & REPLICATE_LOG == 0 {
+            self.data().effects.rewind(mark);
+        }
+        Called::Replied
+    }
+
+    fn log(&mut self, level: Level, message: &[u8]) {
+        log_message(level, message);
+    }
+
+    fn set_replication(&mut self, flags: u8) {
+        self.replication = flags;
+    }
+
+    fn may_call(&mut self, args: &[&[u8]]) -> Option<bool> {
+        let command = self.server.registry.find(args[0])?;
+        if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
+            command.subcommand(name)?;
+        }
+        // There is one user, who may do everything.
+        Some(true)
+    }
+
+    fn watch(&mut self) -> Verdict {
+        if let Some(busy) = &self.busy
+            && let Some(text) = busy.killed()
+        {
+            return Verdict::Stop(text);
+        }
+        let now = ticks();
+        match self.standing {
+            Standing::Alone if now >= self.pause_at => Verdict::Pause,
+            Standing::Shards { restart: true }
+                if !self.changed && now - self.started > self.server.clock.ticks(SHARDS_US) =>
+            {
+                // Others wait for the shards, and could not even end it.
+                self.way = Way::Blocked;
+                Verdict::Stop("")
+            }
+            Standing::Transaction | Standing::Shards { restart: false }
+                if now >= self.pause_at && !self.changed =>
+            {
+                // It cannot pause, and nobody could end it; alone it can.
+                self.way = Way::Strayed;
+                Verdict::Stop(TOO_LONG)
+            }
+            _ => Verdict::GoOn,
+        }
+    }
+}
+
+/// `redis.log`.
+pub(super) fn log_message(level: Level, message: &[u8]) {
+    let message = String::from_utf8_lossy(message);
+    match level {
+        Level::Debug => log::debug!("{message}"),
+        Level::Verbose => log::debug!("{message}"),
+        Level::Notice => log::info!("{message}"),
+        Level::Warning => log::warn!("{message}"),
+    }
+}
+
+const TOO_LONG: &str =
+    "Script stopped: it took longer than busy-reply-threshold where it cannot pause.";
+const REPLICATE_LOG: u8 = 1;
+const REPLICATE_ALL: u8 = 3;
+/// PUBLISH among them: who listens sees it.
+const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
+/// A run that holds shards only, and has changed nothing, is given up for one that can pause after this.
+const SHARDS_US: u64 = 50_000;
+const THRESHOLD_MS_MAX: u64 = 1 << 40;
+/// How often, and how long each time, a script that changed something waits for a shard out of order.
+const PATIENCE: usize = 100;
+const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
+
+const WRONG_ARITY: Failure = Failure::new("ERR Wrong number of args calling command from script");
+const NOT_FROM_SCRIPTS: Failure =
+    Failure::new("ERR This Valkey command is not allowed from script");
+const READ_ONLY: Failure =
+    Failure::new("ERR Write commands are not allowed from read-only scripts.");
+const CONTENDED: Failure = Failure::new(
+    "TRYAGAIN A key that the script did not declare is used by another client, and the script has written already",
+);

@@ -1,0 +1,336 @@
+//! Disks that fail: full ones, ones that hang, ones that lose what they took. Writes are refused or wait, memory
+//! stays bounded, all is well once the disk is, and nothing that was acknowledged is lost.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::disk::{FragileDisk, SmallDisk};
+use bobbin_testkit::{Connection, Received, Reply, Server, peers};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn ask(connection: &mut Connection, words: &[&str]) -> String {
+    let reply = connection.call(words).expect("answers");
+    match reply.items() {
+        [] => reply.text(),
+        items => items.iter().map(Reply::text).collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// Asks again and again until the reply is as wanted.
+fn until(connection: &mut Connection, words: &[&str], wanted: impl Fn(&str) -> bool) -> String {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let reply = ask(connection, words);
+        if wanted(&reply) {
+            return reply;
+        }
+        assert!(Instant::now() < deadline, "{words:?}: {reply}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn kill(server: &mut Server) {
+    assert!(server.kill(), "it dies");
+}
+
+fn with_log<'a>(dir: &'a str, policy: &'a str) -> Vec<&'a str> {
+    vec!["--dir", dir, "--appendonly", "yes", "--appendfsync", policy, "--io-threads", "2"]
+}
+
+/// Without room for a snapshot writes are refused; the old one stays, and a new one is made once there is room.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_disk_too_full_for_snapshots() {
+    let Some(disk) = SmallDisk::new("1m") else { return };
+    let arguments = ["--dir", disk.text(), "--save", "3600 1000000", "--rdbcompression", "no"];
+    let mut server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, &["SET", "old", "1"]), "OK");
+    assert_eq!(ask(&mut client, &["SAVE"]), "OK");
+    let old = std::fs::read(disk.path().join("dump.rdb")).expect("it was saved");
+    let value = "x".repeat(1 << 20);
+    for key in ["a", "b"] {
+        assert_eq!(ask(&mut client, &["SET", key, &value]), "OK");
+    }
+    ask(&mut client, &["BGSAVE"]);
+    until(&mut client, &["INFO", "persistence"], |info| {
+        info.contains("rdb_last_bgsave_status:err") && info.contains("rdb_bgsave_in_progress:0")
+    });
+    let refused = ask(&mut client, &["SET", "new", "1"]);
+    assert!(refused.starts_with("MISCONF"), "{refused}");
+    assert_eq!(ask(&mut client, &["GET", "old"]), "1");
+    let ping = ask(&mut client, &["PING"]);
+    assert!(ping.starts_with("MISCONF"), "{ping}");
+    assert_eq!(std::fs::read(disk.path().join("dump.rdb")).expect("it is there"), old);
+    let names = std::fs::read_dir(disk.path()).expect("is read").count();
+    assert_eq!(names, 1, "what was begun is taken away");
+    disk.remount("size=64m");
+    assert_eq!(ask(&mut client, &["SAVE"]), "OK");
+    assert_eq!(ask(&mut client, &["SET", "new", "1"]), "OK");
+    kill(&mut server);
+    let server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, &["STRLEN", "b"]), value.len().to_string());
+}
+
+/// A disk that cannot be written to: the same, and the log cannot be turned on.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_folder_that_is_read_only() {
+    let Some(disk) = SmallDisk::new("16m") else { return };
+    let server = Server::bobbin(&["--dir", disk.text(), "--save", "3600 1000000"]);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, &["SET", "k", "1"]), "OK");
+    disk.remount("ro");
+    assert_eq!(ask(&mut client, &["SAVE"]), "ERR");
+    let refused = ask(&mut client, &["SET", "k", "2"]);
+    assert!(refused.starts_with("MISCONF"), "{refused}");
+    let refused = ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
+    assert!(refused.contains("Unable to turn on AOF"), "{refused}");
+    assert_eq!(ask(&mut client, &["CONFIG", "GET", "appendonly"]), "appendonly no");
+    assert_eq!(ask(&mut client, &["GET", "k"]), "1");
+    disk.remount("rw");
+    assert_eq!(ask(&mut client, &["SAVE"]), "OK");
+    assert_eq!(ask(&mut client, &["SET", "k", "2"]), "OK");
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]), "OK");
+}
+
+/// On a full disk writes are refused, reads go on, and all is well once there is room.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_full_disk() {
+    let Some(disk) = SmallDisk::new("1m") else { return };
+    let dir = disk.text();
+    let mut server = Server::bobbin(&["--dir", dir, "--appendonly", "yes"]);
+    let mut client = server.connect();
+    let value = "x".repeat(50_000);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut acknowledged = 0;
+    loop {
+        let reply = client.call(&["SET", "key", &value]).expect("it answers");
+        if reply.text().contains("MISCONF") {
+            break;
+        }
+        acknowledged += 1;
+        assert!(Instant::now() < deadline, "{acknowledged} writes went to a full disk");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(acknowledged >= 10);
+    assert_eq!(ask(&mut client, &["GET", "key"]).len(), value.len());
+    disk.remount("size=64m");
+    loop {
+        let reply = client.call(&["SET", "last", "1"]).expect("it answers");
+        if reply.text() == "OK" {
+            break;
+        }
+        assert!(Instant::now() < deadline, "no recovery");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.call(&["WAITAOF", "1", "0", "0"]).expect("it answers");
+    kill(&mut server);
+    let server = Server::bobbin(&["--dir", dir, "--appendonly", "yes"]);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, &["GET", "last"]), "1");
+    assert_eq!(ask(&mut client, &["STRLEN", "key"]), "50000");
+}
+
+/// With `always` a reply that the disk does not back is not sent; it comes when there is room.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_full_disk_keeps_replies_back() {
+    let Some(disk) = SmallDisk::new("1m") else { return };
+    let arguments = with_log(disk.text(), "always");
+    let mut server = Server::bobbin(&arguments);
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let value = "x".repeat(50_000);
+    let mut told = 0;
+    loop {
+        client.send(&["SET", &format!("k{told}"), &value]).expect("is sent");
+        match client.receive_within(Duration::from_secs(1)).expect("it lives") {
+            Received::Reply(reply) if reply.text() == "OK" => told += 1,
+            Received::Reply(reply) => panic!("{}", reply.text()),
+            Received::Nothing => break,
+            Received::Closed => panic!("it lives"),
+        }
+        assert!(told < 30, "so much does not fit the disk");
+    }
+    let refused = until(&mut other, &["SET", "more", "1"], |reply| reply.starts_with("MISCONF"));
+    assert!(
+        refused.starts_with("MISCONF Errors writing to the AOF file: No space left"),
+        "{refused}"
+    );
+    disk.remount("size=64m");
+    assert_eq!(client.receive().expect("at last").text(), "OK");
+    until(&mut other, &["SET", "more", "1"], |reply| reply == "OK");
+    kill(&mut server);
+    let server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, &["DBSIZE"]), (told + 2).to_string());
+}
+
+/// An `fsync` that fails has lost what it was about, whatever the next one says: there is to be a new base before
+/// anything counts as safe.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_a_failed_fsync_lost_is_written_anew() {
+    let Some(disk) = FragileDisk::new("3m") else { return };
+    let arguments = with_log(disk.text(), "everysec");
+    let mut server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    let value = "x".repeat(100_000);
+    let (mut told, deadline) = (0, Instant::now() + LIMIT);
+    loop {
+        let reply = ask(&mut client, &["SET", &format!("k{told}"), &value]);
+        if reply.starts_with("MISCONF Errors writing to the AOF file: ") {
+            break;
+        }
+        assert_eq!(reply, "OK");
+        told += 1;
+        assert!(Instant::now() < deadline, "{told} writes, and no error");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    disk.give("200m");
+    until(&mut client, &["SET", "last", "1"], |reply| reply == "OK");
+    assert_eq!(ask(&mut client, &["WAITAOF", "1", "0", "0"]), "1 0");
+    kill(&mut server);
+    drop(server);
+    assert!(disk.replug(), "what is left is what the disk has");
+    let server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, &["DBSIZE"]), (told + 1).to_string());
+    assert_eq!(ask(&mut client, &["STRLEN", &format!("k{}", told - 1)]), value.len().to_string());
+}
+
+/// With `always` the server ends instead: it cannot keep its promise.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_failed_fsync_ends_a_server_that_promised_one() {
+    let Some(disk) = FragileDisk::new("3m") else { return };
+    let arguments = with_log(disk.text(), "always");
+    let mut server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    let value = "x".repeat(100_000);
+    let mut told = 0;
+    while client.call(&["SET", &format!("k{told}"), &value]).is_ok_and(|reply| reply.text() == "OK")
+    {
+        told += 1;
+        assert!(told < 60, "so much does not fit the disk");
+    }
+    let status = server.wait(LIMIT).expect("it ends");
+    assert_eq!(status.code(), Some(1));
+    assert!(server.log().contains("Can't persist AOF for fsync error"), "{}", server.log());
+    drop(server);
+    disk.give("200m");
+    assert!(disk.replug());
+    // What the disk did not keep may lie in the midst of what it kept: behind all that was acknowledged.
+    mend(disk.path());
+    let server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    let keys: usize = ask(&mut client, &["DBSIZE"]).parse().expect("a number");
+    assert!(keys == told || keys == told + 1, "{keys} are there, {told} were told");
+}
+
+/// Has the tool cut off what is no log.
+fn mend(dir: &Path) {
+    let mut child = Command::new(peers::bobbin())
+        .args(["--check-aof", "--fix"])
+        .arg(dir.join("appendonlydir/appendonly.aof.manifest"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    // It need not ask.
+    let _ = child.stdin.take().expect("a pipe").write_all(b"y\n");
+    assert!(child.wait().expect("it ends").success());
+}
+
+/// While a disk hangs, others read; who writes waits before the memory is full of what could not be written.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_disk_that_hangs() {
+    const CLIENTS: usize = 4;
+    const WRITES: usize = 400;
+    let Some(disk) = FragileDisk::new("300m") else { return };
+    let arguments = with_log(disk.text(), "everysec");
+    let mut server = Server::bobbin(&arguments);
+    let mut reader = server.connect();
+    ask(&mut reader, &["SET", "k", "v"]);
+    assert!(disk.freeze(), "it hangs");
+    let value = "x".repeat(100_000);
+    let before = server.resident_bytes();
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let (mut client, value) = (server.connect(), &value);
+                scope.spawn(move || {
+                    for count in 0..WRITES {
+                        let key = format!("key{number}");
+                        let words = ["SET", &key, value, "GET"];
+                        client.call(&words).expect("in the end");
+                        let counter = format!("count{number}");
+                        let count = (count + 1).to_string();
+                        client.call(&["SET", &counter, &count]).expect("in the end");
+                    }
+                })
+            })
+            .collect();
+        // They stop by themselves.
+        let mut last = String::new();
+        until(&mut reader, &["INFO", "clients"], |info| {
+            info.contains(&format!("blocked_clients:{CLIENTS}"))
+        });
+        for _ in 0..3 {
+            let counts = ask(&mut reader, &["MGET", "count0", "count1", "count2", "count3"]);
+            assert!(last.is_empty() || last == counts, "nobody writes on");
+            last = counts;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let grown = server.resident_bytes().saturating_sub(before) >> 20;
+        let written = (CLIENTS * WRITES * value.len()) >> 20;
+        assert!(grown < 110, "{grown} MiB of {written}");
+        assert_eq!(ask(&mut reader, &["GET", "k"]), "v");
+        assert!(writers.iter().all(|writer| !writer.is_finished()));
+        disk.thaw();
+    });
+    ask(&mut reader, &["SET", "end", "1"]);
+    assert_eq!(ask(&mut reader, &["WAITAOF", "1", "0", "0"]), "1 0");
+    kill(&mut server);
+    let server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    for number in 0..CLIENTS {
+        assert_eq!(ask(&mut client, &["GET", &format!("count{number}")]), WRITES.to_string());
+    }
+}
+
+/// With `always` a client whose replies wait for a disk that hangs cannot pile them up.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn replies_that_wait_do_not_pile_up() {
+    const READS: usize = 20_000;
+    let Some(disk) = FragileDisk::new("100m") else { return };
+    let arguments = with_log(disk.text(), "always");
+    let server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    let value = "x".repeat(10_000);
+    ask(&mut client, &["SET", "k", &value]);
+    assert!(disk.freeze(), "it hangs");
+    let before = server.resident_bytes();
+    client.send(&["SET", "other", "1"]).expect("is sent");
+    for _ in 0..READS {
+        client.send(&["GET", "k"]).expect("is sent");
+    }
+    assert_eq!(
+        client.receive_within(Duration::from_millis(500)).expect("lives"),
+        Received::Nothing
+    );
+    let grown = server.resident_bytes().saturating_sub(before) >> 20;
+    assert!(grown < 40, "{grown} MiB of {}", (READS * value.len()) >> 20);
+    disk.thaw();
+    assert_eq!(client.receive().expect("at last").text(), "OK");
+    for _ in 0..READS {
+        assert_eq!(client.receive().expect("at last").text().len(), value.len());
+    }
+}

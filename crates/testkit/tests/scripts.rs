@@ -1,0 +1,185 @@
+//! Scripts beside each other and beside other commands: each is one step, whichever keys it declares.
+
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::{Connection, Reply, Server};
+
+mod common;
+
+/// Moves an amount between two accounts; the second is not declared.
+const MOVE: &str = "local a = tonumber(redis.call('get', KEYS[1]) or '0') \
+                    local b = tonumber(redis.call('get', ARGV[1]) or '0') \
+                    redis.call('set', KEYS[1], a - 1) redis.call('set', ARGV[1], b + 1) return a + b";
+/// The same with both declared.
+const MOVE_DECLARED: &str = "local a = tonumber(redis.call('get', KEYS[1]) or '0') \
+                             local b = tonumber(redis.call('get', KEYS[2]) or '0') \
+                             redis.call('set', KEYS[1], a - 1) redis.call('set', KEYS[2], b + 1) return a + b";
+/// Strays only sometimes, and after it wrote.
+const SOMETIMES: &str = "redis.call('incr', KEYS[1]) if ARGV[1] == '7' then redis.call('incr', 'counter') end \
+                         return 1";
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn nothing_comes_between_the_commands_of_a_script() {
+    common::on_both(&[], |_, server| check_sums(server));
+    check_sums(&mut Server::bobbin(&["--io-threads", "4"]));
+}
+
+fn check_sums(server: &mut Server) {
+    let address = server.address();
+    std::thread::scope(|scope| {
+        for client in 0..4 {
+            scope.spawn(move || {
+                let mut connection = Connection::open(address).expect("there is a server");
+                for round in 0..ROUNDS {
+                    let from = format!("account:{}", (round + client) % ACCOUNTS);
+                    let to = format!("account:{}", (round * 7 + client + 1) % ACCOUNTS);
+                    if from == to && client != 2 {
+                        continue;
+                    }
+                    let reply = match client {
+                        0 => connection.call(&["EVAL", MOVE, "1", &from, &to]),
+                        1 => connection.call(&["EVAL", MOVE_DECLARED, "2", &from, &to]),
+                        2 => {
+                            let digit = (round % 10).to_string();
+                            let own = format!("own:{round}");
+                            connection.call(&["EVAL", SOMETIMES, "1", &own, &digit])
+                        }
+                        _ => {
+                            connection.say("MULTI");
+                            connection.say(&format!("DECR {from}"));
+                            connection.say(&format!("INCR {to}"));
+                            connection.call(&["EXEC"])
+                        }
+                    };
+                    let reply = reply.expect("it answers");
+                    assert!(!reply.is_error(), "{}", reply.text());
+                }
+            });
+        }
+    });
+    let mut connection = server.connect();
+    let sum: i64 = (0..ACCOUNTS)
+        .filter_map(|account| {
+            connection.say(&format!("GET account:{account}")).text().parse::<i64>().ok()
+        })
+        .sum();
+    assert_eq!(sum, 0);
+    assert_eq!(connection.say("GET counter").text(), (ROUNDS / 10).to_string());
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_slow_script_can_be_ended_and_others_are_told() {
+    common::on_both(&[], |_, server| check_busy(server));
+    check_busy(&mut Server::bobbin(&["--io-threads", "1"]));
+    check_busy(&mut Server::bobbin(&["--io-threads", "4"]));
+}
+
+fn check_busy(server: &mut Server) {
+    let (mut slow, mut other) = (server.connect(), server.connect());
+    other.say("CONFIG SET busy-reply-threshold 20");
+    for code in [
+        "while true do end",
+        "while true do pcall(function() while true do redis.call('ping') end end) end",
+    ] {
+        slow.send(&["EVAL", code, "0"]).expect("is sent");
+        let told = until(|| other.say("GET k"), Reply::is_error);
+        assert!(told.text().starts_with("BUSY "), "{}", told.text());
+        assert_eq!(other.say("SCRIPT KILL").text(), "OK");
+        let ended = slow.receive().expect("it answers");
+        assert!(ended.text().contains("killed by user with SCRIPT KILL"), "{}", ended.text());
+        assert_eq!(until(|| other.say("PING"), |reply| !reply.is_error()).text(), "PONG");
+    }
+    // Who wrote cannot be ended; what it did is there as a whole.
+    let code = "redis.call('set', KEYS[1], 1) local n = 0 for i = 1, 1e8 do n = n + 1 end redis.call('incr', KEYS[1]) \
+                return redis.call('get', KEYS[1])";
+    slow.send(&["EVAL", code, "1", "k"]).expect("is sent");
+    let told = until(|| other.say("GET k"), Reply::is_error);
+    assert!(told.text().starts_with("BUSY "), "{}", told.text());
+    assert!(other.say("SCRIPT KILL").text().starts_with("UNKILLABLE"));
+    assert_eq!(slow.receive().expect("it answers").text(), "2");
+    assert_eq!(until(|| other.say("GET k"), |reply| !reply.is_error()).text(), "2");
+    // A function.
+    let library =
+        "#!lua name=slow\nserver.register_function('loop', function() while true do end end)";
+    assert_eq!(other.call(&["FUNCTION", "LOAD", library]).expect("it answers").text(), "slow");
+    slow.send(&["FCALL", "loop", "0"]).expect("is sent");
+    let told = until(|| other.say("GET k"), Reply::is_error);
+    assert!(told.text().contains("FUNCTION KILL"), "{}", told.text());
+    assert_eq!(other.say("FUNCTION KILL").text(), "OK");
+    assert!(slow.receive().expect("it answers").is_error());
+    assert_eq!(until(|| other.say("PING"), |reply| !reply.is_error()).text(), "PONG");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_scripts_and_functions_did_survives_in_the_log() {
+    let folder = std::env::temp_dir().join(format!("bobbin-scripts-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    let directory = folder.to_string_lossy().into_owned();
+    let start = || {
+        Server::bobbin(&[
+            "--dir",
+            &directory,
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+            "--io-threads",
+            "2",
+        ])
+    };
+    let server = start();
+    let mut connection = server.connect();
+    let code = "redis.call('set', KEYS[1], 'v') redis.call('incr', 'n') redis.set_repl(redis.REPL_NONE) \
+                redis.call('set', 'unlogged', 1) redis.set_repl(redis.REPL_ALL) return redis.call('spop', 's')";
+    connection.say("SADD s a b c d e f");
+    for _ in 0..3 {
+        connection.call(&["EVAL", code, "1", "k"]).expect("it answers");
+    }
+    let library = "#!lua name=l\nserver.register_function('f', function() return 'hello' end)";
+    connection.call(&["FUNCTION", "LOAD", library]).expect("it answers");
+    let digest = |connection: &mut Connection| {
+        let mut members = connection.say("SMEMBERS s").items().to_vec();
+        members.sort_by_key(Reply::text);
+        members
+    };
+    let members = digest(&mut connection);
+    assert_eq!(members.len(), 3);
+    drop(server);
+    let server = start();
+    let mut connection = server.connect();
+    assert_eq!(connection.say("GET k").text(), "v");
+    assert_eq!(connection.say("GET n").text(), "3");
+    assert!(connection.say("GET unlogged").is_null());
+    assert_eq!(digest(&mut connection), members);
+    assert_eq!(connection.say("FCALL f 0").text(), "hello");
+    connection.say("BGREWRITEAOF");
+    until(
+        || connection.say("INFO persistence"),
+        |info| {
+            let text = info.text();
+            text.contains("aof_rewrite_in_progress:0") && text.contains("aof_rewrite_scheduled:0")
+        },
+    );
+    drop(server);
+    let server = start();
+    assert_eq!(server.connect().say("FCALL f 0").text(), "hello");
+    drop(server);
+    drop(std::fs::remove_dir_all(&folder));
+}
+
+fn until(mut ask: impl FnMut() -> Reply, fits: impl Fn(&Reply) -> bool) -> Reply {
+    let started = Instant::now();
+    loop {
+        let reply = ask();
+        if fits(&reply) || started.elapsed() > Duration::from_secs(20) {
+            return reply;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const ROUNDS: usize = 2000;
+const ACCOUNTS: usize = 16;
