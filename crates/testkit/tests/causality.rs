@@ -131,8 +131,8 @@ fn check_log(folder: &Path) -> u64 {
         // The last one may be cut short by the kill.
         while let Ok(Some((command, len))) = Reply::parse(rest) {
             rest = &rest[len..];
-            let values = command.items().iter().filter_map(|word| word.bytes().and_then(parse));
-            let Some((writer, known)) = values.last() else { continue };
+            let mut values = command.items().iter().filter_map(|word| word.bytes().and_then(parse));
+            let Some((writer, known)) = values.next_back() else { continue };
             for (at, &count) in known.iter().enumerate() {
                 // Before the first write of a client that is here there may be others, in the base.
                 let last = logged[at].unwrap_or(count);
@@ -255,7 +255,7 @@ impl Ledger {
         let safe = |told: &&(Instant, u64)| {
             policy == "always" || at.duration_since(told.0) > Duration::from_secs(2)
         };
-        if let Some((_, count)) = self.told.iter().filter(safe).next_back() {
+        if let Some((_, count)) = self.told.iter().rfind(safe) {
             self.least = *count;
         }
         self.told.clear();

@@ -179,6 +179,6 @@ fn writers_wait_for_a_slow_snapshot_until_it_is_given_up() {
         assert!(log.contains("The disk is too slow for the"), "{command}: {log}");
         // All values are twice as long now; of the old ones the snapshot had at most four times 16 MiB.
         let grown = server.resident_bytes().saturating_sub(before) >> 20;
-        assert!(grown < (KEYS * value.len() >> 20) as u64 + 150, "{command}: {grown} MiB");
+        assert!(grown < ((KEYS * value.len()) >> 20) as u64 + 150, "{command}: {grown} MiB");
     }
 }
