@@ -18,11 +18,8 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
     // A snapshot of what is no more is worth nothing; one of nothing takes its place.
     server.abort_save();
     if server.has_save_points() && !call.in_transaction {
-        let saved = server.persistence.saved();
         // The log says it when that fails.
         let _ = server.save_held(call.data);
-        // As with Redis the emptying still counts as a change.
-        server.persistence.set_saved(saved);
     }
     dispose(call, flushed, in_background);
     Ok(())
