@@ -130,7 +130,7 @@ usage: cargo xtask <task>
   miri                          the store under Miri; wants a nightly compiler
   fuzz-smoke [SECONDS]          every fuzz target for 10 seconds; wants a nightly compiler
                                 and cargo-fuzz
-  heavy [--members N] [--seconds N] [--rounds N] [--only NAME,NAME] [--server PATH]
+  heavy [--members N] [--seconds N] [--rounds N] [--only NAME,NAME] [--server PATH] [--peer none]
                                 GETs while heavy commands run, here and on Valkey
   pubsub [--server PATH] [--rounds N] [--seconds N]
                                 messages delivered a second, here and on Valkey

@@ -1,9 +1,9 @@
 //! The measured server, as it is asked about outside of the measurement: its settings, its nodes.
 
-use bobbin_client::{Client, Value};
+use bobbin_client::{Address, Client, Value};
 
 use crate::{
-    engine::{Endpoint, Greeting, Node},
+    engine::{Endpoint, Greeting, Node, Topology},
     options::{Common, redis::ReadFrom},
     workload::{SLOTS, TAG_LEN, slot},
 };
@@ -22,10 +22,7 @@ pub fn greeting(common: &Common, tracking: bool) -> Greeting {
 
 /// A connection of our own that has said the same.
 pub fn connect(common: &Common) -> Result<Client, String> {
-    let opened = match &common.socket {
-        Some(path) => Client::connect_unix(path),
-        None => Client::connect(&address(&common.host, common.port)),
-    };
+    let opened = Client::connect_to(&common.address(), &common.transport);
     let mut client = opened.map_err(|error| {
         let text = error.to_string();
         let text = text.split(" (os error").next().unwrap_or_default();
@@ -59,11 +56,7 @@ pub fn option(client: &mut Client, name: &str) -> Option<String> {
 /// The server alone, or the nodes of the cluster that it belongs to.
 pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<Node>, String> {
     if !common.cluster {
-        let endpoint = match &common.socket {
-            Some(path) => Endpoint::Unix(path.clone()),
-            None => tcp(&common.host, common.port, common.multipath)?,
-        };
-        return Ok(vec![Node { endpoint, tags: [].into() }]);
+        return Ok(vec![node(&common.address(), common, &[])?]);
     }
     let mut client = connect(common)?;
     let reply = call(&mut client, &["CLUSTER", "SLOTS"])
@@ -95,10 +88,14 @@ pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<Node>, String> 
     }
     nodes
         .into_iter()
-        .map(|(host, port, tags)| {
-            Ok(Node { endpoint: tcp(&host, port, common.multipath)?, tags: tags.into() })
-        })
+        .map(|(host, port, tags)| node(&Address::Tcp { host, port }, common, &tags))
         .collect()
+}
+
+/// The same again whenever somebody asks, where there is a cluster.
+pub fn topology(common: &Common, read_from: ReadFrom) -> Option<Topology> {
+    let common = common.clone();
+    common.cluster.then(|| Topology(Box::new(move || nodes(&common, read_from))))
 }
 
 fn hello(common: &Common) -> Vec<Vec<Vec<u8>>> {
@@ -119,26 +116,15 @@ fn hello(common: &Common) -> Vec<Vec<Vec<u8>>> {
     commands
 }
 
-fn tcp(host: &str, port: u16, mptcp: bool) -> Result<Endpoint, String> {
-    let endpoint = Endpoint::tcp(host, port).map_err(|error| {
-        format!("Could not connect to server at {}: {error}", address(host, port))
-    })?;
-    Ok(match endpoint {
-        Endpoint::Tcp { address, .. } => Endpoint::Tcp { address, multipath: mptcp },
-        other => other,
-    })
-}
-
-fn address(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+fn node(address: &Address, common: &Common, tags: &[[u8; TAG_LEN]]) -> Result<Node, String> {
+    let endpoint = Endpoint::new(address, &common.transport)
+        .map_err(|error| format!("Could not connect to server at {address}: {error}"))?;
+    Ok(Node { endpoint, tags: tags.into() })
 }
 
 /// Where the server is, for people.
 pub fn place(common: &Common) -> String {
-    match &common.socket {
-        Some(path) => path.display().to_string(),
-        None => address(&common.host, common.port),
-    }
+    common.address().to_string()
 }
 
 /// A node of CLUSTER SLOTS; an empty host is the one we are connected to.

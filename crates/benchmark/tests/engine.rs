@@ -60,6 +60,7 @@ fn job<'a>(workload: &'a Workload, nodes: &'a [Node], greeting: &'a Greeting) ->
     Job {
         workload,
         nodes,
+        topology: None,
         connections: 3,
         threads: 2,
         pipeline: 4,

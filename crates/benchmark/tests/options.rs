@@ -1,66 +1,14 @@
 //! Every option against a running server. They run on a real Valkey, which has all commands, and need
 //! what `cargo xtask peers` installs.
 
-use std::{
-    path::PathBuf,
-    process::{Command, Output, Stdio},
-};
+mod common;
 
-use bobbin_client::{Client, Value};
+use std::process::Command;
+
+use bobbin_client::Value;
 use bobbin_testkit::Server;
 
-/// Runs the program with the server's port in front of `line`; words are between blanks, and `~` in
-/// one stands for a blank.
-fn run_with(first: &[&str], server: &Server, line: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"))
-        .args(first)
-        .args(["-p", &server.address().port().to_string()])
-        .args(line.split(' ').filter(|word| !word.is_empty()).map(|word| word.replace('~', " ")))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-/// The standard output of a run that must succeed.
-fn bench(server: &Server, line: &str) -> String {
-    text_of(line, run_with(&[], server, line))
-}
-
-fn memtier(server: &Server, line: &str) -> String {
-    text_of(line, run_with(&["--memtier"], server, line))
-}
-
-fn text_of(line: &str, output: Output) -> String {
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {error}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The one line of a run that must fail.
-fn failure(server: &Server, line: &str) -> String {
-    let output = run_with(&[], server, line);
-    assert_eq!(output.status.code(), Some(1), "{line}");
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(error.trim_end().lines().count(), 1, "{line}: {error}");
-    error.trim_end().to_owned()
-}
-
-fn client(server: &Server) -> Client {
-    Client::connect(&server.address().to_string()).unwrap()
-}
-
-fn ask(server: &Server, command: &str) -> Value {
-    client(server).line(command).unwrap()
-}
-
-fn integer(server: &Server, command: &str) -> i64 {
-    let reply = ask(server, command);
-    reply.as_integer().unwrap_or_else(|| panic!("{command}: {reply:?}"))
-}
-
-fn scratch(server: &Server, name: &str) -> PathBuf {
-    server.folder().join(name)
-}
+use common::{ask, bench, client, failure, integer, memtier, run_with, scratch, text_of};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -140,6 +88,10 @@ fn ways_to_connect() {
     memtier(&server, "-a me:secret -n 10 -t 1 -c 1 --hide-histogram -P resp3 --select-db 1");
     memtier(&server, &format!("-S {} -n 10 -t 1 -c 1 --hide-histogram", socket.display()));
     assert!(failure(&server, "-q -t ping --user me -a wrong").contains("WRONGPASS"));
+    bench(&server, "-q -t ping -n 100 --mptcp");
+    memtier(&server, "-n 10 -t 1 -c 1 --hide-histogram -h localhost -4 --mptcp");
+    let no_address = run_with(&["--memtier"], &server, "-n 1 -h 127.0.0.1 -6");
+    assert!(String::from_utf8_lossy(&no_address.stderr).contains("no such address"));
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -167,6 +119,8 @@ fn times_rates_and_files() {
     for part in ["\"program\": \"bobbin-benchmark\"", "\"p99.9\"", "\"requests\": 2000"] {
         assert!(document.contains(part), "{part} is not in\n{document}");
     }
+    let log = std::fs::read_to_string(scratch(&server, "hdr-GET.hgrm")).unwrap();
+    assert!(log.starts_with("#GET\n") && log.contains(",HISTF"), "{log}");
     let distribution = std::fs::read_to_string(scratch(&server, "hdr-GET.txt")).unwrap();
     assert!(distribution.contains("Total count    =         2000"), "{distribution}");
     let html = scratch(&server, "compare.html");
@@ -220,33 +174,27 @@ fn the_options_of_memtier() {
          --command GET~__key__ --command-stats-breakdown line",
         "--test-time 1 --open-loop 1000 --warmup 1",
         "-n allkeys --key-maximum 30 --key-pattern P:P --ratio 1:0 --seed 4",
+        "-n 40 --ratio 3:1 --wait-ratio 2:1 --num-slaves 1-2 --wait-timeout 1-3",
+        "-n 20 --data-offset 100 -d 10 --key-prefix range- --key-maximum 5",
     ] {
         let text = memtier(&server, &format!("-t 1 -c 2 --hide-histogram {line}"));
         assert!(text.contains("ALL STATS\n") && !text.contains("<= msec"), "{line}: {text}");
+    }
+    assert_eq!(integer(&server, "STRLEN range-1"), 110);
+    let waits = memtier(&server, "-t 1 -c 1 -n 8 --ratio 1:0 --wait-ratio 1:1 --hide-histogram");
+    assert!(waits.contains("\nWaits "), "{waits}");
+    let prefix = scratch(&server, "m");
+    memtier(&server, &format!("-t 1 -c 1 -n 50 --hdr-file-prefix {}", prefix.display()));
+    for name in ["m_FULL_RUN_1", "m_SET_command_run_1", "m_GET_command_run_1"] {
+        for ending in ["txt", "hgrm"] {
+            let file = scratch(&server, &format!("{name}.{ending}"));
+            assert!(file.metadata().unwrap().len() > 0, "{}", file.display());
+        }
     }
     let output = scratch(&server, "out.txt");
     let line = format!("-t 1 -c 1 -n 5 -o {}", output.display());
     assert_eq!(memtier(&server, &line), "");
     assert!(std::fs::read_to_string(output).unwrap().contains("ALL STATS"));
-}
-
-#[test]
-#[ignore = "end to end: run by `cargo xtask test`"]
-fn a_cluster_of_one() {
-    let server = Server::valkey(&["--cluster-enabled", "yes"]);
-    ask(&server, "CLUSTER ADDSLOTSRANGE 0 16383");
-    let is_up = || {
-        let info = ask(&server, "CLUSTER INFO");
-        String::from_utf8_lossy(info.as_bytes().unwrap()).contains("cluster_state:ok")
-    };
-    while !is_up() {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    let text = bench(&server, "--cluster -t set,get,mset -n 200 -r 100");
-    assert!(text.contains("  cluster mode: yes (1 primaries)"), "{text}");
-    bench(&server, "-q --cluster --rfr all -n 50 -r 100 GET k:{tag}:__rand_int__");
-    assert!(integer(&server, "DBSIZE") > 0);
-    memtier(&server, "--cluster-mode -t 1 -c 2 -n 50 --hide-histogram --key-maximum 100");
 }
 
 #[test]
@@ -257,11 +205,65 @@ fn expiry_and_limits() {
     assert_eq!(text.lines().count(), 9, "{text}");
     assert_eq!(integer(&server, "DBSIZE"), 0);
     let text = text_of("limits", run_with(&["limits"], &server, "--seconds 0.1 -c 5"));
-    for part in
-        ["TCP round trip", "memory copied", "null server", "in the kernel", "PING, pipeline"]
-    {
+    for part in [
+        "TCP round trip",
+        "memory copied",
+        "null server",
+        "in the kernel",
+        "PING, pipeline",
+        "ECHO, there and back",
+        "times the limit",
+    ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
+    // The null server may run elsewhere.
+    let port = bobbin_testkit::server::free_port().unwrap().to_string();
+    let null = common::start(&["limits", "--serve", &port]);
+    common::eventually("the null server listens", || {
+        std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_ok()
+    });
+    let line = format!("--seconds 0.1 -c 5 --null 127.0.0.1:{port}");
+    let text = text_of("limits", run_with(&["limits"], &server, &line));
+    assert!(text.contains(&format!("The null server at 127.0.0.1:{port}")), "{text}");
+    drop(null);
+    let only = run_with(&["limits"], &server, "--machine-only --seconds 0.05");
+    assert!(!text_of("limits", only).contains("The server at"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn standard_input_and_endless_runs() {
+    let server = Server::valkey(&[]);
+    let set = common::program(&["-q", "-x", "-n", "5", "SET", "key"], &server);
+    text_of("-x", common::finish(set, b"a b\n"));
+    assert_eq!(ask(&server, "GET key"), Value::Bulk(b"a b\n".to_vec()));
+    assert_eq!(failure(&server, "-x"), "-x needs a command");
+
+    let idle = common::start_on(&server, &["-I", "-c", "7"]);
+    common::eventually("the connections stand", || {
+        ask(&server, "CLIENT LIST").as_bytes().unwrap().split(|byte| *byte == b'\n').count() > 8
+    });
+    drop(idle);
+    ask(&server, "CONFIG SET maxclients 5");
+    assert_eq!(
+        failure(&server, "-I -c 10"),
+        "Error from server: ERR max number of clients reached"
+    );
+    assert_eq!(
+        failure(&server, "-q -t ping -c 10"),
+        "The server refused the connection: ERR max number of clients reached"
+    );
+    ask(&server, "CONFIG SET maxclients 1000");
+
+    let endless = common::start_on(&server, &["-l", "-q", "-t", "ping_inline", "-n", "20"]);
+    let requests = || {
+        let reply = ask(&server, "INFO commandstats");
+        let text = String::from_utf8_lossy(reply.as_bytes().unwrap()).into_owned();
+        let calls = text.split("cmdstat_ping:calls=").nth(1)?.split(',').next()?.to_owned();
+        calls.parse::<u64>().ok()
+    };
+    common::eventually("it begins again", || requests().is_some_and(|count| count >= 60));
+    drop(endless);
 }
 
 #[test]
@@ -272,7 +274,8 @@ fn faults_are_one_line() {
         ("--bogus", "Unknown option '--bogus'; --help lists the options"),
         ("-t nosuch", "There is no test 'nosuch'; '-t list' shows them"),
         ("-n 5 --duration 1", "-n and --duration exclude each other"),
-        ("--tls", "Option '--tls': TLS is not supported yet."),
+        ("--tls --cacert /nowhere", "/nowhere: I/O error: No such file or directory (os error 2)"),
+        ("--user me", "A user needs a password"),
         ("--sequential -t set", "--sequential, --zipf and --hot-keys need -r"),
         (
             "-q -n 5 NOSUCH",
@@ -308,4 +311,33 @@ fn a_sweep_writes_its_three_files() {
     assert!(read(".json").contains("\"server_cpu_us\""));
     let page = read(".html");
     assert!(page.contains("<svg") && page.contains("LRANGE_100") && !page.contains("http"));
+}
+
+/// Servers live, and answer what chance sends.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn random_commands() {
+    for (server, modes) in [
+        (Server::bobbin(&[]), "malformed-commands"),
+        (Server::valkey(&[]), "malformed-commands,config-commands"),
+        (Server::redis(&[]), "malformed-commands"),
+    ] {
+        let right = bench(&server, "--fuzz -n 3000 -c 3 --seed 7");
+        assert!(right.contains("\n3 succeeded, 0 failed.\n"), "{right}");
+        assert!(right.contains("\nTotal commands sent: 3000\n"), "{right}");
+        // Most of them are right.
+        let errors = right.split("Error replies: ").nth(1).unwrap().lines().next().unwrap();
+        assert!(errors.parse::<u32>().unwrap() < 1500, "{right}");
+        let line = format!("--fuzz --fuzz-mode {modes} -n 2000 -c 2 --fuzz-loglevel debug");
+        let wrong = bench(&server, &line);
+        assert!(wrong.contains(" -> ERR ") && wrong.contains("2 succeeded"), "{wrong}");
+        let silent = bench(&server, "--fuzz -n 100 -c 1 --fuzz-loglevel none");
+        assert_eq!(silent.lines().count(), 1, "{silent}");
+    }
+    let server = Server::valkey(&[]);
+    assert_eq!(failure(&server, "--fuzz GET a"), "--fuzz makes its own commands");
+    assert_eq!(
+        failure(&server, "--fuzz --fuzz-mode x"),
+        "Option '--fuzz-mode': 'x' is neither malformed-commands nor config-commands"
+    );
 }

@@ -42,6 +42,10 @@ fn run(mut options: Options) -> ExitCode {
             }
         }
     }
+    if let Err(error) = options.prepare_tls() {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
+    }
     let mode = options.mode;
     let command = std::mem::take(&mut options.command);
     let mut session = Session::new(options);

@@ -5,11 +5,12 @@
 
 mod stream;
 mod target;
+mod tls;
 
 use std::{
     collections::VecDeque,
-    error, fmt,
-    io::{self, Read, Write},
+    error, fmt, io,
+    net::ToSocketAddrs,
     os::fd::{AsFd, BorrowedFd},
     path::Path,
     time::Duration,
@@ -19,8 +20,9 @@ pub use bobbin_resp::Value;
 use bobbin_resp::{Protocol, ReplyError, ReplyScanner, read_reply};
 
 use stream::Stream;
-pub use stream::{AddressFamily, RawWriter};
+pub use stream::{AddressFamily, RawWriter, Transport};
 pub use target::{Address, Target, UrlError};
+pub use tls::{TlsConnector, TlsOptions, TlsSession};
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -38,29 +40,29 @@ pub struct Client {
 impl Client {
     /// Connects to `host:port`, or to a Unix socket when the address has a slash in it.
     pub fn connect(address: &str) -> io::Result<Self> {
-        Ok(Self::over(Stream::connect(address, None)?))
+        Self::connect_by(address, &Transport::default())
     }
 
     /// The same, giving up on each address of the host after `timeout`.
     pub fn connect_timeout(address: &str, timeout: Duration) -> io::Result<Self> {
-        Ok(Self::over(Stream::connect(address, Some(timeout))?))
+        Self::connect_by(address, &Transport { timeout: Some(timeout), ..Transport::default() })
     }
 
     pub fn connect_unix(path: impl AsRef<Path>) -> io::Result<Self> {
-        Ok(Self::over(Stream::connect_unix(path.as_ref())?))
+        Self::connect_to(&Address::Unix(path.as_ref().to_owned()), &Transport::default())
     }
 
-    /// Connects to an address in its parts. `timeout` is for each address the host has, and `family`
-    /// says which of them come first.
-    pub fn connect_to(
-        address: &Address,
-        timeout: Option<Duration>,
-        family: AddressFamily,
-    ) -> io::Result<Self> {
-        Ok(Self::over(match address {
-            Address::Tcp { host, port } => Stream::connect_tcp(host, *port, timeout, family)?,
-            Address::Unix(path) => Stream::connect_unix(path)?,
-        }))
+    /// Connects to an address in its parts.
+    pub fn connect_to(address: &Address, transport: &Transport) -> io::Result<Self> {
+        Ok(Self::over(Stream::connect(address, transport)?))
+    }
+
+    fn connect_by(address: &str, transport: &Transport) -> io::Result<Self> {
+        if address.contains('/') {
+            return Self::connect_to(&Address::Unix(address.into()), transport);
+        }
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        Ok(Self::over(Stream::connect_first(host, address.to_socket_addrs()?, transport)?))
     }
 
     /// Sends one command and returns its reply. An error reply is a value, not an `Err`.
@@ -202,10 +204,14 @@ impl Client {
         self.input.clear();
         self.position = 0;
         self.scanner = ReplyScanner::default();
-        match self.stream.read_to_end(&mut bytes) {
-            // A server that closes with unread input resets the connection.
-            Err(error) if error.kind() != io::ErrorKind::ConnectionReset => Err(error.into()),
-            _ => Ok(bytes),
+        loop {
+            match self.stream.append(&mut bytes, READ_LEN_MIN) {
+                Ok(0) => return Ok(bytes),
+                Ok(_) => {}
+                // A server that closes with unread input resets the connection.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(bytes),
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 
@@ -241,7 +247,7 @@ impl Client {
         }
     }
 
-    /// Reads once.
+    /// Reads until there is more than before.
     fn fill(&mut self) -> Result<(), ClientError> {
         if self.position > 0 {
             self.input.drain(..self.position);
@@ -252,18 +258,13 @@ impl Client {
         }
         // A long reply is read in ever larger pieces.
         let start = self.input.len();
-        self.input.resize(start + start.clamp(READ_LEN_MIN, READ_LEN_MAX), 0);
-        let read = loop {
-            match self.stream.read(&mut self.input[start..]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read,
+        while self.input.len() == start {
+            let len_max = start.clamp(READ_LEN_MIN, READ_LEN_MAX);
+            if self.stream.append(&mut self.input, len_max)? == 0 {
+                return Err(ClientError::Closed);
             }
-        };
-        self.input.truncate(start + *read.as_ref().unwrap_or(&0));
-        match read? {
-            0 => Err(ClientError::Closed),
-            _ => Ok(()),
         }
+        Ok(())
     }
 }
 
@@ -369,6 +370,7 @@ const INPUT_KEPT_LEN_MAX: usize = 1 << 20;
 mod tests {
     use super::*;
     use std::{
+        io::{Read, Write},
         net::TcpListener,
         os::unix::net::{UnixListener, UnixStream},
         thread,

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bobbin_server::config::{CommandLine, Config, Directives};
+use bobbin_server::cores::{self, Share};
 use bobbin_server::server::{Server, VERSION};
-use bobbin_server::{aof, host, logging, memory, persistence, start};
+use bobbin_server::{aof, host, logging, memory, persistence, start, title};
 
 const USAGE: &str = "\
 Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
@@ -45,6 +46,8 @@ fn main() -> ExitCode {
         _ if is_named("check-aof") => return aof::check::main(&arguments, &mut stdin().lock()),
         _ => {}
     }
+    // SAFETY: no thread has been started yet, and the arguments were copied.
+    unsafe { title::reserve() };
     logging::install();
     let mut renamed = Renamed::default();
     let line = CommandLine::parse(&arguments);
@@ -77,6 +80,9 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
     if daemon {
         host::daemonize().map_err(|error| format!("Can't become a daemon: {error}"))?;
     }
+    // Inherited by all threads that are started from here on: whatever they do beside the workers, and the workers
+    // until they know better, nobody is to wait for the end of their turns.
+    cores::share(Share::ShortTurns);
     memory::start_background_thread();
     logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
     let pid = std::process::id();
@@ -92,7 +98,9 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
     for warning in start::prepare_host(&config)? {
         log::warn!("{warning}");
     }
+    title::show(&config);
     let server = Server::new(config, renamed)?;
+    exit_on_panic(server);
     let pid_file = host::PidFile::write(&server.config, daemon);
     server.start()?;
     supervisor.ready();
@@ -103,6 +111,17 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
     }
     log::warn!("Bobbin is now ready to exit, bye bye...");
     Ok(code)
+}
+
+/// `use-exit-on-panic`: leaves as after any failure, so that whoever measures the process can write down what it saw.
+fn exit_on_panic(server: &'static Server) {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        if server.config.use_exit_on_panic() {
+            std::process::exit(1);
+        }
+    }));
 }
 
 /// The `rename-command` lines.

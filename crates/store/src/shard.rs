@@ -3,13 +3,15 @@
 //! `insert`, `replace` and `remove` here are the only ways by which a name comes to stand for another
 //! value or for none; whatever must happen at such a moment happens in them.
 
+use std::sync::Arc;
+
 use crate::access::AccessClock;
 use crate::cut::{CutHandle, Part, Piece};
 use crate::entry::{EntryMut, EntryRef, Kind, NewValue, OwnedEntry};
 use crate::expiry::{ExpiryIndex, POSITION_BITS_LOST};
 use crate::hash::{Hash, Hasher};
 use crate::table::{Place, Table};
-use crate::watch::WatchedKeys;
+use crate::watch::{Observer, WatchedKeys};
 
 /// What a write does with the key's expiry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -196,6 +198,19 @@ impl Shard {
         self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
     }
 
+    /// To be called when a key changed; whether a blocked client waits for it.
+    #[inline(always)]
+    pub fn key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> bool {
+        self.watched.is_some() && self.watched_key_changed(database, key, hash)
+    }
+
+    #[inline(never)]
+    fn watched_key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> bool {
+        let mut is_waited_for = false;
+        self.leave(|watched| is_waited_for = watched.changed(database, key, hash));
+        is_waited_for
+    }
+
     /// The keys that clients watch or wait for; `None` when there are none.
     #[inline(always)]
     pub fn watched_mut(&mut self) -> Option<&mut WatchedKeys> {
@@ -220,6 +235,15 @@ impl Shard {
     /// Takes a blocked client of a key away.
     pub fn unwait(&mut self, database: u32, key: &[u8]) {
         self.leave(|watched| watched.unwait(database, key));
+    }
+
+    /// Has an observer told of all changes from now on.
+    pub fn observe(&mut self, observer: &Arc<Observer>) {
+        self.watched.get_or_insert_default().observe(observer);
+    }
+
+    pub fn unobserve(&mut self, observer: &Arc<Observer>) {
+        self.leave(|watched| watched.unobserve(observer));
     }
 
     fn leave(&mut self, leave: impl FnOnce(&mut WatchedKeys)) {

@@ -2,8 +2,14 @@
 //! when it changes, and those that blocked clients wait for.
 //!
 //! Only such keys cost anything: a shard without them has no table at all.
+//!
+//! Who reads very many keys one after the other does not watch each of them: an [`Observer`] is told of every change.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use crate::hash::Hash;
+use crate::sync::Mutex;
 
 /// See the module.
 #[derive(Default)]
@@ -13,6 +19,8 @@ pub struct WatchedKeys {
     /// Grows with each change of any watched key, so that a key watched anew after everybody left
     /// does not repeat a version.
     clock: u64,
+    /// Those that are gone are forgotten with the next change.
+    observers: Vec<Weak<Observer>>,
 }
 
 type Keys = HashMap<Box<[u8]>, Watched>;
@@ -25,9 +33,79 @@ struct Watched {
     version: u64,
 }
 
+/// Which keys of a database changed, in all shards that it was given to.
+#[derive(Default)]
+pub struct Observer {
+    database: u32,
+    changes: Mutex<Changes>,
+}
+
+#[derive(Default)]
+struct Changes {
+    hashes: Vec<Hash>,
+    /// They were too many, or all at once.
+    lost: bool,
+}
+
+/// Changes that an observer remembers at most: 8 MB of them.
+const CHANGES_MAX: usize = 1 << 20;
+
+impl Observer {
+    pub fn new(database: u32) -> Self {
+        Self { database, changes: Mutex::default() }
+    }
+
+    /// The keys that changed since this was last asked; `None`: any may have.
+    pub fn take(&self) -> Option<Vec<Hash>> {
+        let changes = std::mem::take(&mut *self.lock());
+        (!changes.lost).then_some(changes.hashes)
+    }
+
+    fn note(&self, database: u32, hash: Hash) {
+        if database == self.database {
+            let mut changes = self.lock();
+            if changes.hashes.len() < CHANGES_MAX {
+                changes.hashes.push(hash);
+            } else {
+                changes.lost = true;
+            }
+        }
+    }
+
+    fn note_all(&self, database: u32) {
+        if database == self.database {
+            self.lock().lost = true;
+        }
+    }
+
+    fn lock(&self) -> impl std::ops::DerefMut<Target = Changes> {
+        // Nobody panics with it held; and if so, what it holds is still right.
+        self.changes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
 impl WatchedKeys {
     pub fn is_empty(&self) -> bool {
-        self.databases.is_empty()
+        self.databases.is_empty() && self.observers.is_empty()
+    }
+
+    /// Has an observer told of changes from now on.
+    pub fn observe(&mut self, observer: &Arc<Observer>) {
+        self.observers.push(Arc::downgrade(observer));
+    }
+
+    pub fn unobserve(&mut self, observer: &Arc<Observer>) {
+        self.observers.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(observer)));
+    }
+
+    fn tell(&mut self, f: impl Fn(&Observer)) {
+        self.observers.retain(|observer| match observer.upgrade() {
+            Some(observer) => {
+                f(&observer);
+                true
+            }
+            None => false,
+        });
     }
 
     /// Adds a watcher and returns the version that it starts from.
@@ -59,7 +137,10 @@ impl WatchedKeys {
     }
 
     /// The key changed; whether a blocked client waits for it.
-    pub fn changed(&mut self, database: u32, key: &[u8]) -> bool {
+    pub fn changed(&mut self, database: u32, key: &[u8], hash: Hash) -> bool {
+        if !self.observers.is_empty() {
+            self.tell(|observer| observer.note(database, hash));
+        }
         let keys = self.databases.iter_mut().find(|(of, _)| *of == database);
         let Some(watched) = keys.and_then(|(_, keys)| keys.get_mut(key)) else { return false };
         self.clock += 1;
@@ -69,6 +150,7 @@ impl WatchedKeys {
 
     /// Every watched key of a database for which `f` says so changed.
     pub fn changed_where(&mut self, database: u32, mut f: impl FnMut(&[u8]) -> bool) {
+        self.tell(|observer| observer.note_all(database));
         let Some((_, keys)) = self.databases.iter_mut().find(|(of, _)| *of == database) else {
             return;
         };
@@ -108,5 +190,43 @@ impl WatchedKeys {
                 self.databases.swap_remove(at);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn observers_are_told_of_the_keys_of_their_database() {
+        let mut keys = WatchedKeys::default();
+        let observer = Arc::new(Observer::new(1));
+        keys.observe(&observer);
+        assert!(!keys.is_empty());
+        assert!(!keys.changed(1, b"a", Hash(7)) && !keys.changed(0, b"a", Hash(8)));
+        assert_eq!(observer.take(), Some(vec![Hash(7)]));
+        assert_eq!(observer.take(), Some(vec![]));
+        keys.changed_where(0, |_| false);
+        assert_eq!(observer.take(), Some(vec![]));
+        keys.changed_where(1, |_| false);
+        assert_eq!(observer.take(), None);
+        keys.unobserve(&observer);
+        assert!(keys.is_empty());
+        assert_eq!(observer.take(), Some(vec![]));
+    }
+
+    #[test]
+    fn an_observer_that_is_gone_is_forgotten_and_too_many_changes_are_lost() {
+        let mut keys = WatchedKeys::default();
+        let observer = Arc::new(Observer::new(0));
+        keys.observe(&observer);
+        drop(observer);
+        keys.changed(0, b"a", Hash(1));
+        assert!(keys.is_empty());
+        let observer = Observer::new(0);
+        (0..CHANGES_MAX).for_each(|_| observer.note(0, Hash(1)));
+        assert_eq!(observer.take().map(|changes| changes.len()), Some(CHANGES_MAX));
+        (0..=CHANGES_MAX).for_each(|_| observer.note(0, Hash(1)));
+        assert_eq!(observer.take(), None);
     }
 }

@@ -4,6 +4,7 @@
 //! Nothing in here knows how Bobbin works inside. A server is a binary that takes redis.conf-style
 //! flags and speaks RESP; Valkey, Redis and Bobbin are started and judged in the same way.
 
+pub mod cluster;
 pub mod connection;
 pub mod disk;
 pub mod history;
@@ -12,6 +13,8 @@ pub mod peers;
 pub mod random;
 pub mod reply;
 pub mod server;
+#[cfg(feature = "tls")]
+pub mod tls;
 pub mod transcript;
 
 pub use connection::{Connection, Received};

@@ -189,11 +189,12 @@ fn read_log(folder: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn free_port() -> std::io::Result<u16> {
+/// A port that nobody had a moment ago.
+pub fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-fn fresh_folder() -> std::io::Result<PathBuf> {
+pub(crate) fn fresh_folder() -> std::io::Result<PathBuf> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("bobbin-test-{}-{number}", std::process::id()));

@@ -313,6 +313,12 @@ fn fill(connection: &mut Connection, elements: usize) {
     for i in &all {
         connection.say(&format!("XADD x {}-1 field {i} other value", i + 1));
     }
+    // Groups that have read nothing, some entries, and everything.
+    connection.say("XGROUP CREATE x all 0");
+    connection.say("XGROUP CREATE x part 3-1 ENTRIESREAD 3");
+    connection.say("XGROUP CREATE x mine 0");
+    connection.say("XREADGROUP GROUP mine me STREAMS x >");
+    connection.say("XACK x mine 1-1 7-1");
 }
 
 /// Reads of what `fill` makes.
@@ -387,6 +393,8 @@ const WRITES: &[(&str, &str, Order)] = &[
     ("ZINTERSTORE to 2 z s WEIGHTS 2 3", "ZRANGE to 0 -1 WITHSCORES", Order::Given),
     ("ZDIFFSTORE to 2 z z2", "ZRANGE to 0 -1 WITHSCORES", Order::Given),
     ("ZRANGESTORE to z 1 -2", "ZRANGE to 0 -1 WITHSCORES", Order::Given),
+    ("ZRANGESTORE to z (1 +inf BYSCORE", "ZRANGE to 0 -1 WITHSCORES", Order::Given),
+    ("ZRANGESTORE to zl + - BYLEX REV LIMIT 1 4500", "ZRANGE to 0 -1 WITHSCORES", Order::Given),
     ("SORT n STORE to", "LRANGE to 0 -1", Order::Given),
     ("SORT l ALPHA DESC LIMIT 3 4500 STORE to", "LRANGE to 0 -1", Order::Given),
     ("SORT i STORE to", "LRANGE to 0 -1", Order::Given),
@@ -408,6 +416,16 @@ const CHANGES: &[(&str, &str, &str, Order)] = &[
     ("n", "LREM c 0 9", "LRANGE c 0 -1", Order::Given),
     ("n", "LREM c -1 3", "LRANGE c 0 -1", Order::Given),
     ("n", "LREM c 5 none", "LLEN c", Order::Given),
+    ("n", "LTRIM c 3 5", "LRANGE c 0 -1", Order::Given),
+    ("l", "LTRIM c -4 -2", "LRANGE c 0 -1", Order::Given),
+    ("l", "LTRIM c 1 0", "EXISTS c", Order::Given),
+    ("n", "LTRIM c 5000 -1", "LRANGE c 0 -1", Order::Given),
+    ("x", "XREADGROUP GROUP all me STREAMS c >", "XPENDING c all", Order::Given),
+    ("x", "XREADGROUP GROUP all you COUNT 4500 STREAMS c >", "XINFO GROUPS c", Order::Given),
+    ("x", "XREADGROUP GROUP part me STREAMS c >", "XINFO GROUPS c", Order::Given),
+    ("x", "XREADGROUP GROUP all me NOACK STREAMS c >", "XPENDING c all", Order::Given),
+    ("x", "XREADGROUP GROUP mine me STREAMS c 0", "XPENDING c mine", Order::Given),
+    ("x", "XREADGROUP GROUP mine me COUNT 4200 STREAMS c 5-0", "XPENDING c mine", Order::Given),
     ("z", "ZREMRANGEBYRANK c 5 -3", "ZRANGE c 0 -1 WITHSCORES", Order::Given),
     ("z", "ZREMRANGEBYSCORE c 1 (400", "ZRANGE c 0 -1 WITHSCORES", Order::Given),
     ("zl", "ZREMRANGEBYLEX c - +", "EXISTS c", Order::Given),
@@ -472,6 +490,22 @@ const SUBJECTS: &[Subject] = &[
         },
         reads: &["LRANGE l 0 -1", "SORT l BY nosort", "SORT l"],
         version: |_, words| window(words),
+    },
+    Subject {
+        // Many keys, whose values change together.
+        fill: |control| {
+            add(control, "RPUSH l", |i| vec![format!("still{i}")]);
+            add(control, "MSET", |i| vec![format!("w_still{i}"), "-1".to_owned()]);
+            let moving: Vec<_> = (0..TOKENS).map(|i| format!("moving{i}")).collect();
+            control.say(&format!("RPUSH l {}", moving.join(" ")));
+            control.say(&weights(0));
+        },
+        change: |version| vec![weights(version)],
+        reads: &["SORT l BY nosort GET w_*", "SORT l BY w_* GET w_*", "SORT l BY w_* DESC GET w_*"],
+        version: |_, words| {
+            let versions = words.iter().filter_map(|word| word.parse().ok());
+            one_version(versions, TOKENS, words.len())
+        },
     },
     Subject {
         fill: |control| {
@@ -541,6 +575,11 @@ fn token_version(word: &str) -> Option<u64> {
 fn fields(head: &str, version: u64) -> String {
     let fields: Vec<_> = (0..TOKENS).map(|i| format!("moving:{i} v{version}")).collect();
     format!("{head} {}", fields.join(" "))
+}
+
+fn weights(version: u64) -> String {
+    let weights: Vec<_> = (0..TOKENS).map(|i| format!("w_moving{i} {version}")).collect();
+    format!("MSET {}", weights.join(" "))
 }
 
 fn scores(head: &str, version: u64) -> String {

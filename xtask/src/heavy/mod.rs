@@ -7,13 +7,14 @@ mod fill;
 
 use std::io::Read;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::{Connection, Server, peers};
 
 use crate::probe::{Asked, Keys, Latencies, Probe};
-use crate::shell::Outcome;
+use crate::shell::{self, Outcome};
 
 /// See the module; `arguments` as [`USAGE`] has them.
 pub(crate) fn run(arguments: &[&str]) -> Outcome {
@@ -86,6 +87,7 @@ impl<'a> Options<'a> {
                 ["--seconds", count] => options.window = Duration::from_secs(number(count)? as u64),
                 ["--rounds", count] => options.rounds = number(count)?.max(1),
                 ["--only", names] => options.only = Some(names),
+                ["--peer", "none"] => options.servers.truncate(1),
                 ["--server", path] => options.servers[0].1 = Path::new(path).to_path_buf(),
                 _ => return Err(USAGE.to_owned()),
             }
@@ -208,8 +210,7 @@ fn measure_round(
             fill::fill(control, value, options.members)?;
             std::thread::sleep(WARM_UP);
         }
-        let from = Instant::now();
-        execute(heavy, scenario.command)?;
+        let from = execute(heavy, scenario.command)?;
         if let Some(value) = scenario.consumes {
             wait_until_freed(control, value, scenario.name);
         }
@@ -223,8 +224,23 @@ fn measure_round(
     Ok(Round { runs: windows.len() as u32, took, idle, busy })
 }
 
-/// Sends a command and reads to the end of its reply, however long that is.
-fn execute(heavy: &mut Connection, command: &str) -> Outcome {
+/// Sends a command and reads to the end of its reply, however long that is; returns when it was sent.
+///
+/// Who waits for so much would be on another machine, or at least not take the cores from the clients that are
+/// measured: it has what they leave.
+fn execute(heavy: &mut Connection, command: &str) -> Result<Instant, String> {
+    let aside = || {
+        let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+        shell::output(Command::new("chrt").args(["--idle", "--pid", "0", &thread]))?;
+        let from = Instant::now();
+        exchange(heavy, command)?;
+        Ok(from)
+    };
+    std::thread::scope(|scope| scope.spawn(aside).join())
+        .unwrap_or_else(|_| Err(format!("{command}: its client panicked")))
+}
+
+fn exchange(heavy: &mut Connection, command: &str) -> Outcome {
     let text = |error: std::io::Error| format!("{command}: {error}");
     let mut bytes = Vec::new();
     encode_command(&command.split(' ').collect::<Vec<_>>(), &mut bytes);
@@ -297,6 +313,7 @@ const HEADER: &str = "\
 command      server   runs   each ms    GETs idle p50    p99.9  busy p50       p99     p99.9       max  x idle";
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask heavy [--members N] [--seconds N] [--rounds N] [--only NAME,NAME] [--server PATH]
+                  [--peer none]
   10,000,000 members, 5 seconds and 1 round by default (of more, medians are shown); the server is the one that was built last";
 const OURS: &str = "bobbin";
 /// Of ours, and of a peer, which does one command at a time.

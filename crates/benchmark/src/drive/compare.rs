@@ -28,6 +28,8 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
     usage: "bobbin-benchmark compare [--html FILE] A.json B.json",
     notes: "The interval holds the ratio with 95% confidence. It comes from the runs of each test, or\n\
             from its seconds where there was one run; without either there is none.\n",
+    connection: &[],
+    shared: &[],
     flags: &[Flag {
         names: &["--html"],
         value: "file",
@@ -60,7 +62,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         let about = format!("Requests per second and p99 of {second}, compared to {first}.");
         let mut page = Page::new("Comparison", &about);
         page.table(&head, &rows);
-        write_file(path, &page.finish())?;
+        write_file(path, page.finish())?;
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     if let Some(path) = &settings.common.json {
         let configuration =
             json!({ "server": server::place(&settings.common), "operations": count });
-        write_file(path, &format!("{:#}\n", document(configuration, results)))?;
+        write_file(path, format!("{:#}\n", document(configuration, results)))?;
     }
     Ok(())
 }

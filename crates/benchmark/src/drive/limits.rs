@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bobbin_client::Client;
 use rustix::{event::epoll, time::Timespec};
 
 use super::{
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     engine::{Latencies, latencies},
-    options::{Common, Flag, Grammar, number, positive, redis},
+    options::{Common, Flag, Grammar, connection, number, positive, redis},
     report::quantile_ms,
     server,
 };
@@ -31,6 +32,10 @@ pub struct Settings {
     pub clients: usize,
     pub threads: usize,
     pub machine_only: bool,
+    /// A null server of another machine, as `host:port`.
+    pub null: Option<(String, u16)>,
+    /// Be such a server, on this port.
+    pub serve: Option<u16>,
 }
 
 impl Default for Settings {
@@ -41,6 +46,8 @@ impl Default for Settings {
             clients: 50,
             threads: 1,
             machine_only: false,
+            null: None,
+            serve: None,
         }
     }
 }
@@ -57,34 +64,9 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
             and how far a server is from it.",
     usage: "bobbin-benchmark limits [OPTIONS]",
     notes: "",
+    connection: connection::REDIS,
+    shared: &[connection::TRANSPORT],
     flags: &[
-        Flag {
-            names: &["-h"],
-            value: "host",
-            help: "The server's host (default 127.0.0.1).",
-            apply: |settings, value| {
-                settings.common.host = value.into();
-                Ok(())
-            },
-        },
-        Flag {
-            names: &["-p"],
-            value: "port",
-            help: "Its port (default 6379).",
-            apply: |settings, value| {
-                settings.common.port = number(value, 1..=65535)?;
-                Ok(())
-            },
-        },
-        Flag {
-            names: &["-a"],
-            value: "password",
-            help: "Authenticate with this password.",
-            apply: |settings, value| {
-                settings.common.password = Some(value.into());
-                Ok(())
-            },
-        },
         Flag {
             names: &["-c"],
             value: "clients",
@@ -113,6 +95,28 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
             },
         },
         Flag {
+            names: &["--null"],
+            value: "host:port",
+            help: "Compare with the null server that 'limits --serve' runs there, so that the network \
+                   between is in both, instead of one of our own.",
+            apply: |settings, value| {
+                let (host, port) = value.rsplit_once(':').ok_or("not of the form host:port")?;
+                let host = host.trim_start_matches('[').trim_end_matches(']');
+                settings.null = Some((host.to_owned(), number(port, 1..=65535)?));
+                Ok(())
+            },
+        },
+        Flag {
+            names: &["--serve"],
+            value: "port",
+            help: "Only be a null server on this port of all addresses, until somebody ends it: it \
+                   answers PONG to everything.",
+            apply: |settings, value| {
+                settings.serve = Some(number(value, 1..=65535)?);
+                Ok(())
+            },
+        },
+        Flag {
             names: &["--machine-only"],
             value: "",
             help: "Measure no server.",
@@ -130,41 +134,60 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     if let Some(word) = rest.first() {
         return Err(Failure(format!("Unexpected argument '{word}'; --help lists the options")));
     }
+    if let Some(port) = settings.serve {
+        return serve_for_ever(port);
+    }
     let time = Duration::from_secs_f64(settings.seconds);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     say_line!("This machine, {cores} processors");
-    show("  TCP round trip on loopback", &round_trips(time)?);
-    say_line!("{:<34} {:10.2} GB/s", "  TCP bandwidth on loopback", bandwidth(time)? / 1e9);
+    let loopback = Reach { trips: round_trips(time)?, bytes_per_second: Some(bandwidth(time)?) };
+    loopback.show("TCP round trip on loopback", "TCP bandwidth on loopback", None);
     say_line!("{:<34} {:10.2} GB/s", "  memory copied by one thread", copying(1, time) / 1e9);
     say_line!("{:<34} {:10.2} GB/s", "  memory copied by all", copying(cores, time) / 1e9);
     show("  a sleep of 1 ms is late by", &timer(time));
     show("  waking another thread", &wake_ups(time));
-    let null = NullServer::start()?;
-    let mut null_rates = Vec::new();
-    for pipeline in PIPELINES {
-        let rate = ping(settings, &null.common(), pipeline)?;
-        say_line!("{:<34} {rate:10.0} requests/s", format!("  null server, pipeline {pipeline}"));
-        null_rates.push(rate);
-    }
-    drop(null);
+    let (null, reach) = match &settings.null {
+        None => (null_rates(settings, &NullServer::start()?.common())?, loopback),
+        Some((host, port)) => {
+            let common = Common { host: host.clone(), port: *port, ..Common::default() };
+            say_line!("\nThe null server at {}", server::place(&common));
+            let trips = ping_trips(&mut server::connect(&common)?, time)?;
+            let reach = Reach { trips, bytes_per_second: None };
+            reach.show("round trip", "", None);
+            (null_rates(settings, &common)?, reach)
+        }
+    };
     if settings.machine_only {
         return Ok(());
     }
-    server_limits(settings, &null_rates, cores)
+    server_limits(settings, &null, &reach, cores)
 }
 
-fn server_limits(settings: &Settings, null_rates: &[f64], cores: usize) -> Result<(), Failure> {
+/// Requests a second that a server reaches that does nothing, by pipeline.
+fn null_rates(settings: &Settings, common: &Common) -> Result<Vec<f64>, Failure> {
+    let mut rates = Vec::new();
+    for pipeline in PIPELINES {
+        let rate = ping(settings, common, pipeline)?;
+        say_line!("{:<34} {rate:10.0} requests/s", format!("  null server, pipeline {pipeline}"));
+        rates.push(rate);
+    }
+    Ok(rates)
+}
+
+fn server_limits(
+    settings: &Settings,
+    null_rates: &[f64],
+    limit: &Reach,
+    cores: usize,
+) -> Result<(), Failure> {
     say_line!("\nThe server at {}", server::place(&settings.common));
     let mut client = server::connect(&settings.common)?;
     let time = Duration::from_secs_f64(settings.seconds);
-    let mut trips = latencies();
-    let started = Instant::now();
-    while started.elapsed() < time {
-        let sent = Instant::now();
-        server::call(&mut client, &["PING"])?;
-        record(&mut trips, sent.elapsed());
-    }
-    show("  PING round trip", &trips);
+    let reach = Reach {
+        trips: ping_trips(&mut client, time)?,
+        bytes_per_second: echo_bandwidth(&mut client, time),
+    };
+    reach.show("PING round trip", "ECHO, there and back", Some(limit));
     let process = local_process(&mut client);
     for (pipeline, null_rate) in PIPELINES.into_iter().zip(null_rates) {
         let before = process.and_then(process::user_and_kernel_ticks);
@@ -173,22 +196,8 @@ fn server_limits(settings: &Settings, null_rates: &[f64], cores: usize) -> Resul
         let name = format!("  PING, pipeline {pipeline}");
         let share = rate / null_rate * 100.0;
         say_line!("{name:<34} {rate:10.0} requests/s, {share:.0}% of the null server");
-        if let Some(((user_before, kernel_before), (user, kernel))) = before.zip(after) {
-            let (user, kernel) = ((user - user_before) as f64, (kernel - kernel_before) as f64);
-            let share = kernel / (user + kernel).max(1.0);
-            say_line!("{:<34} {:9.1}% of its time", "    in the kernel", share * 100.0);
-            // Amdahl: what may run in parallel is sped up by the processors, the rest is not.
-            let bound = |parallel: f64| 1.0 / (1.0 - parallel + parallel / cores as f64);
-            say_line!(
-                "{:<34} {:9.2} times as fast at most on {cores} processors",
-                "    kernel work in parallel",
-                bound(share)
-            );
-            say_line!(
-                "{:<34} {:9.2} times as fast at most",
-                "    without any work of its own",
-                1.0 / share.max(0.01)
-            );
+        if let Some((before, after)) = before.zip(after) {
+            amdahl(before, after, cores);
         }
     }
     if process.is_none() {
@@ -197,8 +206,74 @@ fn server_limits(settings: &Settings, null_rates: &[f64], cores: usize) -> Resul
     Ok(())
 }
 
+/// What the ticks in user space and in the kernel, before and after a run, say of its bounds.
+fn amdahl(before: (u64, u64), after: (u64, u64), cores: usize) {
+    let (user, kernel) = ((after.0 - before.0) as f64, (after.1 - before.1) as f64);
+    let share = kernel / (user + kernel).max(1.0);
+    say_line!("{:<34} {:9.1}% of its time", "    in the kernel", share * 100.0);
+    // What may run in parallel is sped up by the processors, the rest is not.
+    let bound = |parallel: f64| 1.0 / (1.0 - parallel + parallel / cores as f64);
+    say_line!(
+        "{:<34} {:9.2} times as fast at most on {cores} processors",
+        "    kernel work in parallel",
+        bound(share)
+    );
+    say_line!(
+        "{:<34} {:9.2} times as fast at most",
+        "    without any work of its own",
+        1.0 / share.max(0.01)
+    );
+}
+
+/// How a place is reached.
+struct Reach {
+    trips: Latencies,
+    bytes_per_second: Option<f64>,
+}
+
+impl Reach {
+    /// Shows it, and how far it is from a limit.
+    fn show(&self, trip: &str, bandwidth: &str, limit: Option<&Self>) {
+        show(&format!("  {trip}"), &self.trips);
+        if let Some(limit) = limit {
+            let times = quantile_ms(&self.trips, 0.5) / quantile_ms(&limit.trips, 0.5).max(1e-6);
+            say_line!("{:<34} {times:10.2} times the limit", "");
+        }
+        let Some(rate) = self.bytes_per_second else { return };
+        say_line!("{:<34} {:10.2} GB/s", format!("  {bandwidth}"), rate / 1e9);
+        if let Some(most) = limit.and_then(|limit| limit.bytes_per_second) {
+            say_line!("{:<34} {:9.0}% of the limit", "", rate / most * 100.0);
+        }
+    }
+}
+
+/// PING after PING over one connection.
+fn ping_trips(client: &mut Client, time: Duration) -> Result<Latencies, Failure> {
+    let mut trips = latencies();
+    let started = Instant::now();
+    while started.elapsed() < time {
+        let sent = Instant::now();
+        server::call(client, &["PING"])?;
+        record(&mut trips, sent.elapsed());
+    }
+    Ok(trips)
+}
+
+/// Bytes a second over one connection that are sent to the server and come back. Nothing where it
+/// does not echo.
+fn echo_bandwidth(client: &mut Client, time: Duration) -> Option<f64> {
+    let block = vec![b'x'; ECHO_LEN];
+    let mut sum = 0;
+    let started = Instant::now();
+    while started.elapsed() < time || sum == 0 {
+        let reply = server::call(client, &[b"ECHO", block.as_slice()]).ok()?;
+        sum += reply.as_bytes()?.len();
+    }
+    Some(2.0 * sum as f64 / started.elapsed().as_secs_f64())
+}
+
 /// The server's process, if it runs on this machine.
-fn local_process(client: &mut bobbin_client::Client) -> Option<u32> {
+fn local_process(client: &mut Client) -> Option<u32> {
     let reply = server::call(client, &["INFO", "server"]).ok()?;
     let text = String::from_utf8_lossy(reply.as_bytes()?).into_owned();
     let field = |name: &str| {
@@ -367,6 +442,15 @@ impl Drop for NullServer {
     }
 }
 
+fn serve_for_ever(port: u16) -> Result<(), Failure> {
+    let listener =
+        TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)));
+    let listener =
+        listener.map_err(|error| Failure(format!("Cannot listen on port {port}: {error}")))?;
+    say_line!("Answering PONG on port {port} (end with Ctrl-C)");
+    Ok(serve(&listener, &AtomicBool::new(false))?)
+}
+
 fn serve(listener: &TcpListener, is_over: &AtomicBool) -> std::io::Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     listener.set_nonblocking(true)?;
@@ -411,5 +495,6 @@ fn serve(listener: &TcpListener, is_over: &AtomicBool) -> std::io::Result<()> {
 
 const PIPELINES: [usize; 2] = [1, 16];
 const BLOCK_LEN: usize = 64 * 1024;
+const ECHO_LEN: usize = 1 << 20;
 const MEMORY_LEN: usize = 64 << 20;
 const NAP: Duration = Duration::from_millis(1);

@@ -4,14 +4,14 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use super::{Failure, measure, median, write_file};
+use super::{Failure, measure, median, write_distribution, write_file};
 use crate::{
-    engine::{ClassRecord, Greeting, Job, Limit, Node, Outcome, Pace},
+    engine::{ClassRecord, Greeting, Job, Latencies, Limit, Node, Outcome, Pace},
     options::{
         memtier::{KeyPattern, Requests, Settings, SizeRule},
         redis::ReadFrom,
     },
-    report::{hdr_text, memtier as report},
+    report::memtier as report,
     server,
     workload::{Content, Numbers, Order, Part, Random, Sizes, Template, Values, Workload, Zipf},
 };
@@ -24,6 +24,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     check(settings)?;
     let workload = workload(settings)?;
     let nodes = server::nodes(&settings.common, ReadFrom::Primaries)?;
+    let topology = server::topology(&settings.common, ReadFrom::Primaries);
     let greeting = server::greeting(&settings.common, false);
     let seed = match (settings.common.seed, settings.randomize) {
         (Some(seed), _) => seed,
@@ -45,13 +46,17 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     let mut runs = Vec::new();
     for number in 1..=settings.runs {
         let title = format!("RUN #{number}");
-        let job = job(settings, &workload, &nodes, &greeting, seed.wrapping_add(number.into()));
+        let seed = seed.wrapping_add(number.into());
+        let job = Job {
+            topology: topology.as_ref(),
+            ..job(settings, &workload, &nodes, &greeting, seed)
+        };
         let started = SystemTime::now();
         let outcome = measure(&job, &title, settings.common.hide_progress)?;
         if let Some(error) = &outcome.first_error {
             eprintln!("Error from server: {error} (and {} in all)", outcome.errors());
         }
-        write_distributions(settings, &outcome, number)?;
+        write_distributions(settings, &outcome, number, started)?;
         runs.push((outcome, started));
     }
     let mut document = Map::new();
@@ -81,7 +86,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         None => say!("{text}"),
     }
     if let Some(path) = &settings.common.json {
-        write_file(path, &format!("{:#}\n", Value::Object(document)))?;
+        write_file(path, format!("{:#}\n", Value::Object(document)))?;
     }
     Ok(())
 }
@@ -145,6 +150,7 @@ fn job<'a>(
     Job {
         workload,
         nodes,
+        topology: None,
         connections,
         threads: settings.threads,
         pipeline: settings.pipeline,
@@ -184,6 +190,14 @@ fn check(settings: &Settings) -> Result<(), Failure> {
         "--open-loop needs --test-time"
     } else if settings.sizes_by_key && !matches!(settings.sizes, SizeRule::Range(..)) {
         "--data-size-pattern S needs --data-size-range"
+    } else if settings.data_offset > 0
+        && (!matches!(settings.sizes, SizeRule::Fixed(_))
+            || settings.expiry.is_some()
+            || settings.multi_key_get > 0)
+    {
+        "--data-offset goes with --data-size only"
+    } else if settings.wait_ratio.is_some() && !settings.commands.is_empty() {
+        "--wait-ratio and --command exclude each other"
     } else {
         return Ok(());
     };
@@ -214,10 +228,14 @@ fn workload(settings: &Settings) -> Result<Workload, Failure> {
         }
         let set = set_template(settings, &mut workload);
         workload.templates.push(set);
-        steps.push((0, sets));
         let get = get_template(settings, &mut workload);
         workload.templates.push(get);
-        steps.push((1, gets));
+        if settings.wait_ratio.is_some() {
+            workload.classes.push("Waits".into());
+            let wait = wait_template(settings, &mut workload);
+            workload.templates.push(wait);
+        }
+        steps = mixed_steps(sets, gets, settings.wait_ratio);
     }
     for command in &settings.commands {
         let row = if settings.row_for_each_line {
@@ -239,30 +257,85 @@ fn workload(settings: &Settings) -> Result<Workload, Failure> {
     Ok(workload)
 }
 
-/// SET, or SETEX where keys expire.
+/// SETs, GETs and WAITs in their ratios: which template how often, until it begins again.
+fn mixed_steps(sets: u64, gets: u64, wait: Option<(u64, u64)>) -> Vec<(usize, u64)> {
+    let Some((every, waits)) = wait.filter(|_| sets > 0) else {
+        return vec![(SET, sets), (GET, gets)];
+    };
+    let mut steps = Vec::new();
+    let mut since = 0;
+    loop {
+        let mut left = sets;
+        while left > 0 {
+            let run = left.min(every - since);
+            steps.push((SET, run));
+            left -= run;
+            since += run;
+            if since == every {
+                steps.push((WAIT, waits));
+                since = 0;
+            }
+        }
+        steps.push((GET, gets));
+        if since == 0 || steps.len() > STEPS_MAX {
+            return steps;
+        }
+    }
+}
+
+fn wait_template(settings: &Settings, workload: &mut Workload) -> Template {
+    let (low, high) = settings.wait_replicas;
+    let replicas = add_free(workload, Numbers::Uniform { low, count: high - low + 1 });
+    let (low, high) = settings.wait_ms;
+    let time = Numbers::Normal {
+        low,
+        count: high - low + 1,
+        median: (low + high) as f64 / 2.0,
+        deviation: (high - low) as f64 / 6.0,
+    };
+    let time = add_free(workload, time);
+    let arguments =
+        vec![vec![Part::Text(b"WAIT".to_vec())], vec![Part::Decimal(0)], vec![Part::Decimal(1)]];
+    Template::new(WAIT as u16, vec![replicas, time], &[arguments])
+}
+
+/// SET, or SETEX where keys expire, or SETRANGE.
 fn set_template(settings: &Settings, workload: &mut Workload) -> Template {
     let key = pattern(settings, settings.key_patterns.0);
     let mut slots = vec![add(workload, key)];
     let text = |text: &str| vec![Part::Text(text.as_bytes().to_vec())];
     let mut arguments = vec![text("SET"), key_argument(settings, 0)];
     if let Some((low, high)) = settings.expiry {
-        slots.push(add(workload, Numbers::Uniform { low, count: high - low + 1 }));
+        slots.push(add_free(workload, Numbers::Uniform { low, count: high - low + 1 }));
         arguments[0] = text("SETEX");
         arguments.push(vec![Part::Decimal(1)]);
     }
+    if settings.data_offset > 0 {
+        arguments[0] = text("SETRANGE");
+        arguments.push(text(&settings.data_offset.to_string()));
+    }
     arguments.push(vec![Part::Value { values: 0, key_slot: Some(0) }]);
-    Template::new(0, slots, &[arguments])
+    Template::new(SET as u16, slots, &[arguments])
 }
 
-/// GET, or MGET of several keys.
+/// GET, or MGET of several keys, or GETRANGE.
 fn get_template(settings: &Settings, workload: &mut Workload) -> Template {
     let key = pattern(settings, settings.key_patterns.1);
     let pattern = add(workload, key);
     let count = settings.multi_key_get.max(1);
-    let name = if settings.multi_key_get > 0 { "MGET" } else { "GET" };
+    let offset = settings.data_offset;
+    let name = match settings.multi_key_get {
+        0 if offset > 0 => "GETRANGE",
+        0 => "GET",
+        _ => "MGET",
+    };
     let mut arguments = vec![vec![Part::Text(name.into())]];
     arguments.extend((0..count).map(|slot| key_argument(settings, slot)));
-    Template::new(1, vec![pattern; count], &[arguments])
+    if let (SizeRule::Fixed(size), 1..) = (&settings.sizes, offset) {
+        let number = |number: u64| vec![Part::Text(number.to_string().into_bytes())];
+        arguments.extend([number(offset), number(offset + *size as u64 - 1)]);
+    }
+    Template::new(GET as u16, vec![pattern; count], &[arguments])
 }
 
 fn custom_template(
@@ -324,6 +397,13 @@ fn add(workload: &mut Workload, numbers: Numbers) -> usize {
     workload.patterns.len() - 1
 }
 
+/// The same for numbers that are in no key.
+fn add_free(workload: &mut Workload, numbers: Numbers) -> usize {
+    let pattern = add(workload, numbers);
+    workload.free_patterns.push(pattern);
+    pattern
+}
+
 fn pattern(settings: &Settings, pattern: KeyPattern) -> Numbers {
     let low = settings.key_minimum;
     let count = settings.key_maximum - low + 1;
@@ -341,15 +421,21 @@ fn pattern(settings: &Settings, pattern: KeyPattern) -> Numbers {
     }
 }
 
-fn write_distributions(settings: &Settings, outcome: &Outcome, run: u32) -> Result<(), Failure> {
+fn write_distributions(
+    settings: &Settings,
+    outcome: &Outcome,
+    run: u32,
+    started: SystemTime,
+) -> Result<(), Failure> {
     let Some(prefix) = &settings.common.hdr_prefix else { return Ok(()) };
-    let path = format!("{prefix}_FULL_RUN_{run}.txt");
-    write_file(path.as_ref(), &hdr_text(&outcome.latencies()))?;
+    let write = |name: &str, title: &str, latencies: &Latencies| {
+        write_distribution(name, title, latencies, started, outcome.elapsed)
+    };
+    write(&format!("{prefix}_FULL_RUN_{run}"), "All commands", &outcome.latencies())?;
     for class in outcome.classes.iter().filter(|class| class.requests > 0) {
         let ClassRecord { name, latencies, .. } = class;
-        let name = super::file_name(&report::command_name(name));
-        let path = format!("{prefix}_{name}_command_run_{run}.txt");
-        write_file(path.as_ref(), &hdr_text(latencies))?;
+        let file = super::file_name(&report::command_name(name));
+        write(&format!("{prefix}_{file}_command_run_{run}"), name, latencies)?;
     }
     Ok(())
 }
@@ -380,5 +466,37 @@ fn configuration(settings: &Settings) -> Value {
     })
 }
 
+/// The rows and templates of the load that is no command of one's own.
+const SET: usize = 0;
+const GET: usize = 1;
+const WAIT: usize = 2;
+/// Ratios that fit so badly that they would need more steps begin again in the middle.
+const STEPS_MAX: usize = 10_000;
 /// The same numbers in every run of the program, unless somebody asks for others.
 const SEED: u64 = 0xb0bb_1234;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_kept() {
+        assert_eq!(mixed_steps(1, 10, None), [(SET, 1), (GET, 10)]);
+        assert_eq!(mixed_steps(0, 1, Some((1, 1))), [(SET, 0), (GET, 1)]);
+        assert_eq!(
+            mixed_steps(3, 1, Some((2, 1))),
+            [
+                (SET, 2),
+                (WAIT, 1),
+                (SET, 1),
+                (GET, 1),
+                (SET, 1),
+                (WAIT, 1),
+                (SET, 2),
+                (WAIT, 1),
+                (GET, 1)
+            ]
+        );
+        assert!(mixed_steps(997, 1, Some((1000, 1))).len() < 3 * 1000);
+    }
+}

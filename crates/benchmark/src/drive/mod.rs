@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod expire;
+mod fuzz;
 pub mod generate;
 pub mod limits;
 pub mod memtier;
@@ -9,11 +10,14 @@ mod process;
 pub mod redis;
 pub mod sweep;
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use crate::{
-    engine::{Job, Outcome, run},
-    report::live::Live,
+    engine::{Job, Latencies, Outcome, run},
+    report::{hdr_log, hdr_text, live::Live},
 };
 
 /// Why the program ends early.
@@ -43,8 +47,20 @@ pub(crate) fn median(rates: &[f64]) -> usize {
     order[(order.len() - 1) / 2]
 }
 
-pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
+/// Writes a distribution as `name.txt` and `name.hgrm`.
+pub(crate) fn write_distribution(
+    name: &str,
+    title: &str,
+    latencies: &Latencies,
+    started: SystemTime,
+    lasted: Duration,
+) -> Result<(), Failure> {
+    write_file(format!("{name}.txt").as_ref(), hdr_text(latencies))?;
+    write_file(format!("{name}.hgrm").as_ref(), hdr_log(latencies, title, started, lasted)?)
+}
+
+pub(crate) fn write_file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
+    std::fs::write(path, contents)
         .map_err(|error| Failure(format!("Cannot write {}: {error}", path.display())))
 }
 

@@ -1,14 +1,21 @@
 //! The tests and commands of redis-benchmark's options.
 
-use std::io::{Read, Write};
+use std::{
+    io::{Read, Write},
+    time::{Duration, SystemTime},
+};
 
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
 use serde_json::{Value, json};
 
-use super::{Failure, file_name, measure, median, write_file};
+use super::{Failure, file_name, measure, median, write_distribution, write_file};
 use crate::{
-    engine::{Greeting, Job, Limit, Node, Outcome, Pace},
-    options::redis::Settings,
-    report::{hdr_text, json, redis as report},
+    engine::{Greeting, Job, Limit, Node, Outcome, Pace, Topology},
+    options::{Common, redis::Settings},
+    report::{json, redis as report},
     server,
     workload::{
         KeyOrder, Keyspace, Order, Placeholders, Random, Request, Shape, Template, Test, Values,
@@ -22,6 +29,9 @@ pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
     if settings.tests.as_deref() == Some("list") {
         say_line!("{}", Test::names().join("\n"));
         return Ok(());
+    }
+    if settings.fuzz.is_wanted {
+        return super::fuzz::run(settings);
     }
     let mut loads = loads(settings, command)?;
     let bench = Bench::new(settings)?;
@@ -41,7 +51,7 @@ pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
         }
         if let Some(path) = &settings.common.json {
             let document = json::document(bench.configuration(), results);
-            write_file(path, &format!("{document:#}\n"))?;
+            write_file(path, format!("{document:#}\n"))?;
         }
         if !settings.for_ever {
             return Ok(());
@@ -63,6 +73,7 @@ pub(super) struct Load {
 pub(super) struct Bench<'a> {
     settings: &'a Settings,
     nodes: Vec<Node>,
+    topology: Option<Topology>,
     greeting: Greeting,
     /// The server's options save and appendonly.
     server: Option<(String, String)>,
@@ -95,8 +106,9 @@ impl<'a> Bench<'a> {
         if common.cluster && settings.read_from != crate::options::redis::ReadFrom::Primaries {
             greeting.push(&["READONLY"]);
         }
-        let seed = common.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now_ns());
-        Ok(Self { settings, nodes, greeting, server, seed })
+        let seed = seed(common);
+        let topology = server::topology(common, settings.read_from);
+        Ok(Self { settings, nodes, topology, greeting, server, seed })
     }
 
     /// Measures one load as often as it was asked for, reports it, and returns it for the file.
@@ -145,6 +157,7 @@ impl<'a> Bench<'a> {
         Job {
             workload: &load.workload,
             nodes: &self.nodes,
+            topology: self.topology.as_ref(),
             connections: settings.clients,
             threads: settings.threads.max(1),
             pipeline: settings.pipeline,
@@ -191,8 +204,9 @@ impl<'a> Bench<'a> {
             eprintln!("Error from server: {error} (and {} in all)", outcome.errors());
         }
         if let Some(prefix) = &settings.common.hdr_prefix {
-            let path = format!("{prefix}{}.txt", file_name(&load.title));
-            write_file(path.as_ref(), &hdr_text(&outcome.latencies()))?;
+            let name = format!("{prefix}{}", file_name(&load.title));
+            let started = SystemTime::now() - outcome.elapsed;
+            write_distribution(&name, &load.title, &outcome.latencies(), started, outcome.elapsed)?;
         }
         Ok(())
     }
@@ -211,7 +225,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Keeps connections open until somebody ends the program.
+    /// Keeps connections open until somebody ends the program, or the server one of them.
     fn idle(&self) -> Result<(), Failure> {
         say_line!(
             "Opening {} idle connections and waiting for ever (end with Ctrl-C)",
@@ -219,10 +233,32 @@ impl<'a> Bench<'a> {
         );
         let mut clients = Vec::new();
         for _ in 0..self.settings.clients {
-            clients.push(server::connect(&self.settings.common)?);
+            let mut client = server::connect(&self.settings.common)?;
+            client.set_read_timeout(Some(IDLE_READ_TIME_MAX))?;
+            clients.push(client);
         }
         loop {
-            std::thread::park();
+            let mut ready: Vec<_> =
+                clients.iter().map(|client| PollFd::new(client, PollFlags::IN)).collect();
+            match poll(&mut ready, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ready: Vec<_> = ready.iter().map(|fd| !fd.revents().is_empty()).collect();
+            for (client, _) in clients.iter_mut().zip(ready).filter(|(_, is_ready)| *is_ready) {
+                match client.receive_any() {
+                    Ok(reply) => match reply.as_error() {
+                        Some(text) => {
+                            let text = String::from_utf8_lossy(text);
+                            return Err(Failure(format!("Error from server: {text}")));
+                        }
+                        None => continue,
+                    },
+                    // What came was TLS's own.
+                    Err(error) if error.is_timeout() => continue,
+                    Err(error) => return Err(Failure(format!("Error: {error}"))),
+                }
+            }
         }
     }
 }
@@ -237,6 +273,12 @@ fn extras(outcome: &Outcome, rates: &[f64], show_cpu: bool) -> String {
             "  median of {} runs; slowest {low:.2}, fastest {high:.2}, spread {:.1}%\n",
             rates.len(),
             (high - low) / outcome.rate() * 100.0
+        );
+    }
+    if outcome.redirections() > 0 {
+        text += &format!(
+            "  redirections: {}, of requests for slots that other nodes have\n",
+            outcome.redirections()
         );
     }
     if show_cpu {
@@ -257,8 +299,8 @@ fn check(settings: &Settings, command: &[String]) -> Result<(), Failure> {
         "--open-loop and --rps exclude each other"
     } else if common.open_loop.is_some() && !settings.keep_alive {
         "--open-loop needs connections that stay (-k 1)"
-    } else if common.user.is_some() && common.password.is_none() {
-        "--user needs -a"
+    } else if settings.fuzz.is_wanted && (!command.is_empty() || settings.tests.is_some()) {
+        "--fuzz makes its own commands"
     } else if settings.last_from_stdin && command.is_empty() {
         "-x needs a command"
     } else if settings.command_file.is_some() && !command.is_empty() {
@@ -386,10 +428,17 @@ fn from_file(text: &str, name: &str, placeholders: &Placeholders) -> Result<Load
     Ok(Load { title, workload, payload_bytes, preparation: None, is_optional: false })
 }
 
+/// The seed of the random numbers, another one each time unless somebody asked for one.
+pub(super) fn seed(common: &Common) -> u64 {
+    common.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now_ns())
+}
+
 fn now_ns() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |now| now.as_nanos() as u64)
 }
 
+/// What an idle connection has to say comes at once.
+const IDLE_READ_TIME_MAX: Duration = Duration::from_millis(100);
 /// Requests of a test when nobody says how many.
 const REQUESTS: u64 = 100_000;

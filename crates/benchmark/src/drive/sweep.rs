@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     engine::Outcome,
-    options::{Common, Flag, Grammar, number, positive, redis},
+    options::{Common, Flag, Grammar, common, connection, number, positive, redis},
     page::{Axis, Chart, Line, Page},
     report::json as document,
     server,
@@ -115,6 +115,8 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
             table, CSV, JSON and a page of charts.",
     usage: "bobbin-benchmark sweep [OPTIONS]",
     notes: "",
+    connection: connection::LISTEN,
+    shared: &[common::LOAD],
     flags: &[
         Flag {
             names: &["--server"],
@@ -221,24 +223,6 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
             },
         },
         Flag {
-            names: &["--host"],
-            value: "address",
-            help: "The address that servers listen on (default 127.0.0.1).",
-            apply: |settings, value| {
-                settings.common.host = value.into();
-                Ok(())
-            },
-        },
-        Flag {
-            names: &["--port"],
-            value: "port",
-            help: "The port that servers listen on (default 7399).",
-            apply: |settings, value| {
-                settings.common.port = number(value, 1..=65535)?;
-                Ok(())
-            },
-        },
-        Flag {
             names: &["--output"],
             value: "prefix",
             help: "Where to write: prefix.csv, prefix.json and prefix.html (default bobbin-sweep).",
@@ -299,12 +283,12 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         PathBuf::from(path)
     };
     let lines: Vec<String> = cells.iter().map(|cell| row(cell).join(",") + "\n").collect();
-    write_file(&with(".csv"), &format!("{}\n{}", HEAD.join(","), lines.concat()))?;
+    write_file(&with(".csv"), format!("{}\n{}", HEAD.join(","), lines.concat()))?;
     let tests = cells.iter().map(to_json).collect();
     let configuration = json!({ "seconds": settings.seconds, "runs": settings.runs });
     let text = format!("{:#}\n", document::document(configuration, tests));
     write_file(&with(".json"), &text)?;
-    write_file(&with(".html"), &page(settings, &cells))?;
+    write_file(&with(".html"), page(settings, &cells))?;
     eprintln!(
         "Wrote {}",
         [".csv", ".json", ".html"].map(|e| with(e).display().to_string()).join(", ")
@@ -451,8 +435,8 @@ fn to_json(cell: &Cell) -> Value {
 
 fn page(settings: &Settings, cells: &[Cell]) -> String {
     let about = format!(
-        "Each measurement took {} seconds and was done {} times; {} threads of the load generator \
-         ran on the same machine as the servers.",
+        "Measured for {} seconds each, runs: {}, threads of the load generator, on the same machine as \
+         the servers: {}.",
         settings.seconds, settings.runs, settings.threads
     );
     let mut page = Page::new("Servers by I/O threads", &about);

@@ -1,19 +1,20 @@
 //! One connection: what is on its way, and what it waits for.
 
-use std::{collections::VecDeque, os::fd::OwnedFd};
+use std::{collections::VecDeque, io, os::fd::OwnedFd, sync::Arc};
 
+use bobbin_client::TlsSession;
 use rustix::{
     io::Errno,
     net::{SendFlags, send},
 };
 
-use super::{Greeting, ReplyCounter};
+use super::{Greeting, Node, ReplyCounter};
 use crate::workload::State;
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) socket: OwnedFd,
-    pub(super) node: usize,
+    pub(super) wire: Wire,
+    pub(super) node: Arc<Node>,
     pub(super) state: State,
     pub(super) counter: ReplyCounter,
     /// Requests without their replies, oldest first.
@@ -35,6 +36,21 @@ pub(super) struct Connection {
     pub(super) until_reconnect: u64,
 }
 
+/// A socket, and TLS on it.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) socket: OwnedFd,
+    pub(super) tls: Option<Box<Tls>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tls {
+    pub(super) session: TlsSession,
+    /// Bytes for the network; those before `sent` have gone.
+    network: Vec<u8>,
+    sent: usize,
+}
+
 /// Requests of one class that were sent together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
@@ -52,9 +68,9 @@ pub(super) enum Sent {
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, node: usize, state: State, greeting: &Greeting) -> Self {
+    pub(super) fn new(wire: Wire, node: Arc<Node>, state: State, greeting: &Greeting) -> Self {
         Self {
-            socket,
+            wire,
             node,
             state,
             counter: ReplyCounter::default(),
@@ -72,8 +88,8 @@ impl Connection {
     }
 
     /// Goes on with a new socket; nothing may be on its way.
-    pub(super) fn reopen(&mut self, socket: OwnedFd, greeting: &Greeting) {
-        self.socket = socket;
+    pub(super) fn reopen(&mut self, wire: Wire, greeting: &Greeting) {
+        self.wire = wire;
         self.counter = ReplyCounter::default();
         self.greetings = greeting.replies;
         self.greeting_left = greeting.bytes.len();
@@ -81,36 +97,79 @@ impl Connection {
         self.is_connected = false;
     }
 
+    /// Whether requests can be sent: it stands, and all that comes first has been answered.
+    pub(super) fn is_up(&self) -> bool {
+        self.is_connected
+            && self.greetings == 0
+            && self.wire.tls.as_ref().is_none_or(|tls| !tls.session.is_handshaking())
+    }
+
     /// Sends what is left, as far as the socket takes it.
     #[inline]
-    pub(super) fn flush(&mut self, greeting: &Greeting) -> Result<Sent, Errno> {
+    pub(super) fn flush(&mut self, greeting: &Greeting) -> io::Result<Sent> {
         while self.greeting_left > 0 {
             let bytes = &greeting.bytes[greeting.bytes.len() - self.greeting_left..];
-            match self.send(bytes)? {
+            match self.wire.send(bytes, self.is_connected)? {
                 0 => return Ok(Sent::Part),
                 count => self.greeting_left -= count,
             }
         }
         if self.sent < self.end {
-            let count = self.send(&self.output[self.sent..self.end])?;
-            self.sent += count;
+            self.sent += self.wire.send(&self.output[self.sent..self.end], self.is_connected)?;
             if self.sent < self.end {
                 return Ok(Sent::Part);
             }
         }
-        Ok(Sent::All)
+        match &self.wire.tls {
+            Some(_) => self.wire.flush_tls(self.is_connected),
+            None => Ok(Sent::All),
+        }
+    }
+}
+
+impl Wire {
+    pub(super) fn new(socket: OwnedFd, session: Option<TlsSession>) -> Self {
+        let tls = session.map(|session| Box::new(Tls { session, network: Vec::new(), sent: 0 }));
+        Self { socket, tls }
     }
 
-    /// The number of bytes that the socket took, which may be 0.
+    /// The number of bytes that were taken, which may be 0. TLS takes them all, and keeps them for
+    /// [`Self::flush_tls`].
     #[inline]
-    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        match send(&self.socket, bytes, SendFlags::NOSIGNAL) {
-            Ok(count) => Ok(count),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-            // The connection is not made yet.
-            Err(Errno::NOTCONN) if !self.is_connected => Ok(0),
-            Err(error) => Err(error),
+    fn send(&mut self, bytes: &[u8], is_connected: bool) -> io::Result<usize> {
+        match &mut self.tls {
+            None => send_some(&self.socket, bytes, is_connected),
+            Some(tls) => {
+                tls.session.send(bytes, &mut tls.network)?;
+                Ok(bytes.len())
+            }
         }
+    }
+
+    /// Sends what TLS has for the network.
+    fn flush_tls(&mut self, is_connected: bool) -> io::Result<Sent> {
+        let Some(tls) = &mut self.tls else { return Ok(Sent::All) };
+        tls.session.send(&[], &mut tls.network)?;
+        while tls.sent < tls.network.len() {
+            match send_some(&self.socket, &tls.network[tls.sent..], is_connected)? {
+                0 => return Ok(Sent::Part),
+                count => tls.sent += count,
+            }
+        }
+        tls.network.clear();
+        tls.sent = 0;
+        Ok(Sent::All)
+    }
+}
+
+#[inline]
+fn send_some(socket: &OwnedFd, bytes: &[u8], is_connected: bool) -> io::Result<usize> {
+    match send(socket, bytes, SendFlags::NOSIGNAL) {
+        Ok(count) => Ok(count),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        // The connection is not made yet.
+        Err(Errno::NOTCONN) if !is_connected => Ok(0),
+        Err(error) => Err(error.into()),
     }
 }
 

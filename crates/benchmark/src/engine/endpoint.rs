@@ -1,12 +1,8 @@
 //! Where a server is, and sockets to it that never block.
 
-use std::{
-    fmt, io,
-    net::{SocketAddr, ToSocketAddrs},
-    os::fd::OwnedFd,
-    path::PathBuf,
-};
+use std::{fmt, io, net::SocketAddr, os::fd::OwnedFd, path::PathBuf};
 
+use bobbin_client::{Address, AddressFamily as Family, TlsSession, Transport};
 use rustix::{
     io::Errno,
     net::{
@@ -15,34 +11,62 @@ use rustix::{
     },
 };
 
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    place: Place,
+    host: String,
+    transport: Transport,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    Tcp { address: SocketAddr, multipath: bool },
+enum Place {
+    Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
 impl Endpoint {
-    /// Looks up the host's address; the first one that there is.
+    /// Looks up the host's address; the first one that there is, of the family if one is wanted.
+    pub fn new(address: &Address, transport: &Transport) -> io::Result<Self> {
+        let (place, host) = match address {
+            Address::Tcp { host, port } => {
+                let first = transport.family.resolve(host, *port)?.into_iter().next();
+                let first = first.filter(|address| match transport.family {
+                    Family::Any => true,
+                    Family::Ipv4 => address.is_ipv4(),
+                    Family::Ipv6 => address.is_ipv6(),
+                });
+                let first =
+                    first.ok_or_else(|| io::Error::other("the host has no such address"))?;
+                (Place::Tcp(first), host.clone())
+            }
+            Address::Unix(path) => (Place::Unix(path.clone()), String::new()),
+        };
+        Ok(Self { place, host, transport: transport.clone() })
+    }
+
+    /// Plain TCP.
     pub fn tcp(host: &str, port: u16) -> io::Result<Self> {
-        let address = (host, port).to_socket_addrs()?.next();
-        let address = address.ok_or_else(|| io::Error::other("the host has no address"))?;
-        Ok(Self::Tcp { address, multipath: false })
+        Self::new(&Address::Tcp { host: host.to_owned(), port }, &Transport::default())
+    }
+
+    pub(super) fn is_same_place(&self, other: &Self) -> bool {
+        self.place == other.place
     }
 
     /// A socket whose connection stands or is on its way.
     pub(super) fn open(&self) -> Result<OwnedFd, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let (socket, connected) = match self {
-            Self::Tcp { address, multipath } => {
+        let (socket, connected) = match &self.place {
+            Place::Tcp(address) => {
                 let family =
                     if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-                let protocol = multipath.then_some(ipproto::MPTCP);
+                let protocol = self.transport.multipath.then_some(ipproto::MPTCP);
                 let socket = socket_with(family, SocketType::STREAM, flags, protocol)?;
                 sockopt::set_tcp_nodelay(&socket, true)?;
                 let connected = connect(&socket, address);
                 (socket, connected)
             }
-            Self::Unix(path) => {
+            Place::Unix(path) => {
                 let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
                 let connected = connect(&socket, &SocketAddrUnix::new(path.as_path())?);
                 (socket, connected)
@@ -53,13 +77,23 @@ impl Endpoint {
             Err(error) => Err(error),
         }
     }
+
+    /// TLS for one such socket, where it is wanted.
+    pub(super) fn tls_session(&self) -> Result<Option<TlsSession>, String> {
+        let Some(connector) = &self.transport.tls else { return Ok(None) };
+        let address = match &self.place {
+            Place::Tcp(address) => Some(address.ip()),
+            Place::Unix(_) => None,
+        };
+        connector.session(&self.host, address).map(Some)
+    }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { address, .. } => address.fmt(f),
-            Self::Unix(path) => path.display().fmt(f),
+        match &self.place {
+            Place::Tcp(address) => address.fmt(f),
+            Place::Unix(path) => path.display().fmt(f),
         }
     }
 }

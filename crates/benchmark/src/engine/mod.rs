@@ -5,6 +5,7 @@
 mod connection;
 mod endpoint;
 mod record;
+mod redirection;
 mod replies;
 mod schedule;
 mod shared;
@@ -29,6 +30,9 @@ pub struct Job<'a> {
     pub workload: &'a Workload,
     /// One server, or the primaries of a cluster, which share the connections.
     pub nodes: &'a [Node],
+    /// Of a cluster: how to learn where its slots are now. Replies that say that a slot is elsewhere
+    /// are then no errors but a reason to ask.
+    pub topology: Option<&'a Topology>,
     pub connections: usize,
     pub threads: usize,
     /// Requests sent in one write, which wait for all their replies together.
@@ -54,6 +58,15 @@ pub struct Node {
     pub endpoint: Endpoint,
     /// What `{tag}` in a key may become there; empty where there is no cluster.
     pub tags: Arc<[[u8; TAG_LEN]]>,
+}
+
+/// Asks a cluster for its nodes.
+pub struct Topology(pub Box<dyn Fn() -> Result<Vec<Node>, String> + Send + Sync>);
+
+impl fmt::Debug for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Topology")
+    }
 }
 
 /// What a connection says first: AUTH, SELECT and the like.
@@ -121,6 +134,11 @@ impl Outcome {
 
     pub fn errors(&self) -> u64 {
         self.classes.iter().map(|class| class.errors).sum()
+    }
+
+    /// Replies that only said where in the cluster to ask.
+    pub fn redirections(&self) -> u64 {
+        self.classes.iter().map(|class| class.moved + class.asked).sum()
     }
 
     /// Requests a second.
@@ -197,7 +215,8 @@ pub fn run(
     job.workload.check().map_err(EngineError::System)?;
     raise_file_limit(job.connections);
     let threads = job.threads.clamp(1, job.connections.max(1));
-    let shared = Shared::new(threads, watch.is_some() || job.series);
+    let nodes = job.nodes.iter().cloned().map(Arc::new).collect();
+    let shared = Shared::new(threads, nodes, watch.is_some() || job.series);
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         for index in 0..threads {
@@ -259,6 +278,9 @@ impl<'a> Watcher<'a> {
     fn look(&mut self, watch: &mut Option<&mut dyn FnMut(&Progress)>) {
         let now = Instant::now();
         self.next += LOOK_EVERY;
+        if let Some(topology) = self.job.topology {
+            self.shared.refresh(topology);
+        }
         self.shared.ask();
         let Some(started) = self.shared.started() else {
             self.last.0 = now;

@@ -16,6 +16,9 @@ pub struct ClassRecord {
     pub name: String,
     pub requests: u64,
     pub errors: u64,
+    /// Replies of a cluster that the slot is elsewhere, and that it is on its way there.
+    pub moved: u64,
+    pub asked: u64,
     /// Replies that were null.
     pub nulls: u64,
     pub sent_bytes: u64,
@@ -66,6 +69,8 @@ impl ClassRecord {
             name: name.to_owned(),
             requests: 0,
             errors: 0,
+            moved: 0,
+            asked: 0,
             nulls: 0,
             sent_bytes: 0,
             received_bytes: 0,
@@ -77,6 +82,8 @@ impl ClassRecord {
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.errors += other.errors;
+        self.moved += other.moved;
+        self.asked += other.asked;
         self.nulls += other.nulls;
         self.sent_bytes += other.sent_bytes;
         self.received_bytes += other.received_bytes;

@@ -2,13 +2,13 @@
 
 use std::{
     sync::{
-        Barrier, Mutex, MutexGuard, PoisonError,
+        Arc, Barrier, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
 };
 
-use super::{EngineError, Latencies, latencies, record};
+use super::{EngineError, Latencies, Node, Topology, latencies, record};
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -24,7 +24,15 @@ pub(super) struct Shared {
     /// Grows when somebody wants the latencies since the last time.
     asked: AtomicU64,
     interval: Option<Mutex<Latencies>>,
+    nodes: Mutex<Nodes>,
+    /// How often they have changed.
+    nodes_changes: AtomicU64,
+    /// A reply said that they are not right any more.
+    are_nodes_stale: AtomicBool,
 }
+
+/// The nodes that connections go to, in turns.
+pub(super) type Nodes = Arc<[Arc<Node>]>;
 
 /// A thread's counter, on a cache line of its own.
 #[derive(Debug, Default)]
@@ -34,7 +42,7 @@ struct Cell {
 }
 
 impl Shared {
-    pub(super) fn new(threads: usize, watched: bool) -> Self {
+    pub(super) fn new(threads: usize, nodes: Nodes, watched: bool) -> Self {
         Self {
             clock: Instant::now(),
             connected: Barrier::new(threads),
@@ -45,6 +53,9 @@ impl Shared {
             started: Mutex::new(None),
             asked: AtomicU64::new(0),
             interval: watched.then(|| Mutex::new(latencies())),
+            nodes: Mutex::new(nodes),
+            nodes_changes: AtomicU64::new(0),
+            are_nodes_stale: AtomicBool::new(false),
         }
     }
 
@@ -92,6 +103,35 @@ impl Shared {
         }
     }
 
+    pub(super) fn nodes(&self) -> Nodes {
+        lock(&self.nodes).clone()
+    }
+
+    #[inline]
+    pub(super) fn nodes_changes(&self) -> u64 {
+        self.nodes_changes.load(Relaxed)
+    }
+
+    /// A node said that a slot is elsewhere.
+    pub(super) fn doubt_nodes(&self) {
+        self.are_nodes_stale.store(true, Relaxed);
+    }
+
+    /// Asks the cluster anew, if somebody doubts. While it does not answer the doubt stays.
+    pub(super) fn refresh(&self, topology: &Topology) {
+        if !self.are_nodes_stale.swap(false, Relaxed) {
+            return;
+        }
+        match (topology.0)() {
+            Ok(found) => {
+                let mut nodes = lock(&self.nodes);
+                *nodes = keep_places(&nodes, found);
+                self.nodes_changes.fetch_add(1, Relaxed);
+            }
+            Err(_) => self.doubt_nodes(),
+        }
+    }
+
     pub(super) fn publish(&self, thread: usize, requests: u64) {
         self.cells[thread].requests.store(requests, Relaxed);
     }
@@ -128,6 +168,19 @@ impl Shared {
     }
 }
 
+/// The nodes that were found, those that were there before in the order that they had: then few
+/// connections have to change.
+fn keep_places(before: &[Arc<Node>], mut found: Vec<Node>) -> Nodes {
+    let mut nodes = Vec::with_capacity(found.len());
+    for old in before {
+        if let Some(at) = found.iter().position(|new| new.endpoint.is_same_place(&old.endpoint)) {
+            nodes.push(Arc::new(found.remove(at)));
+        }
+    }
+    nodes.extend(found.into_iter().map(Arc::new));
+    nodes.into()
+}
+
 /// What is behind these locks is whole at every moment, also after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -136,3 +189,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A lease takes at most this part of what one thread will have to do.
 const LEASE_SHARE: u64 = 8;
 const LEASE_MAX: u64 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Endpoint;
+
+    #[test]
+    fn nodes_keep_their_places() {
+        let node =
+            |port| Node { endpoint: Endpoint::tcp("127.0.0.1", port).unwrap(), tags: [].into() };
+        let before = [Arc::new(node(1)), Arc::new(node(2)), Arc::new(node(3))];
+        let after = keep_places(&before, vec![node(4), node(3), node(1)]);
+        let places: Vec<_> = after.iter().map(|node| node.endpoint.to_string()).collect();
+        assert_eq!(places, ["127.0.0.1:1", "127.0.0.1:3", "127.0.0.1:4"]);
+    }
+}

@@ -10,9 +10,10 @@ use rustix::{
 
 use super::{
     EngineError, Job, Latencies, Limit, Node,
-    connection::{Connection, Flight, Sent},
+    connection::{Connection, Flight, Sent, Wire},
     latencies,
     record::{LATENCY_NS_MAX, Record},
+    redirection::Redirection,
     replies::Kind,
     schedule::{Schedule, Timer},
     shared::Shared,
@@ -46,10 +47,13 @@ pub(super) fn drive(job: &Job<'_>, index: usize, threads: usize, shared: &Shared
 struct Thread<'a> {
     job: &'a Job<'a>,
     index: usize,
+    threads: usize,
     shared: &'a Shared,
     epoll: OwnedFd,
     connections: Vec<Connection>,
     buffer: Vec<u8>,
+    /// What the buffer means, where it came over TLS.
+    plain: Vec<u8>,
     record: Record,
     /// Indexes of requests that this thread may send.
     lease: Range<u64>,
@@ -71,6 +75,8 @@ struct Thread<'a> {
     is_over: bool,
     interval: Option<Latencies>,
     asked: u64,
+    /// The changes of the nodes that have been followed.
+    nodes_changes: u64,
 }
 
 impl<'a> Thread<'a> {
@@ -81,26 +87,28 @@ impl<'a> Thread<'a> {
         shared: &'a Shared,
     ) -> Result<Self, EngineError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let nodes = shared.nodes();
         let mut connections = Vec::with_capacity(job.connections.div_ceil(threads));
         for number in (index..job.connections).step_by(threads) {
-            let node_index = number % job.nodes.len();
-            let node = &job.nodes[node_index];
-            let socket = open(node)?;
-            watch(&epoll, &socket, connections.len())?;
+            let node = nodes[number % nodes.len()].clone();
+            let wire = open(&node)?;
+            watch(&epoll, &wire.socket, connections.len())?;
             let tags = node.tags.clone();
             let state = job.workload.state(number, job.connections, job.seed, tags);
-            connections.push(Connection::new(socket, node_index, state, job.greeting));
+            connections.push(Connection::new(wire, node, state, job.greeting));
         }
         let share = connections.len() as f64 / job.connections.max(1) as f64;
         let schedule = Schedule::new(job.pace, share, job.seed.wrapping_add(index as u64));
         Ok(Self {
             job,
             index,
+            threads,
             shared,
             epoll,
             active: connections.len(),
             connections,
             buffer: vec![0; BUFFER_LEN],
+            plain: Vec::new(),
             record: Record::new(job.workload),
             lease: 0..0,
             uncounted: 0,
@@ -115,21 +123,20 @@ impl<'a> Thread<'a> {
             is_over: false,
             interval: shared.is_watched().then(latencies),
             asked: 0,
+            nodes_changes: 0,
         })
     }
 
     /// Waits until all connections stand and were greeted.
     fn connect(&mut self) -> Result<(), EngineError> {
         let give_up_ns = self.shared.now_ns() + CONNECT_NS_MAX;
-        let is_up = |connection: &Connection| connection.is_connected && connection.greetings == 0;
-        while !self.connections.iter().all(is_up) {
+        while !self.connections.iter().all(Connection::is_up) {
             if self.shared.is_stopped() {
                 return Ok(());
             }
             if self.shared.now_ns() > give_up_ns {
-                let late = self.connections.iter().find(|connection| !is_up(connection));
-                let node = late.map_or(0, |connection| connection.node);
-                let endpoint = &self.job.nodes[node].endpoint;
+                let late = self.connections.iter().find(|connection| !connection.is_up());
+                let endpoint = &late.unwrap_or(&self.connections[0]).node.endpoint;
                 return Err(EngineError::Connect(format!(
                     "Could not connect to server at {endpoint}: no answer"
                 )));
@@ -235,12 +242,16 @@ impl<'a> Thread<'a> {
     /// Reads once and counts the replies.
     #[inline]
     fn receive(&mut self, index: usize) -> Result<(), EngineError> {
-        let len = match rustix::io::read(&self.connections[index].socket, &mut self.buffer) {
+        let socket = &self.connections[index].wire.socket;
+        let len = match rustix::io::read(socket, &mut self.buffer) {
             Ok(0) => return Err(self.lost(index, "Server closed the connection")),
             Ok(len) => len,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-            Err(error) => return Err(self.broken(index, error)),
+            Err(error) => return Err(self.broken(index, &error.into())),
         };
+        if self.connections[index].wire.tls.is_some() && !self.decrypt(index, len)? {
+            return Ok(());
+        }
         let now = self.shared.now_ns();
         let is_late = now >= self.deadline_ns && !self.is_open();
         let wants_text = self.job.stop_on_error || self.record.first_error.is_none();
@@ -258,8 +269,15 @@ impl<'a> Thread<'a> {
         let mut refused = None;
         let mut first_error = None;
         let mut is_unasked = false;
+        let follows = self.job.topology.is_some();
+        let mut is_redirected = false;
+        let bytes = match connection.wire.tls {
+            None => &self.buffer[..len],
+            Some(_) => self.plain.as_slice(),
+        };
         let (flights, greetings) = (&mut connection.flights, &mut connection.greetings);
-        let fed = connection.counter.feed(&self.buffer[..len], |kind, bytes, text| {
+        let was_waiting = !flights.is_empty();
+        let fed = connection.counter.feed(bytes, |kind, bytes, text| {
             if kind == Kind::Push {
                 return;
             }
@@ -271,13 +289,24 @@ impl<'a> Thread<'a> {
                 return;
             }
             let Some(flight) = flights.front_mut() else {
-                is_unasked = true;
+                // Too many clients, say: the server tells that without being asked, and hangs up.
+                match kind {
+                    Kind::Error => {
+                        refused.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
+                    }
+                    _ => is_unasked = true,
+                }
                 return;
             };
-            if kind == Kind::Error && wants_text && first_error.is_none() {
+            let redirection = match kind {
+                Kind::Error if follows => Redirection::of(text),
+                _ => None,
+            };
+            is_redirected |= redirection.is_some();
+            if kind == Kind::Error && redirection.is_none() && wants_text && first_error.is_none() {
                 first_error = Some(String::from_utf8_lossy(text).into_owned());
             }
-            tally.reply(flight.class, flight.from_ns, kind, bytes);
+            tally.reply(flight.class, flight.from_ns, kind, redirection, bytes);
             flight.replies -= 1;
             if flight.replies == 0 {
                 flights.pop_front();
@@ -291,6 +320,9 @@ impl<'a> Thread<'a> {
         if let Some(text) = refused {
             return Err(EngineError::Greeting(text));
         }
+        if is_redirected {
+            self.shared.doubt_nodes();
+        }
         if is_unasked {
             return Err(EngineError::Protocol("The server sent a reply to nothing".into()));
         }
@@ -303,6 +335,7 @@ impl<'a> Thread<'a> {
         if is_late {
             self.end_of_time();
         } else if self.is_measuring
+            && was_waiting
             && self.connections[index].flights.is_empty()
             && self.connections[index].greetings == 0
             && !self.is_open()
@@ -310,6 +343,26 @@ impl<'a> Thread<'a> {
             self.next(index, now)?;
         }
         Ok(())
+    }
+
+    /// Fills `plain` with what the first `len` bytes of the buffer mean. Whether they mean anything:
+    /// they may be TLS's own.
+    fn decrypt(&mut self, index: usize, len: usize) -> Result<bool, EngineError> {
+        self.plain.clear();
+        let Some(tls) = &mut self.connections[index].wire.tls else { return Ok(false) };
+        let received = tls.session.receive(&self.buffer[..len], &mut self.plain);
+        let is_handshaking = tls.session.is_handshaking();
+        let flushed = if tls.session.has_to_send() { self.flush(index) } else { Ok(()) };
+        match received {
+            Ok(true) if self.plain.is_empty() => {
+                Err(self.lost(index, "Server closed the connection"))
+            }
+            Ok(_) => flushed.map(|()| !self.plain.is_empty()),
+            Err(error) if is_handshaking => {
+                Err(connect_error(&self.connections[index].node, &error))
+            }
+            Err(error) => Err(self.broken(index, &error)),
+        }
     }
 
     /// A connection has all its replies: sends its next requests, or has it wait for the rate.
@@ -456,14 +509,14 @@ impl<'a> Thread<'a> {
         let connection = &mut self.connections[index];
         let wants_write = match connection.flush(self.job.greeting) {
             Ok(sent) => sent == Sent::Part,
-            Err(error) => return Err(self.broken(index, error)),
+            Err(error) => return Err(self.broken(index, &error)),
         };
         if wants_write != connection.watches_write {
             connection.watches_write = wants_write;
             let mut flags = epoll::EventFlags::IN;
             flags.set(epoll::EventFlags::OUT, wants_write);
             let data = epoll::EventData::new_u64(index as u64);
-            epoll::modify(&self.epoll, &connection.socket, data, flags).map_err(system)?;
+            epoll::modify(&self.epoll, &connection.wire.socket, data, flags).map_err(system)?;
         }
         Ok(())
     }
@@ -471,9 +524,9 @@ impl<'a> Thread<'a> {
     /// Closes a connection that waits for nothing and opens it anew.
     fn reopen(&mut self, index: usize) -> Result<(), EngineError> {
         let connection = &mut self.connections[index];
-        let socket = open(&self.job.nodes[connection.node])?;
-        watch(&self.epoll, &socket, index)?;
-        connection.reopen(socket, self.job.greeting);
+        let wire = open(&connection.node)?;
+        watch(&self.epoll, &wire.socket, index)?;
+        connection.reopen(wire, self.job.greeting);
         connection.until_reconnect = self.job.reconnect_after.unwrap_or(u64::MAX);
         Ok(())
     }
@@ -482,12 +535,39 @@ impl<'a> Thread<'a> {
     #[inline]
     fn publish(&mut self) {
         self.shared.publish(self.index, self.counted);
+        if self.shared.nodes_changes() != self.nodes_changes {
+            self.follow_nodes();
+        }
         let Some(interval) = &mut self.interval else { return };
         let asked = self.shared.asked();
         if asked != self.asked {
             self.asked = asked;
             self.shared.give(interval);
             interval.reset();
+        }
+    }
+
+    /// Sends keys to where their slots are now. A connection whose node is not there any more is
+    /// opened anew before its next requests; an open loop never waits for that, and keeps it.
+    fn follow_nodes(&mut self) {
+        self.nodes_changes = self.shared.nodes_changes();
+        let nodes = self.shared.nodes();
+        if nodes.is_empty() {
+            return;
+        }
+        let is_open = self.is_open();
+        for (position, connection) in self.connections.iter_mut().enumerate() {
+            let own = nodes.iter().find(|n| n.endpoint.is_same_place(&connection.node.endpoint));
+            let node = match own {
+                Some(node) if is_open => node,
+                None if is_open => continue,
+                _ => &nodes[(self.index + position * self.threads) % nodes.len()],
+            };
+            if !node.endpoint.is_same_place(&connection.node.endpoint) {
+                connection.until_reconnect = 0;
+            }
+            connection.node = node.clone();
+            connection.state.move_to(node.tags.clone());
         }
     }
 
@@ -503,16 +583,15 @@ impl<'a> Thread<'a> {
     }
 
     fn lost(&self, index: usize, what: &str) -> EngineError {
-        let endpoint = &self.job.nodes[self.connections[index].node].endpoint;
+        let endpoint = &self.connections[index].node.endpoint;
         EngineError::Lost(format!("Error: {what} ({endpoint})"))
     }
 
-    fn broken(&self, index: usize, error: Errno) -> EngineError {
-        let error = std::io::Error::from(error);
+    fn broken(&self, index: usize, error: &std::io::Error) -> EngineError {
         if self.connections[index].is_connected {
-            return self.lost(index, &words(&error));
+            return self.lost(index, &words(error));
         }
-        connect_error(&self.job.nodes[self.connections[index].node], &error)
+        connect_error(&self.connections[index].node, error)
     }
 }
 
@@ -531,7 +610,14 @@ struct Tally<'a> {
 
 impl Tally<'_> {
     #[inline]
-    fn reply(&mut self, class: u16, from_ns: u64, kind: Kind, bytes: usize) {
+    fn reply(
+        &mut self,
+        class: u16,
+        from_ns: u64,
+        kind: Kind,
+        redirection: Option<Redirection>,
+        bytes: usize,
+    ) {
         self.waiting += 1;
         if from_ns < self.record.from_ns || self.is_late {
             return;
@@ -544,7 +630,11 @@ impl Tally<'_> {
         let record = &mut self.record.classes[usize::from(class)];
         record.received_bytes += bytes as u64;
         record.nulls += u64::from(kind == Kind::Null);
-        record.errors += u64::from(kind == Kind::Error);
+        match redirection {
+            None => record.errors += u64::from(kind == Kind::Error),
+            Some(Redirection::Moved) => record.moved += 1,
+            Some(Redirection::Asked) => record.asked += 1,
+        }
     }
 
     #[inline]
@@ -581,8 +671,9 @@ fn note(flights: &mut VecDeque<Flight>, record: &mut Record, written: Written, f
     }
 }
 
-fn open(node: &Node) -> Result<OwnedFd, EngineError> {
-    node.endpoint.open().map_err(|error| connect_error(node, &error.into()))
+fn open(node: &Node) -> Result<Wire, EngineError> {
+    let socket = node.endpoint.open().map_err(|error| connect_error(node, &error.into()))?;
+    Ok(Wire::new(socket, node.endpoint.tls_session().map_err(EngineError::System)?))
 }
 
 fn watch(epoll: &OwnedFd, socket: &OwnedFd, index: usize) -> Result<(), EngineError> {

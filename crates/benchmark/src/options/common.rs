@@ -1,13 +1,13 @@
-//! Flags that both grammars have.
+//! Settings that several grammars have, and flags that are the same in them.
 
 use std::path::PathBuf;
 
-use bobbin_client::{Address, Target};
+use bobbin_client::{Address, Target, TlsConnector, TlsOptions, Transport};
 
-use super::{Flag, positive};
+use super::{Flag, number, positive};
 use crate::engine::Arrivals;
 
-/// Settings of these flags, and those that both grammars have under different names.
+/// Settings of these flags, and of those of [`super::connection`].
 #[derive(Clone, Debug)]
 pub struct Common {
     pub host: String,
@@ -18,7 +18,9 @@ pub struct Common {
     pub database: u64,
     /// 3, or 0 for what the server starts with.
     pub protocol: u8,
-    pub multipath: bool,
+    pub transport: Transport,
+    pub wants_tls: bool,
+    pub tls: TlsOptions,
     pub cluster: bool,
     pub open_loop: Option<f64>,
     pub arrivals: Arrivals,
@@ -40,7 +42,9 @@ impl Default for Common {
             password: None,
             database: 0,
             protocol: 0,
-            multipath: false,
+            transport: Transport::default(),
+            wants_tls: false,
+            tls: TlsOptions::default(),
             cluster: false,
             open_loop: None,
             arrivals: Arrivals::Poisson,
@@ -55,12 +59,16 @@ impl Default for Common {
 }
 
 impl Common {
-    /// Takes an address of the form `redis://user:password@host:port/database`.
-    pub(super) fn set_url(&mut self, url: &str) -> Result<(), String> {
-        let target = Target::parse_url(url).map_err(|error| error.to_string())?;
-        if target.tls {
-            return Err(NO_TLS.into());
+    /// Where the server is.
+    pub fn address(&self) -> Address {
+        match &self.socket {
+            Some(path) => Address::Unix(path.clone()),
+            None => Address::Tcp { host: self.host.clone(), port: self.port },
         }
+    }
+
+    /// Takes over what a URL says.
+    pub(super) fn take(&mut self, target: Target) {
         match target.address {
             Address::Tcp { host, port } => (self.host, self.port) = (host, port),
             Address::Unix(path) => self.socket = Some(path),
@@ -68,11 +76,32 @@ impl Common {
         self.user = target.user;
         self.password = target.password;
         self.database = u64::from(target.database.unwrap_or(0));
+        self.wants_tls |= target.tls;
+    }
+
+    /// What can be said only when all flags are known.
+    pub(super) fn finish(&mut self) -> Result<(), String> {
+        if self.user.is_some() && self.password.is_none() {
+            return Err("A user needs a password".to_owned());
+        }
+        if self.wants_tls {
+            self.transport.tls = Some(TlsConnector::new(&self.tls)?);
+        }
         Ok(())
     }
 }
 
-pub(super) const FLAGS: &[Flag<Common>] = &[
+/// How to load a server.
+pub const LOAD: &[Flag<Common>] = &[
+    Flag {
+        names: &["--seed"],
+        value: "number",
+        help: "Draw the same random numbers each time.",
+        apply: |common, value| {
+            common.seed = Some(number(value, ..)?);
+            Ok(())
+        },
+    },
     Flag {
         names: &["--open-loop"],
         value: "rate",
@@ -124,63 +153,56 @@ pub(super) const FLAGS: &[Flag<Common>] = &[
             Ok(())
         },
     },
+];
+
+/// Where results go.
+pub const FILES: &[Flag<Common>] = &[
     Flag {
-        names: &["--mptcp"],
-        value: "",
-        help: "Connect by multipath TCP.",
-        apply: |common, _| {
-            common.multipath = true;
+        names: &["--json-out-file"],
+        value: "file",
+        help: "Also write the results, with their histograms and seconds, as JSON.",
+        apply: |common, value| {
+            common.json = Some(value.into());
             Ok(())
         },
     },
     Flag {
-        names: &["--tls", "--insecure", "--tls-skip-verify"],
-        value: "",
-        help: NO_TLS,
-        apply: no_tls,
-    },
-    Flag {
-        names: &[
-            "--sni",
-            "--cacert",
-            "--cacertdir",
-            "--cert",
-            "--key",
-            "--tls-ciphers",
-            "--tls-ciphersuites",
-            "--tls-protocols",
-        ],
-        value: "value",
-        help: NO_TLS,
-        apply: no_tls,
+        names: &["--hdr-file-prefix"],
+        value: "prefix",
+        help: "Also write latency distributions for HdrHistogram's tools: as text (.txt) and as a \
+               compressed log (.hgrm).",
+        apply: |common, value| {
+            common.hdr_prefix = Some(value.into());
+            Ok(())
+        },
     },
 ];
-
-fn no_tls(_: &mut Common, _: &str) -> Result<(), String> {
-    Err(NO_TLS.into())
-}
-
-const NO_TLS: &str = "TLS is not supported yet.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(url: &str) -> Common {
+        let mut common = Common::default();
+        common.take(Target::parse_url(url).unwrap());
+        common
+    }
+
     #[test]
     fn urls() {
-        let mut common = Common::default();
-        common.set_url("redis://me:p%40ss@example.org:7000/3").unwrap();
+        let common = of("redis://me:p%40ss@example.org:7000/3");
         assert_eq!(common.user.as_deref(), Some(&b"me"[..]));
         assert_eq!(common.password.as_deref(), Some(&b"p@ss"[..]));
         assert_eq!((common.host.as_str(), common.port, common.database), ("example.org", 7000, 3));
-        common.set_url("valkey://[::1]").unwrap();
-        assert_eq!((common.host.as_str(), common.port), ("::1", 6379));
-        common.set_url("unix:///tmp/socket").unwrap();
-        assert_eq!(common.socket, Some("/tmp/socket".into()));
-        assert_eq!(common.set_url("rediss://x"), Err(NO_TLS.into()));
-        assert!(common.set_url("x").is_err());
-        assert!(common.set_url("http://x").is_err());
-        assert!(common.set_url("redis://x:port").is_err());
-        assert!(common.set_url("redis://a%4@x").is_err());
+        assert!(!common.wants_tls && of("rediss://x").wants_tls);
+        assert_eq!(of("unix:///tmp/socket").address(), Address::Unix("/tmp/socket".into()));
+    }
+
+    #[test]
+    fn a_user_needs_a_password() {
+        let mut common = Common { user: Some(b"me".to_vec()), ..Common::default() };
+        assert!(common.finish().is_err());
+        common.password = Some(Vec::new());
+        assert_eq!(common.finish(), Ok(()));
     }
 }

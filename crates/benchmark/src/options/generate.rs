@@ -49,8 +49,8 @@ pub fn completion(shell: &str, flags: &[Description], subcommands: &[&str]) -> O
         "zsh" => {
             let mut script = "#compdef bobbin-benchmark\n_arguments \\\n".to_owned();
             for flag in flags {
-                let help = flag.help.replace('\'', "").replace('[', "(").replace(']', ")");
-                let help = help.replace(':', "");
+                let help = flag.help.replace('\'', "'\\''").replace('[', "\\[");
+                let help = help.replace(']', "\\]").replace(':', "\\:");
                 for name in flag.names {
                     let value = match flag.value {
                         "" => String::new(),
@@ -64,7 +64,7 @@ pub fn completion(shell: &str, flags: &[Description], subcommands: &[&str]) -> O
         "fish" => {
             let mut script = String::new();
             for flag in flags {
-                let help = flag.help.replace('\'', "");
+                let help = flag.help.replace('\\', "\\\\").replace('\'', "\\'");
                 for name in flag.names {
                     let name = match name.strip_prefix("--") {
                         Some(long) => format!("-l {long}"),

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, str::FromStr};
 
 use super::{
-    Common, Flag, Grammar, number, positive,
+    Common, Flag, Grammar, common, connection, number, positive,
     redis::{CLIENTS_MAX, DATA_SIZE_MAX, PIPELINE_MAX, THREADS_MAX},
 };
 
@@ -26,6 +26,8 @@ pub struct Settings {
     pub runs: u32,
     pub sizes: SizeRule,
     pub sizes_by_key: bool,
+    /// Where in a longer value they are written and read.
+    pub data_offset: u64,
     pub random_data: bool,
     pub expiry: Option<(u64, u64)>,
     pub key_prefix: String,
@@ -35,6 +37,11 @@ pub struct Settings {
     pub key_deviation: Option<f64>,
     pub key_median: Option<f64>,
     pub zipf: f64,
+    /// After so many SETs so many WAITs.
+    pub wait_ratio: Option<(u64, u64)>,
+    /// What WAIT waits for, from and to: replicas, and milliseconds.
+    pub wait_replicas: (u64, u64),
+    pub wait_ms: (u64, u64),
     pub commands: Vec<CustomCommand>,
     pub row_for_each_line: bool,
     pub out_file: Option<PathBuf>,
@@ -95,6 +102,7 @@ impl Default for Settings {
             runs: 1,
             sizes: SizeRule::Fixed(32),
             sizes_by_key: false,
+            data_offset: 0,
             random_data: false,
             expiry: None,
             key_prefix: "memtier-".into(),
@@ -104,6 +112,9 @@ impl Default for Settings {
             key_deviation: None,
             key_median: None,
             zipf: 1.0,
+            wait_ratio: None,
+            wait_replicas: (0, 0),
+            wait_ms: (0, 0),
             commands: Vec::new(),
             row_for_each_line: false,
             out_file: None,
@@ -158,7 +169,9 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
     about: "Measures a server of the Redis protocol with the options of memtier_benchmark.",
     usage: "bobbin-benchmark --memtier [OPTIONS]",
     notes: "",
+    connection: connection::MEMTIER,
     flags: FLAGS,
+    shared: &[connection::TRANSPORT, common::LOAD, common::FILES],
     attached_values: true,
 };
 
@@ -174,7 +187,7 @@ fn pair(value: &str) -> Result<(u64, u64), String> {
 /// Two numbers with a dash between them, the smaller one first.
 fn range(value: &str) -> Result<(u64, u64), String> {
     let (low, high) = value.split_once('-').ok_or("not of the form 10-20")?;
-    let (low, high) = (number(low, 1..)?, number(high, 1..)?);
+    let (low, high) = (number(low, 1..=RANGE_MAX)?, number(high, 1..=RANGE_MAX)?);
     if low > high { Err(format!("{low} is above {high}")) } else { Ok((low, high)) }
 }
 
@@ -189,42 +202,6 @@ fn weighted(value: &str) -> Result<Vec<(usize, u64)>, String> {
 
 const FLAGS: &[Flag<Settings>] = &[
     Flag {
-        names: &["-s", "-h", "--host", "--server"],
-        value: "host",
-        help: "The server's host (default 127.0.0.1).",
-        apply: |settings, value| {
-            settings.common.host = value.into();
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-p", "--port"],
-        value: "port",
-        help: "Its port (default 6379).",
-        apply: |settings, value| {
-            settings.common.port = number(value, 1..=65535)?;
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-S", "--unix-socket"],
-        value: "path",
-        help: "Its Unix socket, instead of host and port.",
-        apply: |settings, value| {
-            settings.common.socket = Some(value.into());
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-u", "--uri"],
-        value: "url",
-        help: "All at once, as redis://user:password@host:port/database.",
-        apply: |settings, value| {
-            settings.common.set_url(value)?;
-            Ok(())
-        },
-    },
-    Flag {
         names: &["-P", "--protocol"],
         value: "name",
         help: "redis (default), resp2 or resp3.",
@@ -238,29 +215,6 @@ const FLAGS: &[Flag<Settings>] = &[
                 }
                 other => return Err(format!("'{other}' is none of redis, resp2, resp3")),
             };
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-a", "--authenticate"],
-        value: "credentials",
-        help: "A password, or user:password.",
-        apply: |settings, value| {
-            let (user, password) = match value.split_once(':') {
-                Some((user, password)) => (Some(user.into()), password),
-                None => (None, value),
-            };
-            settings.common.user = user;
-            settings.common.password = Some(password.into());
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["--select-db"],
-        value: "database",
-        help: "SELECT this database first.",
-        apply: |settings, value| {
-            settings.common.database = number(value, ..)?;
             Ok(())
         },
     },
@@ -427,6 +381,16 @@ const FLAGS: &[Flag<Settings>] = &[
         },
     },
     Flag {
+        names: &["--data-offset"],
+        value: "bytes",
+        help: "Write values into longer ones behind so many bytes by SETRANGE, and read them by \
+               GETRANGE.",
+        apply: |settings, value| {
+            settings.data_offset = number(value, 0..=DATA_SIZE_MAX)?;
+            Ok(())
+        },
+    },
+    Flag {
         names: &["-R", "--random-data"],
         value: "",
         help: "Values of random bytes.",
@@ -514,6 +478,37 @@ const FLAGS: &[Flag<Settings>] = &[
         },
     },
     Flag {
+        names: &["--wait-ratio"],
+        value: "set:wait",
+        help: "After so many SETs send so many WAITs.",
+        apply: |settings, value| {
+            let (sets, waits) = pair(value)?;
+            if sets == 0 || sets > WAIT_RATIO_MAX || waits > WAIT_RATIO_MAX {
+                return Err(format!("'{value}' is out of range"));
+            }
+            settings.wait_ratio = (waits > 0).then_some((sets, waits));
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--num-slaves"],
+        value: "min-max",
+        help: "WAIT for so many replicas (default: none).",
+        apply: |settings, value| {
+            settings.wait_replicas = range(value)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--wait-timeout"],
+        value: "min-max",
+        help: "WAIT so many milliseconds at most, mostly the middle of these (default 0: for ever).",
+        apply: |settings, value| {
+            settings.wait_ms = range(value)?;
+            Ok(())
+        },
+    },
+    Flag {
         names: &["--command"],
         value: "command",
         help: "Send this command instead of SET and GET; __key__ and __data__ in it are \
@@ -562,24 +557,6 @@ const FLAGS: &[Flag<Settings>] = &[
         help: "Write the results there instead of to the standard output.",
         apply: |settings, value| {
             settings.out_file = Some(value.into());
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["--json-out-file"],
-        value: "file",
-        help: "Also write the results as JSON.",
-        apply: |settings, value| {
-            settings.common.json = Some(value.into());
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["--hdr-file-prefix"],
-        value: "prefix",
-        help: "Also write latency distributions as text files for HdrHistogram's tools.",
-        apply: |settings, value| {
-            settings.common.hdr_prefix = Some(value.into());
             Ok(())
         },
     },
@@ -635,17 +612,10 @@ const FLAGS: &[Flag<Settings>] = &[
             Ok(())
         },
     },
-    Flag {
-        names: &["--seed"],
-        value: "number",
-        help: "The seed of the random numbers.",
-        apply: |settings, value| {
-            settings.common.seed = Some(number(value, ..)?);
-            Ok(())
-        },
-    },
 ];
 
+const RANGE_MAX: u64 = 1 << 40;
+const WAIT_RATIO_MAX: u64 = 1000;
 const KEY_MAX: u64 = 1 << 62;
 const SECONDS_MAX: u64 = 10_000_000;
 const WEIGHT_MAX: u64 = 1_000_000_000;

@@ -1,7 +1,8 @@
 //! The command line: two grammars, redis-benchmark's and memtier_benchmark's, each a table of flags.
 //! Parsing, help, man page and completions are all made from the same table.
 
-mod common;
+pub mod common;
+pub mod connection;
 mod generate;
 pub mod memtier;
 pub mod redis;
@@ -20,6 +21,12 @@ pub struct Flag<S: 'static> {
     pub apply: fn(&mut S, &str) -> Result<(), String>,
 }
 
+impl<S> Flag<S> {
+    fn describe(&self) -> Description {
+        Description { names: self.names, value: self.value, help: self.help }
+    }
+}
+
 /// What is shown of a flag, whatever it applies to.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
@@ -35,7 +42,11 @@ pub struct Grammar<S: 'static> {
     pub about: &'static str,
     pub usage: &'static str,
     pub notes: &'static str,
+    /// How to get to the server; shown first.
+    pub connection: &'static [Flag<Common>],
     pub flags: &'static [Flag<S>],
+    /// Flags that other grammars have too; shown last.
+    pub shared: &'static [&'static [Flag<Common>]],
     /// `-p6379` is `-p 6379`.
     pub attached_values: bool,
 }
@@ -51,6 +62,12 @@ pub enum Stop {
 impl<S: AsMut<Common>> Grammar<S> {
     /// Applies the flags to `settings` and returns what follows them: the words of a command.
     pub fn parse(&self, arguments: &[String], settings: &mut S) -> Result<Vec<String>, Stop> {
+        let rest = self.apply(arguments, settings)?;
+        settings.as_mut().finish().map_err(Stop::Error)?;
+        Ok(rest)
+    }
+
+    fn apply(&self, arguments: &[String], settings: &mut S) -> Result<Vec<String>, Stop> {
         let mut at = 0;
         while at < arguments.len() {
             let argument = &arguments[at];
@@ -58,7 +75,7 @@ impl<S: AsMut<Common>> Grammar<S> {
             match argument.as_str() {
                 "--" => return Ok(arguments[at..].to_vec()),
                 "--help" => return Err(Stop::Help),
-                "--version" => return Err(Stop::Version),
+                "--version" | "-v" => return Err(Stop::Version),
                 "-" => return Ok(arguments[at - 1..].to_vec()),
                 word if !word.starts_with('-') => return Ok(arguments[at - 1..].to_vec()),
                 _ => {}
@@ -84,19 +101,12 @@ impl<S: AsMut<Common>> Grammar<S> {
         Ok(Vec::new())
     }
 
-    /// All flags, in the order of the table, those of both grammars last.
+    /// All flags, in the order in which they are shown.
     pub fn descriptions(&self) -> Vec<Description> {
-        let own = self.flags.iter().map(|flag| Description {
-            names: flag.names,
-            value: flag.value,
-            help: flag.help,
-        });
-        let both = common::FLAGS.iter().map(|flag| Description {
-            names: flag.names,
-            value: flag.value,
-            help: flag.help,
-        });
-        own.chain(both).chain(GENERAL).collect()
+        let connection = self.connection.iter().map(Flag::describe);
+        let own = self.flags.iter().map(Flag::describe);
+        let shared = self.shared.iter().copied().flatten().map(Flag::describe);
+        connection.chain(own).chain(shared).chain(GENERAL).collect()
     }
 
     /// The text of `--help`.
@@ -124,7 +134,8 @@ impl<S: AsMut<Common>> Grammar<S> {
     fn find(&self, name: &str) -> Option<Found<'_, S>> {
         let own = self.flags.iter().find(|flag| flag.names.contains(&name)).map(Found::Own);
         own.or_else(|| {
-            common::FLAGS.iter().find(|flag| flag.names.contains(&name)).map(Found::Common)
+            let mut common = self.connection.iter().chain(self.shared.iter().copied().flatten());
+            common.find(|flag| flag.names.contains(&name)).map(Found::Common)
         })
     }
 
@@ -201,7 +212,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 
 const GENERAL: [Description; 2] = [
     Description { names: &["--help"], value: "", help: "Show this and end." },
-    Description { names: &["--version"], value: "", help: "Show the version and end." },
+    Description { names: &["--version", "-v"], value: "", help: "Show the version and end." },
 ];
 const HELP_INDENT: usize = 30;
 const HELP_WIDTH: usize = 96;

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{Common, Flag, Grammar, number, positive};
+use super::{Common, Flag, Grammar, common, connection, number, positive};
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -33,6 +33,24 @@ pub struct Settings {
     pub hot: Option<(u64, f64)>,
     pub command_file: Option<PathBuf>,
     pub runs: u32,
+    pub fuzz: FuzzSettings,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct FuzzSettings {
+    pub is_wanted: bool,
+    pub is_malformed: bool,
+    pub sets_options: bool,
+    pub log: FuzzLog,
+}
+
+/// How much is said, from little to much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FuzzLog {
+    None,
+    Error,
+    Info,
+    Debug,
 }
 
 /// Which nodes of a cluster connections go to.
@@ -73,6 +91,12 @@ impl Default for Settings {
             hot: None,
             command_file: None,
             runs: 1,
+            fuzz: FuzzSettings {
+                is_wanted: false,
+                is_malformed: false,
+                sets_options: false,
+                log: FuzzLog::Info,
+            },
         }
     }
 }
@@ -89,7 +113,9 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
             names, or all of them.",
     usage: "bobbin-benchmark [OPTIONS] [--] [COMMAND ARGS...]",
     notes: NOTES,
+    connection: connection::REDIS,
     flags: FLAGS,
+    shared: &[connection::TRANSPORT, common::LOAD, common::FILES],
     attached_values: false,
 };
 
@@ -111,57 +137,6 @@ Other ways to call it:
 ";
 
 const FLAGS: &[Flag<Settings>] = &[
-    Flag {
-        names: &["-h"],
-        value: "host",
-        help: "The server's host (default 127.0.0.1).",
-        apply: |settings, value| {
-            settings.common.host = value.into();
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-p"],
-        value: "port",
-        help: "Its port (default 6379).",
-        apply: |settings, value| {
-            settings.common.port = number(value, 1..=65535)?;
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-s"],
-        value: "path",
-        help: "Its Unix socket, instead of host and port.",
-        apply: |settings, value| {
-            settings.common.socket = Some(value.into());
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-a"],
-        value: "password",
-        help: "Authenticate with this password.",
-        apply: |settings, value| {
-            settings.common.password = Some(value.into());
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["--user"],
-        value: "name",
-        help: "Authenticate as this user; needs -a.",
-        apply: |settings, value| {
-            settings.common.user = Some(value.into());
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["-u"],
-        value: "url",
-        help: "All of these at once, as redis://user:password@host:port/database.",
-        apply: |settings, value| settings.common.set_url(value),
-    },
     Flag {
         names: &["-c"],
         value: "clients",
@@ -204,15 +179,6 @@ const FLAGS: &[Flag<Settings>] = &[
         help: "Size of the values that are written (default 3).",
         apply: |settings, value| {
             settings.data_size = number(value, 1..=DATA_SIZE_MAX)?;
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["--dbnum"],
-        value: "database",
-        help: "SELECT this database first (default 0).",
-        apply: |settings, value| {
-            settings.common.database = number(value, ..)?;
             Ok(())
         },
     },
@@ -411,15 +377,6 @@ const FLAGS: &[Flag<Settings>] = &[
         },
     },
     Flag {
-        names: &["--seed"],
-        value: "number",
-        help: "Draw the same random numbers each time.",
-        apply: |settings, value| {
-            settings.common.seed = Some(number(value, ..)?);
-            Ok(())
-        },
-    },
-    Flag {
         names: &["--num-functions"],
         value: "functions",
         help: "Functions in the library that the test function_load loads (default 10).",
@@ -458,40 +415,51 @@ const FLAGS: &[Flag<Settings>] = &[
         },
     },
     Flag {
-        names: &["--json-out-file"],
-        value: "file",
-        help: "Also write the results, with their histograms and seconds, as JSON.",
-        apply: |settings, value| {
-            settings.common.json = Some(value.into());
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["--hdr-file-prefix"],
-        value: "prefix",
-        help: "Also write each test's latency distribution as a text file for HdrHistogram's tools.",
-        apply: |settings, value| {
-            settings.common.hdr_prefix = Some(value.into());
-            Ok(())
-        },
-    },
-    Flag {
         names: &["--fuzz"],
         value: "",
-        help: "Not built: Bobbin's own fuzz targets do this.",
-        apply: no_fuzz,
+        help: "Send -n random commands, made from the server's COMMAND DOCS, over -c connections and \
+               see whether it lives. Never do this to a server whose data you want to keep.",
+        apply: |settings, _| {
+            settings.fuzz.is_wanted = true;
+            Ok(())
+        },
     },
     Flag {
-        names: &["--fuzz-mode", "--fuzz-loglevel"],
-        value: "value",
-        help: "Not built: see --fuzz.",
-        apply: no_fuzz,
+        names: &["--fuzz-mode"],
+        value: "modes",
+        help: "Beside right commands also: malformed-commands, config-commands (which set options to \
+               what they are); with a comma between.",
+        apply: |settings, value| {
+            for mode in value.split(',') {
+                match mode {
+                    "malformed-commands" => settings.fuzz.is_malformed = true,
+                    "config-commands" => settings.fuzz.sets_options = true,
+                    other => {
+                        return Err(format!(
+                            "'{other}' is neither malformed-commands nor config-commands"
+                        ));
+                    }
+                }
+            }
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--fuzz-loglevel"],
+        value: "level",
+        help: "none, error, info (a summary; the default) or debug (each error reply too).",
+        apply: |settings, value| {
+            settings.fuzz.log = match value {
+                "none" => FuzzLog::None,
+                "error" => FuzzLog::Error,
+                "info" => FuzzLog::Info,
+                "debug" => FuzzLog::Debug,
+                other => return Err(format!("'{other}' is none of none, error, info, debug")),
+            };
+            Ok(())
+        },
     },
 ];
-
-fn no_fuzz(_: &mut Settings, _: &str) -> Result<(), String> {
-    Err("sending random commands is not supported".into())
-}
 
 fn seconds(value: &str) -> Result<Duration, String> {
     let seconds = positive(value)?;

@@ -33,8 +33,9 @@ impl Chart {
         );
         for (number, line) in self.lines.iter().enumerate() {
             figure += &format!(
-                "<span><i style=\"background:var(--c{})\"></i>{}</span>",
-                number % COLOURS,
+                "<span><svg viewBox=\"0 0 28 8\"><line x1=\"0\" x2=\"28\" y1=\"4\" y2=\"4\" \
+                 style=\"{}\"/></svg>{}</span>",
+                stroke(number),
                 escape(&line.name)
             );
         }
@@ -83,9 +84,9 @@ impl Chart {
             let places: Vec<_> = line.points.iter().map(|&(x, y)| (at_x(x), at_y(y))).collect();
             let path: Vec<_> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
             svg += &format!(
-                "<polyline points=\"{}\" style=\"fill:none;stroke:var(--c{colour});\
-                 stroke-width:2;stroke-linejoin:round\"/>\n",
-                path.join(" ")
+                "<polyline points=\"{}\" style=\"fill:none;stroke-linejoin:round;{}\"/>\n",
+                path.join(" "),
+                stroke(number)
             );
             if places.len() <= DOTS_MAX {
                 for ((x, y), point) in places.iter().zip(&line.points) {
@@ -100,6 +101,12 @@ impl Chart {
         }
         svg + "</svg>\n"
     }
+}
+
+/// How the line of that number is drawn: it can be told from others without its colour.
+fn stroke(number: usize) -> String {
+    let colour = number % COLOURS;
+    format!("stroke:var(--c{colour});stroke-width:2;stroke-dasharray:{}", DASHES[colour])
 }
 
 /// From values to places between 0 and 1.
@@ -170,6 +177,7 @@ const RIGHT: f64 = 14.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 40.0;
 const COLOURS: usize = 6;
+const DASHES: [&str; COLOURS] = ["none", "8 4", "2 3", "10 3 2 3", "5 5", "1 5"];
 const TICKS: f64 = 5.0;
 const TICKS_MAX: usize = 20;
 /// Lines of more points are drawn without dots.

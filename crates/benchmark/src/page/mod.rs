@@ -110,9 +110,9 @@ p { max-width: 44rem; color: var(--soft); overflow-wrap: anywhere; }
 figure { margin: 0 0 1rem; }
 figcaption { font-weight: 600; }
 svg { width: 100%; max-width: 36rem; height: auto; display: block; }
-svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
+svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
 .legend { display: flex; flex-wrap: wrap; gap: 0 1rem; font-size: 0.9rem; }
-.legend i { display: inline-block; width: 0.8rem; height: 0.8rem; margin-right: 0.3rem; }
+.legend svg { display: inline-block; width: 1.75rem; height: 0.5rem; margin-right: 0.3rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.25rem 0.6rem; text-align: right; border-bottom: 1px solid var(--rule);

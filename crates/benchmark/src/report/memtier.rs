@@ -80,6 +80,10 @@ pub fn json(settings: &Settings, outcome: &Outcome, started: SystemTime) -> Valu
             "KB/sec TX": round(row.rate(row.sent) / 1024.0),
             "Percentile Latencies": percentiles,
         });
+        if settings.common.cluster {
+            object["MOVED/sec"] = json!(round(row.rate(row.moved)));
+            object["ASK/sec"] = json!(round(row.rate(row.asked)));
+        }
         if row.name == TOTALS {
             let mut series = Map::new();
             for (number, second) in outcome.seconds.iter().enumerate() {
@@ -129,6 +133,8 @@ struct Row<'a> {
     errors: u64,
     hits: Option<u64>,
     misses: Option<u64>,
+    moved: u64,
+    asked: u64,
     sent: u64,
     received: u64,
     latencies: &'a Latencies,
@@ -165,6 +171,8 @@ fn rows<'a>(settings: &Settings, outcome: &'a Outcome, all: &'a Latencies) -> Ve
             errors: class.errors,
             hits: can_miss.then(|| class.requests - class.nulls),
             misses: can_miss.then_some(class.nulls),
+            moved: class.moved,
+            asked: class.asked,
             sent: class.sent_bytes,
             received: class.received_bytes,
             latencies: &class.latencies,
@@ -179,6 +187,8 @@ fn rows<'a>(settings: &Settings, outcome: &'a Outcome, all: &'a Latencies) -> Ve
         errors: sum(|row| row.errors),
         hits: is_mixed.then(|| sum(|row| row.hits.unwrap_or(0))),
         misses: is_mixed.then(|| sum(|row| row.misses.unwrap_or(0))),
+        moved: sum(|row| row.moved),
+        asked: sum(|row| row.asked),
         sent: sum(|row| row.sent),
         received: sum(|row| row.received),
         latencies: all,
@@ -199,6 +209,12 @@ fn columns(settings: &Settings) -> Vec<Column> {
     if settings.commands.is_empty() {
         columns.push(column("Hits/sec", 12, 2, Box::new(|row| Some(row.rate(row.hits?)))));
         columns.push(column("Misses/sec", 12, 2, Box::new(|row| Some(row.rate(row.misses?)))));
+    }
+    if settings.common.cluster {
+        let moved = |row: &Row<'_>| Some(row.rate(row.moved));
+        columns.push(column("MOVED/sec", 12, 2, Box::new(moved)));
+        let asked = |row: &Row<'_>| Some(row.rate(row.asked));
+        columns.push(column("ASK/sec", 12, 2, Box::new(asked)));
     }
     let mean = move |row: &Row<'_>| latency(row, row.latencies.mean() / 1e6);
     columns.push(column("Avg. Latency", 15, 5, Box::new(mean)));

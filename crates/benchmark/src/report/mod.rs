@@ -5,7 +5,12 @@ pub mod live;
 pub mod memtier;
 pub mod redis;
 
-use hdrhistogram::Histogram;
+use std::time::{Duration, SystemTime};
+
+use hdrhistogram::{
+    Histogram,
+    serialization::{V2DeflateSerializer, interval_log::IntervalLogWriterBuilder},
+};
 
 use crate::engine::Latencies;
 
@@ -63,5 +68,49 @@ pub fn hdr_text(latencies: &Latencies) -> String {
     text
 }
 
+/// The same for programs: a log of HdrHistogram's with one line for the whole run, which began at
+/// `started`. Values are whole microseconds.
+pub fn hdr_log(
+    latencies: &Latencies,
+    title: &str,
+    started: SystemTime,
+    lasted: Duration,
+) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut serializer = V2DeflateSerializer::new();
+    let mut log = IntervalLogWriterBuilder::new()
+        .add_comment(title)
+        .with_start_time(started)
+        .begin_log_with(&mut bytes, &mut serializer)
+        .map_err(|error| error.to_string())?;
+    log.write_histogram(&microseconds(latencies, HDR_DIGITS), Duration::ZERO, lasted, None)
+        .map_err(|error| format!("the histogram cannot be written: {error:?}"))?;
+    Ok(bytes)
+}
+
+const HDR_DIGITS: u8 = 3;
 const HDR_TICKS: u32 = 5;
 const MICROSECONDS_MAX: u64 = 600_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::latencies;
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+
+    #[test]
+    fn the_log_can_be_read() {
+        let mut seen = latencies();
+        seen.record_n(1_000_000, 3).unwrap();
+        let bytes = hdr_log(&seen, "GET", SystemTime::UNIX_EPOCH, Duration::from_secs(2)).unwrap();
+        assert!(bytes.starts_with(b"#GET\n"), "{}", bytes.escape_ascii());
+        let intervals: Vec<_> = IntervalLogIterator::new(&bytes)
+            .map(Result::unwrap)
+            .filter_map(|entry| match entry {
+                LogEntry::Interval(interval) => Some(interval.duration()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(intervals, [Duration::from_secs(2)]);
+    }
+}

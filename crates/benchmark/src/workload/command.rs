@@ -121,7 +121,9 @@ impl Template {
                 )
             };
             let mut number = draw();
-            if let (Some(slots), Some(prefix)) = (&state.slots, &workload.key_prefix) {
+            if let (Some(slots), Some(prefix)) = (&state.slots, &workload.key_prefix)
+                && !workload.free_patterns.contains(&pattern)
+            {
                 for _ in 0..OTHER_NODES_MAX {
                     state.key.clear();
                     state.key.extend_from_slice(prefix);

@@ -1,6 +1,7 @@
 //! What is sent: commands whose keys and values follow patterns, and the order in which they come.
 
 mod command;
+mod fuzz;
 mod numbers;
 mod placeholders;
 mod random;
@@ -11,6 +12,7 @@ mod values;
 use std::sync::Arc;
 
 pub use command::{PADDED_LEN, Part, TAG_LEN, Template};
+pub use fuzz::{Fuzz, Options};
 pub use numbers::{Cursor, Numbers, Zipf};
 pub use placeholders::{KeyOrder, Keyspace, Placeholders, sequence};
 pub use random::Random;
@@ -29,6 +31,8 @@ pub struct Workload {
     pub order: Order,
     /// In a cluster, numbers are drawn until a key of this prefix and the number is the node's own.
     pub key_prefix: Option<Vec<u8>>,
+    /// Patterns whose numbers are in no key: they may be any.
+    pub free_patterns: Vec<usize>,
 }
 
 /// Which template comes next.
@@ -206,6 +210,14 @@ impl Workload {
 }
 
 impl State {
+    /// From now on keys are to be those of the node that these tags lead to.
+    pub fn move_to(&mut self, tags: Arc<[[u8; TAG_LEN]]>) {
+        if self.slots.is_some() {
+            self.slots = Some(Arc::new(SlotSet::of_tags(&tags)));
+        }
+        self.tags = tags;
+    }
+
     #[inline]
     fn tag(&mut self) -> [u8; TAG_LEN] {
         match self.tags.len() {

@@ -2,18 +2,32 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, process::ExitCode};
 
-use crate::{session::Session, terminal};
+use crate::{repl, session::Session, terminal};
 
-/// Sends EVAL with the script. Of the arguments those before a lone comma are keys.
+/// Sends EVAL with the script, or debugs it. Of the arguments those before a lone comma are keys.
 pub fn run(session: &mut Session, arguments: &[Vec<u8>]) -> ExitCode {
     let file = OsStr::from_bytes(&session.options.modes.script).to_owned();
-    let script = match std::fs::read(&file) {
-        Ok(script) => script,
-        Err(error) => {
-            eprintln!("Can't open file '{}': {}", file.display(), terminal::describe(&error));
-            return ExitCode::FAILURE;
-        }
+    if let Some(debugging) = session.options.modes.debugging {
+        return repl::debug(session, debugging, || command(&file, arguments));
+    }
+    let words = match command(&file, arguments) {
+        Ok(words) => words,
+        Err(status) => return status,
     };
+    session.connect_or_exit();
+    let repeat = session.options.repeat;
+    match session.run(&words, repeat) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// EVAL and its arguments. What went wrong has been said.
+fn command(file: &OsStr, arguments: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ExitCode> {
+    let script = std::fs::read(file).map_err(|error| {
+        eprintln!("Can't open file '{}': {}", file.display(), terminal::describe(&error));
+        ExitCode::FAILURE
+    })?;
     let comma = arguments.iter().position(|argument| argument == b",");
     let (keys, others) = match comma {
         Some(comma) => (&arguments[..comma], &arguments[comma + 1..]),
@@ -22,10 +36,5 @@ pub fn run(session: &mut Session, arguments: &[Vec<u8>]) -> ExitCode {
     let mut words = vec![b"EVAL".to_vec(), script, keys.len().to_string().into_bytes()];
     words.extend_from_slice(keys);
     words.extend_from_slice(others);
-    session.connect_or_exit();
-    let repeat = session.options.repeat;
-    match session.run(&words, repeat) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    Ok(words)
 }

@@ -9,7 +9,7 @@ mod table;
 
 use std::time::Duration;
 
-use bobbin_client::{AddressFamily, Target};
+use bobbin_client::{Target, TlsConnector, TlsOptions, Transport};
 
 use crate::format::Style;
 
@@ -21,8 +21,9 @@ pub use {help::text as help_text, manual::page as manual_page, table::unquote};
 #[derive(Clone, Debug)]
 pub struct Options {
     pub target: Target,
-    pub connect_timeout: Option<Duration>,
-    pub family: AddressFamily,
+    pub transport: Transport,
+    /// Of use where the target wants TLS.
+    pub tls: TlsOptions,
     pub ask_password: bool,
     pub auth_warning: bool,
     pub protocol: ProtocolChoice,
@@ -64,6 +65,8 @@ pub struct ModeOptions {
     pub top: usize,
     pub file: Vec<u8>,
     pub script: Vec<u8>,
+    /// Stop in front of its lines.
+    pub debugging: Option<Debugging>,
     pub pipe_timeout: Option<Duration>,
     pub hint_input: Vec<u8>,
     pub shell: Shell,
@@ -94,6 +97,15 @@ pub enum Mode {
     TestHint,
     TestHintFile,
     Eval,
+}
+
+/// What happens to other clients, and to changes, while a script is debugged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Debugging {
+    /// The server debugs in a process of its own: others go on, and changes are lost.
+    Forked,
+    /// Others wait, and changes stay.
+    Synchronous,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +140,8 @@ impl Options {
         use crate::format::Form;
         Self {
             target: Target::default(),
-            connect_timeout: None,
-            family: AddressFamily::Any,
+            transport: Transport::default(),
+            tls: TlsOptions::default(),
             ask_password: false,
             auth_warning: true,
             protocol: ProtocolChoice::Default,
@@ -156,12 +168,21 @@ impl Options {
                 top: TOP_KEYS,
                 file: Vec::new(),
                 script: Vec::new(),
+                debugging: None,
                 pipe_timeout: Some(PIPE_TIMEOUT),
                 hint_input: Vec::new(),
                 shell: Shell::Bash,
             },
             command: Vec::new(),
         }
+    }
+
+    /// Reads the files that TLS needs, where it is wanted.
+    pub fn prepare_tls(&mut self) -> Result<(), String> {
+        if self.target.tls {
+            self.transport.tls = Some(TlsConnector::new(&self.tls)?);
+        }
+        Ok(())
     }
 
     /// Asks for a mode. The first in the order of [`Mode`] wins.

@@ -107,7 +107,7 @@ impl Seen {
     fn check(&self, options: &Options) -> Result<(), String> {
         debug_assert!(!self.resp3 || options.protocol == ProtocolChoice::Resp3);
         debug_assert!(!self.tag || matches!(options.standard_input, StandardInput::Tag(_)));
-        debug_assert!(!self.ipv6 || options.family != AddressFamily::Any);
+        debug_assert!(!self.ipv6 || options.transport.family != AddressFamily::Any);
         let socket = matches!(options.target.address, Address::Unix(_));
         let pairs = [
             (options.cluster && socket, "-c and -s"),
@@ -116,6 +116,9 @@ impl Seen {
             (self.last_argument && self.tag, "-x and -X"),
             (self.rdb && self.functions_rdb, "--rdb and --functions-rdb"),
         ];
+        if options.modes.debugging.is_some() && options.modes.script.is_empty() {
+            return Err("Options --ldb and --ldb-sync-mode require --eval.".to_owned());
+        }
         match pairs.iter().find(|(both, _)| *both) {
             Some((_, names)) => Err(format!("Options {names} are mutually exclusive.")),
             None => Ok(()),
@@ -163,6 +166,15 @@ mod tests {
     }
 
     #[test]
+    fn tls_wherever_it_is_asked_for() {
+        for line in ["--tls", "-u rediss://host", "--tls -u redis://host", "-u valkeys://h --sni x"]
+        {
+            assert!(run(line).unwrap().target.tls, "{line}");
+        }
+        assert!(!run("--cacert file").unwrap().target.tls);
+    }
+
+    #[test]
     fn mistakes() {
         for (line, text) in [
             ("-p", "Unrecognized option or bad number of arguments for: '-p'"),
@@ -173,8 +185,8 @@ mod tests {
             ("-2 -3", "Options -2 and -3 are mutually exclusive."),
             ("-3 -2", "Options -2 and -3 are mutually exclusive."),
             ("-c -s /tmp/x", "Options -c and -s are mutually exclusive."),
-            ("--tls", "TLS is not built into this version."),
-            ("-u rediss://host", "TLS is not built into this version."),
+            ("--ldb", "Options --ldb and --ldb-sync-mode require --eval."),
+            ("--sni", "Unrecognized option or bad number of arguments for: '--sni'"),
         ] {
             assert_eq!(run(line).err().as_deref(), Some(text), "{line}");
         }

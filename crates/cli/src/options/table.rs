@@ -1,13 +1,13 @@
 //! Every option, defined once.
 
-use std::time::Duration;
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf, time::Duration};
 
 use bobbin_client::{Address, AddressFamily, Target};
 use bobbin_resp::split_arguments;
 
 use crate::format::Form;
 
-use super::{Mode, Options, ProtocolChoice, Repeat, Shell, StandardInput};
+use super::{Debugging, Mode, Options, ProtocolChoice, Repeat, Shell, StandardInput};
 
 /// One option.
 pub struct Flag {
@@ -127,8 +127,7 @@ pub static FLAGS: &[Flag] = &[
         "socket",
         "Connect to this Unix socket, whatever host and port say.",
         |options, value| {
-            use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
-            options.target.address = Address::Unix(OsStr::from_bytes(value).into());
+            options.target.address = Address::Unix(path(value));
             Ok(())
         },
     ),
@@ -136,11 +135,13 @@ pub static FLAGS: &[Flag] = &[
         Connection,
         &["-u"],
         "uri",
-        "Connect to redis://user:password@host:port/database (valkey:// is the same, \
-         unix:///path?db=0 a socket).",
+        "Connect to redis://user:password@host:port/database (valkey:// is the same, rediss:// and \
+         valkeys:// with TLS, unix:///path?db=0 a socket).",
         |options, value| {
+            let tls = options.target.tls;
             options.target = Target::parse_url(&text(value)?).map_err(|error| error.to_string())?;
-            if options.target.tls { Err(NO_TLS.to_owned()) } else { Ok(()) }
+            options.target.tls |= tls;
+            Ok(())
         },
     ),
     value(
@@ -181,7 +182,7 @@ pub static FLAGS: &[Flag] = &[
             let seconds: Option<f64> = number(value).ok();
             let seconds = seconds.filter(|seconds| (0.0..=SECONDS_MAX).contains(seconds));
             let seconds = seconds.ok_or("Invalid connection timeout for -t.")?;
-            options.connect_timeout = (seconds > 0.0).then(|| Duration::from_secs_f64(seconds));
+            options.transport.timeout = (seconds > 0.0).then(|| Duration::from_secs_f64(seconds));
             Ok(())
         },
     ),
@@ -196,21 +197,17 @@ pub static FLAGS: &[Flag] = &[
         options.protocol = ProtocolChoice::Resp3;
     }),
     switch(Connection, &["-4"], "Try a host's IPv4 addresses first.", |options| {
-        options.family = AddressFamily::Ipv4;
+        options.transport.family = AddressFamily::Ipv4;
     }),
     switch(Connection, &["-6"], "Try a host's IPv6 addresses first.", |options| {
-        options.family = AddressFamily::Ipv6;
+        options.transport.family = AddressFamily::Ipv6;
     }),
     switch(Connection, &["-c"], "Follow a cluster's MOVED and ASK.", |options| {
         options.cluster = true;
     }),
-    missing(
-        Connection,
-        &["--mptcp"],
-        None,
-        "MultiPath TCP (not built).",
-        "MultiPath TCP is not built into this version.",
-    ),
+    switch(Connection, &["--mptcp"], "Connect by multipath TCP.", |options| {
+        options.transport.multipath = true;
+    }),
     value(
         Commands,
         &["-r"],
@@ -270,8 +267,22 @@ pub static FLAGS: &[Flag] = &[
             Ok(())
         },
     ),
-    missing(Commands, &["--ldb"], None, "The Lua debugger (not built).", NO_DEBUGGER),
-    missing(Commands, &["--ldb-sync-mode"], None, "The Lua debugger (not built).", NO_DEBUGGER),
+    switch(
+        Commands,
+        &["--ldb"],
+        "With --eval: debug the script. The server does so in a process of its own, and forgets what \
+         the script changed.",
+        |options| {
+            let debugging = options.modes.debugging;
+            options.modes.debugging = Some(debugging.unwrap_or(Debugging::Forked));
+        },
+    ),
+    switch(
+        Commands,
+        &["--ldb-sync-mode"],
+        "The same in the server itself: others wait meanwhile, and changes stay.",
+        |options| options.modes.debugging = Some(Debugging::Synchronous),
+    ),
     missing(
         Commands,
         &["--cluster"],
@@ -524,15 +535,62 @@ pub static FLAGS: &[Flag] = &[
         "Attach as a replica and print the commands that arrive.",
         |options| options.choose(Mode::Replica),
     ),
-    missing(Tls, &["--tls"], None, "Connect with TLS (not built).", NO_TLS),
-    missing(Tls, &["--sni"], Some("host"), "Server name to ask for (not built).", NO_TLS),
-    missing(Tls, &["--cacert"], Some("file"), "Certificates to trust (not built).", NO_TLS),
-    missing(Tls, &["--cacertdir"], Some("folder"), "The same as a folder (not built).", NO_TLS),
-    missing(Tls, &["--insecure"], None, "Trust any certificate (not built).", NO_TLS),
-    missing(Tls, &["--cert"], Some("file"), "Certificate to show (not built).", NO_TLS),
-    missing(Tls, &["--key"], Some("file"), "Its private key (not built).", NO_TLS),
-    missing(Tls, &["--tls-ciphers"], Some("list"), "Ciphers of TLS 1.2 (not built).", NO_TLS),
-    missing(Tls, &["--tls-ciphersuites"], Some("list"), "Ciphers of TLS 1.3 (not built).", NO_TLS),
+    switch(Tls, &["--tls"], "Connect with TLS.", |options| options.target.tls = true),
+    value(
+        Tls,
+        &["--sni"],
+        "host",
+        "The server name to ask for; the certificate must have it.",
+        |options, value| {
+            options.tls.server_name = Some(text(value)?);
+            Ok(())
+        },
+    ),
+    value(
+        Tls,
+        &["--cacert"],
+        "file",
+        "Believe the authorities in this PEM file, instead of the system's.",
+        |options, value| {
+            options.tls.authorities = Some(path(value));
+            Ok(())
+        },
+    ),
+    value(Tls, &["--cacertdir"], "folder", "The same for a folder.", |options, value| {
+        options.tls.authorities_folder = Some(path(value));
+        Ok(())
+    }),
+    switch(Tls, &["--insecure"], "Believe any certificate.", |options| {
+        options.tls.insecure = true;
+    }),
+    value(Tls, &["--cert"], "file", "Show the certificate in this PEM file.", |options, value| {
+        options.tls.certificate = Some(path(value));
+        Ok(())
+    }),
+    value(
+        Tls,
+        &["--key"],
+        "file",
+        "Its private key, where it is not in the same file.",
+        |options, value| {
+            options.tls.key = Some(path(value));
+            Ok(())
+        },
+    ),
+    value(
+        Tls,
+        &["--tls-ciphers"],
+        "list",
+        "Ciphers of TLS 1.2 by OpenSSL's names, with colons between, the preferred first.",
+        |options, value| {
+            options.tls.ciphers = Some(text(value)?);
+            Ok(())
+        },
+    ),
+    value(Tls, &["--tls-ciphersuites"], "list", "The same for TLS 1.3.", |options, value| {
+        options.tls.ciphersuites = Some(text(value)?);
+        Ok(())
+    }),
     switch(About, &["--help"], "Print this help.", |options| options.choose(Mode::Help)),
     switch(About, &["--version", "-v"], "Print the version.", |options| {
         options.choose(Mode::Version);
@@ -574,8 +632,6 @@ pub static FLAGS: &[Flag] = &[
     ),
 ];
 
-const NO_TLS: &str = "TLS is not built into this version.";
-const NO_DEBUGGER: &str = "The Lua debugger is not built into this version.";
 /// A thousand years: more is a mistake, and does not fit a clock.
 const SECONDS_MAX: f64 = 3.2e10;
 const HOT_KEYS_MAX: usize = 10_000;
@@ -610,6 +666,10 @@ fn choose_samples(options: &mut Options, value: &[u8], mode: Mode) -> Result<(),
 
 fn text(value: &[u8]) -> Result<String, String> {
     String::from_utf8(value.to_vec()).map_err(|_| "Not a UTF-8 text.".to_owned())
+}
+
+fn path(value: &[u8]) -> PathBuf {
+    OsStr::from_bytes(value).into()
 }
 
 fn number<T: std::str::FromStr>(value: &[u8]) -> Result<T, ()> {

@@ -1,5 +1,6 @@
 //! The shell: lines in, replies out, until the end of the input.
 
+mod debugger;
 mod docs;
 mod editor;
 pub mod help;
@@ -24,34 +25,24 @@ use docs::Docs;
 use editor::{Line, Lines};
 use preferences::Preferences;
 
+pub use debugger::run as debug;
 pub use editor::ask_password;
 pub use suite::{check_file, print_hint};
 
 /// Runs the shell.
 pub fn run(session: &mut Session) -> ExitCode {
-    session.interactive = true;
-    // From now on Ctrl-C ends the program with a status, not by a signal, as scripts expect.
-    drop(interrupt::hold());
+    become_interactive(session);
     let mut shell = Shell::open();
     // Without a server the shell starts all the same; the next command tries again.
     let _ = session.connect();
-    shell.ask_docs(session);
-    loop {
-        match shell.lines.next(&session.prompt()) {
-            Line::Text(line) => {
-                if shell.handle(session, &line) == Next::Quit {
-                    return ExitCode::SUCCESS;
-                }
-            }
-            Line::End if session.is_subscribed() && shell.lines.is_typed() => {
-                let _ = session.connect();
-            }
-            Line::End => return ExitCode::SUCCESS,
-        }
-        if session.is_subscribed() {
-            let _ = messages::wait(session, &shell.lines);
-        }
-    }
+    shell.serve(session)
+}
+
+/// From now on a lost connection ends nothing, and Ctrl-C ends the program with a status, not by a
+/// signal, as scripts expect.
+fn become_interactive(session: &mut Session) {
+    session.interactive = true;
+    drop(interrupt::hold());
 }
 
 struct Shell {
@@ -81,6 +72,27 @@ impl Shell {
         }
         lines.set_hints(preferences.hints);
         Self { lines, preferences, has_asked: false, docs: None }
+    }
+
+    /// Runs line after line until there are no more.
+    fn serve(&mut self, session: &mut Session) -> ExitCode {
+        self.ask_docs(session);
+        loop {
+            match self.lines.next(&session.prompt()) {
+                Line::Text(line) => {
+                    if self.handle(session, &line) == Next::Quit {
+                        return ExitCode::SUCCESS;
+                    }
+                }
+                Line::End if session.is_subscribed() && self.lines.is_typed() => {
+                    let _ = session.connect();
+                }
+                Line::End => return ExitCode::SUCCESS,
+            }
+            if session.is_subscribed() {
+                let _ = messages::wait(session, &self.lines);
+            }
+        }
     }
 
     /// Fetches what hints and completion need, as soon as the server can be asked for it.

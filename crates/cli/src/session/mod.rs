@@ -140,8 +140,7 @@ impl Session {
     }
 
     fn open(&self) -> io::Result<Client> {
-        let options = &self.options;
-        let client = Client::connect_to(&self.address, options.connect_timeout, options.family)?;
+        let client = Client::connect_to(&self.address, &self.options.transport)?;
         if matches!(self.address, Address::Tcp { .. }) {
             keep_alive(&client)?;
         }

@@ -5,3 +5,4 @@ mod formats;
 mod modes;
 mod options;
 mod shell;
+mod tls;

@@ -1,6 +1,9 @@
 //! What each option of the command line does, on a running server.
 
-use std::net::TcpListener;
+use std::{
+    net::TcpListener,
+    process::{Command, Stdio},
+};
 
 use crate::common::{finish, program, run, run_with};
 use bobbin_testkit::Server;
@@ -20,6 +23,9 @@ fn where_to_connect() {
     assert_eq!(run_anywhere(&["-h", "localhost", "-4", "-p", &port, "PING"]).ok(), "PONG\n");
     assert_eq!(run_anywhere(&["-h", "localhost", "-6", "-p", &port, "PING"]).ok(), "PONG\n");
     assert_eq!(run_anywhere(&["-t", "5", "-p", &port, "PING"]).ok(), "PONG\n");
+    for timeout in ["0", "5"] {
+        assert_eq!(run_anywhere(&["--mptcp", "-t", timeout, "-p", &port, "PING"]).ok(), "PONG\n");
+    }
     for scheme in ["redis", "valkey"] {
         let url = format!("{scheme}://{host}:{port}/3");
         assert!(run_anywhere(&["-u", &url, "CLIENT", "INFO"]).ok().contains(" db=3 "));
@@ -116,28 +122,12 @@ fn errors_and_statuses() {
         (&["--nonsense"][..], "Unrecognized option or bad number of arguments for: '--nonsense'\n"),
         (&["-r"], "Unrecognized option or bad number of arguments for: '-r'\n"),
         (&["-x", "-X", "t", "PING"], "Options -x and -X are mutually exclusive.\n"),
-        (&["--tls", "PING"], "TLS is not built into this version.\n"),
+        (&["--tls", "--key", "/k", "PING"], "A private key needs its certificate\n"),
     ] {
         assert_eq!(run(&server, arguments).failed(), text);
     }
-    for missing in [
-        "--tls",
-        "--mptcp",
-        "--insecure",
-        "--ldb",
-        "--ldb-sync-mode",
-        "--cluster",
-        "--sni",
-        "--cacert",
-        "--cacertdir",
-        "--cert",
-        "--key",
-        "--tls-ciphers",
-        "--tls-ciphersuites",
-    ] {
-        let errors = run(&server, &[missing, "PING"]).failed();
-        assert!(errors.contains("not built into this version"), "{missing}: {errors}");
-    }
+    let errors = run(&server, &["--cluster", "PING"]).failed();
+    assert!(errors.contains("not built into this version"), "{errors}");
     let gone = run(&server, &["SHUTDOWN", "NOSAVE"]);
     assert_eq!((gone.output.as_str(), gone.errors.as_str(), gone.status), ("", "", Some(0)));
 }
@@ -162,6 +152,51 @@ fn about_the_program() {
     assert!(run(&server, &["help", "@string"]).ok().contains("\n  INCR key\n"));
     assert!(run(&server, &["help", "nothing"]).ok().contains("nothing called 'nothing'"));
     assert!(run(&server, &["help"]).ok().contains(":set nohints"));
+}
+
+/// The scripts are read by the shells that are there, which then know the options.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn completions_and_man_page() {
+    let server = Server::bobbin(&[]);
+    let file = |option: &[&str], name: &str| {
+        let path = server.folder().join(name);
+        std::fs::write(&path, run(&server, option).ok()).unwrap();
+        path.display().to_string()
+    };
+    let ask = |shell: &str, script: &str| {
+        let output = Command::new(shell).args(["-c", script]).stdin(Stdio::null()).output();
+        let Ok(output) = output else {
+            eprintln!("{shell} is not here");
+            return None;
+        };
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.is_empty(), "{shell}: {errors}");
+        Some(String::from_utf8(output.stdout).unwrap())
+    };
+    let bash = file(&["--completion", "bash"], "bash");
+    let words = |words: &str| {
+        let script = format!(
+            "source {bash}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _bobbin_cli; echo ${{COMPREPLY[@]}}"
+        );
+        ask("bash", &script).expect("bash is here")
+    };
+    assert_eq!(words("bobbin-cli --intr"), "--intrinsic-latency\n");
+    assert_eq!(words("bobbin-cli --show-pushes y"), "yes\n");
+    let fish = file(&["--completion", "fish"], "fish");
+    let ask_fish = |typed: &str| ask("fish", &format!("source {fish}; complete -C '{typed}'"));
+    if let Some(words) = ask_fish("bobbin-cli --intr") {
+        assert!(words.starts_with("--intrinsic-latency\tMeasure"), "{words}");
+        assert!(ask_fish("bobbin-cli --completion z").unwrap().starts_with("zsh\t"));
+    }
+    let zsh = file(&["--completion", "zsh"], "zsh");
+    ask("zsh", &format!("zsh -n {zsh}"));
+    let page = file(&["--man"], "page");
+    let typeset = format!("! command -v groff > /dev/null || groff -man -Tascii -ww {page}");
+    if let Some(text) = ask("sh", &typeset).filter(|text| !text.is_empty()) {
+        assert!(text.contains("BOBBIN-CLI(1)"), "{text}");
+    }
 }
 
 #[test]

@@ -442,6 +442,10 @@ impl ShardSet {
         self.shards.push(key.hash.shard() as u16);
     }
 
+    pub const fn add_everything(&mut self) {
+        self.everything = true;
+    }
+
     /// Holds them all, and no other.
     pub fn hold(&mut self, data: &mut Data) {
         self.shards.sort_unstable();

@@ -778,9 +778,7 @@ impl Data {
     #[inline(always)]
     fn touch_watched(&mut self, key: Key<'_>) {
         let database = self.database;
-        if let Some(watched) = self.shard(key.hash.shard()).watched_mut()
-            && watched.changed(database, key.bytes)
-        {
+        if self.shard(key.hash.shard()).key_changed(database, key.bytes, key.hash) {
             self.ready.push_back((database, key.bytes.into()));
         }
     }

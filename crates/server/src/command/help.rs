@@ -1,5 +1,6 @@
 //! What a container's HELP answers, made from its subcommands' rows.
 
+use super::syntax::plain;
 use super::{Call, Outcome};
 
 /// The handler of every HELP: the syntax and the summary of each subcommand.
@@ -15,7 +16,7 @@ pub fn help(call: &mut Call<'_>) -> Outcome {
         if row.name == "help" {
             continue;
         }
-        let title = format!("{} {}", row.name.to_ascii_uppercase(), row.syntax);
+        let title = format!("{} {}", row.name.to_ascii_uppercase(), plain(row.syntax));
         call.reply.simple(title.trim_end());
         call.reply.simple(format!("    {}", row.summary));
         count += 2;

@@ -64,14 +64,22 @@ pub fn compute_in_slices<S: Send + 'static>(
 
 /// A change that is worked out on pinned values, and made with the shards of its keys held.
 pub trait Change: Send + 'static {
-    /// Goes on with the work for about `SLICE` elements; whether there is more.
-    fn step(&mut self) -> bool;
+    /// Goes on with the work for about `SLICE` elements; whether there is more. It may hold shards meanwhile.
+    fn step(&mut self, data: &mut Data) -> bool;
+
+    /// Whether it depends on more than its keys, so that all shards are to be held in the end.
+    fn needs_everything(&self) -> bool {
+        false
+    }
 
     /// Whether the values are still those that were pinned. If not, it begins anew with those of now.
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure>;
 
     /// Makes the change, and appends the reply. The work is done, and the values are those it was done on.
     fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome;
+
+    /// Its client is gone: leaves nothing behind.
+    fn abandon(&mut self, _: &mut Data) {}
 
     /// What of the reply follows what `finish` appended, if it was made before.
     fn rest(&mut self) -> Option<Pieces> {
@@ -88,7 +96,7 @@ pub fn change_in_slices(
     mut change: impl Change,
 ) -> Outcome {
     if call.in_transaction {
-        while change.step() {}
+        while change.step(call.data) {}
         change.finish(call.data, &mut call.reply)?;
         if let Some(mut rest) = change.rest() {
             rest.take(Vec::new()).iter().for_each(|piece| call.reply.raw(piece));
@@ -99,7 +107,8 @@ pub fn change_in_slices(
     let keys = keys.map(|at| call.args[at].into()).collect();
     let args = call.args.iter().map(|&arg| arg.into()).collect();
     let (bytes, protocol) = (Vec::new(), call.client.protocol);
-    let job = Changing { change, keys, args, attempts: 0, bytes, protocol, rest: None };
+    let job =
+        Changing { change, keys, args, attempts: 0, bytes, protocol, rest: None, failed: false };
     call.client.job = Some(Box::new(job));
     Ok(())
 }
@@ -153,6 +162,8 @@ struct Changing<C> {
     protocol: Protocol,
     /// The reply's rest, once it is done.
     rest: Option<Pieces>,
+    /// The reply is an error.
+    failed: bool,
 }
 
 /// How often a change whose values were changed begins anew before it lets nobody change them.
@@ -166,7 +177,7 @@ impl<C: Change> Changing<C> {
             if self.attempts < ATTEMPTS_MAX {
                 return Ok(false);
             }
-            while self.change.step() {}
+            while self.change.step(data) {}
         }
         let mut reply = Reply::new(&mut self.bytes, self.protocol);
         self.change.finish(data, &mut reply)?;
@@ -181,16 +192,20 @@ impl<C: Change> Job for Changing<C> {
         data: &mut Data,
         more: &mut dyn FnMut() -> bool,
     ) -> bool {
-        while self.change.step() {
+        while self.change.step(data) {
             if !more() {
                 return false;
             }
         }
         let mut shards = ShardSet::default();
         self.keys.iter().for_each(|key| shards.add_key(data.key(key)));
+        if self.change.needs_everything() {
+            shards.add_everything();
+        }
         shards.hold(data);
         let dirty = data.counters.dirty;
         let done = self.finish(data).unwrap_or_else(|failure| {
+            self.failed = true;
             self.bytes.clear();
             Reply::new(&mut self.bytes, self.protocol).error(failure.0.as_bytes());
             true
@@ -207,8 +222,12 @@ impl<C: Change> Job for Changing<C> {
         done
     }
 
+    fn abandon(&mut self, data: &mut Data) {
+        self.change.abandon(data);
+    }
+
     fn pieces(&mut self) -> Vec<Vec<u8>> {
-        self.rest = self.change.rest();
+        self.rest = if self.failed { None } else { self.change.rest() };
         match &mut self.rest {
             Some(rest) => rest.take(std::mem::take(&mut self.bytes)),
             None => Vec::new(),
@@ -240,6 +259,16 @@ impl Pieces {
             self.full.push(std::mem::replace(&mut self.last, room));
         }
         &mut self.last
+    }
+
+    /// Puts another reply's pieces behind these.
+    pub fn append(&mut self, mut other: Self) {
+        if other.full.is_empty() {
+            self.open().append(&mut other.last);
+            return;
+        }
+        self.full.push(std::mem::replace(&mut self.last, other.last));
+        self.full.append(&mut other.full);
     }
 
     /// All but the last piece, with a header in front.

@@ -6,11 +6,17 @@
 //! before it and ends in `...` says that this may come again; so does `...` behind a group: `<A | B> ...`.
 //! A token and the group behind it are one argument: `STREAMS <key [key ...] id [id ...]>`. What a value is
 //! follows from its name, by the tables at the end.
+//!
+//! Notes behind an argument say what cannot be seen: `:name` how it is called, if otherwise than it is written,
+//! `@6.2.0` since which version it is there, `@..2.8.12` since when it should not be used, `#1` which key
+//! specification it belongs to.
 
 /// One argument.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Argument {
     pub name: String,
+    /// As it is shown; empty for choices and blocks.
+    pub display: String,
     pub kind: Kind,
     /// The word that comes before the value, or is all there is.
     pub token: Option<String>,
@@ -18,6 +24,9 @@ pub struct Argument {
     pub multiple: bool,
     /// The token is repeated with each value.
     pub multiple_token: bool,
+    /// The version that brought it, and the one since which it should not be used.
+    pub since: Option<String>,
+    pub deprecated: Option<String>,
     /// Of a key: which of the command's key specifications finds it.
     pub key_spec: Option<usize>,
     /// Of a choice the alternatives, of a block its parts.
@@ -55,6 +64,26 @@ impl Kind {
     }
 }
 
+/// A syntax for people: without notes.
+pub fn plain(syntax: &str) -> String {
+    let words = syntax.split_whitespace().filter_map(|word| {
+        let text = word.trim_end_matches([']', '>']);
+        match Note::parse(text) {
+            None => Some(word),
+            // The brackets that it ends in are not part of it.
+            Some(_) => Some(&word[text.len()..]).filter(|brackets| !brackets.is_empty()),
+        }
+    });
+    let mut plain = String::with_capacity(syntax.len());
+    for word in words {
+        if !plain.is_empty() && !word.starts_with([']', '>']) {
+            plain.push(' ');
+        }
+        plain.push_str(word);
+    }
+    plain
+}
+
 /// The arguments of a command. `key_specs`: how many key specifications it has. Nothing when the syntax is not
 /// well formed; a test sees to it that every row's is.
 pub fn arguments(command: &str, syntax: &str, key_specs: usize) -> Vec<Argument> {
@@ -69,16 +98,49 @@ pub fn arguments(command: &str, syntax: &str, key_specs: usize) -> Vec<Argument>
 
 // Reading.
 
-/// A word, or a bracketed group.
+/// A word, a bracketed group, or a note about what stands before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Word(String),
+    Note(Note),
     Group {
         optional: bool,
         alternatives: Vec<Vec<Self>>,
         /// `...` came last: the group repeats what stands before it.
         repeats: bool,
     },
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Note {
+    Name(String),
+    Since(String),
+    Deprecated(String),
+    KeySpec(usize),
+}
+
+impl Note {
+    fn parse(word: &str) -> Option<Self> {
+        let (sign, text) = word.split_at_checked(1).filter(|(_, text)| !text.is_empty())?;
+        match (sign, text.strip_prefix("..")) {
+            (":", _) => Some(Self::Name(text.to_owned())),
+            ("@", Some(version)) => Some(Self::Deprecated(version.to_owned())),
+            ("@", None) => Some(Self::Since(text.to_owned())),
+            ("#", _) => text.parse().ok().map(Self::KeySpec),
+            _ => None,
+        }
+    }
+
+    fn apply(&self, argument: &mut Argument) {
+        match self {
+            // Until all is named, that is how it is displayed.
+            Self::Name(name) => argument.display.clone_from(name),
+            Self::Since(version) => argument.since = Some(version.clone()),
+            Self::Deprecated(version) => argument.deprecated = Some(version.clone()),
+            Self::KeySpec(number) => argument.key_spec = Some(*number),
+        }
+    }
 }
 
 fn parse(syntax: &str) -> Option<Vec<Part>> {
@@ -120,7 +182,10 @@ fn group(words: &[&str], at: &mut usize, close: Option<&str>) -> Option<Part> {
             }
             Some("[") => parts.push(group(words, at, Some("]"))?),
             Some("<") => parts.push(group(words, at, Some(">"))?),
-            Some(word) => parts.push(Part::Word(word.to_owned())),
+            Some(word) => {
+                let note = Note::parse(word).map(Part::Note);
+                parts.push(note.unwrap_or_else(|| Part::Word(word.to_owned())));
+            }
         }
     }
 }
@@ -202,6 +267,10 @@ fn convert(parts: &[Part]) -> Vec<Argument> {
                 }
             }
             Part::Word(name) => Argument { name: name.clone(), ..Argument::default() },
+            Part::Note(note) => {
+                arguments.iter_mut().next_back().into_iter().for_each(|last| note.apply(last));
+                continue;
+            }
         };
         starts.push(start);
         arguments.push(argument);
@@ -254,23 +323,33 @@ fn finish(argument: &mut Argument, command: &str, key_specs: usize, next_key: &m
     for inner in &mut argument.arguments {
         finish(inner, command, key_specs, next_key);
     }
+    let noted = Some(std::mem::take(&mut argument.display)).filter(|name| !name.is_empty());
     match argument.kind {
         Kind::PureToken | Kind::OneOf | Kind::Block => {
-            if argument.name.is_empty() {
-                argument.name = group_name(argument);
+            argument.name = noted.unwrap_or_else(|| group_name(argument));
+            if argument.kind == Kind::PureToken {
+                argument.display.clone_from(&argument.name);
             }
         }
         _ => {
             argument.kind = value_kind(&argument.name, command);
+            if argument.kind == Kind::Key && key_specs == 0 {
+                argument.kind = Kind::String;
+            }
             if argument.kind == Kind::Key {
-                if key_specs == 0 {
-                    argument.kind = Kind::String;
-                } else {
-                    argument.key_spec = Some((*next_key).min(key_specs - 1));
-                    *next_key += 1;
-                }
+                let next = (*next_key).min(key_specs - 1);
+                argument.key_spec = argument.key_spec.or(Some(next));
+                *next_key += 1;
+            }
+            argument.display.clone_from(&argument.name);
+            if let Some(name) = noted {
+                argument.name = name;
             }
         }
+    }
+    // As it is typed: nothing.
+    if argument.token.as_deref() == Some("\"\"") {
+        argument.token = Some(String::new());
     }
 }
 
@@ -455,13 +534,21 @@ mod tests {
                 true => String::new(),
                 false => format!("({})", shown(&argument.arguments)),
             };
+            let other = match argument.display == argument.name || argument.display.is_empty() {
+                true => String::new(),
+                false => format!("={}", argument.display),
+            };
+            let since = argument.since.as_ref().map(|since| format!("@{since}"));
+            let until = argument.deprecated.as_ref().map(|until| format!("@..{until}"));
             format!(
-                "{token}{}:{}{key}{}{}{}{inner}",
+                "{token}{}{other}:{}{key}{}{}{}{}{}{inner}",
                 argument.name,
                 argument.kind.name(),
                 mark(argument.optional, "?"),
                 mark(argument.multiple, "*"),
                 mark(argument.multiple_token, "T"),
+                since.unwrap_or_default(),
+                until.unwrap_or_default(),
             )
         };
         arguments.iter().map(one).collect::<Vec<_>>().join(", ")
@@ -524,6 +611,25 @@ mod tests {
         check(
             "FIELDS numfields field [field ...]",
             "FIELDS fields:block(numfields:integer, field:string*)",
+        );
+    }
+
+    #[test]
+    fn notes() {
+        check("[count @6.2.0]", "count:integer?@6.2.0");
+        check("key pattern :by-pattern #1", "key:key#0, by-pattern=pattern:pattern#1");
+        check(
+            "<A | B b> :where @1.0.0 [CH :change @2.0.0]",
+            "where:oneof@1.0.0(A a:pure-token, B b:string), CH change:pure-token?@2.0.0",
+        );
+        check("[KEYS key [key ...] :keys @3.0.6]", "KEYS keys=key:key#0?*@3.0.6");
+        check(
+            "<ip:port :old-format @..2.8.12 | <X x @1.0.0> :new>",
+            "option:oneof(old-format=ip:port:string@..2.8.12, X new=x:string@1.0.0)",
+        );
+        assert_eq!(
+            plain("key :k [count @6.2.0] <a:b :c @..1.0.0 | [D #1]> :e"),
+            "key [count] <a:b | [D]>"
         );
     }
 

@@ -231,6 +231,7 @@ fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]]) {
     let track = call.server.config.latency_tracking();
     call.stats.commands[queued.command.id].executed(measured.ticks, track);
     call.stats.totals.commands.add(1);
+    call.client.info.commands.add(1);
     if call.server.services.command_log.limits().exceeded_by(&measured) {
         slowlog::note(call.server, call.client, queued.command, args, &measured);
     }

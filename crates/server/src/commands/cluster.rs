@@ -14,6 +14,9 @@ fn accepted(call: &mut Call<'_>) -> Outcome {
 
 const ANYTIME: Flags = Flags::LOADING.with(Flags::STALE).with(Flags::FAST);
 
+const WHILE_LOADING: Flags = Flags::LOADING.with(Flags::STALE);
+const CHANGING: &[&str] = &["nondeterministic_output"];
+
 /// A subcommand of CLUSTER.
 const fn sub(name: &'static str, arity: i32, since: &'static str, syntax: &'static str) -> Command {
     Command::new(name, arity, disabled)
@@ -45,13 +48,20 @@ pub(super) const COMMANDS: &[Command] =
             )
             .subcommands(&[
                 sub("countkeysinslot", 3, "3.0.0", "slot"),
-                sub("getkeysinslot", 4, "3.0.0", "slot count"),
-                sub("help", 2, "5.0.0", ""),
-                sub("info", 2, "3.0.0", ""),
-                sub("links", 2, "7.0.0", ""),
-                sub("myid", 2, "3.0.0", ""),
-                sub("nodes", 2, "3.0.0", ""),
-                sub("shards", 2, "7.0.0", ""),
-                sub("slots", 2, "3.0.0", ""),
+                sub("getkeysinslot", 4, "3.0.0", "slot count").tips(CHANGING),
+                sub("help", 2, "5.0.0", "").flags(WHILE_LOADING),
+                sub("info", 2, "3.0.0", "").flags(WHILE_LOADING).tips(CHANGING),
+                sub("links", 2, "7.0.0", "").tips(CHANGING),
+                sub("myid", 2, "3.0.0", "").flags(WHILE_LOADING),
+                sub("nodes", 2, "3.0.0", "").flags(WHILE_LOADING).tips(CHANGING),
+                sub("shards", 2, "7.0.0", "")
+                    .flags(WHILE_LOADING)
+                    .tips(CHANGING)
+                    .history(&[("9.1.0", "Tells shards' `id` and nodes' `availability-zone`.")]),
+                sub("slots", 2, "3.0.0", "").flags(WHILE_LOADING).tips(CHANGING).history(&[
+                    ("4.0.0", "Tells the IDs of nodes."),
+                    ("7.0.0", "Tells other names and addresses of nodes."),
+                    ("9.1.0", "Tells the `availability-zone` of nodes."),
+                ]),
             ]),
     ];

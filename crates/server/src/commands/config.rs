@@ -104,6 +104,10 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
             crate::logging::follow(config);
             Ok(())
         }
+        OptionId::proc_title_template => {
+            crate::title::show(config);
+            Ok(())
+        }
         OptionId::oom_score_adj | OptionId::oom_score_adj_values => {
             lock(&server.services.oom_score).apply(config)
         }

@@ -224,7 +224,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "Says who the client is, by a password.",
         )
         .history(&[("6.0.0", "Takes a user's name too.")])
-        .syntax("[username] password"),
+        .syntax("[username @6.0.0] password"),
     Command::new("hello", -1, hello)
         .flags(UNAUTHENTICATED)
         .categories(Categories::CONNECTION)
@@ -238,7 +238,7 @@ pub(super) const COMMANDS: &[Command] = &[
             ("8.1.0", "Tells the `availability_zone` when one is configured."),
             ("6.2.0", "Can be called without `protover`, which then stays what it is."),
         ])
-        .syntax("[protover [AUTH username password] [SETNAME clientname]]"),
+        .syntax("[protover [AUTH username password] [SETNAME clientname]] :arguments"),
     Command::new("select", 2, select)
         .flags(ANYTIME.with(Flags::ALLOW_BUSY))
         .categories(Categories::CONNECTION)

@@ -215,7 +215,10 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: bytes of the value; for a sorted set O(N*log(N)), N: members",
             "Makes a key hold a value that DUMP gave.",
         )
-        .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
+        .syntax(
+            "key ttl serialized-value [REPLACE @3.0.0] [ABSTTL @5.0.0] [IDLETIME seconds @5.0.0] \
+             [FREQ frequency @5.0.0]",
+        )
         .history(&[
             ("3.0.0", "Takes `REPLACE`."),
             ("5.0.0", "Takes `ABSTTL`."),
@@ -231,7 +234,10 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: bytes of the value; for a sorted set O(N*log(N)), N: members",
             "RESTORE, for a node of a cluster that the key is on its way to.",
         )
-        .syntax("key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]")
+        .syntax(
+            "key ttl serialized-value [REPLACE @3.0.0] [ABSTTL @5.0.0] [IDLETIME seconds @5.0.0] \
+             [FREQ frequency @5.0.0]",
+        )
         .history(&[
             ("3.0.0", "Takes `REPLACE`."),
             ("5.0.0", "Takes `ABSTTL`."),

@@ -122,7 +122,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: keys of all databases",
             "Deletes the keys of all databases.",
         )
-        .syntax("[<ASYNC | SYNC>]")
+        .syntax("[<ASYNC @4.0.0 | SYNC @6.2.0>]")
         .history(FLUSH_HISTORY)
         .tips(FLUSH_TIPS),
     Command::new("flushdb", -1, flushdb)
@@ -134,7 +134,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: keys of the database",
             "Deletes the keys of the database.",
         )
-        .syntax("[<ASYNC | SYNC>]")
+        .syntax("[<ASYNC @4.0.0 | SYNC @6.2.0>]")
         .history(FLUSH_HISTORY)
         .tips(FLUSH_TIPS),
     Command::new("swapdb", 3, swapdb)

@@ -154,8 +154,9 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("migrate", -6, migrate)
         "Moves keys to another server.",
     )
     .syntax(
-        "host port <key | \"\"> destination-db timeout [COPY] [REPLACE] [<AUTH password | AUTH2 \
-         username password>] [KEYS key [key ...]]",
+        "host port <key | \"\"> :key-selector destination-db timeout [COPY @3.0.0] \
+         [REPLACE @3.0.0] [<AUTH password :auth @4.0.7 | <AUTH2 username password> @6.0.0>] [KEYS \
+         key [key ...] :keys @3.0.6]",
     )
     .history(&[
         ("3.0.0", "Takes `COPY` and `REPLACE`."),

@@ -50,7 +50,9 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("module", -2, container)
         Command::new("loadex", -3, refuse)
             .flags(CHANGE)
             .doc("server", "7.0.0", "O(1)", "Refused: modules are not supported.")
-            .syntax("path [CONFIG name value [CONFIG name value ...]] [ARGS args [args ...]]"),
+            .syntax(
+                "path [CONFIG name value [CONFIG name value ...]] :configs [ARGS args [args ...]]",
+            ),
         Command::new("unload", 3, refuse)
             .flags(CHANGE)
             .doc("server", "4.0.0", "O(1)", "Refused: modules are not supported.")

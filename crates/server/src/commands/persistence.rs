@@ -85,7 +85,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("bgsave", -1, bgsave)
         .flags(ADMIN.with(Flags::GATE))
         .doc("server", "1.0.0", "O(1)", "Begins to save a snapshot.")
-        .syntax("[<SCHEDULE | CANCEL>]")
+        .syntax("[<SCHEDULE @3.2.2 | CANCEL @8.1.0>] :operation")
         .history(&[("3.2.2", "Takes `SCHEDULE`."), ("8.1.0", "Takes `CANCEL`.")]),
     Command::new("lastsave", 1, lastsave)
         .flags(Flags::LOADING.with(Flags::STALE).with(Flags::FAST))

@@ -124,11 +124,11 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("replicaof", 3, replicaof)
         .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
         .doc("server", "5.0.0", "O(1)", "Makes the server a replica, or a primary.")
-        .syntax("<host port | NO ONE>"),
+        .syntax("<<host port> :host-port | <NO ONE> :no-one> :args"),
     Command::new("slaveof", 3, replicaof)
         .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
         .doc("server", "1.0.0", "O(1)", "Makes the server a replica, or a primary.")
-        .syntax("<host port | NO ONE>")
+        .syntax("<<host port> :host-port | <NO ONE> :no-one> :args")
         .deprecated("5.0.0", "`REPLICAOF`"),
     Command::new("wait", 3, wait)
         .flags(Flags::BLOCKING)
@@ -144,6 +144,6 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1), with saving O(N), N: keys of all databases",
             "Ends the server.",
         )
-        .syntax("[[NOSAVE | SAVE] [NOW] [FORCE] [SAFE] | ABORT]")
+        .syntax("[[NOSAVE | SAVE] [NOW @7.0.0] [FORCE @7.0.0] [SAFE @9.0.0] | ABORT @7.0.0] :abort-selector")
         .history(&[("7.0.0", "Takes NOW, FORCE and ABORT."), ("9.0.0", "Takes SAFE.")]),
 ];

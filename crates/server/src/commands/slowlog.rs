@@ -162,7 +162,7 @@ pub(super) const COMMANDS: &[Command] = &[
                     "O(N), N: entries answered",
                     "Answers the newest slow or large commands.",
                 )
-                .syntax("count <SLOW | LARGE-REQUEST | LARGE-REPLY>")
+                .syntax("count <SLOW | LARGE-REQUEST | LARGE-REPLY> :type")
                 .tips(GET_TIPS),
             Command::new("help", 2, commandlog_help).flags(HELP).doc(
                 "server",
@@ -173,7 +173,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command::new("len", 3, commandlog_len)
                 .flags(ADMIN)
                 .doc("server", "8.1.0", "O(1)", "Counts the entries of one type.")
-                .syntax("<SLOW | LARGE-REQUEST | LARGE-REPLY>")
+                .syntax("<SLOW | LARGE-REQUEST | LARGE-REPLY> :type")
                 .tips(LEN_TIPS),
             Command::new("reset", 3, commandlog_reset)
                 .flags(ADMIN)
@@ -183,7 +183,7 @@ pub(super) const COMMANDS: &[Command] = &[
                     "O(N), N: entries of the log",
                     "Empties the log of one type.",
                 )
-                .syntax("<SLOW | LARGE-REQUEST | LARGE-REPLY>")
+                .syntax("<SLOW | LARGE-REQUEST | LARGE-REPLY> :type")
                 .tips(RESET_TIPS),
         ]),
 ];

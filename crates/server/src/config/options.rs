@@ -138,10 +138,9 @@ options! {
         /// Draw the logo at start even where the log is no terminal.
         always_show_logo = yes_no(false) => Neutral("there is no logo"), flags IMMUTABLE;
         /// Change the title of the process.
-        set_proc_title = yes_no(true) => Neutral("the title stays the command line"), flags IMMUTABLE;
+        set_proc_title = yes_no(true) => Full, flags IMMUTABLE;
         /// What the title of the process says.
-        proc_title_template = text("{title} {listen-addr} {server-mode}", title_template) =>
-            Neutral("the title stays the command line");
+        proc_title_template = text("{title} {listen-addr} {server-mode}", title_template) => Full;
         /// Locale that SORT ALPHA compares by.
         locale_collate = text("") => NotYet("comparing by locale");
         /// Name of the place this server runs in, shown to clients.
@@ -173,7 +172,7 @@ options! {
         /// Milliseconds between a watchdog's looks; 0 for no watchdog.
         watchdog_period = integer(0, INT_MAX, 0) => NotYet("the software watchdog"), flags HIDDEN;
         /// Leave by exit rather than abort after a panic.
-        use_exit_on_panic = yes_no(false) => NotYet("leaving by exit after a panic"), flags HIDDEN;
+        use_exit_on_panic = yes_no(false) => Full, flags HIDDEN;
         /// Allow DEBUG's assertions.
         enable_debug_assert = yes_no(false) => Neutral("assertions are chosen when building"),
             flags IMMUTABLE HIDDEN;
@@ -272,7 +271,7 @@ options! {
         /// Size of one node of a list: elements, or with -1 to -5: 4, 8, 16, 32, 64 KB.
         list_max_listpack_size = integer(INT_MIN, INT_MAX, -2) => Full, aliases "list-max-ziplist-size";
         /// Nodes at each end of a list that are not compressed; 0 compresses none.
-        list_compress_depth = integer(0, INT_MAX, 0) => Full;
+        list_compress_depth = integer(0, INT_MAX, 0) => Neutral("lists are kept uncompressed");
         /// Members up to which a set of integers is kept as such.
         set_max_intset_entries = integer(0, LONG_MAX, 512) => Full;
         /// Members up to which a set is kept packed.

@@ -402,7 +402,7 @@ fn entry(
         Ok(Value::Collection(collection)) => NewValue::Collection(collection),
         Ok(Value::Empty) => {
             loaded.empty += 1;
-            log::info!("Skipping the empty key '{}' of the RDB file", record.key.escape_ascii());
+            log::info!("RDB file: skipping empty key: {}", record.key.escape_ascii());
             return Ok(None);
         }
         Err(error) => {

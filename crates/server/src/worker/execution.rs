@@ -32,7 +32,7 @@ pub(super) struct Executor<'a> {
 pub(super) struct Execution {
     /// Commands that ran.
     pub executed: u64,
-    /// Commands that are over: they ran, were queued or refused.
+    /// Those of them that wait for nothing.
     pub answered: u64,
     /// Where the first command that is not over begins in the connection's bytes; when `halted`.
     pub end: usize,
@@ -82,6 +82,7 @@ impl Executor<'_> {
             let now = ticks();
             if let Executed::Ran(command) = outcome {
                 done.executed += 1;
+                done.answered += u64::from(client.blocked.is_none());
                 let measured = Measured {
                     ticks: now - *self.clock,
                     request_bytes: parsed.end - done.end + batch.outside_len(index),
@@ -92,7 +93,6 @@ impl Executor<'_> {
                     if client.job.is_some() {
                         open_account(client, command, request.args, measured);
                     }
-                    done.answered += u64::from(client.job.is_some());
                     done.end = parsed.end;
                     done.halted = true;
                     *self.clock = now;
@@ -108,7 +108,7 @@ impl Executor<'_> {
             }
             *self.clock = now;
             if outcome != Executed::Postponed {
-                (done.answered, done.end) = (done.answered + 1, parsed.end);
+                done.end = parsed.end;
             }
             done.overflowed = reply_limit.is_exceeded_by(self.arena, start);
             if done.overflowed || client.close || client.postponed {

@@ -17,6 +17,8 @@ pub trait Job: Send {
         data: &mut Data,
         more: &mut dyn FnMut() -> bool,
     ) -> bool;
+    /// Its client is gone: leaves nothing behind.
+    fn abandon(&mut self, _: &mut Data) {}
     /// The beginning of the command's reply, where that is in pieces.
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         Vec::new()

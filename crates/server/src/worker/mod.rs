@@ -37,7 +37,7 @@ pub use self::job::{Account, Job};
 use self::large::Outside;
 use self::limits::{ReplyLimit, is_queue_too_long};
 pub use self::mailbox::{Mailbox, Post};
-use self::output::{Arena, Range, Sending};
+use self::output::{Arena, Range, SEND_MAX, Sending};
 use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
@@ -67,7 +67,7 @@ const ARENA_KEPT_MAX: usize = 1024 * 1024;
 /// ... and when there is nothing to do, down to this.
 const ARENA_IDLE_MAX: usize = 16 * 1024;
 /// How long the jobs of a turn may take together: so much later the others are served.
-const JOBS_US: u64 = 100;
+const JOBS_US: u64 = 50;
 
 /// See the module.
 pub struct Worker {
@@ -94,6 +94,8 @@ pub struct Worker {
     deferred: VecDeque<u32>,
     /// [`REPLIES_MAX`], but for connections that have no later turn.
     replies_max: usize,
+    /// The turn sends a reply so large that later ones go on with it.
+    sends_long: bool,
     /// Connections that listen, and that the driver let go of for another worker.
     leaving: Vec<Token>,
     /// Of blocked clients.
@@ -147,6 +149,7 @@ impl Worker {
             postponed: Vec::new(),
             deferred: VecDeque::new(),
             replies_max: REPLIES_MAX,
+            sends_long: false,
             leaving: Vec::new(),
             deadlines: Deadlines::default(),
             held: Held::default(),
@@ -229,8 +232,9 @@ impl Worker {
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
         let now = ticks();
         self.handle.stats.turned(now - started, commands);
-        self.schedule.turned(now, commands);
-        if !self.jobs.is_empty() {
+        let works_long = !self.jobs.is_empty() || std::mem::take(&mut self.sends_long);
+        self.schedule.turned(now, commands, works_long);
+        if works_long {
             cores::give_way();
         }
     }
@@ -743,7 +747,8 @@ impl Worker {
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
-        if let Some(job) = connection.client.job.take() {
+        if let Some(mut job) = connection.client.job.take() {
+            job.abandon(&mut self.data);
             lazyfree::free_job(job);
         }
         if let Some(waiter) = connection.client.blocked.take() {
@@ -877,6 +882,7 @@ impl Worker {
                 }
             } else if !output.blocked && output.sending == Sending::Nothing && output.is_free() {
                 output.sending = Sending::Pending;
+                self.sends_long |= output.memory() > SEND_MAX;
                 // SAFETY: `advance` and `clear` are called after the next wait has returned.
                 unsafe { output.send(&mut self.driver, token, socket) };
             }

@@ -20,7 +20,7 @@ const FIRST_BLOCK: usize = 1024;
 /// Most pieces that are offered to a socket at once.
 const PIECES_MAX: usize = 64;
 /// Most bytes that are: the kernel copies them while all other clients wait.
-const SEND_MAX: usize = 512 * 1024;
+pub const SEND_MAX: usize = 512 * 1024;
 
 /// The replies of a turn, of all connections, one behind the other.
 #[derive(Default)]

@@ -7,9 +7,10 @@
 //! per operation falls by a third.
 //!
 //! A worker with little to do gains nothing by that, and its clients would wait for another thread's time slice
-//! to end: it stays an ordinary task.
+//! to end: it has short turns instead. So has one that works on a long command, and gives way after each slice of it
+//! (ADR 4).
 
-use crate::cores::cores;
+use crate::cores::{Share, cores, share};
 use crate::server::Server;
 
 /// How the calling worker's thread is scheduled, and from what that follows.
@@ -17,7 +18,9 @@ use crate::server::Server;
 pub struct Schedule {
     /// There are as many workers as cores.
     crowded: bool,
-    batch: bool,
+    busy: bool,
+    /// `None`: as the process was started.
+    share: Option<Share>,
     /// When the window began, in ticks, and the commands since then.
     since: u64,
     commands: u64,
@@ -29,39 +32,32 @@ impl Schedule {
     pub fn fit(&mut self, server: &Server) {
         self.crowded = cores() > 1 && server.workers.len() >= cores();
         self.window = server.clock.ticks(WINDOW_US);
-        if !self.crowded {
-            self.change(false);
-        }
+        self.change(false);
     }
 
-    /// A turn is over: `now` in ticks, and the commands that it executed.
+    /// A turn is over: `now` in ticks, the commands that it executed, and whether there is long work.
     #[inline]
-    pub fn turned(&mut self, now: u64, commands: u64) {
-        if !self.crowded {
-            return;
-        }
+    pub fn turned(&mut self, now: u64, commands: u64, has_long_work: bool) {
         self.commands += commands;
         let elapsed = now.saturating_sub(self.since);
         if elapsed >= self.window {
             let rate = self.commands.saturating_mul(self.window) / elapsed.max(1);
-            let least = if self.batch { BUSY_COMMANDS / 2 } else { BUSY_COMMANDS };
-            self.change(rate >= least);
+            let least = if self.busy { BUSY_COMMANDS / 2 } else { BUSY_COMMANDS };
+            self.busy = rate >= least;
+            self.change(has_long_work);
             (self.since, self.commands) = (now, 0);
         }
     }
 
-    fn change(&mut self, batch: bool) {
-        if self.batch == batch {
-            return;
-        }
-        self.batch = batch;
-        let policy = if batch { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
-        let parameter = libc::sched_param { sched_priority: 0 };
-        // SAFETY: the calling thread (0), and a parameter that lives through the call.
-        let refused = unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) } != 0;
-        if refused {
-            let error = std::io::Error::last_os_error();
-            log::debug!("Cannot change the scheduling of a worker: {error}");
+    fn change(&mut self, has_long_work: bool) {
+        let new = match (self.busy && !has_long_work, self.crowded) {
+            (false, _) => Share::ShortTurns,
+            (true, false) => Share::Ordinary,
+            (true, true) => Share::Batch,
+        };
+        if self.share != Some(new) {
+            self.share = Some(new);
+            share(new);
         }
     }
 }

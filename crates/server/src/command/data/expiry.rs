@@ -37,10 +37,10 @@ impl Data {
                         .push(ReapedHash { key: key.into(), fields: std::mem::take(&mut fields) });
                 }
             });
-            if let Some(watched) = shard.watched_mut() {
+            if shard.watched_mut().is_some() {
                 let keys = gone[first..].iter().map(|entry| entry.as_ref().key());
                 for key in keys.chain(reaped.iter().map(|hash| &*hash.key)) {
-                    if watched.changed(database, key) {
+                    if shard.key_changed(database, key, hasher.hash(key)) {
                         ready.push_back((database, key.into()));
                     }
                 }
@@ -111,9 +111,7 @@ impl Data {
                 let Some(place) = from.find(hasher.hash(key), key) else { continue };
                 if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
                     gone.push(from.remove(place, hasher));
-                    if let Some(watched) = shard.watched_mut()
-                        && watched.changed(database, key)
-                    {
+                    if shard.key_changed(database, key, hasher.hash(key)) {
                         ready.push_back((database, key.clone()));
                     }
                 }

@@ -71,7 +71,7 @@ pub(super) const COMMANDS: &[Command] = &[
     FAMILY.row("bitcount", -2, Flags::READONLY, count::bitcount)
         .keys(&[KeySpec::at(1, READ)])
         .doc("bitmap", "2.6.0", "O(N), N: bytes looked at", "Counts the bits that are set.")
-        .syntax("key [start [end [<BYTE | BIT>]]]")
+        .syntax("key [start [end [<BYTE | BIT>] @7.0.0] :end-unit-block] :range")
         .history(&[
             ("7.0.0", "`BYTE` and `BIT` are new."),
             ("8.0.0", "`end` may be left out."),
@@ -79,7 +79,7 @@ pub(super) const COMMANDS: &[Command] = &[
     FAMILY.row("bitpos", -3, Flags::READONLY, count::bitpos)
         .keys(&[KeySpec::at(1, READ)])
         .doc("bitmap", "2.8.7", "O(N), N: bytes looked at", "Finds the first bit that is set, or that is not.")
-        .syntax("key bit [start [end [<BYTE | BIT>]]]")
+        .syntax("key bit [start [end [<BYTE | BIT>] @7.0.0] :end-unit-block] :range")
         .history(&[("7.0.0", "`BYTE` and `BIT` are new.")]),
     FAMILY.row("bitop", -4, GROW, operation::bitop)
         .keys(&[
@@ -95,12 +95,12 @@ pub(super) const COMMANDS: &[Command] = &[
             .notes("Changes the key only when SET or INCRBY is given.")])
         .doc("bitmap", "3.2.0", PER_OPERATION, "Reads and writes integers of any width in a string.")
         .syntax(
-            "key [<GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET encoding offset value | \
-             INCRBY encoding offset increment>> [<GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] \
-             <SET encoding offset value | INCRBY encoding offset increment>> ...]]",
+            "key [<<GET encoding offset> :get-block | <[OVERFLOW <WRAP | SAT | FAIL> :overflow-block] \
+             <<SET encoding offset value> :set-block | <INCRBY encoding offset increment> \
+             :incrby-block> :write-operation> :write> ... :operation]",
         ),
     FAMILY.row("bitfield_ro", -2, READONLY_FAST, field::bitfield_ro)
         .keys(&[KeySpec::at(1, READ)])
         .doc("bitmap", "6.0.0", PER_OPERATION, "Reads integers of any width in a string.")
-        .syntax("key [GET encoding offset [GET encoding offset ...]]"),
+        .syntax("key [GET encoding offset [GET encoding offset ...]] :get-block"),
 ];

@@ -107,7 +107,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[Command::new("client", -2
             "Puts clients' commands off for a time.",
         )
         .history(&[("6.2.0", "Can hold up writes alone: the `mode`.")])
-        .syntax("timeout [<WRITE | ALL>]"),
+        .syntax("timeout [<WRITE | ALL>] @6.2.0"),
         row(
             "reply",
             3,
@@ -116,7 +116,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[Command::new("client", -2
             "3.2.0",
             "Whether commands are answered.",
         )
-        .syntax("<ON | OFF | SKIP>"),
+        .syntax("<ON | OFF | SKIP> :action"),
         row("setinfo", 4, name::setinfo, BUSY, "7.2.0", "Names the library that the client uses.")
             .tips(TO_ALL)
             .syntax("<LIB-NAME libname | LIB-VER libver>"),
@@ -133,7 +133,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[Command::new("client", -2
                 "Client-side caching with invalidations.",
             )
             .syntax(
-                "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] \
+                "<ON | OFF> :status [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] \
                  [OPTIN] [OPTOUT] [NOLOOP]",
             ),
             "O(1), and more with some options",
@@ -164,15 +164,17 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[Command::new("client", -2
         ),
     ])];
 
-const KILL_SYNTAX: &str = "<ip:port | <[ID client-id [client-id ...]] | \
-     [TYPE <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB>] | [USER username] | [ADDR ip:port] | \
-     [LADDR ip:port] | [SKIPME <YES | NO>] | [MAXAGE maxage] | [NAME name] | [IDLE idle] | \
-     [FLAGS flags] | [LIB-NAME lib-name] | [LIB-VER lib-ver] | [DB db] | [CAPA capa] | [IP ip] | \
-     [NOT-TYPE <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB>] | \
-     [NOT-ID not-client-id [not-client-id ...]] | [NOT-USER not-username] | [NOT-ADDR ip:port] | \
-     [NOT-LADDR ip:port] | [NOT-NAME not-name] | [NOT-FLAGS not-flags] | \
-     [NOT-LIB-NAME not-lib-name] | [NOT-LIB-VER not-lib-ver] | [NOT-DB not-db] | \
-     [NOT-CAPA not-capa] | [NOT-IP not-ip]> ...>";
+const KILL_SYNTAX: &str = "<ip:port :old-format @..2.8.12 | <[ID client-id [client-id ...] @2.8.12] | [TYPE <NORMAL | \
+     MASTER @3.2.0 | PRIMARY @8.0.0 | SLAVE | REPLICA @5.0.0 | PUBSUB> :client-type @2.8.12] | \
+     [USER username] | [ADDR ip:port :addr] | [LADDR ip:port :laddr @6.2.0] | [SKIPME <YES | NO>] \
+     | [MAXAGE maxage @8.0.0] | [NAME name @9.0.0] | [IDLE idle @9.0.0] | [FLAGS flags @9.0.0] | \
+     [LIB-NAME lib-name @9.0.0] | [LIB-VER lib-ver @9.0.0] | [DB db @9.0.0] | [CAPA capa @9.0.0] \
+     | [IP ip @9.0.0] | [NOT-TYPE <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB> \
+     :not-client-type @9.0.0] | [NOT-ID not-client-id [not-client-id ...] @9.0.0] | [NOT-USER \
+     not-username @9.0.0] | [NOT-ADDR ip:port :not-addr @9.0.0] | [NOT-LADDR ip:port :not-laddr \
+     @9.0.0] | [NOT-NAME not-name @9.0.0] | [NOT-FLAGS not-flags @9.0.0] | [NOT-LIB-NAME \
+     not-lib-name @9.0.0] | [NOT-LIB-VER not-lib-ver @9.0.0] | [NOT-DB not-db @9.0.0] | [NOT-CAPA \
+     not-capa @9.0.0] | [NOT-IP not-ip @9.0.0]> ... :new-format> :filter";
 
 const KILL_HISTORY: &[(&str, &str)] = &[
     ("2.8.12", "Takes filters."),
@@ -189,13 +191,16 @@ const KILL_HISTORY: &[(&str, &str)] = &[
     ),
 ];
 
-const LIST_SYNTAX: &str = "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] \
-     [ID client-id [client-id ...]] [USER username] [ADDR ip:port] [LADDR ip:port] \
-     [SKIPME <YES | NO>] [MAXAGE maxage] [NAME name] [IDLE idle] [FLAGS flags] [LIB-NAME lib-name] \
-     [LIB-VER lib-ver] [DB db] [CAPA capa] [IP ip] [NOT-TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] \
-     [NOT-ID not-client-id [not-client-id ...]] [NOT-USER not-username] [NOT-ADDR ip:port] \
-     [NOT-LADDR ip:port] [NOT-NAME not-name] [NOT-FLAGS not-flags] [NOT-LIB-NAME not-lib-name] \
-     [NOT-LIB-VER not-lib-ver] [NOT-DB not-db] [NOT-CAPA not-capa] [NOT-IP not-ip]";
+const LIST_SYNTAX: &str = "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB> :client-type @5.0.0] [ID client-id [client-id \
+     ...] @6.2.0] [USER username @8.1.0] [ADDR ip:port :addr @8.1.0] [LADDR ip:port :laddr \
+     @8.1.0] [SKIPME <YES | NO> @8.1.0] [MAXAGE maxage @8.1.0] [NAME name @9.0.0] [IDLE idle \
+     @9.0.0] [FLAGS flags @9.0.0] [LIB-NAME lib-name @9.0.0] [LIB-VER lib-ver @9.0.0] [DB db \
+     @9.0.0] [CAPA capa @9.0.0] [IP ip @9.0.0] [NOT-TYPE <NORMAL | MASTER | REPLICA | PUBSUB> \
+     :not-client-type @9.0.0] [NOT-ID not-client-id [not-client-id ...] @9.0.0] [NOT-USER \
+     not-username @9.0.0] [NOT-ADDR ip:port :not-addr @9.0.0] [NOT-LADDR ip:port :not-laddr \
+     @9.0.0] [NOT-NAME not-name @9.0.0] [NOT-FLAGS not-flags @9.0.0] [NOT-LIB-NAME not-lib-name \
+     @9.0.0] [NOT-LIB-VER not-lib-ver @9.0.0] [NOT-DB not-db @9.0.0] [NOT-CAPA not-capa @9.0.0] \
+     [NOT-IP not-ip @9.0.0]";
 
 const LIST_HISTORY: &[(&str, &str)] = &[
     ("2.8.12", "Shows the client's `id`."),

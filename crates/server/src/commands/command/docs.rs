@@ -78,12 +78,10 @@ fn describe_argument(reply: &mut Reply<'_>, argument: &Argument) {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
     };
-    // The one argument that is called otherwise than it is shown.
-    let name = if argument.name == "entries-read" { "entriesread" } else { &argument.name };
-    text(reply, "name", name);
+    text(reply, "name", &argument.name);
     text(reply, "type", argument.kind.name());
     if !matches!(argument.kind, Kind::OneOf | Kind::Block) {
-        text(reply, "display_text", &argument.name);
+        text(reply, "display_text", &argument.display);
         fields += 1;
     }
     if let Some(spec) = argument.key_spec {
@@ -94,6 +92,13 @@ fn describe_argument(reply: &mut Reply<'_>, argument: &Argument) {
     if let Some(token) = &argument.token {
         text(reply, "token", token);
         fields += 1;
+    }
+    for (name, version) in [("since", &argument.since), ("deprecated_since", &argument.deprecated)]
+    {
+        if let Some(version) = version {
+            text(reply, name, version);
+            fields += 1;
+        }
     }
     let flags = [
         (argument.optional, "optional"),

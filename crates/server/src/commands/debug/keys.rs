@@ -1,30 +1,65 @@
 //! DEBUG's looks at keys and tables, and POPULATE.
 
 use bobbin_store::shard::Expire;
-use bobbin_store::{NewValue, SHARDS};
+use bobbin_store::value::List;
+use bobbin_store::{Encoding, EntryRef, NewValue, SHARDS, ValueRef};
 
 use crate::command::{Call, Failure, Outcome};
 
-/// DEBUG OBJECT key [fast].
+/// DEBUG OBJECT key [fast]. Without `fast` the value is serialised to know the length of that.
 pub(super) fn object(call: &mut Call<'_>) -> Outcome {
     let fast = call.args.len() > 3 && call.word_is(3, "fast");
     let (key, clock) = (call.key(2), call.data.clock);
+    let list_max_listpack_size = call.server.config.list_max_listpack_size();
+    let compress = call.server.config.rdbcompression();
     let entry = call.data.peek(key).ok_or(Failure::NO_SUCH_KEY)?;
     let mut text = format!(
         "Value at:{:p} refcount:1 encoding:{}",
-        entry.bytes().as_ptr(),
+        entry.key().as_ptr(),
         entry.encoding().name()
     );
     if !fast {
-        let mut serialised = Vec::new();
-        bobbin_dump::append_string(entry.bytes(), true, &mut serialised);
-        text.push_str(&format!(" serializedlength:{}", serialised.len()));
+        text.push_str(&format!(" serializedlength:{}", serialised_len(entry, compress)));
     }
     let (lru, idle_s) = (clock.shown(entry.access()), clock.idle_seconds(entry.access()));
     text.push_str(&format!(" lru:{lru} lru_seconds_idle:{idle_s}"));
+    if let Some(list) = entry.collection::<List>()
+        && entry.encoding() == Encoding::Quicklist
+    {
+        let (nodes, bytes) = list.chunks().fold((0, 0), |(nodes, sum), (chunk, _)| {
+            (nodes + 1, sum + chunk.len() + LISTPACK_OVERHEAD)
+        });
+        text.push_str(&format!(
+            " ql_nodes:{nodes} ql_avg_node:{:.2} ql_listpack_max:{list_max_listpack_size} ql_compressed:0",
+            list.len() as f64 / nodes as f64,
+        ));
+        if !fast {
+            text.push_str(&format!(" ql_uncompressed_size:{bytes}"));
+        }
+    }
     call.reply.simple(text);
     Ok(())
 }
+
+/// Bytes of a value in a snapshot, behind its type.
+fn serialised_len(entry: EntryRef<'_>, compress: bool) -> usize {
+    let mut bytes = Vec::new();
+    match entry.value() {
+        ValueRef::Collection(collection) => {
+            bobbin_dump::append_collection_payload(collection, compress, &mut bytes);
+            bytes.len() - PAYLOAD_OVERHEAD
+        }
+        _ => {
+            bobbin_dump::append_string(entry.bytes(), compress, &mut bytes);
+            bytes.len()
+        }
+    }
+}
+
+/// What Redis's packed form has around its entries.
+const LISTPACK_OVERHEAD: usize = 7;
+/// The type in front of a payload, the version and the sum behind it.
+const PAYLOAD_OVERHEAD: usize = 1 + 2 + 8;
 
 /// DEBUG SDSLEN key: lengths, and what the blocks have beyond them.
 pub(super) fn string_length(call: &mut Call<'_>) -> Outcome {
@@ -108,11 +143,33 @@ pub(super) fn table_statistics(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// DEBUG HTSTATS-KEY key [full]: no value is a table.
+/// DEBUG HTSTATS-KEY key [full]: of a set, a hash or a sorted set that is not packed.
 pub(super) fn value_statistics(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(2);
-    if !call.data.exists(key) {
-        return Err(Failure::NO_SUCH_KEY);
+    let (key, full) = (call.key(2), call.args.len() > 3 && call.word_is(3, "full"));
+    let entry = call.data.peek(key).ok_or(Failure::NO_SUCH_KEY)?;
+    let found = match (entry.value(), entry.encoding()) {
+        (ValueRef::Collection(collection), Encoding::Hashtable | Encoding::Skiplist) => {
+            Some((collection.len(), collection.free_effort()))
+        }
+        _ => None,
+    };
+    let Some((entries, blocks)) = found else {
+        return Err(
+            "ERR The value stored at the specified key is not represented using an hash table"
+                .into(),
+        );
+    };
+    // There are no slots: what comes nearest to them are blocks of entries.
+    let mut text = format!(
+        "Hash table 0 stats (main hash table):\n table size: {blocks}\n number of entries: {entries}\n \
+         rehashing index: -1\n"
+    );
+    if full {
+        text.push_str(&format!(
+            " entries in a block: {:.3}\n",
+            entries as f64 / blocks.max(1) as f64
+        ));
     }
-    Err("ERR The value stored at the specified key is not represented using an hash table".into())
+    call.reply.verbatim("txt", text.as_bytes());
+    Ok(())
 }

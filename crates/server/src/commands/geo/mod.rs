@@ -190,7 +190,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(log(N)) for each member, N: members of the set",
             "Adds members with their positions to a sorted set.",
         )
-        .syntax("key [<NX | XX>] [CH] longitude latitude member [longitude latitude member ...]")
+        .syntax("key [<NX | XX>] @6.2.0 [CH :change @6.2.0] longitude latitude member [longitude latitude member ...]")
         .history(&[("6.2.0", "`CH`, `NX` and `XX` are new.")]),
     FAMILY.row("geopos", -2, Flags::READONLY, geopos).keys(&[KeySpec::at(1, READ)])
         .doc("geo", "3.2.0", PER_MEMBER, "Answers the positions of members.")
@@ -204,18 +204,13 @@ pub(super) const COMMANDS: &[Command] = &[
     FAMILY.row("geosearch", -7, Flags::READONLY, search::geosearch).keys(&[KeySpec::at(1, READ)])
         .doc("geo", "6.2.0", PER_SHAPE, "Answers the members within a circle, a box or a polygon.")
         .syntax(
-            "key [<FROMMEMBER member | FROMLONLAT longitude latitude>] <BYRADIUS radius <M | KM | \
-             FT | MI> | BYBOX width height <M | KM | FT | MI> | BYPOLYGON num-vertices longitude \
-             latitude [longitude latitude ...]> [<ASC | DESC>] [COUNT count [ANY]] [WITHCOORD] \
-             [WITHDIST] [WITHHASH]",
+            "key [<FROMMEMBER member | FROMLONLAT longitude latitude>] :from <<BYRADIUS radius <M | KM | FT | MI>> :circle | <BYBOX width height <M | KM | FT | MI>> :box | <BYPOLYGON num-vertices <longitude latitude> ... :vertices> :polygon @9.0.0> :by [<ASC | DESC>] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
         )
         .history(SEARCH_HISTORY),
     FAMILY.row("geosearchstore", -8, GROW, search::geosearchstore).keys(&[KeySpec::at(1, STORE), KeySpec::at(2, READ)])
     .doc("geo", "6.2.0", PER_SHAPE, "Stores the members within a circle, a box or a polygon.")
     .syntax(
-        "destination source [<FROMMEMBER member | FROMLONLAT longitude latitude>] <BYRADIUS radius \
-         <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI> | BYPOLYGON num-vertices \
-         longitude latitude [longitude latitude ...]> [<ASC | DESC>] [COUNT count [ANY]] [STOREDIST]",
+        "destination source [<FROMMEMBER member | FROMLONLAT longitude latitude>] :from <<BYRADIUS radius <M | KM | FT | MI>> :circle | <BYBOX width height <M | KM | FT | MI>> :box | <BYPOLYGON num-vertices <longitude latitude> ... :vertices> :polygon @9.0.0> :by [<ASC | DESC>] [COUNT count [ANY]] [STOREDIST]",
     )
     .history(SEARCH_HISTORY),
     FAMILY.row("georadius", -6, GROW.with(Flags::MOVABLE_KEYS), search::georadius).keys(&[
@@ -227,14 +222,14 @@ pub(super) const COMMANDS: &[Command] = &[
     .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle.")
     .syntax(
         "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
-         count [ANY]] [<ASC | DESC>] [<STORE key | STOREDIST key>]",
+         count [ANY @6.2.0]] [<ASC | DESC>] [<STORE key :storekey | STOREDIST key :storedistkey>]",
     )
     .history(RADIUS_HISTORY),
     FAMILY.row("georadius_ro", -6, Flags::READONLY, search::georadius_ro).keys(&[KeySpec::at(1, READ)])
         .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle.")
         .syntax(
             "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
-             [COUNT count [ANY]] [<ASC | DESC>]",
+             [COUNT count [ANY @6.2.0]] [<ASC | DESC>]",
         )
         .history(RADIUS_HISTORY),
     FAMILY.row("georadiusbymember", -5, GROW.with(Flags::MOVABLE_KEYS), search::georadiusbymember).keys(&[
@@ -246,7 +241,7 @@ pub(super) const COMMANDS: &[Command] = &[
     .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle around one.")
     .syntax(
         "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
-         [<ASC | DESC>] [<STORE key | STOREDIST key>]",
+         [<ASC | DESC>] [<STORE key :storekey | STOREDIST key :storedistkey>]",
     )
     .history(RADIUS_HISTORY),
     FAMILY.row("georadiusbymember_ro", -5, Flags::READONLY, search::georadiusbymember_ro).keys(&[KeySpec::at(1, READ)])

@@ -77,7 +77,7 @@ const KEY_DELETE: &[KeySpec] = &[KeySpec::at(1, DELETE)];
 const KEY_COUNT: &[KeySpec] = &[KeySpec::at(1, COUNT)];
 const KEY_TAKE: &[KeySpec] = &[KeySpec::at(1, TAKE)];
 
-const FIELDS: &str = "key FIELDS numfields field [field ...]";
+const FIELDS: &str = "key FIELDS <numfields #0 field [field ...]>";
 
 pub(super) const COMMANDS: &[Command] = &[
     FAMILY.row("hdel", -3, WRITE_FAST, write::hdel).keys(KEY_DELETE)
@@ -88,9 +88,9 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("hash", "2.0.0", "O(1)", "Tells whether a hash has a field.")
         .syntax("key field"),
     timed("hexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpire, "Lets fields of a hash expire in so many seconds.")
-        .syntax("key seconds [<NX | XX | GT | LT>] FIELDS numfields field [field ...]"),
+        .syntax("key seconds [<NX | XX | GT | LT>] FIELDS <numfields field [field ...]>"),
     timed("hexpireat", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpireat, "Lets fields of a hash expire at a Unix time in seconds.")
-        .syntax("key unix-time-seconds [<NX | XX | GT | LT>] FIELDS numfields field [field ...]"),
+        .syntax("key unix-time-seconds [<NX | XX | GT | LT>] @9.0.0 FIELDS <numfields #0 field [field ...]>"),
     timed("hexpiretime", -5, READONLY_FAST, KEY_READ, expiry::hexpiretime, "Tells at which Unix time in seconds fields of a hash expire.")
         .syntax(FIELDS),
     FAMILY.row("hget", 3, READONLY_FAST, read::hget).keys(KEY_READ)
@@ -107,7 +107,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("hash", "9.0.0", PER_FIELD, "Answers the values of fields of a hash, and sets when the fields expire.")
         .syntax(
             "key [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
-             PXAT unix-time-milliseconds | PERSIST>] FIELDS numfields field [field ...]",
+             PXAT unix-time-milliseconds | PERSIST>] FIELDS <numfields #0 field [field ...]>",
         ),
     FAMILY.row("hincrby", 4, GROW_FAST, write::hincrby).keys(KEY_COUNT)
         .doc("hash", "2.0.0", "O(1)", "Adds an integer to the number in a field of a hash.")
@@ -132,16 +132,16 @@ pub(super) const COMMANDS: &[Command] = &[
     timed("hpersist", -5, WRITE_FAST, KEY_UPDATE, expiry::hpersist, "Takes the expiry of fields of a hash away.")
         .syntax(FIELDS),
     timed("hpexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hpexpire, "Lets fields of a hash expire in so many milliseconds.")
-        .syntax("key milliseconds [<NX | XX | GT | LT>] FIELDS numfields field [field ...]"),
+        .syntax("key milliseconds [<NX | XX | GT | LT>] @9.0.0 FIELDS <numfields #0 field [field ...]>"),
     timed("hpexpireat", -6, WRITE_FAST, KEY_UPDATE, expiry::hpexpireat, "Lets fields of a hash expire at a Unix time in milliseconds.")
-        .syntax("key unix-time-milliseconds [<NX | XX | GT | LT>] FIELDS numfields field [field ...]"),
+        .syntax("key unix-time-milliseconds [<NX | XX | GT | LT>] @9.0.0 FIELDS <numfields #0 field [field ...]>"),
     timed("hpexpiretime", -5, READONLY_FAST, KEY_READ, expiry::hpexpiretime, "Tells at which Unix time in milliseconds fields of a hash expire.")
         .syntax(FIELDS),
     timed("hpttl", -5, READONLY_FAST, KEY_READ, expiry::hpttl, "Tells in how many milliseconds fields of a hash expire.")
         .syntax(FIELDS),
     FAMILY.row("hrandfield", -2, Flags::READONLY, random::hrandfield).keys(KEY_READ)
         .doc("hash", "6.2.0", "O(N), N: fields answered", "Answers random fields of a hash.")
-        .syntax("key [count [WITHVALUES]]")
+        .syntax("key [count [WITHVALUES]] :options")
         .tips(&["nondeterministic_output"]),
     FAMILY.row("hscan", -3, Flags::READONLY, read::hscan).keys(KEY_READ)
         .doc(
@@ -161,8 +161,8 @@ pub(super) const COMMANDS: &[Command] = &[
         .values(3, 1)
         .doc("hash", "9.0.0", PER_FIELD, "Sets fields of a hash, and when they expire.")
         .syntax(
-            "key [<NX | XX>] [<FNX | FXX>] [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
-             PXAT unix-time-milliseconds | KEEPTTL>] FIELDS numfields field value [field value ...]",
+            "key [<NX | XX>] :key-condition [<FNX | FXX>] [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
+             PXAT unix-time-milliseconds | KEEPTTL>] FIELDS <numfields #0 field value [field value ...]>",
         ),
     FAMILY.row("hsetnx", 4, GROW_FAST, write::hsetnx).keys(KEY_INSERT)
         .values(3, 0)

@@ -88,7 +88,7 @@ struct Removing {
 }
 
 impl Change for Removing {
-    fn step(&mut self) -> bool {
+    fn step(&mut self, _: &mut Data) -> bool {
         let most = self.most - self.removed;
         let (list, end, limits) = (&mut self.draft.value, self.end, self.limits);
         let (removed, more) =
@@ -117,10 +117,77 @@ pub(super) fn ltrim(call: &mut Call<'_>) -> Outcome {
     let (key, limits) = (call.key(1), limits(call.server));
     if let Some(list) = call.data.write_as::<List>(key)? {
         let len = list.len();
+        let removed = len - elements::range(start, stop, len).len();
+        if removed > SLICED_MIN && !call.in_transaction {
+            let draft = Draft::new(key.bytes, list, List::is_same);
+            let trimming = Trimming::new(draft, start, stop, limits);
+            return change_in_slices(call, [1].into_iter(), trimming);
+        }
         list.trim(elements::range(start, stop, len), limits);
-        let removed = len - list.len();
         shrunk(call.data, key, removed, "ltrim");
     }
     call.reply.ok();
     Ok(())
 }
+
+/// LTRIM that takes many elements away: those at the end first.
+struct Trimming {
+    draft: Draft<List>,
+    start: i64,
+    stop: i64,
+    limits: ListLimits,
+    /// Elements that go, and are still there.
+    before: usize,
+    behind: usize,
+    removed: usize,
+}
+
+impl Trimming {
+    fn new(draft: Draft<List>, start: i64, stop: i64, limits: ListLimits) -> Self {
+        let (before, behind, removed) = (0, 0, 0);
+        let mut trimming = Self { draft, start, stop, limits, before, behind, removed };
+        trimming.begin();
+        trimming
+    }
+
+    fn begin(&mut self) {
+        let len = self.draft.value.len();
+        let kept = elements::range(self.start, self.stop, len);
+        (self.before, self.behind) = (kept.start, len - kept.end);
+        self.removed = self.before + self.behind;
+    }
+}
+
+impl Change for Trimming {
+    fn step(&mut self, _: &mut Data) -> bool {
+        let list = &mut self.draft.value;
+        if self.behind > 0 {
+            let len = list.len();
+            self.behind -= list.remove_some(len - self.behind..len, TRIMMED, self.limits);
+        } else if self.before > 0 {
+            self.before -= list.remove_some(0..self.before, TRIMMED, self.limits);
+        }
+        self.before + self.behind > 0
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let current = self.draft.is_current(data)?;
+        if !current {
+            self.begin();
+        }
+        Ok(current)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let key = self.draft.put(data)?;
+        // By now there may be no list.
+        if data.exists(key) {
+            shrunk(data, key, self.removed, "ltrim");
+        }
+        reply.ok();
+        Ok(())
+    }
+}
+
+/// Elements that are taken away between two looks at the time: with all of their chunk that is quick.
+const TRIMMED: usize = 16 * SLICE;

@@ -121,7 +121,7 @@ pub(super) const COMMANDS: &[Command] = &[
             PER_RETURNED,
             "Takes the first elements of a list away and answers them.",
         )
-        .syntax("key [count]")
+        .syntax("key [count @6.2.0]")
         .history(&[("6.2.0", "Takes a count.")]),
     FAMILY
         .row("rpop", -2, WRITE_FAST, ends::rpop)
@@ -132,7 +132,7 @@ pub(super) const COMMANDS: &[Command] = &[
             PER_RETURNED,
             "Takes the last elements of a list away and answers them.",
         )
-        .syntax("key [count]")
+        .syntax("key [count @6.2.0]")
         .history(&[("6.2.0", "Takes a count.")]),
     FAMILY
         .row("lmpop", -4, Flags::WRITE.with(Flags::MOVABLE_KEYS), ends::lmpop)
@@ -218,7 +218,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1)",
             "Moves an element from an end of one list to an end of another.",
         )
-        .syntax("source destination <LEFT | RIGHT> <LEFT | RIGHT>"),
+        .syntax("source destination <LEFT | RIGHT> :wherefrom <LEFT | RIGHT> :whereto"),
     FAMILY
         .row("rpoplpush", 3, GROW, transfer::rpoplpush)
         .keys(&[KeySpec::at(1, POP), KeySpec::at(2, INSERT)])
@@ -255,7 +255,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1)",
             "Moves an element from one list to another, or waits for one.",
         )
-        .syntax("source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout"),
+        .syntax("source destination <LEFT | RIGHT> :wherefrom <LEFT | RIGHT> :whereto timeout"),
     FAMILY
         .row("brpoplpush", 4, GROW.with(Flags::BLOCKING), blocking::brpoplpush)
         .keys(&[KeySpec::at(1, POP), KeySpec::at(2, INSERT)])

@@ -124,7 +124,7 @@ struct Storing {
 }
 
 impl Change for Storing {
-    fn step(&mut self) -> bool {
+    fn step(&mut self, _: &mut Data) -> bool {
         let (result, limits, hasher) = (&mut self.result, &self.limits, self.combined.hasher);
         let mut room = Text::new(0);
         self.combined.step(&mut |member| {

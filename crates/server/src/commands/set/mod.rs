@@ -102,7 +102,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) without a count, else O(N), N: the count",
             "Removes random members of a set, and answers them.",
         )
-        .syntax("key [count]")
+        .syntax("key [count @3.2.0]")
         .history(&[("3.2.0", "Takes a count.")])
         .tips(RANDOM),
     FAMILY.row("srandmember", -2, Flags::READONLY, random::srandmember).keys(KEY_READ)
@@ -112,7 +112,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) without a count, else O(N), N: the count without its sign",
             "Answers random members of a set.",
         )
-        .syntax("key [count]")
+        .syntax("key [count @2.6.0]")
         .history(&[("2.6.0", "Takes a count.")])
         .tips(RANDOM),
     FAMILY.row("srem", -3, WRITE_FAST, members::srem).keys(&[KeySpec::at(1, DELETE)])

@@ -128,7 +128,7 @@ impl Popping {
 }
 
 impl Change for Popping {
-    fn step(&mut self) -> bool {
+    fn step(&mut self, _: &mut Data) -> bool {
         let set = &mut self.draft.value;
         let mut reply = Reply::new(self.members.open(), self.protocol);
         if let Some(walk) = self.walk {

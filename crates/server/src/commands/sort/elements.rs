@@ -45,7 +45,6 @@ impl Source {
         (end < self.len()).then_some(end as u64)
     }
 
-    /// Appends some elements of a list or a sorted set in its order, or counted from its end.
     /// The value of an entry, pinned; one that is not there is an empty list.
     pub(super) fn of(entry: Option<EntryRef<'_>>) -> Result<Self, Failure> {
         match entry.map(EntryRef::value) {
@@ -69,6 +68,7 @@ impl Source {
         }
     }
 
+    /// Appends some elements of a list or a sorted set in its order, or counted from its end.
     pub(super) fn load_range(&self, range: Range<usize>, backwards: bool, elements: &mut Elements) {
         let len = self.len();
         let range = if backwards { len - range.end..len - range.start } else { range };
@@ -176,10 +176,6 @@ impl Elements {
         Some(())
     }
 
-    pub(super) fn weigh_all(&mut self) -> Option<()> {
-        self.weigh(0..self.len())
-    }
-
     /// `None`: the weight is no number.
     pub(super) fn set_weight(&mut self, at: usize, weight: &[u8]) -> Option<()> {
         self.entries[at].weight = Weight::Number(number(weight)?);
@@ -188,10 +184,6 @@ impl Elements {
 
     pub(super) fn set_text_weight(&mut self, at: usize, weight: &[u8]) {
         self.entries[at].weight = Weight::Text(self.copy(weight));
-    }
-
-    pub(super) fn sort(&mut self, ordering: Ordering) {
-        self.sort_range(0..self.len(), ordering);
     }
 
     /// Sorts some of them among each other.
@@ -253,9 +245,9 @@ mod tests {
         let mut elements = Elements::with_capacity(items.len());
         items.iter().for_each(|item| elements.push(Item::from(*item)));
         if !ordering.alpha {
-            elements.weigh_all().unwrap();
+            elements.weigh(0..elements.len()).unwrap();
         }
-        elements.sort(ordering);
+        elements.sort_range(0..elements.len(), ordering);
         let text = |at| String::from_utf8_lossy(elements.get(at)).into_owned();
         (0..elements.len()).map(text).collect()
     }

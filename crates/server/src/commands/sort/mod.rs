@@ -1,23 +1,27 @@
 //! SORT and SORT_RO.
 //!
 //! BY and GET name keys that depend on the elements: with such a pattern the command holds the gate, without one
-//! only the shards of its source and its destination. Large sorts without patterns are done in slices of a pinned
-//! value, for which nothing is held.
+//! only the shards of its source and its destination. A large sort is done in slices of a pinned value, with nothing
+//! held; what it looks up meanwhile is all of one moment ([`lookups`]).
 
 mod elements;
+mod lookups;
 mod options;
+mod output;
 mod pattern;
 mod sliced;
+mod sorting;
 
 use bobbin_store::value::ListLimits;
 
-use self::elements::{Elements, Source};
+use self::elements::Source;
 use self::options::Options;
-use self::pattern::Pattern;
-use self::sliced::{Output, Stored};
+use self::output::Stored;
+use self::sliced::Sliced;
+use self::sorting::Sorting;
 use crate::command::keys::{Begin, Find, KeySpec, KeyUse};
-use crate::command::slices::{SLICED_MIN, change_in_slices, reply_in_slices};
-use crate::command::{Call, Categories, Command, Data, Failure, Flags, Outcome};
+use crate::command::slices::{SLICED_MIN, change_in_slices};
+use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
 
 fn sort(call: &mut Call<'_>) -> Outcome {
     run(call, true)
@@ -37,117 +41,21 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
         options.alpha = true;
         options.by = None;
     }
-    let range = options.range(source.len());
-    let is_large = source.len() > SLICED_MIN && !call.in_transaction;
-    if is_large && !options.needs_other_keys() && options.get.is_empty() {
-        let hasher = call.data.keyspace().hasher();
-        let Some(at) = options.store else {
-            let mut sorting = sliced::Sorting::new(source, hasher, &options, range);
-            reply_in_slices(call, move |reply| sorting.step(reply));
-            return Ok(());
-        };
-        let storing = sliced::Storing {
-            sorting: sliced::Sorting::new(source.clone(), hasher, &options, range),
-            options: options.without_patterns(),
-            source,
-            key: key.bytes.into(),
-            destination: call.args[at].into(),
-            result: Stored::new(limits(call)),
-        };
-        return change_in_slices(call, [1, at].into_iter(), storing);
+    if source.len() > SLICED_MIN && !call.in_transaction {
+        let keys = [1].into_iter().chain(options.store);
+        let sliced = Sliced::new(call, key, source, &options);
+        return change_in_slices(call, keys, sliced);
     }
-    let (elements, range) = if options.unsorted && !matches!(source, Source::Set(_)) {
-        let mut elements = Elements::with_capacity(range.len());
-        source.load_range(range.clone(), options.descending, &mut elements);
-        (elements, 0..range.len())
-    } else {
-        (load_sorted(call.data, &source, &options)?, range)
+    let mut sorting = Sorting::new(source, &options, call.data.keyspace().hasher());
+    let Some(at) = options.store else {
+        while sorting.step(call.data, None, &mut call.reply)? {}
+        return Ok(());
     };
-    match options.store {
-        None => {
-            answer(call, &options, &elements, range.clone());
-            Ok(())
-        }
-        Some(at) => store(call, &options, &elements, range.clone(), at),
-    }
-}
-
-/// All elements of a source, in the order asked for.
-fn load_sorted(
-    data: &mut Data,
-    source: &Source,
-    options: &Options<'_>,
-) -> Result<Elements, Failure> {
-    let mut elements = Elements::with_capacity(source.len());
-    let mut cursor = Some(0);
-    let hasher = data.keyspace().hasher();
-    while let Some(from) = cursor {
-        cursor = source.load(from, usize::MAX, hasher, &mut elements);
-    }
-    if options.unsorted {
-        return Ok(elements);
-    }
-    match options.by.map(Pattern::new) {
-        None if options.alpha => {}
-        None => elements.weigh_all().ok_or(NOT_NUMBERS)?,
-        Some(pattern) => {
-            let mut failed = false;
-            for at in 0..elements.len() {
-                let element = elements.get(at).to_vec();
-                pattern.look_up(data, &element, |value| match value {
-                    None => {}
-                    Some(value) if options.alpha => elements.set_text_weight(at, value),
-                    Some(value) => failed |= elements.set_weight(at, value).is_none(),
-                });
-            }
-            if failed {
-                return Err(NOT_NUMBERS);
-            }
-        }
-    }
-    elements.sort(options.ordering());
-    Ok(elements)
-}
-
-fn answer(
-    call: &mut Call<'_>,
-    options: &Options<'_>,
-    elements: &Elements,
-    range: std::ops::Range<usize>,
-) {
-    let patterns: Vec<_> = options.get.iter().map(|&pattern| Pattern::new(pattern)).collect();
-    call.reply.array(range.len() * patterns.len().max(1));
-    for at in range {
-        let element = elements.get(at);
-        if patterns.is_empty() {
-            call.reply.bulk(element);
-        }
-        for pattern in &patterns {
-            pattern.look_up(call.data, element, |value| call.reply.bulk_or_null(value));
-        }
-    }
-}
-
-fn store(
-    call: &mut Call<'_>,
-    options: &Options<'_>,
-    elements: &Elements,
-    range: std::ops::Range<usize>,
-    at: usize,
-) -> Outcome {
-    let patterns: Vec<_> = options.get.iter().map(|&pattern| Pattern::new(pattern)).collect();
     let mut result = Stored::new(limits(call));
-    for at in range {
-        let element = elements.get(at);
-        if patterns.is_empty() {
-            result.element(element);
-        }
-        for pattern in &patterns {
-            pattern.look_up(call.data, element, |value| result.element(value.unwrap_or_default()));
-        }
-    }
-    let key = call.key(at);
-    result.put(call.data, &mut call.reply, key)
+    while sorting.step(call.data, None, &mut result)? {}
+    let destination = call.key(at);
+    result.put(call.data, &mut call.reply, destination);
+    Ok(())
 }
 
 fn limits(call: &Call<'_>) -> ListLimits {
@@ -199,8 +107,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "Answers or stores the elements of a list, a set or a sorted set in another order.",
         )
         .syntax(
-            "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [<ASC | DESC>] \
-             [ALPHA] [STORE destination]",
+            "key [BY pattern :by-pattern #1] [LIMIT offset count] [GET pattern [GET pattern ...] \
+             :get-pattern #1] [<ASC | DESC>] [ALPHA :sorting] [STORE destination #2]",
         ),
     Command::new("sort_ro", -2, sort_ro)
         .flags(Flags::READONLY.with(Flags::MOVABLE_KEYS))
@@ -215,7 +123,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "Answers the elements of a list, a set or a sorted set in another order.",
         )
         .syntax(
-            "key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern ...]] [<ASC | DESC>] \
-             [ALPHA]",
+            "key [BY pattern :by-pattern #1] [LIMIT offset count] [GET pattern [GET pattern ...] \
+             :get-pattern #1] [<ASC | DESC>] [ALPHA :sorting]",
         ),
 ];

@@ -73,11 +73,15 @@ impl<'a> Options<'a> {
         by.iter().chain(&self.get).any(|pattern| Pattern::new(pattern).names_keys())
     }
 
-    /// The same without the names of other keys, which it needs none of, and of its result.
-    pub(super) fn without_patterns(&self) -> Options<'static> {
+    /// The same without the arguments, but for where the result goes.
+    pub(super) fn owned(&self) -> Owned {
         let Self { descending, alpha, unsorted, offset, count, .. } = *self;
         let (by, get, store) = (None, Vec::new(), None);
-        Options { descending, alpha, unsorted, by, get, store, offset, count }
+        Owned {
+            plain: Options { descending, alpha, unsorted, by, get, store, offset, count },
+            by: self.by.map(Box::from),
+            get: self.get.iter().copied().map(Box::from).collect(),
+        }
     }
 
     /// Which of so many elements are wanted.
@@ -90,6 +94,20 @@ impl<'a> Options<'a> {
 
     pub(super) fn ordering(&self) -> Ordering {
         Ordering { descending: self.descending, alpha: self.alpha, by_weight: self.by.is_some() }
+    }
+}
+
+/// Options that outlive their command.
+pub(super) struct Owned {
+    plain: Options<'static>,
+    by: Option<Box<[u8]>>,
+    get: Vec<Box<[u8]>>,
+}
+
+impl Owned {
+    pub(super) fn borrow(&self) -> Options<'_> {
+        let get = self.get.iter().map(|pattern| &**pattern).collect();
+        Options { by: self.by.as_deref(), get, ..self.plain.owned().plain }
     }
 }
 

@@ -3,6 +3,7 @@
 use bobbin_store::ValueRef;
 use bobbin_store::value::{CollectionRef, integer};
 
+use super::lookups::Lookups;
 use crate::command::Data;
 
 /// See the module.
@@ -37,14 +38,23 @@ impl<'a> Pattern<'a> {
         matches!(self, Self::Key { .. })
     }
 
-    /// Calls `f` with what the pattern stands for. Whatever it names is held.
-    pub(super) fn look_up(self, data: &mut Data, element: &[u8], f: impl FnOnce(Option<&[u8]>)) {
+    /// Calls `f` with what the pattern stands for. Without `lookups` whatever it names is held.
+    pub(super) fn look_up<R>(
+        self,
+        data: &mut Data,
+        lookups: Option<&mut Lookups>,
+        element: &[u8],
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> R {
         let Self::Key { before, after, field } = self else {
             return f((self == Self::Element).then_some(element));
         };
         let name = [before, element, after].concat();
         let (now_ms, hasher) = (data.now_ms, data.keyspace().hasher());
         let key = data.key(&name);
+        if let Some(lookups) = lookups {
+            lookups.hold(data, key);
+        }
         let value = data.read(key).map(|entry| entry.value());
         match (value, field) {
             (Some(ValueRef::Bytes(bytes)), None) => f(Some(bytes)),
@@ -52,7 +62,7 @@ impl<'a> Pattern<'a> {
             (Some(ValueRef::Collection(CollectionRef::Hash(hash))), Some(field)) => {
                 let mut room = integer::Text::new(0);
                 let found = hash.get(field, now_ms, hasher);
-                f(found.map(|field| field.value.item().text(&mut room)));
+                f(found.map(|field| field.value.item().text(&mut room)))
             }
             _ => f(None),
         }

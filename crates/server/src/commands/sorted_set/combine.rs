@@ -340,7 +340,7 @@ struct Storing {
 }
 
 impl Change for Storing {
-    fn step(&mut self) -> bool {
+    fn step(&mut self, _: &mut Data) -> bool {
         self.combination.step()
     }
 

@@ -84,7 +84,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(log(N)) for each member, N: members of the set",
             "Adds members to a sorted set, or changes their scores.",
         )
-        .syntax("key [<NX | XX>] [<GT | LT>] [CH] [INCR] score member [score member ...]")
+        .syntax("key [<NX | XX>] @3.0.2 [<GT | LT>] @6.2.0 [CH :change @3.0.2] [INCR :increment @3.0.2] score member [score member ...]")
         .history(&[
             ("2.4.0", "Takes several members."),
             ("3.0.2", "`XX`, `NX`, `CH` and `INCR` are new."),
@@ -151,14 +151,14 @@ pub(super) const COMMANDS: &[Command] = &[
             PER_RETURNED,
             "Answers the members in a range of ranks, scores or strings.",
         )
-        .syntax("key start stop [<BYSCORE | BYLEX>] [REV] [LIMIT offset count] [WITHSCORES]")
+        .syntax("key start stop [<BYSCORE | BYLEX>] @6.2.0 [REV @6.2.0] [LIMIT offset count] @6.2.0 [WITHSCORES]")
         .history(&[("6.2.0", "`REV`, `BYSCORE`, `BYLEX` and `LIMIT` are new.")]),
     FAMILY.row("zrangestore", -5, GROW, range::zrangestore).keys(&[KeySpec::at(1, STORE), KeySpec::at(2, READ)])
     .doc("sorted-set", "6.2.0", PER_STORED, "Makes a sorted set of what ZRANGE would answer.")
     .syntax("dst src min max [<BYSCORE | BYLEX>] [REV] [LIMIT offset count]"),
     FAMILY.row("zrangebyscore", -4, Flags::READONLY, range::zrangebyscore).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "1.0.5", PER_RETURNED, "Answers the members with scores in a range.")
-        .syntax("key min max [WITHSCORES] [LIMIT offset count]")
+        .syntax("key min max [WITHSCORES @2.0.0] [LIMIT offset count]")
         .history(&[("2.0.0", "`WITHSCORES` is new.")]),
     FAMILY.row("zrangebylex", -4, Flags::READONLY, range::zrangebylex).keys(&[KeySpec::at(1, READ)])
         .doc(
@@ -210,7 +210,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("timeout numkeys key [key ...] <MIN | MAX> [COUNT count]"),
     FAMILY.row("zrandmember", -2, Flags::READONLY, random::zrandmember).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "6.2.0", "O(N), N: members answered", "Answers members by chance.")
-        .syntax("key [count [WITHSCORES]]")
+        .syntax("key [count [WITHSCORES]] :options")
         .tips(&["nondeterministic_output"]),
     FAMILY.row("zscan", -3, Flags::READONLY, scan::zscan).keys(&[KeySpec::at(1, READ)])
         .doc(

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::Encoding;
-use bobbin_store::value::{Item, SortedSet, integer};
+use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
+use bobbin_store::{Encoding, Hasher};
 
 use super::super::elements::bulk;
 use super::bounds::Bounds;
 use super::limits;
-use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
+use crate::command::slices::{Change, SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
 use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 /// What a range is of.
@@ -120,18 +120,87 @@ pub(super) fn element(reply: &mut Reply<'_>, member: Item<'_>, score: Option<f64
 
 pub(super) fn zrangestore(call: &mut Call<'_>) -> Outcome {
     let options = Options::read(call, 5, None, None, true)?;
-    let (bounds, reverse) = (options.bounds(call, 3)?, options.reverse());
+    let bounds = options.bounds(call, 3)?;
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
-    let mut stored = SortedSet::new();
-    if let Some(set) = call.data.read_as::<SortedSet>(call.key(2))? {
-        let mut room = integer::Text::new(0);
-        for (member, score) in set.range(options.cut(set, bounds.find(set, reverse))) {
-            stored.insert(member.text(&mut room), score, limits, hasher);
-        }
+    let (source, destination) = (call.key(2), call.key(1));
+    let Some(set) = call.data.read_as::<SortedSet>(source)? else {
+        store(call.data, &mut call.reply, destination, SortedSet::new(), "zrangestore");
+        return Ok(());
+    };
+    let ranks = options.cut(set, bounds.find(set, options.reverse()));
+    let mut copy = Copying { set: set.clone(), ranks, result: SortedSet::new(), limits, hasher };
+    if copy.ranks.len() <= SLICED_MIN {
+        while copy.step() {}
+        store(call.data, &mut call.reply, destination, copy.result, "zrangestore");
+        return Ok(());
     }
-    let destination = call.key(1);
-    store(call.data, &mut call.reply, destination, stored, "zrangestore");
-    Ok(())
+    let storing = Storing {
+        copy,
+        options,
+        bounds: [3, 4].map(|at| call.args[at].into()),
+        source: source.bytes.into(),
+        destination: destination.bytes.into(),
+    };
+    change_in_slices(call, [1, 2].into_iter(), storing)
+}
+
+/// A part of a pinned set on its way into another one.
+struct Copying {
+    set: SortedSet,
+    /// What is still to be copied.
+    ranks: Range<usize>,
+    result: SortedSet,
+    limits: SortedSetLimits,
+    hasher: &'static Hasher,
+}
+
+impl Copying {
+    /// Returns whether there is more to do.
+    fn step(&mut self) -> bool {
+        let next = self.ranks.end.min(self.ranks.start + SLICE);
+        let mut room = integer::Text::new(0);
+        for (member, score) in self.set.range(self.ranks.start..next) {
+            self.result.insert(member.text(&mut room), score, self.limits, self.hasher);
+        }
+        self.ranks.start = next;
+        !self.ranks.is_empty()
+    }
+}
+
+/// ZRANGESTORE of a long range.
+struct Storing {
+    copy: Copying,
+    options: Options,
+    bounds: [Box<[u8]>; 2],
+    source: Box<[u8]>,
+    destination: Box<[u8]>,
+}
+
+impl Change for Storing {
+    fn step(&mut self, _: &mut Data) -> bool {
+        self.copy.step()
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let set = match data.peek(data.key(&self.source)) {
+            Some(entry) => entry.collection::<SortedSet>().ok_or(Failure::WRONG_TYPE)?.clone(),
+            None => SortedSet::new(),
+        };
+        let same = set.is_same(&self.copy.set);
+        if !same {
+            let [start, stop] = &self.bounds;
+            let bounds = self.options.bounds_of(start, stop)?;
+            self.copy.ranks = self.options.cut(&set, bounds.find(&set, self.options.reverse()));
+            (self.copy.set, self.copy.result) = (set, SortedSet::new());
+        }
+        Ok(same)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let result = std::mem::take(&mut self.copy.result);
+        store(data, reply, data.key(&self.destination), result, "zrangestore");
+        Ok(())
+    }
 }
 
 /// Puts a result at a key, and answers how many members it has.
@@ -197,9 +266,14 @@ impl Options {
         self.reverse.unwrap_or(false)
     }
 
-    /// The bounds, which are the two arguments from `at` on; backwards the upper one comes first.
+    /// The bounds, which are the two arguments from `at` on.
     fn bounds<'a>(&self, call: &Call<'a>, at: usize) -> Result<Bounds<'a>, Failure> {
-        let (mut min, mut max) = (call.args[at], call.args[at + 1]);
+        self.bounds_of(call.args[at], call.args[at + 1])
+    }
+
+    /// Backwards the upper one comes first.
+    fn bounds_of<'a>(&self, start: &'a [u8], stop: &'a [u8]) -> Result<Bounds<'a>, Failure> {
+        let (mut min, mut max) = (start, stop);
         if self.reverse() && self.by() != By::Rank {
             std::mem::swap(&mut min, &mut max);
         }

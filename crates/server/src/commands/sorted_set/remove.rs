@@ -86,7 +86,7 @@ struct Removing {
 }
 
 impl Change for Removing {
-    fn step(&mut self) -> bool {
+    fn step(&mut self, _: &mut Data) -> bool {
         let last = self.ranks.len().saturating_sub(SLICE) + self.ranks.start;
         self.draft.value.remove_range(last..self.ranks.end, self.hasher);
         self.ranks.end = last;

@@ -24,14 +24,19 @@ pub(super) fn seen(
         }
         None => {
             let number = group.add_consumer(name, now_ms);
-            created(data, key);
-            data.propagate(&[b"XGROUP", b"CREATECONSUMER", key.bytes, group_name, name]);
+            created(data, key, group_name, name);
             Ok(number)
         }
     }
 }
 
-fn created(data: &mut Data, key: Key<'_>) {
+/// Notes a consumer that came by reading.
+pub(super) fn created(data: &mut Data, key: Key<'_>, group: &[u8], name: &[u8]) {
+    note_created(data, key);
+    data.propagate(&[b"XGROUP", b"CREATECONSUMER", key.bytes, group, name]);
+}
+
+fn note_created(data: &mut Data, key: Key<'_>) {
     data.changed_inside(key);
     data.event(Classes::STREAM, "xgroup-createconsumer", key);
 }
@@ -42,7 +47,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     let is_new = group.consumer_number(args[4]).is_none();
     if is_new {
         group.add_consumer(args[4], now_ms);
-        created(call.data, key);
+        note_created(call.data, key);
     }
     call.reply.integer(is_new.into());
     Ok(())

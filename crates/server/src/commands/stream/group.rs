@@ -38,7 +38,8 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     };
     if !call.data.exists(key) {
         call.data.write_or_create::<Stream>(key)?;
-        call.data.changed(key);
+        // With its group it is one change.
+        call.data.changed_by(key, 0);
     }
     let groups = call.data.write_or_create::<Stream>(key)?.groups_mut();
     if !groups.add(args[3], Group::new(last_id, options.entries_read)) {

@@ -3,6 +3,7 @@
 mod add;
 mod claim;
 mod consumer;
+mod deliver;
 mod group;
 mod id;
 mod info;
@@ -68,7 +69,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "Adds an entry to a stream, which is made if need be.",
         )
         .syntax(
-            "key [NOMKSTREAM] [<MAXLEN | MINID> [<= | ~>] threshold [LIMIT count]] <* | id> \
+            "key [NOMKSTREAM @6.2.0] [<MAXLEN | MINID @6.2.0> [<= | ~>] threshold [LIMIT count @6.2.0]] <* | id> \
              field value [field value ...]",
         )
         .history(&[
@@ -117,7 +118,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: entries that go, whole nodes of them at once",
             "Takes entries from the front of a stream.",
         )
-        .syntax("key <<MAXLEN | MINID> [<= | ~>] threshold [LIMIT count]>")
+        .syntax("key <<MAXLEN | MINID @6.2.0> [<= | ~>] threshold [LIMIT count @6.2.0]>")
         .history(&[("6.2.0", "`MINID` and `LIMIT` are new.")])
         .tips(UNSURE),
     FAMILY
@@ -129,7 +130,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1)",
             "Sets what a stream knows of its past; meant for replication.",
         )
-        .syntax("key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]")
+        .syntax("key last-id [ENTRIESADDED entries-added @7.0.0] [MAXDELETEDID max-deleted-id @7.0.0]")
         .history(&[("7.0.0", "`ENTRIESADDED` and `MAXDELETEDID` are new.")]),
     FAMILY
         .row("xread", -4, Flags::READONLY.with(WAITS), read::xread)
@@ -168,7 +169,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: entries answered, or looked at with IDLE",
             "Answers what a group has not acknowledged, in short or entry by entry.",
         )
-        .syntax("key group [[IDLE min-idle-time] start end count [consumer]]")
+        .syntax("key group [[IDLE min-idle-time @6.2.0] start end count [consumer]]")
         .history(&[("6.2.0", "`IDLE` and exclusive ranges are new.")])
         .tips(UNSURE),
     FAMILY
@@ -218,7 +219,7 @@ const XGROUP: &[Command] = &[
         .row("create", -5, GROW, group::create)
         .keys(&[KeySpec::at(2, INSERT)])
         .doc("stream", "5.0.0", "O(1)", "Adds a consumer group to a stream.")
-        .syntax("key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]")
+        .syntax("key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read :entriesread]")
         .history(&[("7.0.0", "`ENTRIESREAD` is new.")]),
     FAMILY
         .row("createconsumer", 5, GROW, consumer::create)
@@ -245,7 +246,7 @@ const XGROUP: &[Command] = &[
         .row("setid", -5, Flags::WRITE, group::setid)
         .keys(&[KeySpec::at(2, UPDATE)])
         .doc("stream", "5.0.0", "O(1)", "Sets up to where a group has read.")
-        .syntax("key group <id | $> [ENTRIESREAD entries-read]")
+        .syntax("key group <id | $> [ENTRIESREAD entries-read :entriesread]")
         .history(&[("7.0.0", "`ENTRIESREAD` is new.")]),
 ];
 

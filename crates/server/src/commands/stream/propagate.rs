@@ -29,6 +29,12 @@ impl Claimed {
         })
     }
 
+    /// The same with another place for the group.
+    pub(super) const fn with_last(mut self, last_id: StreamId) -> Self {
+        self.last_id = last_id;
+        self
+    }
+
     pub(super) fn propagate(&self, data: &mut Data, key: Key<'_>, group: &[u8]) {
         let (time, count) = (self.delivered_ms.to_string(), self.deliveries.to_string());
         data.propagate(&[

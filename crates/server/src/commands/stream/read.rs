@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::Kind;
-use bobbin_store::value::stream::{ConsumerNumber, Entry, Group, Log};
+use bobbin_store::value::stream::Log;
 use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
-use super::{consumer, group, id, propagate};
+use super::{deliver, id};
 use crate::blocking::{self, Wait};
-use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
+use crate::command::slices::{SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
 use crate::command::{Call, Data, Failure, Key, Outcome};
 
 pub(super) fn xread(call: &mut Call<'_>) -> Outcome {
@@ -28,13 +28,18 @@ fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
     if let Some(deadline_ms) = options.block {
         return blocking::serve_or_block(call, read, options.keys, deadline_ms);
     }
-    let keys: Vec<_> = options.keys.map(|at| call.key(at)).enumerate().collect();
-    if !in_group
-        && !call.in_transaction
-        && let Some(mut slices) = Slices::of(&read, call.data, &keys)
-    {
-        reply_in_slices(call, move |reply| slices.step(reply));
-        return Ok(());
+    let keys: Vec<_> = options.keys.clone().map(|at| call.key(at)).enumerate().collect();
+    if !call.in_transaction {
+        if let Some(member) = &read.group {
+            if let Some(drafts) =
+                deliver::Drafts::of(&read, member, call.data, &keys, call.client.protocol)
+            {
+                return change_in_slices(call, options.keys, drafts);
+            }
+        } else if let Some(mut slices) = Slices::of(&read, call.data, &keys) {
+            reply_in_slices(call, move |reply| slices.step(reply));
+            return Ok(());
+        }
     }
     if !read.serve(call.data, &keys, &mut call.reply)? {
         call.reply.null_array();
@@ -53,24 +58,25 @@ struct Options {
 }
 
 /// Who reads.
-struct Member {
-    group: Box<[u8]>,
-    consumer: Box<[u8]>,
+#[derive(Clone)]
+pub(super) struct Member {
+    pub group: Box<[u8]>,
+    pub consumer: Box<[u8]>,
 }
 
 /// A reading of some streams.
-struct Read {
+pub(super) struct Read {
     /// Entries of each stream at most.
-    count: usize,
-    noack: bool,
+    pub count: usize,
+    pub noack: bool,
     group: Option<Member>,
     /// For each stream.
-    from: Vec<From>,
+    pub from: Vec<From>,
 }
 
 /// Which entries of a stream are wanted.
 #[derive(Clone, Copy)]
-enum From {
+pub(super) enum From {
     After(StreamId),
     /// `+`: the last one.
     Last,
@@ -172,16 +178,16 @@ impl Wait for Read {
         reply: &mut Reply<'_>,
     ) -> Result<bool, Failure> {
         let header = reply.defer();
-        let mut streams = 0;
+        let mut count = 0;
         for &(index, key) in keys {
             let from = self.from[index];
             let served = match &self.group {
-                Some(member) => self.read_in_group(member, from, data, key, reply)?,
+                Some(member) => deliver::read(self, member, from, data, key, reply)?,
                 None => self.read(from, data, key, reply)?,
             };
-            streams += usize::from(served);
+            count += usize::from(served);
         }
-        if streams == 0 {
+        if count == 0 {
             reply.cancel(header);
             return Ok(false);
         }
@@ -190,7 +196,7 @@ impl Wait for Read {
             Protocol::Resp2 => Aggregate::Array,
             Protocol::Resp3 => Aggregate::Map,
         };
-        reply.finish(header, kind, streams);
+        reply.finish(header, kind, count);
         Ok(true)
     }
 
@@ -228,86 +234,6 @@ impl Read {
         }
         reply.finish_array(header, count);
         Ok(true)
-    }
-
-    /// XREADGROUP of one stream; whether there was something, or might have been.
-    fn read_in_group(
-        &self,
-        member: &Member,
-        from: From,
-        data: &mut Data,
-        key: Key<'_>,
-        reply: &mut Reply<'_>,
-    ) -> Result<bool, Failure> {
-        let (now_ms, logs) = (data.now_ms, data.effects.is_on());
-        let no_group = || no_group(key, &member.group);
-        data.propagate_nothing();
-        let number = consumer::seen(data, key, &member.group, &member.consumer, no_group)?;
-        let (log, group) = group::find(data, key, &member.group)?.ok_or_else(no_group)?;
-        match from {
-            From::After(id) => {
-                name(reply, key.bytes);
-                history(id, self.count, log, group, number, now_ms, reply);
-            }
-            From::New | From::Last => {
-                let Some(start) = group.last_id.next() else { return Ok(false) };
-                let mut entries = log.range(start, StreamId::MAX).take(self.count).peekable();
-                if entries.peek().is_none() {
-                    return Ok(false);
-                }
-                name(reply, key.bytes);
-                let mut delivered = logs.then(Vec::new);
-                self.deliver(entries, log, group, number, now_ms, reply, &mut delivered);
-                let (last_id, entries_read) = (group.last_id, group.entries_read);
-                for claimed in delivered.iter().flatten() {
-                    claimed.propagate(data, key, &member.group);
-                }
-                propagate::position(data, key, &member.group, last_id, entries_read);
-            }
-        }
-        data.changed_inside(key);
-        Ok(true)
-    }
-
-    /// Gives a consumer entries that nobody has got yet, of which there is one at least. Adds them to `delivered`,
-    /// if that is wanted.
-    #[expect(clippy::too_many_arguments, reason = "parts of the group that are borrowed apart")]
-    fn deliver<'e>(
-        &self,
-        entries: impl Iterator<Item = Entry<'e>>,
-        log: &Log,
-        group: &mut Group,
-        number: ConsumerNumber,
-        now_ms: i64,
-        reply: &mut Reply<'_>,
-        delivered: &mut Option<Vec<propagate::Claimed>>,
-    ) {
-        let header = reply.defer();
-        let mut count = 0;
-        let first_id = log.first_id();
-        for entry in entries {
-            let is_exact = group.last_id >= first_id && !log.has_gaps_from(group.last_id);
-            group.entries_read = match group.entries_read {
-                Some(read) if is_exact => Some(read.wrapping_add(1)),
-                _ if log.entries_added > 0 => log.position(entry.id),
-                unknown => unknown,
-            };
-            group.last_id = entry.id;
-            append_entry(reply, &entry);
-            if !self.noack {
-                group.assign(entry.id, number, now_ms, 1);
-                if let Some(delivered) = delivered {
-                    delivered.extend(propagate::Claimed::of(group, entry.id));
-                }
-            }
-            count += 1;
-        }
-        if !self.noack
-            && let Some(consumer) = group.consumer_mut(number)
-        {
-            consumer.active_ms = Some(now_ms);
-        }
-        reply.finish_array(header, count);
     }
 }
 
@@ -376,10 +302,7 @@ impl Slices {
     /// Appends a slice; whether there is more.
     fn step(&mut self, reply: &mut Reply<'_>) -> bool {
         if !std::mem::replace(&mut self.begun, true) {
-            match reply.protocol() {
-                Protocol::Resp2 => reply.array(self.streams.len()),
-                Protocol::Resp3 => reply.map(self.streams.len()),
-            }
+            streams(reply, self.streams.len());
         }
         let Some(stream) = self.streams.get_mut(self.at) else { return false };
         if !stream.step(reply) {
@@ -429,51 +352,27 @@ impl Pinned {
 /// Entries that are counted between two looks at the time.
 const COUNTED: usize = 1024;
 
-/// Gives a consumer again what it has got and not acknowledged. Of entries that are deleted there is only the ID.
-fn history(
-    after: StreamId,
-    count: usize,
-    log: &Log,
-    group: &mut Group,
-    number: ConsumerNumber,
-    now_ms: i64,
-    reply: &mut Reply<'_>,
-) {
-    let header = reply.defer();
-    let mut written = 0;
-    let mut next = after.next();
-    while let Some(start) = next
-        && written < count
-        && let Some(pending) = group.pending_from(start, Some(number)).next()
-    {
-        let id = pending.id;
-        match log.entry(id) {
-            Some(entry) => {
-                append_entry(reply, &entry);
-                group.deliver_again(id, now_ms);
-            }
-            None => {
-                reply.array(2);
-                id::reply(reply, id);
-                reply.null_array();
-            }
-        }
-        written += 1;
-        next = id.next();
-    }
-    reply.finish_array(header, written);
-}
-
 /// The stream at a key, without counting as a use of it.
-fn stream_at<'d>(data: &'d mut Data, key: Key<'_>) -> Result<Option<&'d Stream>, Failure> {
+pub(super) fn stream_at<'d>(
+    data: &'d mut Data,
+    key: Key<'_>,
+) -> Result<Option<&'d Stream>, Failure> {
     match data.peek(key) {
         Some(entry) => entry.collection().map(Some).ok_or(Failure::WRONG_TYPE),
         None => Ok(None),
     }
 }
 
+/// Begins an answer of so many streams.
+pub(super) fn streams(reply: &mut Reply<'_>, count: usize) {
+    match reply.protocol() {
+        Protocol::Resp2 => reply.array(count),
+        Protocol::Resp3 => reply.map(count),
+    }
+}
+
 /// Begins what is answered of one stream.
-fn name(reply: &mut Reply<'_>, key: &[u8]) {
+pub(super) fn name(reply: &mut Reply<'_>, key: &[u8]) {
     if reply.protocol() == Protocol::Resp2 {
         reply.array(2);
     }
@@ -481,7 +380,7 @@ fn name(reply: &mut Reply<'_>, key: &[u8]) {
 }
 
 #[cold]
-fn no_group(key: Key<'_>, group: &[u8]) -> Failure {
+pub(super) fn no_group(key: Key<'_>, group: &[u8]) -> Failure {
     let (key, group) = (String::from_utf8_lossy(key.bytes), String::from_utf8_lossy(group));
     Failure::format(format!(
         "NOGROUP No such key '{key}' or consumer group '{group}' in XREADGROUP with GROUP option"

@@ -51,8 +51,9 @@ pub(super) const COMMANDS: &[Command] = &[
         .values(2, 0)
         .doc("string", "1.0.0", "O(1)", "Makes a key hold a string, whatever it held.")
         .syntax(
-            "key value [<NX | XX | IFEQ comparison-value>] [GET] [<EX seconds | PX milliseconds | \
-             EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL>]",
+            "key value [<NX @2.6.12 | XX @2.6.12 | IFEQ comparison-value @8.1.0>] [GET @6.2.0] \
+             [<EX seconds @2.6.12 | PX milliseconds @2.6.12 | EXAT unix-time-seconds @6.2.0 | \
+             PXAT unix-time-milliseconds @6.2.0 | KEEPTTL @6.0.0>]",
         )
         .history(&[
             ("2.6.12", "`EX`, `PX`, `NX` and `XX` are new."),

@@ -123,10 +123,16 @@ impl Chunked {
         }
     }
 
-    /// Removes the elements with these indices, which are below the length.
-    pub(super) fn remove_range(&mut self, range: Range<usize>, limits: ListLimits) {
+    /// Removes the elements with these indices, which are below the length: at least `most`, if there are as many,
+    /// and then no further chunk's. Returns how many.
+    pub(super) fn remove_range(
+        &mut self,
+        range: Range<usize>,
+        most: usize,
+        limits: ListLimits,
+    ) -> usize {
         let mut left = range.len();
-        while left > 0 {
+        while left > 0 && range.len() - left < most {
             let (path, offset) = self.tree.seek_rank(range.start);
             let count = self.tree.leaf_count(&path);
             let removed = left.min(count - offset);
@@ -143,6 +149,7 @@ impl Chunked {
             chunk.shrink();
             self.tidy(&path, limits);
         }
+        range.len() - left
     }
 
     /// Removes up to `most` elements that equal a value, the first ones from an end, but for the first `passed`, which

@@ -139,12 +139,21 @@ impl List {
 
     /// Removes the elements with these indices; the range may reach past the end.
     pub fn remove_range(&mut self, range: Range<usize>, limits: ListLimits) {
+        self.remove_some(range, usize::MAX, limits);
+    }
+
+    /// Removes about `some` of these elements, the first ones; all of them if they are fewer. Returns how many.
+    pub fn remove_some(&mut self, range: Range<usize>, some: usize, limits: ListLimits) -> usize {
         let range = self.clamp(range);
         match self {
-            Self::Packed(pack) => pack.remove_range(range.start, range.len()),
+            Self::Packed(pack) => {
+                pack.remove_range(range.start, range.len());
+                range.len()
+            }
             Self::Chunked(chunked) => {
-                chunked.remove_range(range, limits);
+                let removed = chunked.remove_range(range, some, limits);
                 self.pack_if_small(limits);
+                removed
             }
         }
     }

@@ -49,7 +49,7 @@ fn verify(table: &Table, hasher: &Hasher) {
 #[test]
 fn grows_and_shrinks_over_every_level() {
     let hasher = Hasher::new(3);
-    let many = if cfg!(miri) { 700 } else { 60_000 };
+    let many = if cfg!(miri) { 400 } else { 60_000 };
     let mut table = Table::new(false);
     for number in 0..many {
         assert!(table.insert_new(Given::Bytes(&key(number)), None, &hasher));

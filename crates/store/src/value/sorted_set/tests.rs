@@ -122,7 +122,7 @@ proptest! {
     fn behaves_like_a_model(
         steps in proptest::collection::vec(
             (0..150u8, any::<u16>(), any::<u16>()),
-            1..if cfg!(miri) { 300 } else { 1500 },
+            1..if cfg!(miri) { 80 } else { 1500 },
         ),
         entries_max in prop_oneof![Just(0usize), Just(8), Just(128)],
         long in any::<bool>(),
@@ -136,7 +136,7 @@ proptest! {
 fn thousands_come_in_order_and_go() {
     let hasher = Hasher::new(1);
     let limits = SortedSetLimits { packed_entries: 128, packed_value_len: 64 };
-    let many = if cfg!(miri) { 400 } else { 20_000 };
+    let many = if cfg!(miri) { 200 } else { 20_000 };
     for descending in [false, true] {
         let mut set = SortedSet::new();
         for number in 0..many {

@@ -264,6 +264,14 @@ impl Log {
         RangeBack::new(self, start, end)
     }
 
+    /// Whether nothing was taken out since `before` was cloned, of the same stream.
+    pub fn only_grew(&self, before: &Self) -> bool {
+        let removed = |log: &Self| log.entries_added.wrapping_sub(log.len as u64);
+        removed(self) == removed(before)
+            && self.max_deleted_id == before.max_deleted_id
+            && (before.is_empty() || self.first_id() == before.first_id())
+    }
+
     pub fn nodes(&self) -> &IdMap<Node> {
         &self.nodes
     }
@@ -371,6 +379,18 @@ impl Groups {
 
     pub fn get(&self, name: &[u8]) -> Option<&Group> {
         self.0.get(name).map(|group| &**group)
+    }
+
+    /// Puts another in a group's place.
+    pub fn replace(&mut self, name: &[u8], group: Group) {
+        if let Some(there) = self.0.get_mut(name) {
+            *there = Cow::new(group);
+        }
+    }
+
+    /// Whether both have a group of this name, and it was not changed since one was cloned from the other.
+    pub fn is_same(&self, other: &Self, name: &[u8]) -> bool {
+        matches!((self.0.get(name), other.0.get(name)), (Some(one), Some(other)) if one.is_same(other))
     }
 
     pub fn len(&self) -> usize {

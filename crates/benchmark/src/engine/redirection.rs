@@ -1,0 +1,34 @@
+//! Error replies of a cluster's nodes that are no faults: the slot is elsewhere, or on its way there.
+
+/// Why a node of a cluster did not do what it was asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Redirection {
+    /// The slot has another node.
+    Moved,
+    /// The slot is on its way, or has no node for a moment.
+    Asked,
+}
+
+impl Redirection {
+    /// What the text of an error reply says.
+    pub(super) fn of(text: &[u8]) -> Option<Self> {
+        match text.split(|&byte| byte == b' ').next()? {
+            b"MOVED" => Some(Self::Moved),
+            b"ASK" | b"TRYAGAIN" | b"CLUSTERDOWN" => Some(Self::Asked),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts() {
+        assert_eq!(Redirection::of(b"MOVED 1 127.0.0.1:7000"), Some(Redirection::Moved));
+        assert_eq!(Redirection::of(b"ASK 1 127.0.0.1:7000"), Some(Redirection::Asked));
+        assert_eq!(Redirection::of(b"ERR no"), None);
+        assert_eq!(Redirection::of(b""), None);
+    }
+}

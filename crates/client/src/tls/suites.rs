@@ -1,0 +1,88 @@
+//! The names that users know ciphers by: OpenSSL's, of its manual `ciphers(1)`.
+
+use rustls::{CipherSuite, SupportedCipherSuite};
+
+/// Leaves the suites that the lists name, in their order. As with OpenSSL names that are not there
+/// are passed over, as long as there are others; a list of which nothing is left is an error.
+pub(super) fn choose(
+    suites: &mut Vec<SupportedCipherSuite>,
+    version_1_2: Option<&str>,
+    version_1_3: Option<&str>,
+) -> Result<(), String> {
+    let (new, old): (Vec<_>, Vec<_>) = suites.iter().partition(|suite| suite.tls13().is_some());
+    *suites = of_list(new, version_1_3)?;
+    suites.extend(of_list(old, version_1_2)?);
+    Ok(())
+}
+
+fn of_list(
+    all: Vec<SupportedCipherSuite>,
+    list: Option<&str>,
+) -> Result<Vec<SupportedCipherSuite>, String> {
+    let Some(list) = list else { return Ok(all) };
+    let mut chosen: Vec<SupportedCipherSuite> = Vec::new();
+    for name in list.split([':', ',', ' ']) {
+        for suite in &all {
+            let is_meant = EVERYTHING.contains(&name) || self::name(suite.suite()) == Some(name);
+            if is_meant && !chosen.contains(suite) {
+                chosen.push(*suite);
+            }
+        }
+    }
+    if chosen.is_empty() {
+        let names: Vec<_> = all.iter().filter_map(|suite| name(suite.suite())).collect();
+        return Err(format!("None of the ciphers '{list}' is there, but {}", names.join(", ")));
+    }
+    Ok(chosen)
+}
+
+fn name(suite: CipherSuite) -> Option<&'static str> {
+    Some(match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => "ECDHE-ECDSA-AES128-GCM-SHA256",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => "ECDHE-ECDSA-AES256-GCM-SHA384",
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => {
+            "ECDHE-ECDSA-CHACHA20-POLY1305"
+        }
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => "ECDHE-RSA-AES128-GCM-SHA256",
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => "ECDHE-RSA-AES256-GCM-SHA384",
+        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => "ECDHE-RSA-CHACHA20-POLY1305",
+        _ => return None,
+    })
+}
+
+/// Words of OpenSSL's that hold for all we have.
+const EVERYTHING: [&str; 3] = ["ALL", "DEFAULT", "HIGH"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
+
+    fn chosen(ciphers: Option<&str>, suites: Option<&str>) -> Result<Vec<&'static str>, String> {
+        let mut all = ALL_CIPHER_SUITES.to_vec();
+        choose(&mut all, ciphers, suites)?;
+        Ok(all.iter().map(|suite| name(suite.suite()).expect("every suite has a name")).collect())
+    }
+
+    #[test]
+    fn lists_choose_and_order() {
+        assert_eq!(chosen(None, None).unwrap().len(), ALL_CIPHER_SUITES.len());
+        let both = chosen(
+            Some("AES128-SHA:ECDHE-RSA-CHACHA20-POLY1305:ECDHE-RSA-AES128-GCM-SHA256"),
+            Some("TLS_AES_128_GCM_SHA256"),
+        );
+        assert_eq!(
+            both.unwrap(),
+            [
+                "TLS_AES_128_GCM_SHA256",
+                "ECDHE-RSA-CHACHA20-POLY1305",
+                "ECDHE-RSA-AES128-GCM-SHA256"
+            ]
+        );
+        assert_eq!(chosen(Some("HIGH:!aNULL"), None).unwrap().len(), ALL_CIPHER_SUITES.len());
+        assert!(chosen(None, Some("NONSENSE")).unwrap_err().contains("TLS_AES_256_GCM_SHA384"));
+    }
+}

@@ -1,0 +1,109 @@
+//! What a long sort looks up in other keys, one after the other and nevertheless as of one moment.
+//!
+//! Before the first look all shards begin to tell of changes. If in the end none of them concerns a key that was
+//! looked at, then everything was as it was seen when the sort began, and is so still but for what has expired
+//! since: that is why all looks are taken by the clock of that moment.
+
+use std::sync::Arc;
+
+use bobbin_store::watch::Observer;
+use bobbin_store::{Hash, SHARDS};
+
+use crate::command::{Data, Key};
+
+/// See the module.
+pub(super) struct Lookups {
+    observer: Arc<Observer>,
+    began_ms: i64,
+    /// By shard.
+    looked: Box<[Vec<Hash>]>,
+    /// Changes that are still to be compared with them.
+    changes: Vec<Hash>,
+    /// Something that was looked at has changed.
+    is_stale: bool,
+    rounds: u32,
+}
+
+impl Lookups {
+    pub(super) fn begin(data: &mut Data) -> Self {
+        let observer = Arc::new(Observer::new(data.database));
+        for index in 0..SHARDS {
+            data.visit(index, |shard| shard.observe(&observer));
+        }
+        Self {
+            observer,
+            began_ms: data.now_ms,
+            looked: vec![Vec::new(); SHARDS].into(),
+            changes: Vec::new(),
+            is_stale: false,
+            rounds: 0,
+        }
+    }
+
+    /// Starts over: from now on everything is to be as it is now. All shards are held.
+    pub(super) fn begin_anew(&mut self, data: &Data) {
+        self.observer.take();
+        self.looked.iter_mut().for_each(Vec::clear);
+        self.changes.clear();
+        (self.began_ms, self.is_stale, self.rounds) = (data.now_ms, false, 0);
+    }
+
+    /// No shard tells of changes any more.
+    pub(super) fn end(&self, data: &mut Data) {
+        for index in 0..SHARDS {
+            data.visit(index, |shard| shard.unobserve(&self.observer));
+        }
+    }
+
+    /// Holds a key's shard, if not everything is held, and notes the look.
+    pub(super) fn hold(&mut self, data: &mut Data, key: Key<'_>) {
+        let shard = key.hash.shard();
+        if !data.holds(shard) {
+            data.hold_one(shard);
+        }
+        self.looked[shard].push(key.hash);
+    }
+
+    pub(super) const fn began_ms(&self) -> i64 {
+        self.began_ms
+    }
+
+    /// Compares some of the changes so far with what was looked at; `false` if there are hardly any left.
+    pub(super) fn check_some(&mut self) -> bool {
+        if self.is_stale {
+            return false;
+        }
+        if self.changes.is_empty() {
+            self.take();
+            self.rounds += 1;
+            if self.changes.len() <= CHECKED || self.rounds > ROUNDS_MAX {
+                return false;
+            }
+        }
+        let rest = self.changes.len().saturating_sub(CHECKED);
+        let looked = &self.looked;
+        let is_known = |hash: Hash| looked[hash.shard()].contains(&hash);
+        self.is_stale |= self.changes.drain(rest..).any(is_known);
+        true
+    }
+
+    /// Whether nothing that was looked at has changed. All shards are held.
+    pub(super) fn are_current(&mut self) -> bool {
+        self.take();
+        let mut changes = self.changes.drain(..);
+        !self.is_stale && !changes.any(|hash| self.looked[hash.shard()].contains(&hash))
+    }
+
+    fn take(&mut self) {
+        match self.observer.take() {
+            Some(changes) if self.changes.is_empty() => self.changes = changes,
+            Some(changes) => self.changes.extend(changes),
+            None => self.is_stale = true,
+        }
+    }
+}
+
+/// Changes that are compared between two looks at the time.
+const CHECKED: usize = 1024;
+/// How often changes are gathered before the rest is compared with everything held.
+const ROUNDS_MAX: u32 = 16;

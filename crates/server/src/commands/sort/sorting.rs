@@ -1,0 +1,249 @@
+//! A sort at work, a slice at a time: the elements are loaded and weighed, sorted in runs, and the runs merged into the
+//! output.
+
+use std::ops::Range;
+
+use bobbin_store::hash::Hasher;
+
+use super::NOT_NUMBERS;
+use super::elements::{Elements, Ordering, Source};
+use super::lookups::Lookups;
+use super::options::Options;
+use super::output::Output;
+use super::pattern::Pattern;
+use crate::command::slices::SLICE;
+use crate::command::{Data, Failure};
+
+/// See the module.
+pub(super) struct Sorting {
+    source: Source,
+    hasher: &'static Hasher,
+    elements: Elements,
+    /// `None`: in their own order.
+    ordering: Option<Ordering>,
+    /// The pattern of their weights, and those of what is answered for each.
+    by: Option<Box<[u8]>>,
+    get: Vec<Box<[u8]>>,
+    backwards: bool,
+    /// Which of the sorted elements are wanted.
+    wanted: Range<usize>,
+    phase: Phase,
+    /// Runs that are not used up, as a heap: the one with the first element at the top.
+    runs: Vec<Range<usize>>,
+}
+
+enum Phase {
+    /// From this cursor of the source.
+    Load(u64),
+    /// Weights are looked up, from this element.
+    Weigh(usize),
+    /// From this element.
+    Sort(usize),
+    /// From this place in the order.
+    Merge(usize),
+    /// A list or a sorted set as it is, from this place.
+    Copy(usize),
+}
+
+impl Sorting {
+    pub(super) fn new(source: Source, options: &Options<'_>, hasher: &'static Hasher) -> Self {
+        let wanted = options.range(source.len());
+        let phase = match source {
+            Source::List(_) | Source::SortedSet(_) if options.unsorted => Phase::Copy(wanted.start),
+            _ => Phase::Load(0),
+        };
+        let loaded = if matches!(phase, Phase::Copy(_)) { 0 } else { source.len() };
+        Self {
+            source,
+            hasher,
+            elements: Elements::with_capacity(loaded),
+            ordering: (!options.unsorted).then(|| options.ordering()),
+            by: options.by.filter(|_| !options.unsorted).map(Box::from),
+            get: options.get.iter().copied().map(Box::from).collect(),
+            backwards: options.descending,
+            wanted,
+            phase,
+            runs: Vec::new(),
+        }
+    }
+
+    /// Goes on for a slice; `false` when the output is complete. Without `lookups` everything is held.
+    pub(super) fn step(
+        &mut self,
+        data: &mut Data,
+        mut lookups: Option<&mut Lookups>,
+        output: &mut impl Output,
+    ) -> Result<bool, Failure> {
+        match self.phase {
+            Phase::Load(from) => self.load(from, output)?,
+            Phase::Weigh(from) => self.weigh(from, data, lookups.as_deref_mut())?,
+            Phase::Sort(from) => self.sort(from, output),
+            Phase::Merge(from) => return Ok(self.merge(from, data, lookups, output)),
+            Phase::Copy(from) => return Ok(self.copy(from, data, lookups, output)),
+        }
+        Ok(true)
+    }
+
+    pub(super) const fn source(&self) -> &Source {
+        &self.source
+    }
+
+    fn load(&mut self, from: u64, output: &mut impl Output) -> Result<(), Failure> {
+        let before = self.elements.len();
+        let next = self.source.load(from, SLICE, self.hasher, &mut self.elements);
+        if self.by.is_none() && self.ordering.is_some_and(|ordering| !ordering.alpha) {
+            self.elements.weigh(before..self.elements.len()).ok_or(NOT_NUMBERS)?;
+        }
+        match next {
+            Some(next) => self.phase = Phase::Load(next),
+            None if self.by.is_some() => self.phase = Phase::Weigh(0),
+            None if self.ordering.is_some() => self.phase = Phase::Sort(0),
+            None => {
+                self.runs.push(0..self.elements.len());
+                self.begin_merge(output);
+            }
+        }
+        Ok(())
+    }
+
+    fn weigh(
+        &mut self,
+        from: usize,
+        data: &mut Data,
+        mut lookups: Option<&mut Lookups>,
+    ) -> Result<(), Failure> {
+        let end = (from + SLICE).min(self.elements.len());
+        let alpha = self.ordering.is_some_and(|ordering| ordering.alpha);
+        let pattern = Pattern::new(self.by.as_deref().unwrap_or_default());
+        let mut element = Vec::new();
+        for at in from..end {
+            element.clear();
+            element.extend_from_slice(self.elements.get(at));
+            let elements = &mut self.elements;
+            let weighed = pattern.look_up(data, lookups.as_deref_mut(), &element, |value| {
+                let Some(value) = value else { return Some(()) };
+                if alpha {
+                    elements.set_text_weight(at, value);
+                    return Some(());
+                }
+                elements.set_weight(at, value)
+            });
+            weighed.ok_or(NOT_NUMBERS)?;
+        }
+        self.phase = match end < self.elements.len() {
+            true => Phase::Weigh(end),
+            false => Phase::Sort(0),
+        };
+        Ok(())
+    }
+
+    fn sort(&mut self, from: usize, output: &mut impl Output) {
+        let end = (from + RUN).min(self.elements.len());
+        if let Some(ordering) = self.ordering {
+            self.elements.sort_range(from..end, ordering);
+        }
+        self.runs.push(from..end);
+        if end < self.elements.len() {
+            self.phase = Phase::Sort(end);
+            return;
+        }
+        for at in (0..self.runs.len() / 2).rev() {
+            self.sink(at);
+        }
+        self.begin_merge(output);
+    }
+
+    fn begin_merge(&mut self, output: &mut impl Output) {
+        self.begin(output);
+        self.phase = Phase::Merge(0);
+    }
+
+    fn begin(&self, output: &mut impl Output) {
+        output.begin(self.wanted.len() * self.get.len().max(1));
+    }
+
+    fn merge(
+        &mut self,
+        from: usize,
+        data: &mut Data,
+        mut lookups: Option<&mut Lookups>,
+        output: &mut impl Output,
+    ) -> bool {
+        let end = (from + SLICE).min(self.wanted.end);
+        for place in from..end {
+            let Some(run) = self.runs.first_mut() else { return false };
+            let Some(at) = run.next() else { return false };
+            if run.start == run.end {
+                self.runs.swap_remove(0);
+            }
+            self.sink(0);
+            if place >= self.wanted.start {
+                self.answer(self.elements.get(at), data, lookups.as_deref_mut(), output);
+            }
+        }
+        self.phase = Phase::Merge(end);
+        end < self.wanted.end
+    }
+
+    /// Lets a run go down in the heap to where it belongs.
+    fn sink(&mut self, mut at: usize) {
+        let Some(ordering) = self.ordering else { return };
+        // Equal elements come from the earlier run first: the sort is stable.
+        let is_before = |a: &Range<usize>, b: &Range<usize>| {
+            self.elements.compare(a.start, b.start, ordering).then(a.start.cmp(&b.start)).is_lt()
+        };
+        loop {
+            let mut first = at;
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < self.runs.len() && is_before(&self.runs[child], &self.runs[first]) {
+                    first = child;
+                }
+            }
+            if first == at {
+                return;
+            }
+            self.runs.swap(at, first);
+            at = first;
+        }
+    }
+
+    fn copy(
+        &mut self,
+        from: usize,
+        data: &mut Data,
+        mut lookups: Option<&mut Lookups>,
+        output: &mut impl Output,
+    ) -> bool {
+        if from == self.wanted.start {
+            self.begin(output);
+        }
+        let end = (from + SLICE).min(self.wanted.end);
+        let mut elements = Elements::with_capacity(end - from);
+        self.source.load_range(from..end, self.backwards, &mut elements);
+        for at in 0..elements.len() {
+            self.answer(elements.get(at), data, lookups.as_deref_mut(), output);
+        }
+        self.phase = Phase::Copy(end);
+        end < self.wanted.end
+    }
+
+    /// Puts out what is asked for of an element.
+    fn answer(
+        &self,
+        element: &[u8],
+        data: &mut Data,
+        mut lookups: Option<&mut Lookups>,
+        output: &mut impl Output,
+    ) {
+        if self.get.is_empty() {
+            output.element(Some(element));
+        }
+        for pattern in &self.get {
+            let pattern = Pattern::new(pattern);
+            pattern.look_up(data, lookups.as_deref_mut(), element, |value| output.element(value));
+        }
+    }
+}
+
+/// Elements that are sorted at once: some hundred microseconds.
+const RUN: usize = 512;
