@@ -58,7 +58,7 @@ impl fmt::Display for RdbError {
             ),
             Self::Checksum { expected, found } => write!(
                 f,
-                "Wrong RDB checksum expected: ({expected:x}) but got ({found:x}). Aborting now."
+                "Wrong RDB checksum expected: ({expected:x}) but got ({found:x}). RDB CRC error. Aborting now."
             ),
         }
     }

@@ -67,6 +67,11 @@ impl Rewrites {
         lock(&self.current).is_some()
     }
 
+    /// Whether the one that is going on will come to nothing.
+    pub fn is_given_up(&self) -> bool {
+        lock(&self.current).as_ref().is_some_and(|current| current.cut.is_aborted())
+    }
+
     pub fn is_scheduled(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }

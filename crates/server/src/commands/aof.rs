@@ -8,7 +8,8 @@ use crate::server::Server;
 
 fn bgrewriteaof(call: &mut Call<'_>) -> Outcome {
     let rewrites = &call.server.aof.rewrites;
-    if rewrites.is_running() {
+    // One that is given up will be gone in a moment.
+    if rewrites.is_running() && !rewrites.is_given_up() {
         return Err("ERR Background append only file rewriting already in progress".into());
     }
     if call.server.cut_is_busy() {

@@ -247,15 +247,23 @@ pub(super) const COMMANDS: &[Command] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use bobbin_store::value::{HashLimits, ListLimits, SetLimits, SortedSetLimits};
+
     use crate::config::Config;
 
     #[test]
     fn the_limits_of_values_are_the_options_defaults() {
-        let server = Server::new(Config::new(), &[]).expect("the defaults are sound");
-        let (ours, theirs) = (target(server), Target::new(server.keyspace.hasher()));
-        assert_eq!(ours.list, theirs.list);
-        let shown = |of: Target<'_>| format!("{:?} {:?} {:?}", of.hash, of.set, of.sorted_set);
-        assert_eq!(shown(ours), shown(theirs));
+        let config = Config::new();
+        let hash = HashLimits::default();
+        assert_eq!(config.hash_max_listpack_entries() as usize, hash.packed_entries);
+        assert_eq!(config.hash_max_listpack_value() as usize, hash.packed_value_len);
+        let set = SetLimits::default();
+        assert_eq!(config.set_max_intset_entries() as usize, set.intset_entries);
+        assert_eq!(config.set_max_listpack_entries() as usize, set.packed_entries);
+        assert_eq!(config.set_max_listpack_value() as usize, set.packed_value_len);
+        let sorted_set = SortedSetLimits::default();
+        assert_eq!(config.zset_max_listpack_entries() as usize, sorted_set.packed_entries);
+        assert_eq!(config.zset_max_listpack_value() as usize, sorted_set.packed_value_len);
+        assert_eq!(ListLimits::new(config.list_max_listpack_size()), ListLimits::default());
     }
 }
