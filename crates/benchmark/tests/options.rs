@@ -245,14 +245,10 @@ fn standard_input_and_endless_runs() {
     });
     drop(idle);
     ask(&server, "CONFIG SET maxclients 5");
-    assert_eq!(
-        failure(&server, "-I -c 10"),
-        "Error from server: ERR max number of clients reached"
-    );
-    assert_eq!(
-        failure(&server, "-q -t ping -c 10"),
-        "The server refused the connection: ERR max number of clients reached"
-    );
+    let refused = failure(&server, "-I -c 10");
+    assert!(refused.ends_with(": ERR max number of clients reached"), "{refused}");
+    let refused = failure(&server, "-q -t ping -c 10");
+    assert!(refused.ends_with(": ERR max number of clients reached"), "{refused}");
     ask(&server, "CONFIG SET maxclients 1000");
 
     let endless = common::start_on(&server, &["-l", "-q", "-t", "ping_inline", "-n", "20"]);
