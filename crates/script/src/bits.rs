@@ -52,7 +52,7 @@ macro_rules! combination {
         fn $inner(stack: Stack) -> Returned {
             let mut all = argument(stack, 1, $name)?;
             for at in 2..=stack.top() {
-                all = all $operator argument(stack, at, $name)?;
+                all $operator argument(stack, at, $name)?;
             }
             returned(stack, all)
         }
@@ -67,9 +67,9 @@ operation!(rshift, rshift_of, "rshift", |a, by| (a as u32 >> by) as i32);
 operation!(arshift, arshift_of, "arshift", |a, by| a >> by);
 operation!(rol, rol_of, "rol", |a, by| a.rotate_left(by));
 operation!(ror, ror_of, "ror", |a, by| a.rotate_right(by));
-combination!(band, band_of, "band", &);
-combination!(bor, bor_of, "bor", |);
-combination!(bxor, bxor_of, "bxor", ^);
+combination!(band, band_of, "band", &=);
+combination!(bor, bor_of, "bor", |=);
+combination!(bxor, bxor_of, "bxor", ^=);
 lua_function!(tohex, tohex_of);
 
 fn tohex_of(stack: Stack) -> Returned {

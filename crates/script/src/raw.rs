@@ -215,20 +215,12 @@ impl Stack {
         }
     }
 
-    pub(crate) fn pointer(self, at: c_int) -> *const c_void {
-        unsafe { lua::lua_topointer(self.0, at) }
-    }
-
     pub(crate) fn light_pointer(self, at: c_int) -> *mut c_void {
         unsafe { lua::lua_touserdata(self.0, at) }
     }
 
     pub(crate) fn c_function(self, at: c_int) -> Option<lua_CFunction> {
         unsafe { lua::lua_tocfunction(self.0, at) }
-    }
-
-    pub(crate) fn equal(self, one: c_int, two: c_int) -> bool {
-        unsafe { lua::lua_rawequal(self.0, one, two) != 0 }
     }
 
     /// Pushes the value's metatable, if it has one.

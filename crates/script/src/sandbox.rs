@@ -82,6 +82,7 @@ pub(crate) fn open(stack: Stack, core: &Core) {
         ("next", base_next),
         ("pairs", base_pairs),
         ("pcall", base_pcall),
+        ("xpcall", base_xpcall),
         ("loadstring", base_loadstring),
         ("collectgarbage", base_collectgarbage),
     ] {
@@ -416,6 +417,42 @@ unsafe extern "C-unwind" fn base_pcall(state: *mut lua_State) -> c_int {
             2
         }
     }
+}
+
+/// `xpcall`, which does not keep a script from being stopped either.
+unsafe extern "C-unwind" fn base_xpcall(state: *mut lua_State) -> c_int {
+    let (stack, core) = (Stack(state), core_of(state));
+    // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
+    unsafe {
+        if !stack.has(2) {
+            lua::luaL_argerror(state, 2, c"value expected".as_ptr());
+        }
+        stack.set_top(2);
+        stack.push_closure(unless_stopping, 1);
+        stack.insert(1);
+        let status = stack.protected_call(0, LUA_MULTRET, 1);
+        core.hosted.set(0);
+        if core.is_stopping() {
+            lua::lua_error(state);
+        }
+        stack.push_bool(status == lua::LUA_OK);
+        stack.replace(1);
+        stack.top()
+    }
+}
+
+/// Calls a script's own handler of errors. Within the watch's hook no other hook is called, so that a handler which
+/// never ends could not be ended: when the script is stopped, it is not asked.
+unsafe extern "C-unwind" fn unless_stopping(state: *mut lua_State) -> c_int {
+    let stack = Stack(state);
+    if !core_of(state).is_stopping() {
+        stack.set_top(1);
+        stack.copy(lua::lua_upvalueindex(1));
+        stack.insert(1);
+        // SAFETY: as Lua called us, with a function and its argument on the stack.
+        unsafe { lua::lua_call(state, 1, 1) };
+    }
+    1
 }
 
 /// `loadstring`, of source only.

@@ -415,6 +415,7 @@ impl Drop for Vm {
 
 impl Core {
     /// The host of the running script.
+    #[allow(clippy::mut_from_ref)]
     pub(crate) fn host(&self) -> Option<&mut dyn Host> {
         // SAFETY: `run` borrows it for as long as it is set, and everyone here lets go of it before Lua goes on.
         self.host.get().map(|mut host| unsafe { host.as_mut() })
