@@ -298,6 +298,11 @@ impl Vm {
     pub fn finish(&mut self, reply: &mut Reply<'_>) -> Ended {
         let ended = self.end(reply);
         self.stack().set_top(0);
+        if self.memory() > self.core().memory_max.get() / 2 {
+            // What this one left must not keep the next from running.
+            // SAFETY: the state is alive, and runs nothing.
+            self.hosted(|stack| unsafe { lua::lua_gc(stack.0, lua::LUA_GCCOLLECT, 0) });
+        }
         ended
     }
 

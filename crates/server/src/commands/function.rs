@@ -46,7 +46,7 @@ fn flush(call: &mut Call<'_>) -> Outcome {
         3 if call.word_is(2, "sync") || call.word_is(2, "async") => {}
         3 => return Err("ERR FUNCTION FLUSH only supports SYNC|ASYNC option".into()),
         _ => {
-            return Err("ERR unknown subcommand or wrong number of arguments for 'flush'. Try FUNCTION HELP."
+            return Err("ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP."
                 .into());
         }
     }
@@ -153,7 +153,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
 fn restore(call: &mut Call<'_>) -> Outcome {
     if call.args.len() > 4 {
         return Err(
-            "ERR unknown subcommand or wrong number of arguments for 'restore'. Try FUNCTION HELP."
+            "ERR unknown subcommand or wrong number of arguments for 'RESTORE'. Try FUNCTION HELP."
                 .into(),
         );
     }

@@ -203,6 +203,9 @@ impl Library {
 pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     let found = call.server.functions.find(call.args[1]);
     let (library, at) = found.ok_or("ERR Function not found")?;
+    if bobbin_resp::parse_i64(call.args[2]).is_none() {
+        return Err("ERR Bad number of keys provided".into());
+    }
     let keys = count_keys(call)?;
     let function = &library.functions[at];
     let everything = function.learned.habits() != Habits::Declared;

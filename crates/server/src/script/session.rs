@@ -339,11 +339,11 @@ impl Host for Session {
                 return Called::Replied;
             }
         };
-        if self.is_oom || self.server.switches.load() != 0 {
-            if let Err(failure) = self.check_state(command) {
-                self.refuse(Refusal { failure, command: Some(command) }, reply);
-                return Called::Replied;
-            }
+        if (self.is_oom || self.server.switches.load() != 0)
+            && let Err(failure) = self.check_state(command)
+        {
+            self.refuse(Refusal { failure, command: Some(command) }, reply);
+            return Called::Replied;
         }
         let first_hash = match self.reach(command, args) {
             Ok(hash) => hash,
@@ -353,7 +353,7 @@ impl Host for Session {
                 return Called::Replied;
             }
         };
-        self.changed |= !command.has(Flags::READONLY);
+        self.changed |= command.has(WRITERS.with(Flags::ADMIN));
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         // SAFETY: as in `data`.
         let client = unsafe { self.client.as_mut() };
