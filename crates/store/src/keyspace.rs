@@ -249,6 +249,9 @@ impl Drop for ShardGuard<'_> {
 mod rank {
     #[cfg(debug_assertions)]
     use std::cell::RefCell;
+    // Under shuttle many of its threads share one of the system's.
+    #[cfg(all(debug_assertions, shuttle))]
+    use shuttle::thread_local;
     #[cfg(debug_assertions)]
     thread_local! {
         static HELD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
@@ -257,7 +260,8 @@ mod rank {
     #[inline(always)]
     pub(super) fn acquire(index: usize) {
         #[cfg(debug_assertions)]
-        HELD.with_borrow_mut(|held| {
+        HELD.with(|held| {
+            let mut held = held.borrow_mut();
             let highest = held.iter().max();
             assert!(highest < Some(&index) || highest.is_none(), "shard {index} after {highest:?}");
             held.push(index);
@@ -269,14 +273,14 @@ mod rank {
     #[inline(always)]
     pub(super) fn acquire_any(index: usize) {
         #[cfg(debug_assertions)]
-        HELD.with_borrow_mut(|held| held.push(index));
+        HELD.with(|held| held.borrow_mut().push(index));
         let _ = index;
     }
 
     #[inline(always)]
     pub(super) fn release(index: usize) {
         #[cfg(debug_assertions)]
-        HELD.with_borrow_mut(|held| held.retain(|&other| other != index));
+        HELD.with(|held| held.borrow_mut().retain(|&other| other != index));
         let _ = index;
     }
 }
