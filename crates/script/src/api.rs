@@ -389,12 +389,18 @@ fn from_arguments(stack: Stack) -> Result<Registration, &'static str> {
     Ok(Registration { name, description: None, flags: ScriptFlags::default(), function })
 }
 
+const UNKNOWN_ARGUMENT: &str = "ERR unknown argument given to server.register_function";
+
 fn from_table(stack: Stack) -> Result<Registration, &'static str> {
     let (mut name, mut description, mut function) = (None, None, None);
     let mut flags = ScriptFlags::default();
     stack.push_nil();
     while stack.next(1) {
         let (key, value) = (stack.top() - 1, stack.top());
+        if stack.kind(key) == LUA_TNUMBER {
+            // Lua takes a number for a string; no argument has one for its name.
+            return Err(UNKNOWN_ARGUMENT);
+        }
         if stack.kind(key) != LUA_TSTRING {
             return Err("ERR named argument key given to server.register_function is not a string");
         }
@@ -430,7 +436,7 @@ fn from_table(stack: Stack) -> Result<Registration, &'static str> {
                 flags = flags_from(stack, value)?;
             }
             _ => {
-                return Err("ERR unknown argument given to server.register_function");
+                return Err(UNKNOWN_ARGUMENT);
             }
         }
         stack.pop(1);

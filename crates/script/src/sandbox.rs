@@ -191,14 +191,13 @@ pub(crate) fn begin_loading(stack: Stack) {
     stack.push_table(0, 2);
     let globals = stack.top();
     api::push_table(stack, Audience::Loading);
+    let table = stack.top();
+    insist(stack, table);
     protect(stack);
     stack.copy(-1);
     stack.set_field(globals, b"redis");
     stack.set_field(globals, b"server");
-    stack.push_table(0, 1);
-    stack.push_function(missing_global);
-    stack.set_field(stack.top() - 1, b"__index");
-    stack.set_metatable(globals);
+    insist(stack, globals);
     stack.set_field(metatable, b"__index");
     stack.set_top(shown - 1);
 }
@@ -214,6 +213,14 @@ pub(crate) fn end_loading(stack: Stack) {
         }
     }
     stack.set_top(shown - 1);
+}
+
+/// Makes it an error to read what is not in the table.
+fn insist(stack: Stack, table: c_int) {
+    stack.push_table(0, 1);
+    stack.push_function(missing_global);
+    stack.set_field(stack.top() - 1, b"__index");
+    stack.set_metatable(table);
 }
 
 /// Takes the table on top and pushes one through which it can be read only.
