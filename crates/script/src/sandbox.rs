@@ -409,6 +409,7 @@ unsafe extern "C-unwind" fn base_pcall(state: *mut lua_State) -> c_int {
         if core.is_stopping() {
             lua::lua_error(state);
         }
+        make_room(stack);
         if status != lua::LUA_OK && stack.kind(-1) == LUA_TTABLE {
             stack.push_field(stack.top(), b"err");
             if stack.bytes(-1).is_none() {
@@ -442,9 +443,23 @@ unsafe extern "C-unwind" fn base_xpcall(state: *mut lua_State) -> c_int {
         if core.is_stopping() {
             lua::lua_error(state);
         }
+        make_room(stack);
         stack.push_bool(status == lua::LUA_OK);
         stack.replace(1);
         stack.top()
+    }
+}
+
+/// After a call whose results may be as many as there was room for: makes room for two more, or raises an error.
+///
+/// # Safety
+/// Called by a function that Lua called, in which nothing has a destructor.
+unsafe fn make_room(stack: Stack) {
+    if !stack.reserve(2) {
+        stack.set_top(0);
+        stack.push_bytes(b"stack overflow");
+        // SAFETY: the caller's promise.
+        unsafe { lua::lua_error(stack.0) };
     }
 }
 

@@ -184,7 +184,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 "O(1)",
                 "Sets how scripts are debugged.",
             )
-            .syntax("<YES | SYNC | NO> [engine]"),
+            .syntax("<YES | SYNC | NO> [engine] @9.1.0"),
             sub(
                 "exists",
                 -3,
@@ -206,7 +206,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 "O(N) with N being the number of scripts in cache",
                 "Forgets all scripts.",
             )
-            .syntax("[<ASYNC | SYNC>]")
+            .syntax("[<ASYNC | SYNC>] @6.2.0")
             .history(&[("6.2.0", "Takes `ASYNC` and `SYNC`.")])
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
             sub(

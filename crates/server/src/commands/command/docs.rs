@@ -22,7 +22,7 @@ pub(super) fn describe(reply: &mut Reply<'_>, command: &Registered) {
     text(reply, "since", row.since);
     text(reply, "group", row.group);
     text(reply, "complexity", row.complexity);
-    let is_system = SYSTEM_COMMANDS.contains(&row.name);
+    let is_system = SYSTEM_COMMANDS.contains(&command.full_name.as_str());
     if is_system || row.deprecated.is_some() {
         let flags = [(row.deprecated.is_some(), "deprecated"), (is_system, "syscmd")];
         reply.bulk(b"doc_flags");
