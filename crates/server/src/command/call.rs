@@ -6,6 +6,7 @@ use bobbin_store::{Hash, NewValue};
 
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
+use crate::acl;
 use crate::blocking;
 use crate::client::{Client, ClientFlag, Replies};
 use crate::commands::{debug, monitor};
@@ -146,8 +147,8 @@ fn admit(
     output: &mut Vec<u8>,
 ) -> Result<Executed, Failure> {
     let args = request.args;
-    if !client.authenticated {
-        check_authentication(context.server, request)?;
+    if !client.rights.is_open(context.server) {
+        acl::admit(context, client, request)?;
     }
     let Some(command) = request.command else {
         if is_http(args[0]) {
@@ -191,7 +192,13 @@ fn admit(
         context.data.prepare(values, args);
     }
     match command.shape {
-        _ if command.has(Flags::GATE) => context.data.hold_gate(),
+        _ if command.has(Flags::GATE) => {
+            context.data.hold_gate();
+            if !client.rights.is_open(context.server) {
+                // Another worker may have had the gate before, and changed the rules.
+                acl::admit(context, client, request)?;
+            }
+        }
         KeyShape::First => context.data.hold_one(request.first_hash.shard()),
         KeyShape::None => context.data.release(),
         KeyShape::Specified => {
@@ -391,16 +398,6 @@ fn would_execute(client: &Client, command: &Registered, flags: Flags) -> bool {
 /// Commands that change keys, or go to replicas for another reason.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
 const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);
-
-/// Until it has authenticated a client may only use the commands that serve that.
-#[cold]
-fn check_authentication(server: &Server, request: &Request<'_>) -> Outcome {
-    let free = request.command.is_some_and(|command| command.has(Flags::NO_AUTH));
-    if free || server.config.requirepass().is_empty() {
-        return Ok(());
-    }
-    Err(Failure::NOT_AUTHENTICATED)
-}
 
 /// The shards that a plan needs.
 #[derive(Default)]

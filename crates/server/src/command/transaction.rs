@@ -9,6 +9,7 @@ use bobbin_store::entry::{INLINE_MAX, Shared};
 use super::call::{self, Call, Request};
 use super::registry::KeyShape;
 use super::{Flags, Outcome, Registered};
+use crate::acl;
 use crate::blocking;
 use crate::client::{Client, ClientFlag, ClientInfo};
 use crate::slowlog::{self, Measured};
@@ -208,6 +209,15 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
 
 /// Runs one queued command, under the locks of all.
 fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]]) {
+    if !call.client.rights.is_open(call.server)
+        && let Err(failure) = acl::admit_queued(call, queued.command, args)
+    {
+        call.stats.commands[queued.command.id].rejected.add(1);
+        call.stats.totals.error_replies.add(1);
+        call.server.errors.count(failure.code());
+        call.reply.error(failure.0.as_bytes());
+        return;
+    }
     let start = call.reply.output().len();
     let mut inner = Call {
         server: call.server,

@@ -103,7 +103,10 @@ impl Worker {
         // What it waited for is not the server's time.
         let measured = Measured { ticks: 0, request_bytes: 0, reply_bytes: reply.len() };
         if self.server.services.command_log.limits().exceeded_by(&measured) {
-            let words = || waiter.words.clone();
+            let words = || {
+                let args: Vec<&[u8]> = waiter.args.iter().map(|arg| &**arg).collect();
+                slowlog::shortened(waiter.command, &args)
+            };
             let (client, command) = (&connection.client, waiter.command);
             slowlog::note_words(self.server, client, command, words, &measured);
         }
