@@ -120,10 +120,12 @@ impl Selector {
                 return if all { Ok(()) } else { deny(0) };
             }
             DatabaseUse::Named(find) => {
-                let mut denied = None;
+                let (mut denied, mut is_sound) = (None, true);
                 find(args, &mut |at| {
                     let number = args.get(at).and_then(|word| bobbin_resp::parse_i64(word));
-                    // What is no database is the command's to refuse.
+                    // What is no number is the command's to refuse.
+                    is_sound &= number.is_some();
+                    let number = number.filter(|_| is_sound);
                     let number = number.and_then(|number| u32::try_from(number).ok());
                     let number = number.filter(|number| *number < databases);
                     if denied.is_none()

@@ -48,6 +48,8 @@ pub struct Acl {
 /// The user that everybody is at first. It cannot be deleted.
 pub const DEFAULT_USER: &[u8] = b"default";
 const DEFAULT_IDENTITY: u64 = 0;
+/// No client's id.
+const NOBODY: u64 = 0;
 
 impl Acl {
     /// With the default user alone.
@@ -175,7 +177,7 @@ impl Server {
         }
         if !path.is_empty() {
             return self
-                .load_user_file()
+                .load_user_file(NOBODY)
                 .map_err(|errors| format!("Aborting startup because of ACL errors: {errors}"));
         }
         let grammar = grammar(&self.registry, &self.config);
@@ -197,8 +199,9 @@ impl Server {
         Ok(())
     }
 
-    /// ACL LOAD: all users of the file, or none. Clients of users that are no more are ended.
-    pub fn load_user_file(&self) -> Result<(), String> {
+    /// ACL LOAD: all users of the file, or none. Clients of users that are no more are ended, but for the one that
+    /// asks.
+    pub fn load_user_file(&self, asking: u64) -> Result<(), String> {
         let grammar = grammar(&self.registry, &self.config);
         let mut identity = |name: &[u8]| match self.acl.find(name) {
             _ if name == DEFAULT_USER => DEFAULT_IDENTITY,
@@ -209,7 +212,7 @@ impl Server {
         users.entry(DEFAULT_USER.into()).or_insert_with(|| Arc::new(open_user(&grammar)));
         let before = std::mem::replace(&mut *self.acl.write(), users);
         self.acl.begin_epoch();
-        self.end_clients(|user| self.acl.renewed(user).is_none());
+        self.end_clients(asking, |user| self.acl.renewed(user).is_none());
         let lost = before
             .values()
             .filter(|old| self.acl.renewed(old).is_some_and(|new| loses_channels(old, &new)));
@@ -259,11 +262,11 @@ impl Server {
         Ok(())
     }
 
-    /// ACL DELUSER of one; whether there was such a user. Its clients are ended.
-    pub fn delete_user(&self, name: &[u8]) -> bool {
+    /// ACL DELUSER of one; whether there was such a user. Its clients are ended, but for the one that asks.
+    pub fn delete_user(&self, name: &[u8], asking: u64) -> bool {
         let Some(deleted) = self.acl.write().remove(name) else { return false };
         self.acl.begin_epoch();
-        self.end_clients(|user| user.identity == deleted.identity);
+        self.end_clients(asking, |user| user.identity == deleted.identity);
         true
     }
 
@@ -275,8 +278,11 @@ impl Server {
         self.acl.begin_epoch();
     }
 
-    fn end_clients(&self, concerned: impl Fn(&User) -> bool) {
+    fn end_clients(&self, asking: u64, concerned: impl Fn(&User) -> bool) {
         for info in self.clients.all() {
+            if info.id == asking {
+                continue;
+            }
             let user = info.user();
             if user.is_some_and(|user| concerned(&user)) {
                 kill_client(self, &info);

@@ -233,7 +233,9 @@ fn check(
     now_ms: i64,
 ) -> Result<(), Denied> {
     let Some(user) = client.rights.user.as_ref() else { return Ok(()) };
-    user.check(&asked(server, command, args, client.database)).inspect_err(|denied| {
+    let queued = client.transaction.as_ref().and_then(|transaction| transaction.database());
+    let database = queued.unwrap_or(client.database);
+    user.check(&asked(server, command, args, database)).inspect_err(|denied| {
         let info = client.rights.on_behalf_of.as_ref().unwrap_or(&client.info);
         let event = event(*denied, scene, command, args, user);
         server.note_denied(info, event, now_ms);

@@ -28,15 +28,17 @@ fn deluser(call: &mut Call<'_>) -> Outcome {
     if names.contains(&crate::acl::DEFAULT_USER) {
         return Err("ERR The 'default' user cannot be removed".into());
     }
-    let own = call.client.info.user();
-    let deleted = names.iter().filter(|name| call.server.delete_user(name)).count();
-    if own.is_some_and(|own| call.server.acl.renewed(&own).is_none()) {
-        // It is told how it went before it ends.
-        call.client.info.kill.store(false, std::sync::atomic::Ordering::Relaxed);
-        call.client.close = true;
-    }
+    let id = call.client.info.id;
+    let deleted = names.iter().filter(|name| call.server.delete_user(name, id)).count();
+    end_if_deleted(call);
     call.reply.integer(deleted as i64);
     Ok(())
+}
+
+/// Whoever deleted itself is told how it went, and ends then.
+fn end_if_deleted(call: &mut Call<'_>) {
+    let own = call.client.info.user();
+    call.client.close |= own.is_some_and(|own| call.server.acl.renewed(&own).is_none());
 }
 
 fn getuser(call: &mut Call<'_>) -> Outcome {
@@ -211,13 +213,9 @@ fn log(call: &mut Call<'_>) -> Outcome {
 
 fn load(call: &mut Call<'_>) -> Outcome {
     check_file(call)?;
-    let own = call.client.info.user();
-    let loaded = call.server.load_user_file();
+    let loaded = call.server.load_user_file(call.client.info.id);
     loaded.map_err(|errors| Failure::format(format!("ERR {errors}")))?;
-    if own.is_some_and(|own| call.server.acl.renewed(&own).is_none()) {
-        call.client.info.kill.store(false, std::sync::atomic::Ordering::Relaxed);
-        call.client.close = true;
-    }
+    end_if_deleted(call);
     call.reply.ok();
     Ok(())
 }

@@ -229,7 +229,7 @@ pub(super) const COMMANDS: &[Command] = &[
         ])
         .syntax("[protover [AUTH username password] [SETNAME clientname]] :arguments"),
     Command::new("select", 2, select)
-        .flags(ANYTIME.with(Flags::ALLOW_BUSY))
+        .flags(ANYTIME.with(Flags::ALLOW_BUSY).with(Flags::SELECTS))
         .categories(Categories::CONNECTION)
         .databases(DatabaseUse::Named(|_, found| found(1)))
         .doc("connection", "1.0.0", "O(1)", "Chooses the database that commands work on.")
