@@ -6,43 +6,50 @@ use bobbin_testkit::{Connection, Reply, Server};
 
 mod common;
 
-/// Every command in the registry, as a user without rights: all are refused but those that everybody needs to say who
-/// he is.
+/// Every command in the registry, as users without rights: plainly, within MULTI, and from a script. All are refused
+/// but those that everybody needs to say who he is.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_user_without_rights_may_run_nothing() {
     common::on_both(&[], |name, server| {
         let mut admin = server.connect();
         admin.say("ACL SETUSER nobody on nopass");
+        admin.say("ACL SETUSER queuer on nopass +multi");
+        admin.say("ACL SETUSER scripter on nopass +eval ~*");
         let commands = commands(&mut admin);
         assert!(commands.len() > 200, "{name}: {}", commands.len());
-        let mut client = server.connect();
+        let log_in = |user: &str| {
+            let mut client = server.connect();
+            assert_eq!(client.call(&["AUTH", user, "x"]).expect("an answer").text(), "+OK");
+            client
+        };
+        let mut nobody = log_in("nobody");
+        let mut scripter = log_in("scripter");
         for (words, arity) in commands {
-            let refused = try_all_ways(&mut client, &words, arity);
+            let mut args = words.clone();
+            args.resize(args.len().max(arity.unsigned_abs() as usize), "1".into());
+            let refusal = format!("has no permissions to run the '{}' command", words.join("|"));
             let is_free = FREE.contains(&&*words[0]);
-            assert_eq!(refused, !is_free, "{name}: {words:?}");
+            let reply = nobody.call(&args).expect("an answer").text();
+            assert_eq!(reply.contains(&refusal), !is_free, "{name}: {words:?}: {reply}");
             if is_free {
-                client = server.connect();
+                nobody = log_in("nobody");
             }
+            if !is_free && words != ["multi"] {
+                let mut queuer = log_in("queuer");
+                queuer.say("MULTI");
+                let reply = queuer.call(&args).expect("an answer").text();
+                let is_barred = reply.contains("not allowed inside a transaction");
+                assert!(reply.contains(&refusal) || is_barred, "{name}: {words:?}: {reply}");
+            }
+            let script = ["EVAL", "return redis.call(unpack(ARGV))", "0"].map(str::to_owned);
+            let reply = scripter.call(&[&script, &args[..]].concat()).expect("an answer").text();
+            let is_barred = reply.contains("not allowed from script");
+            assert!(reply.contains(&refusal) || is_barred, "{name}: {words:?}: {reply}");
         }
         // Nothing of it had an effect.
         assert_eq!(admin.say("DBSIZE").as_integer(), Some(0), "{name}");
     });
-}
-
-/// Whether a command is refused plainly, when queued, and from a script; every time the same.
-fn try_all_ways(client: &mut Connection, words: &[String], arity: i64) -> bool {
-    let mut args = words.to_vec();
-    while (args.len() as i64) < arity.abs() {
-        args.push("1".into());
-    }
-    assert!(!client.say("AUTH nobody x").is_error());
-    let reply = client.call(&args).expect("it answers");
-    let refused = reply.text().contains("NOPERM");
-    if refused {
-        assert!(reply.text().contains(&words.join("|")), "{}", reply.text());
-    }
-    refused
 }
 
 /// Commands and subcommands (which their containers do not stand for), and their arities.

@@ -84,6 +84,10 @@ impl Selector {
         if !self.commands.has(command) && !command.has(Flags::NO_AUTH) {
             self.check_first_arg(command, args)?;
         }
+        if !command.accepts(args.len()) {
+            // It will be refused for that, without a look at what it names.
+            return Ok(());
+        }
         let mut denied = None;
         if self.keys != super::selector::Keys::All {
             command.key_uses(args, |at, usage| {

@@ -90,12 +90,8 @@ impl AclLog {
         lock(&self.0).list.iter().take(count_max).cloned().collect()
     }
 
-    pub fn truncate(&self, keep: usize) {
-        lock(&self.0).list.truncate(keep);
-    }
-
     pub fn reset(&self) {
-        self.truncate(0);
+        lock(&self.0).list.clear();
     }
 }
 

@@ -57,6 +57,10 @@ impl User {
         self.enabled && self.no_password
     }
 
+    pub const fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
     /// `nopass`.
     pub const fn has_no_password(&self) -> bool {
         self.no_password

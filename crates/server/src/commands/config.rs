@@ -93,11 +93,6 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
             server.follow_requirepass();
             Ok(())
         }
-        OptionId::acllog_max_len => {
-            let keep = usize::try_from(config.acllog_max_len()).unwrap_or(0);
-            server.acl.log.truncate(keep);
-            Ok(())
-        }
         OptionId::maxclients => raise_open_files(server, config),
         OptionId::maxmemory => {
             let maxmemory = config.maxmemory();
