@@ -20,7 +20,7 @@ fn a_user_without_rights_may_run_nothing() {
         assert!(commands.len() > 200, "{name}: {}", commands.len());
         let log_in = |user: &str| {
             let mut client = server.connect();
-            assert_eq!(client.call(&["AUTH", user, "x"]).expect("an answer").text(), "+OK");
+            assert_eq!(client.call(&["AUTH", user, "x"]).expect("an answer").text(), "OK");
             client
         };
         let mut nobody = log_in("nobody");
@@ -85,13 +85,13 @@ fn a_change_holds_on_all_workers_at_once() {
     for round in 0..200 {
         let allowed = round % 2 == 0;
         let rule = if allowed { "+incr" } else { "-incr" };
-        assert_eq!(admin.call(&["ACL", "SETUSER", "u", rule]).expect("an answer").text(), "+OK");
+        assert_eq!(admin.call(&["ACL", "SETUSER", "u", rule]).expect("an answer").text(), "OK");
         for client in &mut clients {
             let reply = client.say("INCR counter");
             assert_eq!(reply.is_error(), !allowed, "round {round}: {}", reply.text());
         }
     }
-    assert_eq!(admin.say("GET counter").text(), "\"800\"");
+    assert_eq!(admin.say("GET counter").text(), "800");
 }
 
 /// Users that come and go while their clients work: nobody gets by, nothing falls over.
@@ -121,7 +121,7 @@ fn users_come_and_go_beside_traffic() {
             let mut admin = Connection::open(address).expect("there is a server");
             for _ in 0..ROUNDS {
                 let made = admin.say("ACL SETUSER guest on nopass +set ~mine:*");
-                assert_eq!(made.text(), "+OK");
+                assert_eq!(made.text(), "OK");
                 admin.say("ACL DELUSER guest");
             }
         });
@@ -167,9 +167,9 @@ fn a_blocked_command_is_checked_when_it_is_served() {
         let mut admin = server.connect();
         admin.say("ACL SETUSER u on nopass +@all ~*");
         for (rule, expected) in [
-            ("~*", "*2 \"list\" \"x\""),
-            ("-blpop", "-NOPERM User u has no permissions to run the 'blpop' command"),
-            ("resetkeys", "-NOPERM No permissions to access a key"),
+            ("~*", "list x"),
+            ("-blpop", "NOPERM User u has no permissions to run the 'blpop' command"),
+            ("resetkeys", "NOPERM No permissions to access a key"),
         ] {
             admin.say("ACL SETUSER u reset on nopass +@all ~*");
             admin.say("DEL list");
@@ -184,7 +184,7 @@ fn a_blocked_command_is_checked_when_it_is_served() {
             let reply = client.receive().expect("an answer");
             let shown = match reply.items() {
                 [] => reply.text(),
-                items => format!("*2 {} {}", items[0].text(), items[1].text()),
+                items => items.iter().map(Reply::text).collect::<Vec<_>>().join(" "),
             };
             assert_eq!(shown, expected, "{name} {rule}");
             let left = admin.say("LLEN list").as_integer();
@@ -207,23 +207,23 @@ fn a_file_of_users_outlives_the_server() {
         let mut admin = server.connect();
         assert_eq!(admin.say("ACL USERS").items().len(), 3);
         let mut alice = server.connect();
-        assert_eq!(alice.say("AUTH alice p").text(), "+OK");
+        assert_eq!(alice.say("AUTH alice p").text(), "OK");
         let mut bob = server.connect();
         admin.say("ACL SETUSER bob on nopass +@all ~*");
-        assert_eq!(bob.say("AUTH bob x").text(), "+OK");
+        assert_eq!(bob.say("AUTH bob x").text(), "OK");
         admin.say("ACL SETUSER carol on >secret +@read ~c (+set ~d) db=0,3");
-        assert_eq!(admin.say("ACL SAVE").text(), "+OK");
+        assert_eq!(admin.say("ACL SAVE").text(), "OK");
         let saved = std::fs::read_to_string(&path).expect("it is there");
         assert_eq!(saved.lines().count(), 4);
         assert!(!saved.contains("secret") && saved.contains("db=0,3"), "{saved}");
         let mode = mode_of(&path);
         assert_eq!(mode & 0o022, 0, "nobody else may write it");
-        let list = admin.say("ACL LIST").text();
+        let list = admin.say("ACL LIST");
         drop(server);
 
         let server = start(&["--aclfile", shown]);
         let mut admin = server.connect();
-        assert_eq!(admin.say("ACL LIST").text(), list);
+        assert_eq!(admin.say("ACL LIST"), list);
         let mut alice = server.connect();
         alice.say("AUTH alice p");
         let mut bob = server.connect();
@@ -232,12 +232,12 @@ fn a_file_of_users_outlives_the_server() {
         std::fs::write(&path, "user alice on >p ~b* +get\nuser bob +nope\n")
             .expect("it is written");
         assert!(admin.say("ACL LOAD").is_error());
-        assert_eq!(admin.say("ACL LIST").text(), list);
+        assert_eq!(admin.say("ACL LIST"), list);
         // Bob goes, alice stays, with other rights.
         std::fs::write(&path, "user alice on >p ~b* +get\n").expect("it is written");
-        assert_eq!(admin.say("ACL LOAD").text(), "+OK");
+        assert_eq!(admin.say("ACL LOAD").text(), "OK");
         assert!(bob.call(&["PING"]).is_err());
-        assert_eq!(alice.say("GET b").text(), "$-1");
+        assert!(alice.say("GET b").is_null());
         assert!(alice.say("GET a").is_error());
         std::fs::remove_dir_all(&folder).expect("it is removed");
     }
@@ -260,14 +260,14 @@ fn users_of_the_configuration_are_rewritten() {
         admin.say("ACL SETUSER alice +set");
         admin.say("ACL DELUSER bob");
         admin.say("ACL SETUSER carol on >secret &c");
-        assert_eq!(admin.say("CONFIG REWRITE").text(), "+OK");
-        let list = admin.say("ACL LIST").text();
+        assert_eq!(admin.say("CONFIG REWRITE").text(), "OK");
+        let list = admin.say("ACL LIST");
         let written = std::fs::read_to_string(&path).expect("it is there");
         assert!(written.starts_with("# kept\nuser "), "{written}");
         assert!(!written.contains("bob") && !written.contains("secret"), "{written}");
         drop(server);
         let server = start(&[shown]);
-        assert_eq!(server.connect().say("ACL LIST").text(), list);
+        assert_eq!(server.connect().say("ACL LIST"), list);
         std::fs::remove_dir_all(&folder).expect("it is removed");
     }
 }
