@@ -253,9 +253,9 @@ impl Selector {
         }
         if command.subcommands.is_empty() {
             let allowed = (command.id, Box::from(argument));
-            if !self.first_args.contains(&allowed) {
-                self.first_args.push(allowed);
-            }
+            // In the order of the rules, where the later of two is kept.
+            self.first_args.retain(|known| *known != allowed);
+            self.first_args.push(allowed);
         } else {
             self.set_command(find(registry, name)?, true);
         }
