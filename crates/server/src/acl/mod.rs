@@ -25,7 +25,7 @@ pub use self::rights::{
 };
 use self::rules::{Grammar, join_selectors};
 use self::user::{User, hash_password};
-use crate::client::ClientInfo;
+use crate::client::{ClientFlag, ClientInfo};
 use crate::command::Registry;
 use crate::commands::{describe_client, kill_client};
 use crate::config::{AclPubsubDefault, Config};
@@ -70,7 +70,7 @@ impl Acl {
 
     #[inline(always)]
     pub fn epoch(&self) -> u32 {
-        self.epoch.load(Ordering::Relaxed)
+        self.epoch.load(Ordering::Acquire)
     }
 
     pub fn find(&self, name: &[u8]) -> Option<Arc<User>> {
@@ -123,7 +123,7 @@ impl Acl {
     fn begin_epoch(&self) {
         // It goes around after four thousand million changes, without 0.
         let next = self.epoch().checked_add(1).unwrap_or(1);
-        self.epoch.store(next, Ordering::Relaxed);
+        self.epoch.store(next, Ordering::Release);
     }
 
     fn new_identity(&self) -> u64 {
@@ -296,8 +296,15 @@ impl Server {
             return;
         }
         let identities: Arc<[u64]> = identities.into();
-        for worker in self.workers.all() {
-            self.workers.post(worker.id, Post::Revoked(Arc::clone(&identities)));
+        // Where they are, which may be a worker that is ending, and where they may be on their way to.
+        let mut workers: Vec<usize> = self.workers.all().iter().map(|worker| worker.id).collect();
+        let clients = self.clients.all();
+        let listening = clients.iter().filter(|info| info.has(ClientFlag::PUBSUB));
+        workers.extend(listening.map(|info| info.worker.load(Ordering::Relaxed)));
+        workers.sort_unstable();
+        workers.dedup();
+        for worker in workers {
+            self.workers.post(worker, Post::Revoked(Arc::clone(&identities)));
         }
     }
 

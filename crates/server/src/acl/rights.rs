@@ -29,9 +29,11 @@ pub struct Rights {
 impl Rights {
     /// Of a new connection.
     pub fn new(server: &Server) -> Self {
+        // In this order: the user may change meanwhile, and is looked up again if the epoch is an old one.
+        let epoch = server.acl.epoch();
         let user = server.acl.default_user();
         let authenticated = user.needs_no_password();
-        Self { authenticated, ..Self::of_user(server, user) }
+        Self { authenticated, epoch, ..Self::of_user(server, user) }
     }
 
     /// Of who has said who it is.
