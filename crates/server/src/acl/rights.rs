@@ -53,6 +53,11 @@ impl Rights {
         self.open_epoch == server.acl.epoch()
     }
 
+    /// Whether rules have changed since it was last looked at.
+    pub fn is_outdated(&self, server: &Server) -> bool {
+        self.epoch != server.acl.epoch()
+    }
+
     pub fn user(&self) -> Option<&Arc<User>> {
         self.user.as_ref()
     }

@@ -156,13 +156,13 @@ impl Worker {
                 Queued::Post(Post::Message(message)) => _ = self.fan_out(&message),
                 Queued::Delivery(delivery) => _ = self.deliver(&delivery),
                 Queued::Nothing => {}
-                // Whoever loses a channel gets nothing that was published after that.
-                Queued::Post(Post::Revoked(users)) => self.end_listeners(&users),
                 Queued::Post(post) => {
                     let arrives =
                         matches!(&post, Post::Adopt(c) if c.client.subscriptions.is_some());
+                    // Whoever loses a channel gets nothing that was published after that.
+                    let revokes = matches!(&post, Post::Revoked(_));
                     others.push(Queued::Post(post));
-                    if arrives {
+                    if arrives || revokes {
                         break;
                     }
                 }

@@ -623,7 +623,9 @@ impl Worker {
             self.close(slot);
             return;
         }
-        if connection.client.info.kill.load(Ordering::Relaxed) {
+        if connection.client.info.kill.load(Ordering::Relaxed)
+            || revoked::lost_on_its_way(self.server, &connection.client)
+        {
             // Killed on its way here.
             self.close(slot);
             return;
