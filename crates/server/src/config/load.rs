@@ -433,6 +433,7 @@ mod tests {
             ("rename-command nope bar", "No such command in rename-command"),
             ("rename-command ping", "Bad directive or wrong number of arguments"),
             ("a.b", "Module config specified without value"),
+            ("user", "Bad directive or wrong number of arguments"),
             ("loadmodule", "Bad directive or wrong number of arguments"),
             ("appendonly maybe", "argument must be 'yes' or 'no'"),
             ("dir /nope/x", "No such file or directory"),
@@ -455,8 +456,6 @@ mod tests {
             ),
             // Bobbin's own.
             ("activedefrag yes", "'activedefrag yes' is not supported by this version of Bobbin"),
-            ("user default on", "'user' is not supported by this version of Bobbin"),
-            ("user x on", "'user' is not supported by this version of Bobbin"),
         ] {
             let expected = format!(
                 "\n*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***\n\
