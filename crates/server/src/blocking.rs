@@ -85,6 +85,8 @@ pub struct Waiter {
 struct Answer {
     bytes: Vec<u8>,
     failed: Option<Failure>,
+    /// Its user may not run it any more.
+    refused: bool,
 }
 
 /// How it stands with a waiter. From `WAITING` one step leads to the end, or to `CLAIMED` and back.
@@ -107,6 +109,8 @@ pub enum Ended {
     Not,
     /// With the command's reply; `true`: an error.
     Answered(bool),
+    /// With an error, before it was tried.
+    Refused,
 }
 
 /// The queues of blocked clients. A key's queue is changed only with its shard held.
@@ -287,7 +291,10 @@ impl Waiter {
                 if let Some(failure) = &answer.failed {
                     reply.error(failure.0.as_bytes());
                 }
-                Ended::Answered(answer.failed.is_some())
+                match answer.refused {
+                    true => Ended::Refused,
+                    false => Ended::Answered(answer.failed.is_some()),
+                }
             }
             State::TIMED_OUT => {
                 self.wait.timed_out(&mut reply);
@@ -416,11 +423,12 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
         let keys = waiter.keys.iter().map(|bytes| data.key(bytes)).enumerate();
         let held: Vec<_> = keys.filter(|(_, key)| data.holds(key.hash.shard())).collect();
         let mut answer = Answer::default();
-        let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
         let admitted = match waiter.epoch == server.acl.epoch() {
             true => Ok(()),
             false => acl::admit_waiter(server, &waiter, data.now_ms),
         };
+        answer.refused = admitted.is_err();
+        let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
         let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
         data.effects.take_replaced();
         match served {

@@ -136,6 +136,8 @@ pub fn admit(
         return Ok(());
     }
     let scene = if in_transaction { Scene::Multi } else { Scene::Toplevel };
+    // The log shows what the client is at.
+    client.ran(command);
     check(server, client, command, args, scene, context.data.now_ms)
         .map_err(|denied| denied.failure(client, command))
 }

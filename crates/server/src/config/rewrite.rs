@@ -179,10 +179,8 @@ pub(crate) fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
         let _ = std::fs::remove_file(&temporary);
         return written;
     }
-    match path.parent() {
-        Some(folder) => std::fs::File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn write_file(path: &Path, text: &[u8]) -> std::io::Result<()> {
