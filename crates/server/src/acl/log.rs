@@ -56,6 +56,8 @@ impl Scene {
     }
 }
 
+/// Bytes of a name that are kept: a client may be refused keys of any size.
+const NAME_MAX: usize = 1024;
 /// The same again within this time is the same entry, ...
 const GROUPED_MS: i64 = 60_000;
 /// ... if it is among so many newest ones.
@@ -63,7 +65,9 @@ const SEARCHED_MAX: usize = 10;
 
 impl AclLog {
     /// Logs an event. `keep`: so many entries at most.
-    pub fn add(&self, event: Event, client: String, now_ms: i64, keep: usize) {
+    pub fn add(&self, mut event: Event, client: String, now_ms: i64, keep: usize) {
+        event.object.truncate(NAME_MAX);
+        event.user.truncate(NAME_MAX);
         let mut entries = lock(&self.0);
         if keep == 0 {
             entries.list.clear();
