@@ -194,15 +194,12 @@ fn admit(
     match command.shape {
         _ if command.has(Flags::GATE) => {
             context.data.hold_gate();
-            if !client.rights.is_open(context.server) {
-                // Another worker may have had the gate before, and changed the rules.
-                acl::admit(context, client, request)?;
-            }
+            admit_again(context, client, request)?;
         }
         KeyShape::First => context.data.hold_one(request.first_hash.shard()),
         KeyShape::None => context.data.release(),
         KeyShape::Specified => {
-            run_planned(context, client, command, request, output);
+            run_planned(context, client, command, request, output)?;
             return Ok(Executed::Ran(command));
         }
     }
@@ -217,11 +214,11 @@ fn run_planned(
     command: &'static Registered,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) {
+) -> Outcome {
     if command.has(Flags::RUNS) {
         context.data.release();
         run_held(context, client, command, request, &[], output);
-        return;
+        return Ok(());
     }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
@@ -232,8 +229,25 @@ fn run_planned(
     }
     shards.hold(data);
     shards.prefetch_entries(data, client.database);
-    run_held(context, client, command, request, &shards.hashes, output);
+    let admitted = match context.data.holds_all() {
+        true => admit_again(context, client, request),
+        false => Ok(()),
+    };
+    if admitted.is_ok() {
+        run_held(context, client, command, request, &shards.hashes, output);
+    }
     context.data.shard_set = shards;
+    admitted
+}
+
+/// Checks the rights of who has waited for the gate again: another worker may have had it before, and changed the
+/// rules.
+#[cold]
+fn admit_again(context: &mut Context<'_>, client: &mut Client, request: &Request<'_>) -> Outcome {
+    if client.rights.is_open(context.server) {
+        return Ok(());
+    }
+    acl::admit(context, client, request)
 }
 
 /// Runs a command whose shards are held.
