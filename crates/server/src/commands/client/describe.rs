@@ -1,5 +1,6 @@
 //! A client in one line, as CLIENT LIST and CLIENT INFO show it.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -50,7 +51,10 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         usize::from(output_bytes > 0),
         if output_bytes > 0 { "rw" } else { "r" },
         command.map_or("NULL", |command| &command.full_name),
-        names.user.as_ref().map_or("default".into(), |user| String::from_utf8_lossy(&user.name)),
+        names
+            .user
+            .as_ref()
+            .map_or(Cow::Borrowed("default"), |user| String::from_utf8_lossy(&user.name)),
         info.protocol.load(Relaxed),
         String::from_utf8_lossy(&names.library),
         String::from_utf8_lossy(&names.library_version),
