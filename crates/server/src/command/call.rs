@@ -290,10 +290,8 @@ pub fn run(call: &mut Call<'_>) {
 #[inline(never)]
 fn log_effects(call: &mut Call<'_>, changed: bool) {
     // EXEC's commands have logged theirs.
-    call.data.log_command(call.args, changed && !call.command.has(Flags::EXECUTES));
-    if !call.in_transaction
-        && let Some(number) = call.data.effects.commit(true)
-    {
+    let changed = changed && !call.command.has(Flags::EXECUTES);
+    if let Some(number) = call.data.log_command(call.args, changed, !call.in_transaction) {
         call.client.last_record = number;
     }
     if call.data.effects.take_far_ahead() {
