@@ -15,6 +15,7 @@ mod large;
 mod limits;
 mod mailbox;
 mod output;
+mod revoked;
 mod schedule;
 mod slab;
 mod timer;
@@ -426,7 +427,7 @@ impl Worker {
     fn parse(&mut self, slot: u32, start: *const u8, len: usize, own: bool) {
         let Some(connection) = self.connections.at(slot) else { return };
         let bulk_len_max = self.server.config.proto_max_bulk_len() as usize;
-        let limits = if connection.client.authenticated {
+        let limits = if connection.client.rights.authenticated {
             Limits::new(bulk_len_max)
         } else {
             Limits::unauthenticated(bulk_len_max)
@@ -596,6 +597,7 @@ impl Worker {
             Post::Push { to, bytes } => self.push(to, bytes),
             Post::Message(message) => _ = self.fan_out(&message),
             Post::Unblock(info) => self.unblock(&info),
+            Post::Revoked(users) => self.end_listeners(&users),
             Post::Resume | Post::Durable => {}
             Post::Rebalance => self.rebalance(),
             Post::Retire => self.retire(),
@@ -621,7 +623,9 @@ impl Worker {
             self.close(slot);
             return;
         }
-        if connection.client.info.kill.load(Ordering::Relaxed) {
+        if connection.client.info.kill.load(Ordering::Relaxed)
+            || revoked::lost_on_its_way(self.server, &connection.client)
+        {
             // Killed on its way here.
             self.close(slot);
             return;
