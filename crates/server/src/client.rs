@@ -12,6 +12,7 @@ use crate::command::transaction::{Transaction, WatchedKey};
 use crate::io::Token;
 use crate::pubsub::Subscriptions;
 use crate::stats::Counter;
+use crate::tracking::Tracked;
 use crate::worker::{Account, Connection, Job};
 
 /// A client's session. Owned by the connection, and so by one worker.
@@ -25,6 +26,8 @@ pub struct Client {
     pub watched: Vec<WatchedKey>,
     /// `None`: it never listened to anything.
     pub subscriptions: Option<Box<Subscriptions>>,
+    /// It keeps copies of keys.
+    pub tracking: Option<Box<Tracked>>,
     pub replies: Replies,
     /// Set by a command that ends the connection once its reply is out.
     pub close: bool,
@@ -71,6 +74,12 @@ pub struct ClientInfo {
     pub token: Mutex<Token>,
     /// Set by CLIENT KILL and its like: the worker closes it when it next looks.
     pub kill: AtomicBool,
+    /// There is no connection any more.
+    pub gone: AtomicBool,
+    /// Who is told of keys that this client keeps copies of: another one, itself (0), or nobody (-1).
+    pub redirect: AtomicI64,
+    /// That other one is gone.
+    pub redirect_broken: AtomicBool,
     pub last_ms: AtomicI64,
     pub database: AtomicU32,
     pub protocol: AtomicU32,
@@ -121,6 +130,8 @@ impl ClientFlag {
     pub const PUBSUB: u32 = 1 << 8;
     /// CLIENT CAPA REDIRECT.
     pub const CAPA_REDIRECT: u32 = 1 << 9;
+    pub const TRACKING: u32 = 1 << 10;
+    pub const BROADCAST: u32 = 1 << 11;
 }
 
 impl ClientInfo {
@@ -143,6 +154,9 @@ impl ClientInfo {
             worker: AtomicUsize::new(0),
             token: Mutex::new(Token::new(0, 0)),
             kill: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            redirect: AtomicI64::new(-1),
+            redirect_broken: AtomicBool::new(false),
             last_ms: AtomicI64::new(now_ms),
             database: AtomicU32::new(0),
             protocol: AtomicU32::new(2),
@@ -174,6 +188,14 @@ impl ClientInfo {
 
     pub fn has(&self, bits: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & bits != 0
+    }
+
+    /// What it speaks.
+    pub fn protocol(&self) -> Protocol {
+        match self.protocol.load(Ordering::Relaxed) {
+            3 => Protocol::Resp3,
+            _ => Protocol::Resp2,
+        }
     }
 
     /// Bytes of memory that the client takes: its connection, buffers, transaction, watched keys and subscriptions.
@@ -219,6 +241,7 @@ impl Client {
             transaction: None,
             watched: Vec::new(),
             subscriptions: None,
+            tracking: None,
             replies: Replies::On,
             close: false,
             discard: false,
@@ -274,6 +297,12 @@ impl Client {
     #[inline(always)]
     pub fn ran(&self, command: &Registered) {
         self.info.command.store(command.id, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.info.gone.store(true, Ordering::Release);
     }
 }
 

@@ -38,4 +38,5 @@ pub mod slowlog;
 pub mod start;
 pub mod stats;
 pub mod title;
+pub mod tracking;
 pub mod worker;

@@ -48,6 +48,7 @@ impl Server {
             pause: Pause::default(),
             monitors: Monitors::default(),
             pubsub: PubSub::new(random_seed()),
+            tracking: Default::default(),
             event_classes: Default::default(),
             waiters: Waiters::default(),
             errors: ErrorStats::default(),

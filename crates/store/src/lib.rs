@@ -19,6 +19,7 @@ pub mod shard;
 pub mod sync;
 pub mod table;
 pub mod value;
+pub mod tracked;
 pub mod watch;
 
 pub use access::{AccessClock, AccessPolicy};

@@ -19,12 +19,14 @@ use bobbin_store::{
 
 use super::call::ShardSet;
 use super::{Failure, Values};
+use crate::client::Client;
 use crate::eviction::Evictor;
 use crate::log::Effects;
 use crate::notify::{self, Classes, Event};
 use crate::pubsub::Subscribers;
 use crate::random::Random;
 use crate::script::Lua;
+use crate::tracking::{AtWork, Notice, Tracker};
 
 /// A key of the command at hand, hashed once.
 #[derive(Clone, Copy)]
@@ -61,9 +63,17 @@ pub struct Data {
     /// Which events somebody listens to.
     pub event_classes: Classes,
     /// What happened to keys and is not published yet.
-    pub events: Vec<Event>,
+    pub events: Vec<Notice>,
     /// What this worker's clients listen to; `None`: there are no clients.
     pub subscribers: Option<Box<Subscribers>>,
+    /// Telling clients that keep copies of keys; `None`: there are no clients.
+    pub tracker: Option<Box<Tracker>>,
+    /// Some of them want to be told of all changes.
+    broadcasts: bool,
+    /// The client whose job is at work, by number; 0: none.
+    pub working_for: u64,
+    /// The client that keys are evicted for, if it keeps copies; 0: none.
+    pub evicting_for: u64,
     /// Keys (and their databases) that changed while blocked clients wait for them.
     pub ready: VecDeque<(u32, Box<[u8]>)>,
     pub random: Random,
@@ -138,6 +148,10 @@ impl Data {
             event_classes: Classes::NONE,
             events: Vec::new(),
             subscribers: None,
+            tracker: None,
+            broadcasts: false,
+            working_for: 0,
+            evicting_for: 0,
             ready: VecDeque::new(),
             random: Random::new(seed),
             lua: None,
@@ -252,7 +266,7 @@ impl Data {
             self.release();
             self.member.leave();
             self.held = Held::All(self.gate.take());
-            self.effects.refresh();
+            self.refresh();
         }
     }
 
@@ -272,7 +286,7 @@ impl Data {
             self.effects.commit(false);
         }
         if !self.events.is_empty() {
-            self.publish_events();
+            self.publish_events(None);
         }
         match self.held {
             Held::None => {}
@@ -310,7 +324,14 @@ impl Data {
     #[inline]
     pub fn enter(&mut self) {
         self.member.enter();
+        self.refresh();
+    }
+
+    /// Takes up what may have changed while somebody else held everything.
+    #[inline]
+    fn refresh(&mut self) {
         self.effects.refresh();
+        self.broadcasts = self.tracker.as_ref().is_some_and(|tracker| tracker.broadcasts());
     }
 
     /// Ends a turn, with nothing held.
@@ -488,7 +509,9 @@ impl Data {
         self.discard(entry);
         self.counters.expired += 1;
         self.log_expired(self.database, key.bytes);
-        self.touch_watched(key);
+        if self.shard(key.hash.shard()).has_watched() | self.broadcasts {
+            self.tell_changed(self.database, key, false);
+        }
         self.event(Classes::EXPIRED, "expired", key);
     }
 
@@ -782,16 +805,28 @@ impl Data {
 
     #[cold]
     fn note_event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
-        self.events.push(Event { class, name, database: self.database, key: key.bytes.into() });
+        let event = Event { class, name, database: self.database, key: key.bytes.into() };
+        self.events.push(Notice::Event(event));
     }
 
-    /// Publishes what happened to keys. To be called while their shards are held.
+    /// Publishes what happened to keys. To be called while their shards are held. What concerns the client at work
+    /// follows its reply.
     #[cold]
-    pub fn publish_events(&mut self) {
+    pub fn publish_events(&mut self, client: Option<&Client>) {
         let mut events = std::mem::take(&mut self.events);
+        let tracks = client.and_then(|client| client.tracking.as_ref()).map(|tracked| tracked.id);
+        let by = match client {
+            Some(client) => tracks.unwrap_or(client.info.id),
+            None => self.working_for,
+        };
+        let at_work = tracks.unwrap_or(if client.is_none() { self.evicting_for } else { 0 });
         if let Some(subscribers) = &mut self.subscribers {
-            for event in &events {
-                notify::publish(subscribers, event, self.event_classes);
+            for notice in &events {
+                if let Notice::Event(event) = notice {
+                    notify::publish(subscribers, event, self.event_classes);
+                } else if let Some(tracker) = &mut self.tracker {
+                    tracker.publish(notice, by, &mut AtWork::new(at_work, subscribers.set_aside()));
+                }
             }
         }
         events.clear();
@@ -800,10 +835,51 @@ impl Data {
 
     #[inline(always)]
     fn touch_watched(&mut self, key: Key<'_>) {
-        let database = self.database;
-        if self.shard(key.hash.shard()).key_changed(database, key.bytes, key.hash) {
+        if self.shard(key.hash.shard()).has_watched() | self.broadcasts {
+            self.tell_changed(self.database, key, true);
+        }
+    }
+
+    /// Notes whom a key's change concerns. `by_client`: the client at work changed it; else it went by itself.
+    #[inline(never)]
+    fn tell_changed(&mut self, database: u32, key: Key<'_>, by_client: bool) {
+        let shard = self.shard(key.hash.shard());
+        let concerned = shard.key_changed(database, key.bytes, key.hash);
+        if concerned.waiters {
             self.ready.push_back((database, key.bytes.into()));
         }
+        if let Some(readers) = concerned.readers {
+            self.events.push(Notice::Invalid { key: key.bytes.into(), readers, by_client });
+        }
+        if self.broadcasts {
+            self.events.push(Notice::Changed { key: key.bytes.into(), by_client });
+        }
+    }
+
+    /// A client, by number, keeps a copy of the key from now on.
+    pub fn track(&mut self, key: Key<'_>, reader: u64) {
+        let Some(mut tracker) = self.tracker.take() else { return };
+        let shard = self.shard(key.hash.shard());
+        if shard.track(key.bytes, reader, |other| tracker.is_there(other)) {
+            tracker.count_added();
+        }
+        self.tracker = Some(tracker);
+    }
+
+    /// Tells at the end of a turn what changed in it those who want to be told of all changes.
+    #[inline]
+    pub fn broadcast(&mut self) {
+        if let Some(tracker) = &mut self.tracker {
+            tracker.broadcast();
+        }
+    }
+
+    /// No copy of any key is right any more; the gate is held.
+    pub fn all_changed(&mut self) {
+        for index in 0..SHARDS {
+            self.visit(index, Shard::untrack_all);
+        }
+        self.events.push(Notice::AllInvalid);
     }
 
     /// Frees an entry: now if that is quick, else once no lock is held.

@@ -6,6 +6,7 @@ use super::client::name::{checked_name, set_name};
 use super::{monitor, pubsub};
 use crate::client::Replies;
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome, transaction};
+use crate::tracking;
 use crate::server::{HELLO_SERVER, REDIS_VERSION, Server};
 
 fn ping(call: &mut Call<'_>) -> Outcome {
@@ -39,6 +40,7 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     call.data.release();
     transaction::end(call);
     pubsub::leave_all(call);
+    tracking::disable(call.server, call.client);
     let client = &mut call.client;
     client.select(0);
     client.set_protocol(Protocol::Resp2);

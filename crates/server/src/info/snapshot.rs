@@ -21,6 +21,7 @@ pub struct Snapshot<'a> {
     memory: OnceCell<MemoryFigures>,
     keyspace: OnceCell<KeyspaceFigures>,
     usage: OnceCell<Usage>,
+    tracked: OnceCell<(usize, usize)>,
 }
 
 /// Processor time in seconds.
@@ -44,6 +45,7 @@ impl<'a> Snapshot<'a> {
             memory: OnceCell::new(),
             keyspace: OnceCell::new(),
             usage: OnceCell::new(),
+            tracked: OnceCell::new(),
         }
     }
 
@@ -73,6 +75,14 @@ impl<'a> Snapshot<'a> {
 
     pub fn keyspace(&self) -> &KeyspaceFigures {
         self.keyspace.get_or_init(|| keyspace::figures(&mut self.data.borrow_mut()))
+    }
+
+    /// Keys that clients keep copies of, and copies.
+    pub fn tracked(&self) -> (usize, usize) {
+        *self.tracked.get_or_init(|| match self.server.tracking.clients() {
+            0 => (0, 0),
+            _ => self.data.borrow_mut().tracked(),
+        })
     }
 
     pub fn usage(&self) -> Usage {

@@ -51,6 +51,7 @@ use crate::lazyfree;
 use crate::log::Effects;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, Switch, WorkerHandle};
+use crate::tracking::{self, Push, Tracker};
 
 /// An argument of which at least this much is missing is received straight into the connection's own
 /// buffer.
@@ -100,6 +101,8 @@ pub struct Worker {
     sends_long: bool,
     /// Connections that listen, and that the driver let go of for another worker.
     leaving: Vec<Token>,
+    /// What came here before the client that it is for.
+    early: Vec<(Arc<ClientInfo>, Push)>,
     /// Of blocked clients.
     deadlines: Deadlines,
     /// Replies that wait for the disk.
@@ -134,6 +137,7 @@ impl Worker {
         let seed = server.clock.now_ms() as u64 ^ ticks() ^ (id as u64) << 56;
         let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::clone(&handle))));
+        data.tracker = Some(Box::new(Tracker::new(server)));
         data.effects = Effects::new(server.log.lane());
         Some(Self {
             server,
@@ -153,6 +157,7 @@ impl Worker {
             replies_max: REPLIES_MAX,
             sends_long: false,
             leaving: Vec::new(),
+            early: Vec::new(),
             deadlines: Deadlines::default(),
             held: Held::default(),
             events: Vec::new(),
@@ -215,6 +220,7 @@ impl Worker {
         self.events = events;
         self.execute();
         self.move_listeners();
+        self.take_early();
         self.take_posts();
         self.look_at_deadlines();
         self.resume_postponed();
@@ -226,6 +232,7 @@ impl Worker {
             blocking::serve_ready(self.server, &mut self.data);
         }
         self.data.release();
+        self.data.broadcast();
         self.data.effects.announce();
         self.release_replies();
         self.hold_replies();
@@ -249,7 +256,7 @@ impl Worker {
         let idle = self.handle.mailbox.sleep();
         let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
         let work = !self.jobs.is_empty() || !self.deferred.is_empty() || self.await_disk();
-        let busy = !idle || more || work || self.ending;
+        let busy = !idle || more || work || self.ending || !self.early.is_empty();
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         if self.server.switches.load() & Switch::BUSY != 0 {
             // So that others get their turn beside the script that all wait for.
@@ -593,7 +600,7 @@ impl Worker {
         match post {
             Post::Adopt(connection) => self.adopt(connection),
             Post::Kill(info) => self.kill(&info),
-            Post::Push { to, bytes } => self.push(to, bytes),
+            Post::Push { to, push } => self.push(to, push),
             Post::Message(message) => _ = self.fan_out(&message),
             Post::Unblock(info) => self.unblock(&info),
             Post::Resume | Post::Durable => {}
@@ -645,12 +652,23 @@ impl Worker {
     }
 
     /// Sends a client what it did not ask for at this moment, behind the replies that it has.
-    fn push(&mut self, to: Arc<ClientInfo>, bytes: Arc<[u8]>) {
+    fn push(&mut self, to: Arc<ClientInfo>, push: Push) {
         let token = *crate::server::lock(&to.token);
-        let worker = to.worker.load(Ordering::Relaxed);
+        let worker = to.worker.load(Ordering::Acquire);
         match self.connections.find(token) {
             Some(connection) if connection.client.info.id == to.id => {
-                if connection.client.replies == Replies::Off || connection.closing {
+                let unwanted = connection.client.replies == Replies::Off && push.is_answer();
+                if unwanted || connection.closing {
+                    return;
+                }
+                if connection.client.job.is_some() {
+                    // The reply that is being made may hold what this revokes.
+                    push.append_for(&to, &mut connection.behind);
+                    return;
+                }
+                let mut bytes = Vec::new();
+                push.append_for(&to, &mut bytes);
+                if bytes.is_empty() {
                     return;
                 }
                 if let Some(range) = connection.replies.take() {
@@ -659,11 +677,18 @@ impl Worker {
                 connection.output.push(&bytes);
                 touch(&mut self.touched, connection);
             }
-            // It has moved to another worker, or is gone.
-            _ if worker != self.handle.id => {
-                self.server.workers.post(worker, Post::Push { to, bytes });
-            }
-            _ => {}
+            _ if to.gone.load(Ordering::Acquire) => {}
+            // It has moved to another worker.
+            _ if worker != self.handle.id => self.server.push_to(&to, push),
+            // It is on its way here.
+            _ => self.early.push((to, push)),
+        }
+    }
+
+    /// Looks again for those whom something came here for before they did.
+    fn take_early(&mut self) {
+        for (to, push) in std::mem::take(&mut self.early) {
+            self.push(to, push);
         }
     }
 
@@ -765,6 +790,7 @@ impl Worker {
         if let Some(subscribers) = &mut self.data.subscribers {
             subscribers.forget(&mut connection.client);
         }
+        tracking::disable(self.server, &mut connection.client);
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
         self.jobs.retain(|&job| job != slot);
@@ -840,7 +866,10 @@ impl Worker {
             }
             let Some(mut job) = connection.client.job.take() else { continue };
             self.data.database = connection.client.database;
+            self.data.working_for = connection.client.info.id;
             let done = job.step(self.server, &mut self.data, &mut || ticks() < deadline);
+            self.data.release();
+            self.data.working_for = 0;
             let started = std::mem::replace(&mut clock, ticks());
             if let Some(account) = &mut connection.client.account {
                 account.add(clock - started);
@@ -863,6 +892,7 @@ impl Worker {
             }
             pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
             connection.output.push_owned(bytes);
+            connection.output.push_owned(std::mem::take(&mut connection.behind));
             touch(&mut self.touched, connection);
             self.parse_own(slot);
         }
