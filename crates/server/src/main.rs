@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use bobbin_server::config::{CommandLine, Config, Directives};
 use bobbin_server::cores::{self, Share};
 use bobbin_server::server::{Server, VERSION};
-use bobbin_server::{aof, host, logging, memory, persistence, start, title};
+use bobbin_server::{aof, crash, host, logging, memory, persistence, start, title};
 
 const USAGE: &str = "\
 Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
@@ -101,6 +101,7 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
     title::show(&config);
     let server = Server::new(config, renamed)?;
     exit_on_panic(server);
+    crash::install(server).map_err(|error| format!("Can't prepare for crashes: {error}"))?;
     let pid_file = host::PidFile::write(&server.config, daemon);
     server.start()?;
     supervisor.ready();
@@ -118,6 +119,7 @@ fn exit_on_panic(server: &'static Server) {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
+        log::error!("{panic}");
         if server.config.use_exit_on_panic() {
             std::process::exit(1);
         }

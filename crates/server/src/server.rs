@@ -24,6 +24,7 @@ use crate::pubsub::PubSub;
 use crate::script::{Functions, Scripts};
 use crate::services::Services;
 use crate::shutdown::Request;
+use crate::watchdog::{CpuTime, Watch, Watchdog};
 use crate::stats::{CommandStats, Totals, WorkerStats};
 use crate::tracking::Tracking;
 use crate::worker::{Connection, Mailbox, Post};
@@ -62,6 +63,7 @@ pub struct Server {
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
     pub end: End,
     pub services: Services,
+    pub watchdog: Watchdog,
     pub scripts: Scripts,
     pub functions: Functions,
     /// What all threads' changes come to, in one order.
@@ -230,6 +232,8 @@ pub struct WorkerHandle {
     pub awaits_disk: AtomicBool,
     /// `epoll` or `io_uring`.
     pub driver: &'static str,
+    /// Of its thread.
+    pub watch: Watch,
 }
 
 impl WorkerHandle {
@@ -243,7 +247,13 @@ impl WorkerHandle {
             backlog_bytes: AtomicUsize::new(0),
             awaits_disk: AtomicBool::new(false),
             driver,
+            watch: Watch::default(),
         }
+    }
+
+    /// Processor time that its thread took.
+    pub fn cpu_time(&self) -> CpuTime {
+        CpuTime::of_thread(self.watch.thread())
     }
 
     /// Makes a connection this worker's; it comes back when the worker has ended.

@@ -543,6 +543,9 @@ fn refuse(
         context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);
     }
     context.stats.totals.error_replies.add(1);
+    if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {
+        tracked.caching = false;
+    }
     let executes = |command: &Registered| command.has(Flags::EXECUTES);
     let failure = if request.command.is_some_and(executes) {
         transaction::abort(client, context.data);

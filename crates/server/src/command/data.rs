@@ -819,7 +819,10 @@ impl Data {
             Some(client) => tracks.unwrap_or(client.info.id),
             None => self.working_for,
         };
-        let at_work = tracks.unwrap_or(if client.is_none() { self.evicting_for } else { 0 });
+        let at_work = match client {
+            Some(_) => tracks.unwrap_or(0),
+            None => self.evicting_for,
+        };
         if let Some(subscribers) = &mut self.subscribers {
             for notice in &events {
                 if let Notice::Event(event) = notice {

@@ -21,6 +21,7 @@ mod generic;
 mod geo;
 mod hash;
 mod hyperloglog;
+mod hotkeys;
 mod info;
 mod latency;
 mod list;
@@ -65,6 +66,7 @@ pub const FAMILIES: &[&[Command]] = &[
     geo::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
+    hotkeys::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     list::COMMANDS,

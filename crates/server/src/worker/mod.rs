@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use bobbin_resp::{Limits, Parser};
 
-use self::batch::{Batch, Found};
+pub use self::batch::Batch;
+use self::batch::Found;
 use self::blocked::Deadlines;
 pub use self::connection::Connection;
 use self::connection::Reading;
@@ -46,6 +47,7 @@ use crate::client::{ClientInfo, Replies};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::cores;
+use crate::crash;
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::lazyfree;
 use crate::log::Effects;
@@ -175,6 +177,9 @@ impl Worker {
 
     /// Works until it is told to stop.
     pub fn run(mut self) {
+        self.handle.watch.begin();
+        // SAFETY: the worker stays where it is until it is dropped at the end of this function.
+        unsafe { crash::show_batch(&raw const self.batch) };
         self.schedule.fit(self.server);
         while !(self.stop || self.retiring && self.connections.is_empty()) {
             self.turn();
@@ -183,6 +188,8 @@ impl Worker {
             self.finish();
         }
         self.close_mailbox();
+        // SAFETY: there is no batch any more.
+        unsafe { crash::show_batch(std::ptr::null()) };
     }
 
     /// Lets the last replies leave before the sockets are closed.
@@ -200,6 +207,7 @@ impl Worker {
     fn turn(&mut self) {
         self.wait();
         let (started, commands) = (ticks(), self.handle.stats.totals.commands.get());
+        self.handle.watch.enter(started);
         self.data.enter();
         self.look_at_clock();
         let mut events = std::mem::take(&mut self.events);
@@ -242,6 +250,7 @@ impl Worker {
         self.data.leave();
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
         let now = ticks();
+        self.handle.watch.leave();
         self.handle.stats.turned(now - started, commands);
         let works_long = !self.jobs.is_empty() || std::mem::take(&mut self.sends_long);
         self.schedule.turned(now, commands, works_long);
@@ -485,6 +494,7 @@ impl Worker {
             self.postponed.push(span.slot);
             return;
         }
+        self.handle.watch.serve(connection.client.info.id);
         let start = self.arena.bytes.len();
         let reply_limit = ReplyLimit::new(&self.server.config, connection, &self.arena);
         if !span.large.is_empty() {
