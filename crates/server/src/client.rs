@@ -37,6 +37,8 @@ pub struct Client {
     pub job: Option<Box<dyn Job>>,
     /// What the command that left the job is measured by.
     pub account: Option<Box<Account>>,
+    /// What is to be sent behind the job's reply.
+    pub behind: Vec<u8>,
     /// The command that left the job was sent while replies were off.
     pub job_is_quiet: bool,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
@@ -247,6 +249,7 @@ impl Client {
             discard: false,
             job: None,
             account: None,
+            behind: Vec::new(),
             job_is_quiet: false,
             no_touch: false,
             postponed: false,

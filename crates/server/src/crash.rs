@@ -79,7 +79,9 @@ pub fn install(server: &'static Server) -> std::io::Result<()> {
     if REPORTER.set(reporter).is_err() {
         return Ok(());
     }
-    let rest = move || write_rest(server, File::from(OwnedFd::from(woken)), File::from(OwnedFd::from(finished)));
+    let rest = move || {
+        write_rest(server, File::from(OwnedFd::from(woken)), File::from(OwnedFd::from(finished)))
+    };
     std::thread::Builder::new().name("bobbin-crash".into()).spawn(rest)?;
     for (signal, _) in SIGNALS {
         catch(signal, crashed, libc::SA_RESETHAND | libc::SA_NODEFER);
@@ -225,7 +227,11 @@ fn write_rest(server: &'static Server, mut woken: File, mut finished: File) {
     let crashed = CRASHED.load(Ordering::SeqCst);
     for worker in server.workers.all() {
         if worker.watch.thread() == crashed {
-            out.text(&format!("worker {}: {}\n", worker.id, crate::watchdog::describe(server, &worker)));
+            out.text(&format!(
+                "worker {}: {}\n",
+                worker.id,
+                crate::watchdog::describe(server, &worker)
+            ));
         }
     }
     out.text("\n------ CLIENT LIST OUTPUT ------\n");
@@ -236,7 +242,14 @@ fn write_rest(server: &'static Server, mut woken: File, mut finished: File) {
     // The shards are left alone: the one that crashed may hold them.
     let snapshot = Snapshot::gathered(server, Default::default(), (0, 0));
     let sections: [&[u8]; 8] = [
-        b"server", b"clients", b"memory", b"persistence", b"stats", b"replication", b"cpu", b"threads",
+        b"server",
+        b"clients",
+        b"memory",
+        b"persistence",
+        b"stats",
+        b"replication",
+        b"cpu",
+        b"threads",
     ];
     out.text(&info::write(&snapshot, &sections).replace("\r\n", "\n"));
     let _ = finished.write_all(b"x");
@@ -355,7 +368,9 @@ fn write_registers(out: Out, _: *mut c_void) {
 #[cfg(target_arch = "x86_64")]
 fn interrupted_at(context: *mut c_void) -> usize {
     // SAFETY: as in `write_registers`.
-    unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize] as usize }
+    unsafe {
+        (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize] as usize
+    }
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -24,9 +24,9 @@ use crate::pubsub::PubSub;
 use crate::script::{Functions, Scripts};
 use crate::services::Services;
 use crate::shutdown::Request;
-use crate::watchdog::{CpuTime, Watch, Watchdog};
 use crate::stats::{CommandStats, Totals, WorkerStats};
 use crate::tracking::Tracking;
+use crate::watchdog::{CpuTime, Watch, Watchdog};
 use crate::worker::{Connection, Mailbox, Post};
 
 /// The version of Bobbin.

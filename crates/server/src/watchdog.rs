@@ -100,7 +100,8 @@ impl Server {
             // It may have been wanted again at the last moment.
             self.follow_watchdog();
         };
-        if let Err(error) = std::thread::Builder::new().name("bobbin-watchdog".into()).spawn(watch) {
+        if let Err(error) = std::thread::Builder::new().name("bobbin-watchdog".into()).spawn(watch)
+        {
             self.watchdog.runs.store(false, Ordering::Release);
             log::warn!("Can't start the watchdog: {error}");
         }
@@ -133,7 +134,11 @@ fn watch(server: &'static Server) {
             }
             // Then after twice the time, and so on.
             told.insert(worker.id, (turn, ms * 2));
-            log::warn!("WATCHDOG: worker {} has been in one turn for {ms} ms. {}", worker.id, describe(server, &worker));
+            log::warn!(
+                "WATCHDOG: worker {} has been in one turn for {ms} ms. {}",
+                worker.id,
+                describe(server, &worker)
+            );
             crash::show_stack(worker.watch.thread());
         }
     }

@@ -18,8 +18,8 @@ pub mod log;
 pub mod shard;
 pub mod sync;
 pub mod table;
-pub mod value;
 pub mod tracked;
+pub mod value;
 pub mod watch;
 
 pub use access::{AccessClock, AccessPolicy};

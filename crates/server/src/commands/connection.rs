@@ -6,8 +6,8 @@ use super::client::name::{checked_name, set_name};
 use super::{monitor, pubsub};
 use crate::client::Replies;
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome, transaction};
-use crate::tracking;
 use crate::server::{HELLO_SERVER, REDIS_VERSION, Server};
+use crate::tracking;
 
 fn ping(call: &mut Call<'_>) -> Outcome {
     match call.args {

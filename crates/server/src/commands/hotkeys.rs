@@ -65,13 +65,7 @@ fn parse(call: &Call<'_>) -> Result<Wanted, Failure> {
     Ok(wanted)
 }
 
-fn number(
-    call: &Call<'_>,
-    at: usize,
-    least: i64,
-    most: i64,
-    text: &str,
-) -> Result<i64, Failure> {
+fn number(call: &Call<'_>, at: usize, least: i64, most: i64, text: &str) -> Result<i64, Failure> {
     let number = bobbin_resp::parse_i64(call.args[at]);
     let number = number.filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| Failure::format(format!("ERR {text}")))
@@ -80,7 +74,11 @@ fn number(
 fn stop(call: &mut Call<'_>) -> Outcome {
     let stopped = call.server.services.hot_keys.stop();
     call.server.services.follow(&call.server.config, &call.server.clock);
-    if stopped { call.reply.ok() } else { call.reply.null() }
+    if stopped {
+        call.reply.ok()
+    } else {
+        call.reply.null()
+    }
     Ok(())
 }
 
@@ -148,7 +146,10 @@ fn hotkeys_help(call: &mut Call<'_>) -> Outcome {
         call,
         &[
             ("START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <s>] [SAMPLE <n>]", "Looks"),
-            ("", "at the keys of all commands, or of one in <n>, for so many seconds or until STOP."),
+            (
+                "",
+                "at the keys of all commands, or of one in <n>, for so many seconds or until STOP.",
+            ),
             ("GET", "The <k> keys (10 unless told) that took most time, and most bytes."),
             ("STOP", "Ends the look. What it found is kept."),
             ("RESET", "Forgets what was found."),
@@ -170,9 +171,12 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("hotkeys", -2, super::con
             "O(K), K: keys told",
             "What the look at keys has found.",
         ),
-        Command::new("help", 2, hotkeys_help)
-            .flags(Flags::LOADING.with(Flags::STALE))
-            .doc("server", "8.6.0", "O(1)", "Tells what the subcommands do."),
+        Command::new("help", 2, hotkeys_help).flags(Flags::LOADING.with(Flags::STALE)).doc(
+            "server",
+            "8.6.0",
+            "O(1)",
+            "Tells what the subcommands do.",
+        ),
         Command::new("reset", 2, reset).flags(ADMIN).categories(DANGEROUS).doc(
             "server",
             "8.6.0",
@@ -183,9 +187,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("hotkeys", -2, super::con
             .flags(ADMIN)
             .categories(DANGEROUS)
             .doc("server", "8.6.0", "O(1)", "Begins a look at keys.")
-            .syntax(
-                "METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]",
-            ),
+            .syntax("METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]"),
         Command::new("stop", 2, stop).flags(ADMIN).categories(DANGEROUS).doc(
             "server",
             "8.6.0",

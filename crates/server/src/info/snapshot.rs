@@ -91,8 +91,7 @@ impl<'a> Snapshot<'a> {
 
     pub fn keyspace(&self) -> &KeyspaceFigures {
         let look = |data: &mut &mut Data| KeyspaceFigures::of(data);
-        self.keyspace
-            .get_or_init(|| self.data.borrow_mut().as_mut().map(look).unwrap_or_default())
+        self.keyspace.get_or_init(|| self.data.borrow_mut().as_mut().map(look).unwrap_or_default())
     }
 
     /// Keys that clients keep copies of, and copies.

@@ -84,7 +84,8 @@ impl Shared {
     fn answer(&self, gather: impl FnOnce() -> Figures) {
         let state = lock(&self.state);
         let idle = |state: &mut State| state.asked == state.answered;
-        let asked = self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner).asked;
+        let asked =
+            self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner).asked;
         let figures = gather();
         let mut state = lock(&self.state);
         (state.figures, state.answered) = (figures, asked);

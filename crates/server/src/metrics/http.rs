@@ -119,7 +119,8 @@ fn response(status: &str, fields: &str, body: Option<(&str, &str)>) -> Vec<u8> {
     let mut response = format!("HTTP/1.1 {status}\r\nConnection: close\r\n{fields}");
     if let Some((kind, body)) = body {
         let length = body.len();
-        response.push_str(&format!("Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"));
+        response
+            .push_str(&format!("Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"));
     } else if status.starts_with("200") {
         response.push_str("\r\n");
     } else {

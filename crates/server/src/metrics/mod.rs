@@ -104,7 +104,8 @@ fn wait(listeners: &[TcpListener], peers: &[Peer]) {
         (peer.stream.as_fd(), if sends { PollFlags::OUT } else { PollFlags::IN })
     });
     let all = accepting.chain(served);
-    let mut all: Vec<PollFd<'_>> = all.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+    let mut all: Vec<PollFd<'_>> =
+        all.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
     let left = peers.iter().map(|peer| peer.until.saturating_duration_since(Instant::now())).min();
     // Rounded up: not to look just before the time.
     let timeout = left.map(|left| rustix::event::Timespec {

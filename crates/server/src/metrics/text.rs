@@ -101,7 +101,9 @@ fn fields(snapshot: &Snapshot<'_>, lines: &Lines, text: &mut Exposition) {
 fn metric_name(field: &str, unit: Unit, counter: bool) -> String {
     let mut name = field.strip_prefix("total_").filter(|_| counter).unwrap_or(field).to_owned();
     for old in ["_in_seconds", "_milliseconds", "_usec", "_kbps", "_bytes", "_sum"] {
-        if unit != Unit::None && let Some(rest) = name.strip_suffix(old) {
+        if unit != Unit::None
+            && let Some(rest) = name.strip_suffix(old)
+        {
             name.truncate(rest.len());
         }
     }
@@ -145,19 +147,22 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
         stats.calls.get() + stats.rejected.get() + stats.failed.get() > 0
     };
     let all: Vec<_> = all.filter(used).collect();
-    let mut counters = |name: &str, help: &str, value: &dyn Fn(&crate::stats::CommandStats) -> f64| {
-        text.family(name, Kind::Counter, help);
-        for (command, stats) in &all {
-            text.sample(name, &[("cmd", command)], value(stats));
-        }
-    };
+    let mut counters =
+        |name: &str, help: &str, value: &dyn Fn(&crate::stats::CommandStats) -> f64| {
+            text.family(name, Kind::Counter, help);
+            for (command, stats) in &all {
+                text.sample(name, &[("cmd", command)], value(stats));
+            }
+        };
     counters("commands_total", "Calls of a command.", &|stats| stats.calls.get() as f64);
     counters("commands_duration_seconds_total", "Time that a command took.", &|stats| {
         server.clock.us(stats.ticks.get()) / 1e6
     });
-    counters("commands_rejected_calls_total", "Calls that were refused before they ran.", &|stats| {
-        stats.rejected.get() as f64
-    });
+    counters(
+        "commands_rejected_calls_total",
+        "Calls that were refused before they ran.",
+        &|stats| stats.rejected.get() as f64,
+    );
     counters("commands_failed_calls_total", "Calls that were answered with an error.", &|stats| {
         stats.failed.get() as f64
     });
@@ -171,7 +176,8 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
             continue;
         }
         for &percentile in &percentiles {
-            let quantile = format!("{}", percentile / 100.0);
+            // Not 0.9990000000000001.
+            let quantile = format!("{}", (percentile * 1e6).round() / 1e8);
             let us = histogram::percentile_us(&server.clock, counts, percentile);
             text.sample(name, &[("cmd", command), ("quantile", &quantile)], us / 1e6);
         }
@@ -205,7 +211,9 @@ fn workers(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     each("worker_backlog_bytes", gauge, "Published messages that wait for a thread.", &|w| {
         load(&w.backlog_bytes)
     });
-    each("worker_mailbox_posts", gauge, "Posts in a thread's mailbox.", &|w| w.mailbox.len() as f64);
+    each("worker_mailbox_posts", gauge, "Posts in a thread's mailbox.", &|w| {
+        w.mailbox.len() as f64
+    });
     each("worker_commands_total", counter, "Commands that a thread executed.", &|w| {
         w.stats.totals.commands.get() as f64
     });
@@ -218,9 +226,12 @@ fn workers(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     each("worker_cpu_user_seconds_total", counter, "A thread's processor time of its own.", &|w| {
         w.cpu_time().user_s
     });
-    each("worker_cpu_sys_seconds_total", counter, "A thread's processor time in the kernel.", &|w| {
-        w.cpu_time().system_s
-    });
+    each(
+        "worker_cpu_sys_seconds_total",
+        counter,
+        "A thread's processor time in the kernel.",
+        &|w| w.cpu_time().system_s,
+    );
 }
 
 const PREFIX: &str = "bobbin_";
@@ -252,7 +263,12 @@ mod tests {
             ("total_net_input_bytes", Unit::Bytes, true, "net_input_bytes_total"),
             ("uptime_in_seconds", Unit::Seconds, false, "uptime_seconds"),
             ("used_cpu_sys", Unit::Seconds, true, "used_cpu_sys_seconds_total"),
-            ("eventloop_duration_sum", Unit::Microseconds, true, "eventloop_duration_seconds_total"),
+            (
+                "eventloop_duration_sum",
+                Unit::Microseconds,
+                true,
+                "eventloop_duration_seconds_total",
+            ),
         ] {
             assert_eq!(metric_name(field, unit, counter), name);
         }

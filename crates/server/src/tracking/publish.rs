@@ -133,7 +133,8 @@ impl Tracker {
         let registry = self.server.tracking.read();
         for (prefix, clients) in &registry.prefixes {
             let start = self.changed.partition_point(|(key, _)| **key < **prefix);
-            let matching = self.changed[start..].partition_point(|(key, _)| key.starts_with(prefix));
+            let matching =
+                self.changed[start..].partition_point(|(key, _)| key.starts_with(prefix));
             let matching = &self.changed[start..start + matching];
             if matching.is_empty() {
                 continue;

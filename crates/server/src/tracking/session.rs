@@ -56,13 +56,8 @@ pub fn enable(
             }
         }
     });
-    client.tracking = Some(Box::new(Tracked {
-        id,
-        mode,
-        redirect: redirect_id,
-        prefixes: all,
-        caching: false,
-    }));
+    client.tracking =
+        Some(Box::new(Tracked { id, mode, redirect: redirect_id, prefixes: all, caching: false }));
     // So that what concerns it follows the reply of a command of its own.
     client.subscriptions.get_or_insert_default();
     client.info.flag(ClientFlag::TRACKING, true);

@@ -43,7 +43,9 @@ impl Server {
             return;
         }
         let now_ms = data.now_ms;
-        let Some(tracker) = data.tracker.as_mut().filter(|t| t.look_at_ms <= now_ms) else { return };
+        let Some(tracker) = data.tracker.as_mut().filter(|t| t.look_at_ms <= now_ms) else {
+            return;
+        };
         tracker.look_at_ms = now_ms + LOOK_MS;
         let new = std::mem::take(&mut tracker.added);
         let added = self.tracking.added.fetch_add(new, Ordering::Relaxed) + new;
@@ -66,11 +68,11 @@ impl Server {
             let taken = data.visit(known.shard, |shard| shard.untrack_some(count));
             excess -= taken.len();
             empty = if taken.is_empty() { empty + 1 } else { 0 };
-            data.events.extend(
-                taken
-                    .into_iter()
-                    .map(|(key, readers)| Notice::Invalid { key, readers, by_client: false }),
-            );
+            data.events.extend(taken.into_iter().map(|(key, readers)| Notice::Invalid {
+                key,
+                readers,
+                by_client: false,
+            }));
             data.release();
         }
     }

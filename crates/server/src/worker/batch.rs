@@ -4,8 +4,8 @@
 //! is hashed and its shard prefetched; before a window of commands is executed, so are their buckets and
 //! entries. By the time a command runs, its key is in the cache.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bobbin_resp::{Limits, Parser, ProtocolError, Step};
 use bobbin_store::{Hash, Keyspace};

@@ -20,8 +20,6 @@ pub struct Connection {
     /// Arguments that are not in `input`.
     pub large: LargeArguments,
     pub output: Output,
-    /// What is to be sent behind the reply of the job at work.
-    pub behind: Vec<u8>,
     pub reading: Reading,
     /// Where in the turn's arena its replies are.
     pub replies: Option<Range>,
@@ -56,7 +54,6 @@ impl Connection {
             input: Vec::new(),
             large: LargeArguments::default(),
             output: Output::default(),
-            behind: Vec::new(),
             reading: Reading::Data,
             replies: None,
             touched: false,

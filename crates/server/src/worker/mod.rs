@@ -673,7 +673,7 @@ impl Worker {
                 }
                 if connection.client.job.is_some() {
                     // The reply that is being made may hold what this revokes.
-                    push.append_for(&to, &mut connection.behind);
+                    push.append_for(&to, &mut connection.client.behind);
                     return;
                 }
                 let mut bytes = Vec::new();
@@ -902,7 +902,7 @@ impl Worker {
             }
             pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
             connection.output.push_owned(bytes);
-            connection.output.push_owned(std::mem::take(&mut connection.behind));
+            connection.output.push_owned(std::mem::take(&mut connection.client.behind));
             touch(&mut self.touched, connection);
             self.parse_own(slot);
         }

@@ -88,9 +88,11 @@ impl<'a> Options<'a> {
             return Err("ERR PREFIX option requires BCAST mode to be enabled".into());
         }
         if before.is_some_and(|tracked| tracked.mode.has(Mode::BROADCAST) != broadcasts) {
-            return Err("ERR You can't switch BCAST mode on/off before disabling tracking for this \
+            return Err(
+                "ERR You can't switch BCAST mode on/off before disabling tracking for this \
                         client, and then re-enabling it with a different mode."
-                .into());
+                    .into(),
+            );
         }
         let opts = Mode::OPT_IN.with(Mode::OPT_OUT);
         if broadcasts && self.mode.has(opts) {
@@ -103,9 +105,11 @@ impl<'a> Options<'a> {
         if self.mode.has(Mode::OPT_IN) && had(Mode::OPT_OUT)
             || self.mode.has(Mode::OPT_OUT) && had(Mode::OPT_IN)
         {
-            return Err("ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this \
+            return Err(
+                "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this \
                         client, and then re-enabling it with a different mode."
-                .into());
+                    .into(),
+            );
         }
         let none = BTreeSet::new();
         self.check_prefixes(before.map_or(&none, |tracked| &tracked.prefixes))
@@ -151,10 +155,14 @@ pub(super) fn caching(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     if yes && !mode.has(Mode::OPT_IN) {
-        return Err("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.".into());
+        return Err(
+            "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.".into()
+        );
     }
     if no && !mode.has(Mode::OPT_OUT) {
-        return Err("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.".into());
+        return Err(
+            "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.".into()
+        );
     }
     if let Some(tracked) = &mut call.client.tracking {
         tracked.caching = true;
