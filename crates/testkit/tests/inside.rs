@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::{Connection, Server, free_port};
+use bobbin_testkit::server::free_port;
+use bobbin_testkit::{Connection, Server};
 
 /// How long something may take that is to come soon.
 const SOON: Duration = Duration::from_secs(20);

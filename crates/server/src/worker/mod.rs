@@ -252,7 +252,7 @@ impl Worker {
         let now = ticks();
         self.handle.watch.leave();
         self.handle.stats.turned(now - started, commands);
-        let works_long = !self.jobs.is_empty() || std::mem::take(&mut self.sends_long);
+        let works_long = std::mem::take(&mut self.sends_long) || !self.jobs.is_empty();
         self.schedule.turned(now, commands, works_long);
         if works_long {
             cores::give_way();
