@@ -57,6 +57,8 @@ static CRASHED: AtomicI32 = AtomicI32::new(0);
 thread_local! {
     /// What the calling worker executes from.
     static BATCH: Cell<*const Batch> = const { Cell::new(std::ptr::null()) };
+    /// The calling thread has a `SignalStack`.
+    static HAS_STACK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The calling worker executes from this batch, for as long as it runs.
@@ -80,15 +82,66 @@ pub fn install(server: &'static Server) -> std::io::Result<()> {
         return Ok(());
     }
     let rest = move || {
-        write_rest(server, File::from(OwnedFd::from(woken)), File::from(OwnedFd::from(finished)))
+        write_rest(server, File::from(OwnedFd::from(woken)), File::from(OwnedFd::from(finished)));
     };
     std::thread::Builder::new().name("bobbin-crash".into()).spawn(rest)?;
+    // The unwinder's first call does what a handler may not.
+    let mut frames = Frames { addresses: [0; FRAMES_MAX], count: 0 };
+    // SAFETY: as in `write_stack`.
+    unsafe { _Unwind_Backtrace(note_frame, (&raw mut frames).cast()) };
     for (signal, _) in SIGNALS {
-        catch(signal, crashed, libc::SA_RESETHAND | libc::SA_NODEFER);
+        // A fault may mean that the stack is at its end.
+        let own_stack = if is_fault(signal) { libc::SA_ONSTACK } else { 0 };
+        catch(signal, crashed, libc::SA_RESETHAND | libc::SA_NODEFER | own_stack);
     }
     catch(STACK_SIGNAL, stack_wanted, libc::SA_RESTART);
     Ok(())
 }
+
+const fn is_fault(signal: c_int) -> bool {
+    signal == libc::SIGSEGV || signal == libc::SIGBUS
+}
+
+/// A stack for the calling thread's handler of faults, large enough for a report; until it is dropped, by the same
+/// thread.
+pub struct SignalStack {
+    start: *mut c_void,
+}
+
+impl SignalStack {
+    /// `None`: there is no memory; then a fault's report has no stack trace.
+    pub fn install() -> Option<Self> {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new pages, anywhere.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), SIGNAL_STACK_LEN, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        let stack = libc::stack_t { ss_sp: start, ss_flags: 0, ss_size: SIGNAL_STACK_LEN };
+        // SAFETY: the pages are ours until they are taken from the kernel again in `drop`.
+        unsafe { libc::sigaltstack(&stack, std::ptr::null_mut()) };
+        HAS_STACK.set(true);
+        Some(Self { start })
+    }
+}
+
+impl Drop for SignalStack {
+    fn drop(&mut self) {
+        HAS_STACK.set(false);
+        let none =
+            libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        // SAFETY: the kernel lets go of the pages before they are unmapped.
+        unsafe {
+            libc::sigaltstack(&none, std::ptr::null_mut());
+            libc::munmap(self.start, SIGNAL_STACK_LEN);
+        }
+    }
+}
+
+/// Pages that nobody touches before a crash.
+const SIGNAL_STACK_LEN: usize = 256 * 1024;
 
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
@@ -96,7 +149,7 @@ fn catch(signal: c_int, handler: Handler, flags: c_int) {
     // SAFETY: all zeros are a valid `sigaction`: numbers and pointers that may be null.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = handler as usize;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | flags;
+    action.sa_flags = libc::SA_SIGINFO | flags;
     // SAFETY: both pointers are to values of ours, or null; the handler has the right type for SA_SIGINFO, and keeps to
     // what handlers may do.
     unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
@@ -158,7 +211,7 @@ fn report(reporter: &Reporter, signal: c_int, code: c_int, address: usize, conte
     out.text(name);
     out.text("), si_code: ");
     out.signed(i64::from(code));
-    if signal == libc::SIGSEGV || signal == libc::SIGBUS {
+    if is_fault(signal) {
         out.text(if code > 0 { "\nAccessing address: " } else { "\nSent by a process, address: " });
         out.hex(address as u64);
     }
@@ -167,7 +220,11 @@ fn report(reporter: &Reporter, signal: c_int, code: c_int, address: usize, conte
     out.text("\n\n------ REGISTERS ------\n");
     write_registers(out, context);
     out.text("\n------ STACK TRACE ------\n");
-    write_stack(out, reporter, context);
+    if !is_fault(signal) || HAS_STACK.get() {
+        write_stack(out, reporter, context);
+    } else {
+        out.text("(this thread has too little of a stack for it)\n");
+    }
     out.text("\n------ CURRENT COMMAND ------\n");
     write_command(out, reporter.server);
     // SAFETY: a write of one byte of ours to a pipe of ours.

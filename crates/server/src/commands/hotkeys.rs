@@ -75,9 +75,9 @@ fn stop(call: &mut Call<'_>) -> Outcome {
     let stopped = call.server.services.hot_keys.stop();
     call.server.services.follow(&call.server.config, &call.server.clock);
     if stopped {
-        call.reply.ok()
+        call.reply.ok();
     } else {
-        call.reply.null()
+        call.reply.null();
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ mod large;
 mod limits;
 mod mailbox;
 mod output;
+mod push;
 mod schedule;
 mod slab;
 mod timer;
@@ -43,11 +44,11 @@ use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
 use crate::blocking;
-use crate::client::{ClientInfo, Replies};
+use crate::client::ClientInfo;
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::cores;
-use crate::crash;
+use crate::crash::{self, SignalStack};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::lazyfree;
 use crate::log::Effects;
@@ -178,6 +179,7 @@ impl Worker {
     /// Works until it is told to stop.
     pub fn run(mut self) {
         self.handle.watch.begin();
+        let signal_stack = SignalStack::install();
         // SAFETY: the worker stays where it is until it is dropped at the end of this function.
         unsafe { crash::show_batch(&raw const self.batch) };
         self.schedule.fit(self.server);
@@ -190,6 +192,7 @@ impl Worker {
         self.close_mailbox();
         // SAFETY: there is no batch any more.
         unsafe { crash::show_batch(std::ptr::null()) };
+        drop(signal_stack);
     }
 
     /// Lets the last replies leave before the sockets are closed.
@@ -322,7 +325,12 @@ impl Worker {
                 connection.output.free();
             }
             Sending::Arena(_) => {}
-            Sending::Pending => connection.output.advance(sent),
+            Sending::Pending => {
+                connection.output.advance(sent);
+                if connection.output.is_empty() {
+                    connection.client.info.output_bytes.store(0, Ordering::Relaxed);
+                }
+            }
         }
         if connection.output.is_free() {
             connection.output.blocked = true;
@@ -659,47 +667,6 @@ impl Worker {
         }
         self.parse_own(slot);
         self.execute();
-    }
-
-    /// Sends a client what it did not ask for at this moment, behind the replies that it has.
-    fn push(&mut self, to: Arc<ClientInfo>, push: Push) {
-        let token = *crate::server::lock(&to.token);
-        let worker = to.worker.load(Ordering::Acquire);
-        match self.connections.find(token) {
-            Some(connection) if connection.client.info.id == to.id => {
-                let unwanted = connection.client.replies == Replies::Off && push.is_answer();
-                if unwanted || connection.closing {
-                    return;
-                }
-                if connection.client.job.is_some() {
-                    // The reply that is being made may hold what this revokes.
-                    push.append_for(&to, &mut connection.client.behind);
-                    return;
-                }
-                let mut bytes = Vec::new();
-                push.append_for(&to, &mut bytes);
-                if bytes.is_empty() {
-                    return;
-                }
-                if let Some(range) = connection.replies.take() {
-                    connection.output.push_replies(&self.arena, range, 0);
-                }
-                connection.output.push(&bytes);
-                touch(&mut self.touched, connection);
-            }
-            _ if to.gone.load(Ordering::Acquire) => {}
-            // It has moved to another worker.
-            _ if worker != self.handle.id => self.server.push_to(&to, push),
-            // It is on its way here.
-            _ => self.early.push((to, push)),
-        }
-    }
-
-    /// Looks again for those whom something came here for before they did.
-    fn take_early(&mut self) {
-        for (to, push) in std::mem::take(&mut self.early) {
-            self.push(to, push);
-        }
     }
 
     /// Serves the connections whose commands had to wait because the turn before had replied enough: as many
