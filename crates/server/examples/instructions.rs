@@ -20,7 +20,7 @@ fn main() {
     let mut other = embedded.connect();
     match load.rsplit_once('-') {
         Some((_, "beside")) => {
-            _ = embedded.feed(&mut other, &encode(&["CLIENT", "TRACKING", "ON"]))
+            embedded.feed(&mut other, &encode(&["CLIENT", "TRACKING", "ON"]));
         }
         Some((_, "tracked")) => {
             embedded.feed(&mut session, &encode(&["CLIENT", "TRACKING", "ON"]));
