@@ -51,6 +51,7 @@ impl Server {
             pause: Pause::default(),
             monitors: Monitors::default(),
             pubsub: PubSub::new(random_seed()),
+            tracking: Default::default(),
             event_classes: Default::default(),
             waiters: Waiters::default(),
             errors: ErrorStats::default(),
@@ -61,6 +62,7 @@ impl Server {
             acceptor: Mutex::new(None),
             end: End::default(),
             services: Services::new(&config, &clock),
+            watchdog: Default::default(),
             scripts: Default::default(),
             functions: Default::default(),
             log: Default::default(),
@@ -84,12 +86,14 @@ impl Server {
     pub fn start(&'static self) -> Result<(), String> {
         self.follow_config();
         self.watch_signals()?;
+        self.follow_watchdog();
         self.set_worker_count(self.config.worker_count())?;
         log::info!(
             "Server initialized, {} workers over {}",
             self.workers.len(),
             self.driver.name()
         );
+        self.start_metrics()?;
         let listeners = self.listeners()?;
         let keepalive_s = self.config.tcp_keepalive() as u32;
         // Nobody shall see that there is nothing yet.

@@ -13,6 +13,7 @@ use crate::commands::{debug, monitor};
 use crate::eviction::{self, Room};
 use crate::server::{Server, Switch};
 use crate::stats::WorkerStats;
+use crate::tracking;
 
 /// What a handler gets.
 pub struct Call<'a> {
@@ -178,7 +179,9 @@ fn admit(
         return Err(only_listens(command));
     }
     let switches = context.server.switches.load();
-    if (switches != 0 || !context.data.may_expire) && !guard(context, client, command, switches)? {
+    if (switches & Switch::GUARDED != 0 || !context.data.may_expire)
+        && !guard(context, client, command, switches, output)?
+    {
         return Ok(Executed::Postponed);
     }
     if let Some(transaction) = &mut client.transaction
@@ -296,14 +299,25 @@ pub fn run(call: &mut Call<'_>) {
         log_effects(call, call.data.counters.dirty != dirty);
     }
     if !call.data.events.is_empty() {
-        call.data.publish_events();
+        call.data.publish_events(Some(call.client));
         call.wait_for_listeners();
     }
-    if call.server.switches.load() & Switch::MONITORED != 0 {
-        monitor::feed(call);
+    if call.server.switches.load() & Switch::ONLOOKERS != 0 {
+        show_onlookers(call);
     }
     if !call.data.ready.is_empty() && !call.in_transaction {
         blocking::serve_ready(call.server, call.data);
+    }
+}
+
+/// Shows the command to those who look at all commands, and remembers what it read.
+#[inline(never)]
+fn show_onlookers(call: &mut Call<'_>) {
+    if call.server.switches.load() & Switch::MONITORED != 0 {
+        monitor::feed(call);
+    }
+    if call.client.tracking.is_some() {
+        tracking::remember(call);
     }
 }
 
@@ -327,6 +341,7 @@ fn guard(
     client: &mut Client,
     command: &'static Registered,
     switches: u32,
+    output: &mut Vec<u8>,
 ) -> Result<bool, Failure> {
     if context.data.loading {
         // A log was checked when it was written.
@@ -368,7 +383,7 @@ fn guard(
         return Err(Failure::SNAPSHOT_FAILED);
     }
     if switches & Switch::MAXMEMORY != 0
-        && eviction::make_room(context.server, context.data) == Room::None
+        && make_room(context, client, output) == Room::None
         && (command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM))
     {
         return Err(Failure::OUT_OF_MEMORY);
@@ -377,6 +392,21 @@ fn guard(
         return Err(Failure::format(context.server.log_failure()));
     }
     Ok(true)
+}
+
+/// Evicts keys if there are too many. That a copy of the client's own is gone comes before the reply.
+fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -> Room {
+    let id = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
+    context.data.evicting_for = id;
+    let room = eviction::make_room(context.server, context.data);
+    context.data.evicting_for = 0;
+    if id != 0
+        && client.replies == Replies::On
+        && let Some(subscribers) = &mut context.data.subscribers
+    {
+        output.append(subscribers.set_aside());
+    }
+    room
 }
 
 /// Whether a pause holds the command up.
@@ -522,6 +552,9 @@ fn refuse(
         context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);
     }
     context.stats.totals.error_replies.add(1);
+    if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {
+        tracked.caching = false;
+    }
     let executes = |command: &Registered| command.has(Flags::EXECUTES);
     let failure = if request.command.is_some_and(executes) {
         transaction::abort(client, context.data);

@@ -85,6 +85,10 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
             server.follow_config();
             Ok(())
         }
+        OptionId::watchdog_period => {
+            server.follow_watchdog();
+            Ok(())
+        }
         OptionId::appendfsync => {
             server.follow_log_config();
             Ok(())

@@ -32,6 +32,7 @@ fn take_everything(data: &mut Data) -> Vec<Database> {
         let databases = data.visit(index, |shard| shard.databases());
         flushed.extend((0..databases).map(|database| data.flush(index, database)));
     }
+    data.all_changed();
     flushed
 }
 
@@ -45,6 +46,7 @@ fn flushdb(call: &mut Call<'_>) -> Outcome {
     call.data.propagate(call.args);
     let database = call.client.database;
     let flushed = (0..SHARDS).map(|index| call.data.flush(index, database)).collect();
+    call.data.all_changed();
     dispose(call, flushed, in_background);
     Ok(())
 }
@@ -95,6 +97,7 @@ fn swapdb(call: &mut Call<'_>) -> Outcome {
     let (Some(a), Some(b)) = (index(a), index(b)) else { return Err(NO_DATABASE) };
     if a != b {
         (0..SHARDS).for_each(|index| call.data.swap(index, a, b));
+        call.data.all_changed();
     }
     call.data.counters.dirty += 1;
     call.reply.ok();

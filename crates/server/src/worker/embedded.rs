@@ -20,6 +20,7 @@ use crate::log::Effects;
 use crate::pubsub::{Queued, Subscribers};
 use crate::server::{Server, WorkerHandle};
 use crate::stats::WorkerStats;
+use crate::tracking::{self, Tracker};
 use crate::worker::Post;
 
 /// See the module. Its server is never freed: make few.
@@ -51,6 +52,7 @@ impl Embedded {
         let waker = Waker::new().map_err(|error| error.to_string())?;
         let handle = WorkerHandle::new(0, waker, "none", server.registry.all().len());
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
+        data.tracker = Some(Box::new(Tracker::new(server)));
         data.effects = Effects::new(server.log.lane());
         let mut embedded =
             Self { server, data, stats, batch: Batch::default(), replies: Arena::default() };
@@ -82,6 +84,7 @@ impl Embedded {
         if let Some(subscribers) = &mut self.data.subscribers {
             subscribers.forget(&mut session.client);
         }
+        tracking::disable(self.server, &mut session.client);
         self.data.leave();
     }
 

@@ -178,6 +178,7 @@ impl Worker {
         self.data.enter();
         self.data.hold_gate();
         let mut arrived: Vec<Box<Connection>> = Vec::new();
+        let mut pushes = std::mem::take(&mut self.early);
         for post in self.handle.mailbox.close() {
             match post {
                 Post::Adopt(connection) if !self.stop => arrived.push(connection),
@@ -188,6 +189,7 @@ impl Worker {
                         connection.output.push_owned(bytes);
                     }
                 }
+                Post::Push { to, push } => pushes.push((to, push)),
                 _ => {}
             }
         }
@@ -204,6 +206,9 @@ impl Worker {
                     Ok(()) => break,
                 }
             }
+        }
+        for (to, push) in pushes {
+            self.server.push_to(&to, push);
         }
         self.data.leave();
     }

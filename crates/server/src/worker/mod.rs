@@ -15,6 +15,7 @@ mod large;
 mod limits;
 mod mailbox;
 mod output;
+mod push;
 mod revoked;
 mod schedule;
 mod slab;
@@ -28,7 +29,8 @@ use std::time::Duration;
 
 use bobbin_resp::{Limits, Parser};
 
-use self::batch::{Batch, Found};
+pub use self::batch::Batch;
+use self::batch::Found;
 use self::blocked::Deadlines;
 pub use self::connection::Connection;
 use self::connection::Reading;
@@ -43,15 +45,17 @@ use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
 use crate::blocking;
-use crate::client::{ClientInfo, Replies};
+use crate::client::ClientInfo;
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::cores;
+use crate::crash::{self, SignalStack};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::lazyfree;
 use crate::log::Effects;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, Switch, WorkerHandle};
+use crate::tracking::{self, Push, Tracker};
 
 /// An argument of which at least this much is missing is received straight into the connection's own
 /// buffer.
@@ -101,6 +105,8 @@ pub struct Worker {
     sends_long: bool,
     /// Connections that listen, and that the driver let go of for another worker.
     leaving: Vec<Token>,
+    /// What came here before the client that it is for.
+    early: Vec<(Arc<ClientInfo>, Push)>,
     /// Of blocked clients.
     deadlines: Deadlines,
     /// Replies that wait for the disk.
@@ -135,6 +141,7 @@ impl Worker {
         let seed = server.clock.now_ms() as u64 ^ ticks() ^ (id as u64) << 56;
         let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::clone(&handle))));
+        data.tracker = Some(Box::new(Tracker::new(server)));
         data.effects = Effects::new(server.log.lane());
         Some(Self {
             server,
@@ -154,6 +161,7 @@ impl Worker {
             replies_max: REPLIES_MAX,
             sends_long: false,
             leaving: Vec::new(),
+            early: Vec::new(),
             deadlines: Deadlines::default(),
             held: Held::default(),
             events: Vec::new(),
@@ -171,6 +179,10 @@ impl Worker {
 
     /// Works until it is told to stop.
     pub fn run(mut self) {
+        self.handle.watch.begin();
+        let signal_stack = SignalStack::install();
+        // SAFETY: the worker stays where it is until it is dropped at the end of this function.
+        unsafe { crash::show_batch(&raw const self.batch) };
         self.schedule.fit(self.server);
         while !(self.stop || self.retiring && self.connections.is_empty()) {
             self.turn();
@@ -179,6 +191,9 @@ impl Worker {
             self.finish();
         }
         self.close_mailbox();
+        // SAFETY: there is no batch any more.
+        unsafe { crash::show_batch(std::ptr::null()) };
+        drop(signal_stack);
     }
 
     /// Lets the last replies leave before the sockets are closed.
@@ -196,6 +211,7 @@ impl Worker {
     fn turn(&mut self) {
         self.wait();
         let (started, commands) = (ticks(), self.handle.stats.totals.commands.get());
+        self.handle.watch.enter(started);
         self.data.enter();
         self.look_at_clock();
         let mut events = std::mem::take(&mut self.events);
@@ -216,6 +232,7 @@ impl Worker {
         self.events = events;
         self.execute();
         self.move_listeners();
+        self.take_early();
         self.take_posts();
         self.look_at_deadlines();
         self.resume_postponed();
@@ -227,6 +244,7 @@ impl Worker {
             blocking::serve_ready(self.server, &mut self.data);
         }
         self.data.release();
+        self.data.broadcast();
         self.data.effects.announce();
         self.release_replies();
         self.hold_replies();
@@ -236,6 +254,7 @@ impl Worker {
         self.data.leave();
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
         let now = ticks();
+        self.handle.watch.leave();
         self.handle.stats.turned(now - started, commands);
         let works_long = std::mem::take(&mut self.sends_long) || !self.jobs.is_empty();
         self.schedule.turned(now, commands, works_long);
@@ -250,7 +269,7 @@ impl Worker {
         let idle = self.handle.mailbox.sleep();
         let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
         let work = !self.jobs.is_empty() || !self.deferred.is_empty() || self.await_disk();
-        let busy = !idle || more || work || self.ending;
+        let busy = !idle || more || work || self.ending || !self.early.is_empty();
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         if self.server.switches.load() & Switch::BUSY != 0 {
             // So that others get their turn beside the script that all wait for.
@@ -307,7 +326,12 @@ impl Worker {
                 connection.output.free();
             }
             Sending::Arena(_) => {}
-            Sending::Pending => connection.output.advance(sent),
+            Sending::Pending => {
+                connection.output.advance(sent);
+                if connection.output.is_empty() {
+                    connection.client.info.output_bytes.store(0, Ordering::Relaxed);
+                }
+            }
         }
         if connection.output.is_free() {
             connection.output.blocked = true;
@@ -479,6 +503,7 @@ impl Worker {
             self.postponed.push(span.slot);
             return;
         }
+        self.handle.watch.serve(connection.client.info.id);
         let start = self.arena.bytes.len();
         let reply_limit = ReplyLimit::new(&self.server.config, connection, &self.arena);
         if !span.large.is_empty() {
@@ -594,7 +619,7 @@ impl Worker {
         match post {
             Post::Adopt(connection) => self.adopt(connection),
             Post::Kill(info) => self.kill(&info),
-            Post::Push { to, bytes } => self.push(to, bytes),
+            Post::Push { to, push } => self.push(to, push),
             Post::Message(message) => _ = self.fan_out(&message),
             Post::Unblock(info) => self.unblock(&info),
             Post::Revoked(users) => self.end_listeners(&users),
@@ -646,29 +671,6 @@ impl Worker {
         }
         self.parse_own(slot);
         self.execute();
-    }
-
-    /// Sends a client what it did not ask for at this moment, behind the replies that it has.
-    fn push(&mut self, to: Arc<ClientInfo>, bytes: Arc<[u8]>) {
-        let token = *crate::server::lock(&to.token);
-        let worker = to.worker.load(Ordering::Relaxed);
-        match self.connections.find(token) {
-            Some(connection) if connection.client.info.id == to.id => {
-                if connection.client.replies == Replies::Off || connection.closing {
-                    return;
-                }
-                if let Some(range) = connection.replies.take() {
-                    connection.output.push_replies(&self.arena, range, 0);
-                }
-                connection.output.push(&bytes);
-                touch(&mut self.touched, connection);
-            }
-            // It has moved to another worker, or is gone.
-            _ if worker != self.handle.id => {
-                self.server.workers.post(worker, Post::Push { to, bytes });
-            }
-            _ => {}
-        }
     }
 
     /// Serves the connections whose commands had to wait because the turn before had replied enough: as many
@@ -769,6 +771,7 @@ impl Worker {
         if let Some(subscribers) = &mut self.data.subscribers {
             subscribers.forget(&mut connection.client);
         }
+        tracking::disable(self.server, &mut connection.client);
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
         self.jobs.retain(|&job| job != slot);
@@ -844,7 +847,10 @@ impl Worker {
             }
             let Some(mut job) = connection.client.job.take() else { continue };
             self.data.database = connection.client.database;
+            self.data.working_for = connection.client.info.id;
             let done = job.step(self.server, &mut self.data, &mut || ticks() < deadline);
+            self.data.release();
+            self.data.working_for = 0;
             let started = std::mem::replace(&mut clock, ticks());
             if let Some(account) = &mut connection.client.account {
                 account.add(clock - started);
@@ -867,6 +873,7 @@ impl Worker {
             }
             pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
             connection.output.push_owned(bytes);
+            connection.output.push_owned(std::mem::take(&mut connection.client.behind));
             touch(&mut self.touched, connection);
             self.parse_own(slot);
         }
