@@ -38,4 +38,5 @@ pub mod slowlog;
 pub mod start;
 pub mod stats;
 pub mod title;
+mod tls;
 pub mod worker;

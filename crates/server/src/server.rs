@@ -25,6 +25,7 @@ use crate::script::{Functions, Scripts};
 use crate::services::Services;
 use crate::shutdown::Request;
 use crate::stats::{CommandStats, Totals, WorkerStats};
+use crate::tls::Tls;
 use crate::worker::{Connection, Mailbox, Post};
 
 /// The version of Bobbin.
@@ -60,6 +61,7 @@ pub struct Server {
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
     pub end: End,
     pub services: Services,
+    pub(crate) tls: Tls,
     pub scripts: Scripts,
     pub functions: Functions,
     /// What all threads' changes come to, in one order.

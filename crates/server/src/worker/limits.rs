@@ -31,7 +31,7 @@ impl ReplyLimit {
         }
         let hard = usize::try_from(limit.hard_bytes).unwrap_or(usize::MAX);
         let replied = connection.replies.map_or(0, |range| arena.len_of(range));
-        Self(hard.saturating_add(UNCOUNTED).saturating_sub(connection.output.memory() + replied))
+        Self(hard.saturating_add(UNCOUNTED).saturating_sub(connection.output_memory() + replied))
     }
 
     /// Whether the replies behind the arena's first `start` bytes are too much.
@@ -65,7 +65,7 @@ fn note_overcoming(server: &Server, handle: &WorkerHandle, connection: &Connecti
 /// Whether a connection has more output waiting than its class may.
 fn is_over_output_limit(config: &Config, connection: &mut Connection, now_ms: i64) -> bool {
     let limit = config.output_limit(client_class(&connection.client.info));
-    let bytes = connection.output.memory() as u64;
+    let bytes = connection.output_memory() as u64;
     if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
         return true;
     }
@@ -123,7 +123,7 @@ impl Worker {
     pub(super) fn check_output(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let info = &connection.client.info;
-        let bytes = connection.output.memory();
+        let bytes = connection.output_memory();
         if bytes > 0 || info.output_bytes.load(Ordering::Relaxed) > 0 {
             info.output_bytes.store(bytes, Ordering::Relaxed);
             if is_over_output_limit(&self.server.config, connection, self.data.now_ms) {
@@ -152,9 +152,10 @@ impl Worker {
             return;
         }
         self.timer.clients_at_ms = now_ms + LOOK_MS;
+        self.look_at_handshakes();
         for slot in std::mem::take(&mut self.slow) {
             if self.check_output(slot)
-                && self.connections.at(slot).is_some_and(|c| !c.output.is_empty())
+                && self.connections.at(slot).is_some_and(|c| c.output_memory() > 0)
             {
                 self.slow.push(slot);
             }
