@@ -93,6 +93,7 @@ impl Server {
                 .follow(&self.config)
                 .map_err(|reason| format!("Failed to configure TLS: {reason}"))?;
         }
+        self.tls.reloader.follow(self)?;
         let listeners = self.listeners()?;
         let keepalive_s = self.config.tcp_keepalive() as u32;
         // Nobody shall see that there is nothing yet.

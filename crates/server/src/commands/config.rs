@@ -82,6 +82,7 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
                 "Unable to listen on this port. Check server logs.".to_owned()
             })
         }
+        OptionId::tls_auto_reload_interval => server.tls.reloader.follow(server),
         option if crate::tls::OPTIONS.contains(&option) => follow_tls(server, config),
         OptionId::tcp_keepalive => {
             if let Some(acceptor) = &*lock(&server.acceptor) {

@@ -13,6 +13,7 @@ mod process;
 mod snapshot;
 mod stats;
 mod threads;
+mod tls;
 
 pub use keyspace::DatabaseFigures;
 pub use memory::MemoryFigures;
@@ -81,6 +82,7 @@ pub enum Value {
 /// The sections, in the order of INFO.
 pub static SECTIONS: &[Section] = &[
     process::SERVER,
+    tls::TLS,
     clients::CLIENTS,
     memory::MEMORY,
     process::PERSISTENCE,

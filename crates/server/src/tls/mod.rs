@@ -4,21 +4,25 @@
 //! A connection keeps what it began with. So certificates can be replaced while it lasts, and only who comes later
 //! sees the new ones.
 
+mod reload;
 mod session;
 mod settings;
 mod store;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::SystemTime;
 
 use bobbin_tls::CertificateFacts;
 use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
 
+pub use self::reload::Reloader;
 pub use self::session::{Handshake, TlsSession};
 pub use self::settings::{OPTIONS, Settings};
 
 use crate::config::Config;
+use crate::server::lock;
 
 /// What all threads know of TLS.
 #[derive(Default)]
@@ -30,6 +34,9 @@ pub struct Tls {
     /// Of those that came to their end, how many went on from an earlier session.
     resumed: AtomicU64,
     finished: AtomicU64,
+    pub reloader: Reloader,
+    /// The stamps of files that could not be used.
+    rejected: Mutex<Vec<Option<SystemTime>>>,
 }
 
 /// What new connections begin with.
@@ -60,14 +67,18 @@ impl Tls {
         Ok(())
     }
 
-    /// Whether there is something for connections to begin with.
-    pub fn is_ready(&self) -> bool {
-        self.current().is_some()
+    /// Whether the files hold something else than when they were last read.
+    pub fn is_outdated(&self) -> bool {
+        let Some(current) = self.current() else { return false };
+        let stamps = current.settings.stamps();
+        stamps != current.settings.stamps && stamps != *lock(&self.rejected)
     }
 
-    /// Whether the files hold something else than when they were read.
-    pub fn is_outdated(&self) -> bool {
-        self.current().is_some_and(|current| current.settings.have_files_changed())
+    /// The files as they are now are of no use.
+    pub fn wait_for_next_change(&self) {
+        if let Some(current) = self.current() {
+            *lock(&self.rejected) = current.settings.stamps();
+        }
     }
 
     /// One connection's part of the protocol, which has not begun yet.

@@ -123,7 +123,6 @@ impl TlsSession {
     fn process(&mut self, bytes: &mut [u8], plain: &mut dyn FnMut(&[u8])) -> Result<usize, Error> {
         let Some(connection) = &mut self.connection else { return Ok(bytes.len()) };
         let mut done = 0;
-        let mut failure = None;
         loop {
             let UnbufferedStatus { mut discard, state } =
                 connection.process_tls_records(&mut bytes[done..]);
@@ -141,22 +140,45 @@ impl TlsSession {
                 Ok(ConnectionState::PeerClosed) => self.stage = Stage::PeerClosed,
                 // Early data is not offered, and so not accepted.
                 Ok(_) => waits = true,
-                // What follows is the alert that tells the other side, and then the same error.
-                Err(error) if failure.is_none() => failure = Some(error),
-                Err(_) => waits = true,
+                Err(error) => {
+                    self.say_why();
+                    return Err(error);
+                }
             }
             done += discard;
             if waits {
-                return failure.map_or(Ok(done), Err);
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Takes from rustls what it still has to send after an error: the alert. It must see no more bytes then.
+    fn say_why(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        while connection.wants_write() {
+            match connection.process_tls_records(&mut []).state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    if encode(&mut data, &mut self.wire).is_err() {
+                        return;
+                    }
+                }
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while traffic.next_record().is_some() {}
+                }
+                _ => return,
             }
         }
     }
 
     /// Appends to `sealed` what brings these bytes to the other side.
     pub fn seal(&mut self, plain: &[u8], sealed: &mut Vec<u8>) -> Result<(), Error> {
-        self.write(sealed, |traffic, sealed| {
+        let written = self.write(sealed, |traffic, sealed| {
             append(sealed, sealed_len(plain.len()), |room| traffic.encrypt(plain, room))
-        })
+        });
+        if written.is_err() {
+            self.stage = Stage::Failed;
+        }
+        written
     }
 
     /// Appends the word that nothing more will be sent. Once.

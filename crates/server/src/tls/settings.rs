@@ -32,7 +32,7 @@ pub struct Settings {
     /// How many sessions are remembered, and for how long.
     sessions: Option<(usize, Duration)>,
     /// When the files were written that were read.
-    stamps: Vec<Option<SystemTime>>,
+    pub(super) stamps: Vec<Option<SystemTime>>,
 }
 
 /// The options of this module; a change of any has all of them taken up anew.
@@ -141,12 +141,8 @@ impl Settings {
         builder.build().map_err(|error| format!("The authorities cannot be used: {error}"))
     }
 
-    /// Whether the files are others than those that were read.
-    pub fn have_files_changed(&self) -> bool {
-        self.stamps() != self.stamps
-    }
-
-    fn stamps(&self) -> Vec<Option<SystemTime>> {
+    /// When the files were written that there are now.
+    pub(super) fn stamps(&self) -> Vec<Option<SystemTime>> {
         let files = [
             &self.certificate,
             &self.key,
