@@ -7,7 +7,7 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
 };
-use rustls::{Error, HandshakeKind};
+use rustls::{Error, HandshakeKind, InvalidMessage};
 
 /// See the module.
 pub struct TlsSession {
@@ -99,6 +99,10 @@ impl TlsSession {
         };
         if let Err(error) = outcome {
             self.partial = Vec::new();
+            if matches!(error, Error::InvalidMessage(InvalidMessage::InvalidContentType)) {
+                // Who does not speak TLS would take the alert for an answer.
+                self.wire = Vec::new();
+            }
             self.stage = Stage::Failed;
             return Err(error);
         }

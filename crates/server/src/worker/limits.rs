@@ -16,6 +16,9 @@ const LOOK_MS: i64 = 1000;
 const ARRIVING_IDLE_MS: i64 = 2000;
 /// Replies of one turn count only beyond this: in Redis they fit a buffer that every client has.
 const UNCOUNTED: usize = 16 * 1024;
+/// Beyond that, a client that has not said who it is may be sent no more than this: errors, but not all that its
+/// sending of garbage could call forth.
+const UNAUTHENTICATED_OUTPUT_MAX: usize = 1024;
 
 /// How much a connection's commands may reply with before it is over its hard limit.
 pub(super) struct ReplyLimit(usize);
@@ -25,11 +28,15 @@ impl ReplyLimit {
     pub const NONE: Self = Self(usize::MAX);
 
     pub fn new(config: &Config, connection: &Connection, arena: &Arena) -> Self {
-        let limit = config.output_limit(client_class(&connection.client.info));
-        if limit.hard_bytes == 0 {
-            return Self(usize::MAX);
-        }
-        let hard = usize::try_from(limit.hard_bytes).unwrap_or(usize::MAX);
+        let hard = if connection.client.authenticated {
+            let limit = config.output_limit(client_class(&connection.client.info));
+            if limit.hard_bytes == 0 {
+                return Self(usize::MAX);
+            }
+            usize::try_from(limit.hard_bytes).unwrap_or(usize::MAX)
+        } else {
+            UNAUTHENTICATED_OUTPUT_MAX
+        };
         let replied = connection.replies.map_or(0, |range| arena.len_of(range));
         Self(hard.saturating_add(UNCOUNTED).saturating_sub(connection.output_memory() + replied))
     }
@@ -66,6 +73,10 @@ fn note_overcoming(server: &Server, handle: &WorkerHandle, connection: &Connecti
 fn is_over_output_limit(config: &Config, connection: &mut Connection, now_ms: i64) -> bool {
     let limit = config.output_limit(client_class(&connection.client.info));
     let bytes = connection.output_memory() as u64;
+    if !connection.client.authenticated && bytes >= (UNCOUNTED + UNAUTHENTICATED_OUTPUT_MAX) as u64
+    {
+        return true;
+    }
     if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
         return true;
     }
