@@ -22,7 +22,7 @@ fn commands_are_answered_whatever_their_size() {
         for len in [1, 16_384, 65_535, 65_536, 300_000, large.len()] {
             let value = &large[..len];
             assert!(matches!(
-                client.command(&[b"SET", b"large", value]),
+                client.command(&[&b"SET"[..], b"large", value]),
                 Ok(Value::Simple(ok)) if ok == b"OK"
             ));
             assert_eq!(client.command(&["GET", "large"]).unwrap(), Value::Bulk(value.to_vec()));
@@ -32,7 +32,7 @@ fn commands_are_answered_whatever_their_size() {
             client.send(&["SET", &format!("key:{round}"), &format!("value:{round}")]);
             client.send(&["GET", &format!("key:{round}")]);
             if round % 500 == 0 {
-                client.send(&[b"APPEND", b"grown", &large[..200_000]]);
+                client.send(&[&b"APPEND"[..], b"grown", &large[..200_000]]);
                 client.send(&["GET", "grown"]);
             }
         }
@@ -74,7 +74,7 @@ fn who_reads_slowly_gets_everything_and_holds_up_nobody() {
         let mut slow = connect(server);
         let mut other = connect(server);
         let value = vec![b'x'; 1 << 20];
-        slow.command(&[b"SET", b"large", value.as_slice()]).unwrap();
+        slow.command(&[&b"SET"[..], b"large", value.as_slice()]).unwrap();
         for round in 0..40 {
             slow.send(&["GET", "large"]);
             slow.send(&["ECHO", &round.to_string()]);
