@@ -116,7 +116,8 @@ mod tests {
         assert_eq!(store.get_at(at(3), b"b"), None);
         assert_eq!(store.get_at(at(12), b"c"), None);
         store.put_at(at(20), b"d".to_vec(), vec![]);
-        assert_eq!((store.sessions().order.len(), store.sessions().by_id.len()), (1, 1));
+        let sessions = store.sessions();
+        assert_eq!((sessions.order.len(), sessions.by_id.len()), (1, 1));
     }
 
     #[test]
