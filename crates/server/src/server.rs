@@ -26,6 +26,7 @@ use crate::script::{Functions, Scripts};
 use crate::services::Services;
 use crate::shutdown::Request;
 use crate::stats::{CommandStats, Totals, WorkerStats};
+use crate::tls::Tls;
 use crate::tracking::Tracking;
 use crate::watchdog::{CpuTime, Watch, Watchdog};
 use crate::worker::{Connection, Mailbox, Post};
@@ -66,6 +67,7 @@ pub struct Server {
     pub end: End,
     pub services: Services,
     pub watchdog: Watchdog,
+    pub(crate) tls: Tls,
     pub scripts: Scripts,
     pub functions: Functions,
     /// What all threads' changes come to, in one order.

@@ -18,6 +18,7 @@ mod output;
 mod push;
 mod revoked;
 mod schedule;
+mod sealed;
 mod slab;
 mod timer;
 
@@ -89,6 +90,7 @@ pub struct Worker {
     arena: Arena,
     /// Slots of connections with replies, or an end, to see to.
     touched: Vec<u32>,
+    workspace: sealed::Workspace,
     /// Slots of connections that had more output than their socket took.
     slow: Vec<u32>,
     /// Slots of connections with a large argument that arrives, or did lately.
@@ -153,6 +155,7 @@ impl Worker {
             spans: Vec::new(),
             arena: Arena::default(),
             touched: Vec::new(),
+            workspace: sealed::Workspace::default(),
             slow: Vec::new(),
             arriving: Vec::new(),
             jobs: Vec::new(),
@@ -218,12 +221,14 @@ impl Worker {
         self.take_sent(&events);
         if events.is_empty() && self.deferred.is_empty() {
             self.arena.clear(ARENA_IDLE_MAX);
+            self.workspace.clear(ARENA_IDLE_MAX);
             self.batch.rest();
             if self.jobs.is_empty() {
                 self.driver.rest();
             }
         } else {
             self.arena.clear(ARENA_KEPT_MAX);
+            self.workspace.clear(ARENA_KEPT_MAX);
         }
         self.resume_deferred();
         for event in events.drain(..) {
@@ -316,11 +321,15 @@ impl Worker {
             self.close(token.slot());
             return;
         };
+        if connection.tls.is_some() {
+            self.sent_sealed(token.slot(), sending, sent);
+            return;
+        }
         connection.client.info.net_output_bytes.add(sent as u64);
         self.handle.stats.totals.net_output_bytes.add(sent as u64);
         self.handle.stats.totals.writes_processed.add(1);
         match sending {
-            Sending::Nothing => {}
+            Sending::Nothing | Sending::Sealed(_) => {}
             Sending::Arena(range) if sent < self.arena.len_of(range) => {
                 connection.output.push_replies(&self.arena, range, sent);
                 connection.output.free();
@@ -334,25 +343,35 @@ impl Worker {
             }
         }
         if connection.output.is_free() {
-            connection.output.blocked = true;
-            if !self.slow.contains(&token.slot()) {
-                self.slow.push(token.slot());
-            }
-            self.driver.notify_writable(token, connection.socket.as_fd());
-            self.check_output(token.slot());
+            self.wait_for_room(token.slot());
         } else if connection.closing && connection.output.is_empty() {
             self.close(token.slot());
         }
+    }
+
+    /// A socket did not take all it was offered.
+    fn wait_for_room(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        connection.output.blocked = true;
+        if !self.slow.contains(&slot) {
+            self.slow.push(slot);
+        }
+        self.driver.notify_writable(connection.token, connection.socket.as_fd());
+        self.check_output(slot);
     }
 
     // Step: events.
 
     fn take_event(&mut self, event: Event) {
         match event {
-            Event::Data { token, bytes } => {
-                // SAFETY: the driver keeps them until the next wait, and the batch is cleared before.
-                let bytes = unsafe { bytes.as_slice() };
-                self.received(token, bytes);
+            Event::Data { token, mut bytes } => {
+                // SAFETY: the driver keeps them until the next wait, and the batch is cleared before. Nobody else
+                // has a slice of them.
+                let bytes = unsafe { bytes.as_mut_slice() };
+                match self.connections.find(token) {
+                    Some(connection) if connection.tls.is_some() => self.open(token, bytes),
+                    _ => self.opened(token, bytes),
+                }
             }
             Event::Readable { token } => self.receive(token),
             Event::Closed { token, .. } => {
@@ -374,7 +393,8 @@ impl Worker {
         }
     }
 
-    fn received(&mut self, token: Token, bytes: &[u8]) {
+    /// Bytes arrived, and TLS if there is any has seen to them.
+    fn opened(&mut self, token: Token, bytes: &[u8]) {
         let Some(connection) = self.connections.find(token) else { return };
         arrived(self.server, &self.handle, connection, bytes.len());
         self.execute_before_growth(token);
@@ -423,6 +443,13 @@ impl Worker {
             Ok(Received::WouldBlock) => {}
             Ok(Received::End) | Err(_) => self.close(token.slot()),
         }
+    }
+
+    /// So many bytes of a large argument arrived by way of TLS.
+    fn fed(&mut self, token: Token, len: usize) {
+        let Some(connection) = self.connections.find(token) else { return };
+        arrived(self.server, &self.handle, connection, len);
+        self.received_own(token.slot());
     }
 
     /// Bytes of a large argument were received.
@@ -600,7 +627,7 @@ impl Worker {
         // Where one large argument came from there may be more, and changing the way has its price.
         let large = !span.large.is_empty() || connection.large.memory() > 0;
         let stay = large && connection.reading == Reading::Direct;
-        let direct = stay || wanted >= DIRECT_MIN;
+        let direct = (stay || wanted >= DIRECT_MIN) && connection.tls.is_none();
         let reading = if direct { Reading::Direct } else { Reading::Data };
         if reading != connection.reading {
             let (token, socket) = (connection.token, connection.socket.as_fd());
@@ -662,6 +689,7 @@ impl Worker {
             self.arriving.push(slot);
         }
         touch(&mut self.touched, connection);
+        self.workspace.watch(connection);
         connection.client.postpone(false);
         self.adopted_blocked(slot);
         self.adopted_held(slot);
@@ -758,6 +786,7 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return };
         self.driver.remove(connection.token, connection.socket.as_fd());
         let Some(mut connection) = self.connections.remove(slot) else { return };
+        sealed::say_goodbye(&mut connection);
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
@@ -897,6 +926,10 @@ impl Worker {
                 continue;
             }
             let Some(connection) = self.connections.at(slot) else { continue };
+            if connection.tls.is_some() {
+                self.workspace.add(slot);
+                continue;
+            }
             let (output, replies) = (&mut connection.output, connection.replies.take());
             let (token, socket) = (connection.token, connection.socket.as_fd());
             output.free();
@@ -921,6 +954,7 @@ impl Worker {
             }
         }
         self.touched = touched;
+        self.flush_sealed();
     }
 
     /// Adds what the turn's commands did to the statistics.
