@@ -190,14 +190,19 @@ fn admit(
     if let Some(values) = command.row.values {
         context.data.prepare(values, args);
     }
-    match command.shape {
+    let held = match command.shape {
         _ if command.has(Flags::GATE) => context.data.hold_gate(),
         KeyShape::First => context.data.hold_one(request.first_hash.shard()),
-        KeyShape::None => context.data.release(),
-        KeyShape::Specified => {
-            run_planned(context, client, command, request, output);
-            return Ok(Executed::Ran(command));
+        KeyShape::None => {
+            context.data.release();
+            true
         }
+        KeyShape::Specified => {
+            return run_planned(context, client, command, request, output);
+        }
+    };
+    if !held {
+        return Err(reserved(context));
     }
     run_held(context, client, command, request, &[], output);
     Ok(Executed::Ran(command))
@@ -210,11 +215,11 @@ fn run_planned(
     command: &'static Registered,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) {
+) -> Result<Executed, Failure> {
     if command.has(Flags::RUNS) {
         context.data.release();
         run_held(context, client, command, request, &[], output);
-        return;
+        return Ok(Executed::Ran(command));
     }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
@@ -223,10 +228,20 @@ fn run_planned(
     if client.database == 0 {
         shards.prefetch_buckets(data);
     }
-    shards.hold(data);
-    shards.prefetch_entries(data, client.database);
-    run_held(context, client, command, request, &shards.hashes, output);
+    let held = shards.hold(data);
+    if held {
+        shards.prefetch_entries(data, client.database);
+        run_held(context, client, command, request, &shards.hashes, output);
+    }
     context.data.shard_set = shards;
+    if held { Ok(Executed::Ran(command)) } else { Err(reserved(context)) }
+}
+
+/// A slow script keeps what the command needs. Nothing was done yet.
+#[cold]
+fn reserved(context: &mut Context<'_>) -> Failure {
+    context.data.end_prepared();
+    context.server.scripts.busy_failure()
 }
 
 /// Runs a command whose shards are held.
@@ -320,11 +335,8 @@ fn guard(
     if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
         return Err(Failure::LOADING);
     }
-    if switches & Switch::BUSY != 0
-        && !command.has(Flags::ALLOW_BUSY)
-        && let Some(busy) = context.server.scripts.busy()
-    {
-        return Err(busy.failure());
+    if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
+        return Err(context.server.scripts.busy_failure());
     }
     if has_to_wait(context, client, command) {
         return Ok(false);
@@ -459,13 +471,17 @@ impl ShardSet {
         self.everything = true;
     }
 
-    /// Holds them all, and no other.
-    pub fn hold(&mut self, data: &mut Data) {
+    /// Holds them all, and no other. `false`: one is reserved, and nothing is held.
+    #[must_use]
+    pub fn hold(&mut self, data: &mut Data) -> bool {
         self.shards.sort_unstable();
         self.shards.dedup();
         match self.shards[..] {
             _ if self.everything || self.shards.len() > SHARDS_MAX => data.hold_gate(),
-            [] => data.release(),
+            [] => {
+                data.release();
+                true
+            }
             [shard] => data.hold_one(usize::from(shard)),
             _ => data.hold_many(self.shards.iter().copied().map(usize::from)),
         }
@@ -487,16 +503,18 @@ impl ShardSet {
     }
 }
 
-/// Holds the shards of these keys, or everything, and no other.
-pub fn hold_keys(data: &mut Data, keys: &[&[u8]], everything: bool) {
+/// Holds the shards of these keys, or everything, and no other. `false`: somebody has reserved one.
+#[must_use]
+pub fn hold_keys(data: &mut Data, keys: &[&[u8]], everything: bool) -> bool {
     let mut shards = std::mem::take(&mut data.shard_set);
     shards.clear();
     shards.everything = everything;
     if !everything {
         keys.iter().for_each(|key| shards.add_key(data.key(key)));
     }
-    shards.hold(data);
+    let held = shards.hold(data);
     data.shard_set = shards;
+    held
 }
 
 /// Answers a request that was not executed, and spoils the transaction that it was meant for.
@@ -516,8 +534,7 @@ fn refuse(
     let executes = |command: &Registered| command.has(Flags::EXECUTES);
     let failure = if request.command.is_some_and(executes) {
         transaction::abort(client, context.data);
-        let reason = failure.0.strip_prefix("ERR ").unwrap_or(&failure.0);
-        Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))
+        transaction::aborted(&failure)
     } else {
         transaction::spoil(client);
         failure

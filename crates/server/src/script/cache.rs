@@ -9,7 +9,7 @@ use sha1::{Digest, Sha1};
 
 use super::Busy;
 use crate::command::Failure;
-use crate::server::lock;
+use crate::server::{Switch, Switches, lock};
 
 /// A SHA-1 as 40 lower-case hexadecimal digits.
 pub type Sha = [u8; 40];
@@ -66,8 +66,8 @@ pub struct Scripts {
     known: RwLock<Known>,
     /// Goes up with SCRIPT FLUSH.
     generation: AtomicU64,
-    /// The script that pauses, so that others can be told that the server is busy.
-    busy: Mutex<Option<Arc<Busy>>>,
+    /// The scripts that pause, so that others can be told that the server is busy.
+    busy: Mutex<Vec<Arc<Busy>>>,
     evicted: AtomicU64,
 }
 
@@ -158,13 +158,38 @@ impl Scripts {
         *known = Known::default();
     }
 
-    /// The script that the server is busy with.
+    /// The script that the server is busy with; the first, if there are more.
     pub fn busy(&self) -> Option<Arc<Busy>> {
-        lock(&self.busy).clone()
+        lock(&self.busy).first().cloned()
     }
 
-    pub(super) fn set_busy(&self, busy: Option<Arc<Busy>>) {
-        *lock(&self.busy) = busy;
+    /// What clients are told who want something else.
+    pub fn busy_failure(&self) -> Failure {
+        self.busy().map_or_else(|| Busy::failure_of(false), |busy| busy.failure())
+    }
+
+    /// SCRIPT KILL and FUNCTION KILL.
+    pub fn kill(&self, function: bool) -> Result<(), Failure> {
+        let all = lock(&self.busy);
+        let first = all.first().ok_or("NOTBUSY No scripts in execution right now.")?;
+        let mut outcome = Err(first.failure());
+        for busy in all.iter().filter(|busy| busy.function.is_some() == function) {
+            let killed = busy.kill();
+            if outcome.is_err() {
+                outcome = killed;
+            }
+        }
+        outcome
+    }
+
+    /// A script begins to pause, or does not pause any more.
+    pub(super) fn set_busy(&self, switches: &Switches, busy: &Arc<Busy>, on: bool) {
+        let mut all = lock(&self.busy);
+        match on {
+            true => all.push(Arc::clone(busy)),
+            false => all.retain(|other| !Arc::ptr_eq(other, busy)),
+        }
+        switches.set(Switch::BUSY, !all.is_empty());
     }
 
     pub fn len(&self) -> usize {

@@ -33,7 +33,8 @@ pub use self::connection::Connection;
 use self::connection::Reading;
 use self::durable::Held;
 use self::execution::Executor;
-pub use self::job::{Account, Job};
+use self::job::Orphans;
+pub use self::job::{Account, Job, Slice};
 use self::large::Outside;
 use self::limits::{ReplyLimit, is_queue_too_long};
 pub use self::mailbox::{Mailbox, Post};
@@ -90,6 +91,7 @@ pub struct Worker {
     arriving: Vec<u32>,
     /// Slots of connections whose job is at work.
     jobs: Vec<u32>,
+    orphans: Orphans,
     /// Slots of connections that a pause put off.
     postponed: Vec<u32>,
     /// Connections whose commands wait until the replies of a turn have been sent, by slot.
@@ -148,6 +150,7 @@ impl Worker {
             slow: Vec::new(),
             arriving: Vec::new(),
             jobs: Vec::new(),
+            orphans: Orphans::default(),
             postponed: Vec::new(),
             deferred: VecDeque::new(),
             replies_max: REPLIES_MAX,
@@ -171,7 +174,7 @@ impl Worker {
     /// Works until it is told to stop.
     pub fn run(mut self) {
         self.schedule.fit(self.server);
-        while !(self.stop || self.retiring && self.connections.is_empty()) {
+        while !(self.stop || self.retiring && self.connections.is_empty() && !self.has_jobs()) {
             self.turn();
         }
         if self.stop {
@@ -202,7 +205,7 @@ impl Worker {
         if events.is_empty() && self.deferred.is_empty() {
             self.arena.clear(ARENA_IDLE_MAX);
             self.batch.rest();
-            if self.jobs.is_empty() {
+            if !self.has_jobs() {
                 self.driver.rest();
             }
         } else {
@@ -236,7 +239,7 @@ impl Worker {
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
         let now = ticks();
         self.handle.stats.turned(now - started, commands);
-        let works_long = !self.jobs.is_empty() || std::mem::take(&mut self.sends_long);
+        let works_long = self.has_jobs() || std::mem::take(&mut self.sends_long);
         self.schedule.turned(now, commands, works_long);
         if works_long {
             cores::give_way();
@@ -248,7 +251,7 @@ impl Worker {
     fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
         let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
-        let work = !self.jobs.is_empty() || !self.deferred.is_empty() || self.await_disk();
+        let work = self.has_jobs() || !self.deferred.is_empty() || self.await_disk();
         let busy = !idle || more || work || self.ending;
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         if self.server.switches.load() & Switch::BUSY != 0 {
@@ -755,7 +758,8 @@ impl Worker {
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
-        if let Some(mut job) = connection.client.job.take() {
+        let mut job = connection.client.job.take();
+        if let Some(mut job) = job.take_if(|job| !job.outlives_client()) {
             job.abandon(self.server, &mut self.data);
             lazyfree::free_job(job);
         }
@@ -768,6 +772,9 @@ impl Worker {
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
         self.jobs.retain(|&job| job != slot);
+        if let Some(job) = job {
+            self.orphans.adopt(job, connection.client);
+        }
     }
 
     // Step: connections on their way to other workers.
@@ -822,8 +829,12 @@ impl Worker {
 
     // Step: jobs.
 
+    fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty() || !self.orphans.is_empty()
+    }
+
     fn work_on_jobs(&mut self) {
-        if self.jobs.is_empty() {
+        if !self.has_jobs() {
             return;
         }
         let mut clock = ticks();
@@ -840,7 +851,13 @@ impl Worker {
             }
             let Some(mut job) = connection.client.job.take() else { continue };
             self.data.database = connection.client.database;
-            let done = job.step(self.server, &mut self.data, &mut || ticks() < deadline);
+            let done = job.step(&mut Slice {
+                server: self.server,
+                data: &mut self.data,
+                stats: &self.handle.stats,
+                client: &mut connection.client,
+                more: &mut || ticks() < deadline,
+            });
             let started = std::mem::replace(&mut clock, ticks());
             if let Some(account) = &mut connection.client.account {
                 account.add(clock - started);
@@ -866,6 +883,7 @@ impl Worker {
             touch(&mut self.touched, connection);
             self.parse_own(slot);
         }
+        self.orphans.step(self.server, &mut self.data, &self.handle.stats);
         self.execute();
     }
 
