@@ -1,5 +1,6 @@
 //! The project's tasks: `cargo xtask test` and its parts.
 
+mod bullmq;
 mod clients;
 mod fuzz;
 mod heavy;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
         ["miri"] => proofs::miri(),
+        ["bullmq"] => bullmq::run(),
         ["heavy", options @ ..] => heavy::run(options),
         ["snapshot", options @ ..] => snapshot::run(options),
         ["pubsub", options @ ..] => pubsub::run(options),
@@ -125,6 +127,7 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
   test [--without-peers]        everything; installs what it uses
   tidy                          the rules no compiler checks
+  bullmq                        BullMQ's own scripts, here and on Valkey (needs node and npm)
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits
   miri                          the store under Miri; wants a nightly compiler

@@ -90,7 +90,10 @@ impl Owner {
     /// Gives the state back, for the next script.
     pub(super) fn give_back(self, data: &mut Data) {
         match self {
-            Self::Worker(lua) => data.lua = Some(lua),
+            Self::Worker(lua) => {
+                lua.show_memory();
+                data.lua = Some(lua);
+            }
             Self::Library(library, state) => library.give_back(state),
         }
     }

@@ -1,8 +1,8 @@
 //! The scripts that the server knows, by the SHA-1 of their source.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use bobbin_script::{ScriptFlags, Shebang, ShebangError};
 use sha1::{Digest, Sha1};
@@ -69,6 +69,8 @@ pub struct Scripts {
     /// The scripts that pause, so that others can be told that the server is busy.
     busy: Mutex<Vec<Arc<Busy>>>,
     evicted: AtomicU64,
+    /// Bytes of the workers' Lua states, which each worker writes.
+    states: Mutex<Vec<Weak<AtomicUsize>>>,
 }
 
 #[derive(Default)]
@@ -203,6 +205,21 @@ impl Scripts {
     /// Bytes of memory that the sources take.
     pub fn memory(&self) -> usize {
         self.read().bytes
+    }
+
+    /// A cell for the bytes of a Lua state; they count until it is dropped.
+    pub(super) fn add_state(&self) -> Arc<AtomicUsize> {
+        let cell = Arc::new(AtomicUsize::new(0));
+        let mut states = lock(&self.states);
+        states.retain(|state| state.strong_count() > 0);
+        states.push(Arc::downgrade(&cell));
+        cell
+    }
+
+    /// Bytes of memory that the workers' Lua states take.
+    pub fn state_memory(&self) -> usize {
+        let states = lock(&self.states);
+        states.iter().filter_map(|state| Some(state.upgrade()?.load(Ordering::Relaxed))).sum()
     }
 
     /// Scripts that were forgotten because of others, since the start or CONFIG RESETSTAT.

@@ -100,6 +100,21 @@ impl Functions {
         self.read().libraries.values().cloned().collect()
     }
 
+    /// Bytes of memory that the libraries' sources and names take.
+    pub fn memory(&self) -> usize {
+        let known = self.read();
+        let of = |library: &Arc<Library>| {
+            let names = library.functions.iter().map(|f| size_of::<Function>() + f.name.len());
+            size_of::<Library>() + library.source.len() + names.sum::<usize>()
+        };
+        known.libraries.values().map(of).sum()
+    }
+
+    /// Bytes of memory that their Lua states take.
+    pub fn state_memory(&self) -> usize {
+        self.read().libraries.values().map(|library| library.memory()).sum()
+    }
+
     /// How many libraries and functions there are.
     pub fn counts(&self) -> (usize, usize) {
         let known = self.read();

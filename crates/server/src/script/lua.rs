@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bobbin_script::{Chunk, Profile, Vm};
 use bobbin_store::Hash;
@@ -33,6 +34,8 @@ pub struct Lua {
     compiled: Vec<Arc<Compiled>>,
     by_source: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
     by_sha: HashMap<Sha, usize>,
+    /// Bytes that the state takes, for others to see.
+    memory: Arc<AtomicUsize>,
 }
 
 /// A script and what this worker's state has compiled it to.
@@ -52,6 +55,7 @@ impl Lua {
             compiled: Vec::new(),
             by_source: HashMap::default(),
             by_sha: HashMap::new(),
+            memory: server.scripts.add_state(),
         }
     }
 
@@ -64,6 +68,11 @@ impl Lua {
             }
             None => Box::new(Self::new(server, data.random.next_u64())),
         }
+    }
+
+    /// Lets others see what the state takes.
+    pub(super) fn show_memory(&self) {
+        self.memory.store(self.state.vm.memory(), Ordering::Relaxed);
     }
 
     /// Gives up what SCRIPT FLUSH concerns, and what has become too much.
