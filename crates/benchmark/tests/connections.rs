@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_testkit::{Server, cluster::Cluster, tls::TlsServer};
+use bobbin_testkit::{Server, cluster::Cluster, shell, tls::TlsServer};
 use rustix::{
     fs::{Mode, OFlags, open},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
@@ -153,18 +153,8 @@ fn completions_and_man_page() {
         std::fs::write(&path, output.stdout).unwrap();
         path.display().to_string()
     };
-    let ask = |shell: &str, script: &str| {
-        let output = Command::new(shell).args(["-c", script]).stdin(Stdio::null()).output();
-        let Ok(output) = output else {
-            eprintln!("{shell} is not here");
-            return None;
-        };
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && errors.is_empty(), "{shell}: {errors}");
-        Some(String::from_utf8(output.stdout).unwrap())
-    };
     let bash = generate("bash");
-    let words = ask(
+    let words = shell::run(
         "bash",
         &format!(
             "source {bash}; COMP_WORDS=(bobbin-benchmark --arr); COMP_CWORD=1; \
@@ -173,16 +163,17 @@ fn completions_and_man_page() {
     );
     assert_eq!(words.as_deref(), Some("--arrivals\n"));
     let fish = generate("fish");
-    let ask_fish = |typed: &str| ask("fish", &format!("source {fish}; complete -C '{typed}'"));
+    let ask_fish =
+        |typed: &str| shell::run("fish", &format!("source {fish}; complete -C '{typed}'"));
     if let Some(words) = ask_fish("bobbin-benchmark --arr") {
         assert!(words.starts_with("--arrivals\tHow the open loop"), "{words}");
         assert!(ask_fish("bobbin-benchmark sw").unwrap().starts_with("sweep"));
     }
     let zsh = generate("zsh");
-    ask("zsh", &format!("zsh -n {zsh}"));
+    shell::run("zsh", &format!("zsh -n {zsh}"));
     let page = generate("man");
     let typeset = format!("! command -v groff > /dev/null || groff -man -Tascii -ww {page}");
-    if let Some(text) = ask("sh", &typeset).filter(|text| !text.is_empty()) {
+    if let Some(text) = shell::run("sh", &typeset).filter(|text| !text.is_empty()) {
         assert!(text.contains("BOBBIN-BENCHMARK(1)"), "{text}");
     }
     std::fs::remove_dir_all(&folder).unwrap();

@@ -36,6 +36,7 @@ fn command(load: &str, number: usize) -> Vec<u8> {
         "incr" => encode(&["INCR", &format!("count:{number}")]),
         "mget" => encode(&["MGET", &key, &other]),
         "expire" => encode(&["EXPIRE", &key, "1000"]),
+        "eval" => encode(&["EVAL", SCRIPT, "2", &key, &other, &value]),
         _ => usage(),
     }
 }
@@ -59,10 +60,12 @@ fn encode(words: &[&str]) -> Vec<u8> {
 }
 
 fn usage() -> ! {
-    eprintln!("usage: instructions get|set|incr|mget|expire COMMANDS");
+    eprintln!("usage: instructions get|set|incr|mget|expire|eval COMMANDS");
     std::process::exit(2);
 }
 
+const SCRIPT: &str =
+    "local v = redis.call('GET', KEYS[1]) redis.call('SET', KEYS[2], ARGV[1]) return v";
 /// A multiple of `PIPELINE`.
 const KEYS: usize = 4096;
 const PIPELINE: usize = 16;

@@ -83,7 +83,7 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
     // Inherited by all threads that are started from here on: whatever they do beside the workers, and the workers
     // until they know better, nobody is to wait for the end of their turns.
     cores::share(Share::ShortTurns);
-    memory::start_background_thread();
+    memory::start_background_threads();
     logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
     let pid = std::process::id();
     log::info!("Bobbin {VERSION} starting, PID: {pid}, {}-bit", usize::BITS);

@@ -13,6 +13,7 @@ pub mod peers;
 pub mod random;
 pub mod reply;
 pub mod server;
+pub mod shell;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod transcript;

@@ -17,6 +17,18 @@ fn start(folder: &Folder, arguments: &[&str]) -> Server {
     Server::bobbin(&[&own[..], arguments].concat())
 }
 
+/// What a server leaves that was killed after it wrote so many keys.
+fn log_of(keys: usize) -> Folder {
+    let folder = Folder::new();
+    let mut server = start(&folder, &LOG);
+    let mut client = server.connect();
+    for number in 0..keys {
+        client.say(&format!("SET key{number} value"));
+    }
+    assert!(server.kill());
+    folder
+}
+
 const LOG: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 const INCREMENT: &str = "appendonly.aof.1.incr.aof";
 
@@ -141,11 +153,7 @@ fn every_flipped_byte_of_a_base_is_found() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn every_damaged_manifest_is_refused_or_sound() {
-    let folder = Folder::new();
-    let mut server = start(&folder, &LOG);
-    server.connect().say("SET k v");
-    assert!(server.kill());
-    drop(server);
+    let folder = log_of(1);
     let path = folder.log().join("appendonly.aof.manifest");
     let whole = fs::read(&path).expect("it is there");
     let mut damaged: Vec<Vec<u8>> = (0..whole.len()).map(|len| whole[..len].to_vec()).collect();
@@ -171,21 +179,14 @@ fn every_damaged_manifest_is_refused_or_sound() {
     }
     fs::write(&path, &whole).expect("is written");
     let server = start(&folder, &LOG);
-    assert_eq!(server.connect().say("GET k").text(), "v");
+    assert_eq!(server.connect().say("GET key0").text(), "value");
 }
 
 /// A part that is missing, twice there or damaged in its middle keeps the server from starting, and says so.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn logs_that_are_no_logs_any_more_are_refused() {
-    let folder = Folder::new();
-    let mut server = start(&folder, &LOG);
-    let mut client = server.connect();
-    for number in 0..5 {
-        client.say(&format!("SET key{number} value"));
-    }
-    assert!(server.kill());
-    drop(server);
+    let folder = log_of(5);
     let path = folder.log().join(INCREMENT);
     let whole = fs::read(&path).expect("it is there");
     let middle = whole.len() / 2;
@@ -217,14 +218,7 @@ fn logs_that_are_no_logs_any_more_are_refused() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_the_tool_mends_can_be_loaded() {
-    let folder = Folder::new();
-    let mut server = start(&folder, &LOG);
-    let mut client = server.connect();
-    for number in 0..5 {
-        client.say(&format!("SET key{number} value"));
-    }
-    assert!(server.kill());
-    drop(server);
+    let folder = log_of(5);
     let path = folder.log().join(INCREMENT);
     let manifest = folder.log().join("appendonly.aof.manifest");
     let manifest = manifest.to_str().expect("UTF-8");

@@ -71,16 +71,12 @@ fn logs_move_between_servers() {
             let folder = Folder::new();
             let log = ["--dir", folder.text(), "--appendonly", "yes"];
             let log = [&log[..], &["--aof-use-rdb-preamble", preamble]].concat();
-            let Some(mut source) = start(from, &log) else { continue };
+            let Some(source) = start(from, &log) else { continue };
             let mut client = source.connect();
             fill(&mut client, 20);
             client.say("BGREWRITEAOF");
             wait_for_rewrite(&mut client);
-            change(&mut client);
-            let before = digest(&mut client);
-            client.send(&["SHUTDOWN", "NOSAVE"]).expect("is sent");
-            source.wait(Duration::from_secs(30)).expect("it ends");
-            drop(source);
+            let before = change_and_end(source, client);
             let Some(target) = start(to, &log) else { continue };
             assert_eq!(
                 digest(&mut target.connect()),
@@ -98,14 +94,10 @@ fn logs_of_commands_move_between_servers() {
     for (from, to) in pairs() {
         let folder = Folder::new();
         let log = ["--dir", folder.text(), "--appendonly", "yes", "--aof-use-rdb-preamble", "no"];
-        let Some(mut source) = start(from, &log) else { continue };
+        let Some(source) = start(from, &log) else { continue };
         let mut client = source.connect();
         fill(&mut client, 20);
-        change(&mut client);
-        let before = digest(&mut client);
-        client.send(&["SHUTDOWN", "NOSAVE"]).expect("is sent");
-        source.wait(Duration::from_secs(30)).expect("it ends");
-        drop(source);
+        let before = change_and_end(source, client);
         let Some(target) = start(to, &log) else { continue };
         assert_eq!(digest(&mut target.connect()), before, "{from} to {to}");
     }
@@ -195,4 +187,13 @@ fn change(client: &mut Connection) {
         };
         client.call(&words).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
+}
+
+/// Changes some keys more and ends the server without a snapshot; what there was at the end.
+fn change_and_end(mut server: Server, mut client: Connection) -> String {
+    change(&mut client);
+    let at_the_end = digest(&mut client);
+    client.send(&["SHUTDOWN", "NOSAVE"]).expect("is sent");
+    server.wait(Duration::from_secs(30)).expect("it ends");
+    at_the_end
 }

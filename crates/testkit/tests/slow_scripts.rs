@@ -169,7 +169,8 @@ fn check_case(case: &Case, server: &mut Server) {
         true => ("FUNCTION KILL", "SCRIPT KILL"),
         false => ("SCRIPT KILL", "FUNCTION KILL"),
     };
-    assert!(others[1].say(wrong).text().starts_with("BUSY "), "{name}");
+    let refused = if case.is_killable { "BUSY " } else { "UNKILLABLE " };
+    assert!(others[1].say(wrong).text().starts_with(refused), "{name}");
     let killed = others[2].say(kill).text();
     if !case.is_killable {
         assert!(killed.starts_with("UNKILLABLE"), "{name}: {killed}");

@@ -1,12 +1,9 @@
 //! What each option of the command line does, on a running server.
 
-use std::{
-    net::TcpListener,
-    process::{Command, Stdio},
-};
+use std::net::TcpListener;
 
 use crate::common::{finish, program, run, run_with};
-use bobbin_testkit::Server;
+use bobbin_testkit::{Server, shell};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -164,37 +161,28 @@ fn completions_and_man_page() {
         std::fs::write(&path, run(&server, option).ok()).unwrap();
         path.display().to_string()
     };
-    let ask = |shell: &str, script: &str| {
-        let output = Command::new(shell).args(["-c", script]).stdin(Stdio::null()).output();
-        let Ok(output) = output else {
-            eprintln!("{shell} is not here");
-            return None;
-        };
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && errors.is_empty(), "{shell}: {errors}");
-        Some(String::from_utf8(output.stdout).unwrap())
-    };
     let bash = file(&["--completion", "bash"], "bash");
     let words = |words: &str| {
         let script = format!(
             "source {bash}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
              _bobbin_cli; echo ${{COMPREPLY[@]}}"
         );
-        ask("bash", &script).expect("bash is here")
+        shell::run("bash", &script).expect("bash is here")
     };
     assert_eq!(words("bobbin-cli --intr"), "--intrinsic-latency\n");
     assert_eq!(words("bobbin-cli --show-pushes y"), "yes\n");
     let fish = file(&["--completion", "fish"], "fish");
-    let ask_fish = |typed: &str| ask("fish", &format!("source {fish}; complete -C '{typed}'"));
+    let ask_fish =
+        |typed: &str| shell::run("fish", &format!("source {fish}; complete -C '{typed}'"));
     if let Some(words) = ask_fish("bobbin-cli --intr") {
         assert!(words.starts_with("--intrinsic-latency\tMeasure"), "{words}");
         assert!(ask_fish("bobbin-cli --completion z").unwrap().starts_with("zsh\t"));
     }
     let zsh = file(&["--completion", "zsh"], "zsh");
-    ask("zsh", &format!("zsh -n {zsh}"));
+    shell::run("zsh", &format!("zsh -n {zsh}"));
     let page = file(&["--man"], "page");
     let typeset = format!("! command -v groff > /dev/null || groff -man -Tascii -ww {page}");
-    if let Some(text) = ask("sh", &typeset).filter(|text| !text.is_empty()) {
+    if let Some(text) = shell::run("sh", &typeset).filter(|text| !text.is_empty()) {
         assert!(text.contains("BOBBIN-CLI(1)"), "{text}");
     }
 }

@@ -24,23 +24,30 @@ pub(super) fn authorities(
         WebPkiServerVerifier::builder_with_provider(Arc::new(authorities), provider.clone())
             .build()
             .map_err(|error| format!("The authorities cannot be used: {error}"))?;
-    let verifier: Arc<dyn ServerCertVerifier> =
-        if checks_name { chain } else { Arc::new(AnyName { chain }) };
-    Ok(verifier)
+    Ok(if checks_name { chain } else { lenient(Some(chain), provider) })
 }
 
 /// Believes everybody.
 pub(super) fn anybody(provider: &Arc<CryptoProvider>) -> Arc<dyn ServerCertVerifier> {
-    Arc::new(Anybody { algorithms: provider.signature_verification_algorithms })
+    lenient(None, provider)
 }
 
-/// Does not mind for which name a certificate is.
+/// Does not mind for which name a certificate is. The other side must have the certificate's key.
 #[derive(Debug)]
-struct AnyName {
-    chain: Arc<WebPkiServerVerifier>,
+struct Lenient {
+    /// Who has to have signed it; `None`: anybody.
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for AnyName {
+fn lenient(
+    chain: Option<Arc<WebPkiServerVerifier>>,
+    provider: &Arc<CryptoProvider>,
+) -> Arc<dyn ServerCertVerifier> {
+    Arc::new(Lenient { chain, algorithms: provider.signature_verification_algorithms })
+}
+
+impl ServerCertVerifier for Lenient {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -49,61 +56,15 @@ impl ServerCertVerifier for AnyName {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let verified = self.chain.verify_server_cert(
-            certificate,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        );
-        match verified {
+        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
+        match chain.verify_server_cert(certificate, intermediates, server_name, ocsp_response, now)
+        {
             // The name is looked at last, so all else was right.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),
             verified => verified,
         }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chain.supported_verify_schemes()
-    }
-}
-
-/// Asks only that the other side has the key of the certificate it shows.
-#[derive(Debug)]
-struct Anybody {
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

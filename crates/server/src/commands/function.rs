@@ -1,7 +1,8 @@
 //! FCALL, FCALL_RO and FUNCTION.
 
+use super::scripting::{ANY_USE, READING, RUN};
 use super::{container, help};
-use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::keys::KeySpec;
 use crate::command::{Call, Categories, Command, Failure, Flags, Handler, Outcome};
 use crate::glob;
 use crate::script::{Policy, call_function, kill};
@@ -201,16 +202,7 @@ fn function_help(call: &mut Call<'_>) -> Outcome {
     )
 }
 
-const RUN: Flags = Flags::NOSCRIPT
-    .with(Flags::STALE)
-    .with(Flags::SKIP_MONITOR)
-    .with(Flags::NO_MANDATORY_KEYS)
-    .with(Flags::MOVABLE_KEYS)
-    .with(Flags::RUNS);
 const CHANGE: Flags = Flags::WRITE.with(Flags::NOSCRIPT).with(Flags::GATE);
-
-const ANY_USE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE);
-const READING: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
 
 const ON_ALL: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
 

@@ -80,7 +80,8 @@ fn script_help(call: &mut Call<'_>) -> Outcome {
     )
 }
 
-const RUN: Flags = Flags::NOSCRIPT
+/// Of the commands that run a script, or a function.
+pub(super) const RUN: Flags = Flags::NOSCRIPT
     .with(Flags::STALE)
     .with(Flags::SKIP_MONITOR)
     .with(Flags::NO_MANDATORY_KEYS)
@@ -88,8 +89,8 @@ const RUN: Flags = Flags::NOSCRIPT
     .with(Flags::RUNS);
 const CONTROL: Flags = Flags::NOSCRIPT.with(Flags::STALE);
 
-const ANY_USE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE);
-const READING: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
+pub(super) const ANY_USE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE);
+pub(super) const READING: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
 const COMPLEXITY: &str = "Depends on the script that is executed.";
 
 const fn run(

@@ -56,11 +56,13 @@ impl Busy {
 
     /// Has it end as soon as it looks.
     pub(super) fn kill(&self) -> Result<(), Failure> {
-        if self.changed.load(Ordering::Acquire) {
-            return Err(UNKILLABLE);
-        }
+        self.check_killable()?;
         self.killed.store(true, Ordering::Release);
         Ok(())
+    }
+
+    pub(super) fn check_killable(&self) -> Result<(), Failure> {
+        if self.changed.load(Ordering::Acquire) { Err(UNKILLABLE) } else { Ok(()) }
     }
 
     /// What the script fails with, if somebody wants it to end.

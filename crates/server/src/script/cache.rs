@@ -174,7 +174,8 @@ impl Scripts {
     pub fn kill(&self, function: bool) -> Result<(), Failure> {
         let all = lock(&self.busy);
         let first = all.first().ok_or("NOTBUSY No scripts in execution right now.")?;
-        let mut outcome = Err(first.failure());
+        // That it cannot be ended is told first, whichever kind was meant.
+        let mut outcome = first.check_killable().and_then(|()| Err(first.failure()));
         for busy in all.iter().filter(|busy| busy.function.is_some() == function) {
             let killed = busy.kill();
             if outcome.is_err() {

@@ -239,7 +239,7 @@ impl Worker {
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
         let now = ticks();
         self.handle.stats.turned(now - started, commands);
-        let works_long = self.has_jobs() || std::mem::take(&mut self.sends_long);
+        let works_long = std::mem::take(&mut self.sends_long) || self.has_jobs();
         self.schedule.turned(now, commands, works_long);
         if works_long {
             cores::give_way();

@@ -42,11 +42,11 @@ impl Slab {
         (connection.token == token).then_some(connection)
     }
 
-    #[inline(always)]
     pub fn get(&self, slot: u32) -> Option<&Connection> {
         self.slots.get(slot as usize)?.connection.as_deref()
     }
 
+    #[inline(always)]
     pub fn at(&mut self, slot: u32) -> Option<&mut Connection> {
         self.slots.get_mut(slot as usize)?.connection.as_deref_mut()
     }

@@ -4,12 +4,14 @@ use bobbin_store::OwnedEntry;
 use bobbin_store::shard::Reaped;
 
 use super::{Data, Held};
-
 use crate::notify::{Classes, Event};
 
 /// A hash that lost fields as they had expired.
+#[derive(Default)]
 struct ReapedHash {
     key: Box<[u8]>,
+    count: u64,
+    /// Their names, if they are to be logged.
     fields: Vec<Box<[u8]>>,
 }
 
@@ -25,18 +27,22 @@ impl Data {
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let mut ready = std::mem::take(&mut self.ready);
+        let is_logged = self.effects.is_on();
         let databases = self.shard(index).databases();
         for database in 0..databases {
             let first = gone.len();
             let shard = self.shard(index);
             let Some(used) = shard.used_mut(database) else { continue };
-            let mut reaped = Vec::new();
-            let mut fields = Vec::new();
+            let (mut reaped, mut hash) = (Vec::new(), ReapedHash::default());
             used.expire_due(now_ms, looks, hasher, &mut gone, |event| match event {
-                Reaped::Field(name) => fields.push(name.into()),
+                Reaped::Field(name) => {
+                    hash.count += 1;
+                    if is_logged {
+                        hash.fields.push(name.into());
+                    }
+                }
                 Reaped::Hash(key) => {
-                    reaped
-                        .push(ReapedHash { key: key.into(), fields: std::mem::take(&mut fields) });
+                    reaped.push(ReapedHash { key: key.into(), ..std::mem::take(&mut hash) });
                 }
             });
             if shard.watched_mut().is_some() {
@@ -61,8 +67,8 @@ impl Data {
     /// Counts fields of hashes that were taken out as they had expired, and notes it.
     #[inline]
     fn note_reaped(&mut self, database: u32, reaped: Vec<ReapedHash>) {
-        for ReapedHash { key, fields } in reaped {
-            self.counters.expired_fields += fields.len() as u64;
+        for ReapedHash { key, count, fields } in reaped {
+            self.counters.expired_fields += count;
             if self.effects.is_on() {
                 let fields = fields.iter().map(|name| &**name);
                 let words: Vec<&[u8]> = [&b"HDEL"[..], &key].into_iter().chain(fields).collect();
