@@ -442,7 +442,8 @@ impl ShardSet {
         args: &[&[u8]],
         first_hash: Hash,
     ) {
-        self.everything |= command.has(Flags::GATE.with(Flags::WALKS).with(Flags::RUNS))
+        self.everything |= command.has(Flags::GATE.with(Flags::WALKS))
+            || command.has(Flags::RUNS) && !data.runs_within_keys(command, args)
             || command.row.gate_when.is_some_and(|condition| condition(args));
         if command.shape == KeyShape::First {
             self.shards.push(first_hash.shard() as u16);

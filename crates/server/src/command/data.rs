@@ -21,7 +21,7 @@ use bobbin_store::{
 use self::holding::LookedAt;
 pub use self::holding::{Aside, Held};
 use super::call::ShardSet;
-use super::{Failure, Values};
+use super::{Failure, Registered, Values};
 use crate::eviction::Evictor;
 use crate::log::Effects;
 use crate::notify::{self, Classes, Event};
@@ -158,6 +158,12 @@ impl Data {
     #[inline(always)]
     pub fn keyspace(&self) -> &'static Keyspace {
         self.keyspace
+    }
+
+    /// Whether a command that runs a script is known to use only the keys that it declares.
+    pub(super) fn runs_within_keys(&self, command: &Registered, args: &[&[u8]]) -> bool {
+        let lua = self.lua.as_ref();
+        lua.is_some_and(|lua| lua.keeps_to_keys(command.row.name, args[1], self.keyspace))
     }
 
     #[inline(always)]

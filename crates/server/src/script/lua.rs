@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bobbin_script::{Chunk, Profile, Vm};
-use bobbin_store::Hash;
+use bobbin_store::{Hash, Keyspace};
 
-use super::cache::{Script, Sha};
+use super::cache::{Habits, Script, Sha};
 use crate::client::{Client, ClientInfo};
 use crate::command::{Data, Failure};
 use crate::server::Server;
@@ -128,6 +128,19 @@ impl Lua {
         let Some(script) = server.scripts.find(&sha) else { return Ok(None) };
         let chunk = self.compile(&script)?;
         Ok(Some(self.keep(script, chunk)))
+    }
+
+    /// Whether the script of a command of this name is known, and known to keep to the keys that it declares.
+    pub fn keeps_to_keys(&self, command: &str, script: &[u8], keyspace: &Keyspace) -> bool {
+        let at = match command {
+            "eval" | "eval_ro" => self.by_source.get(&keyspace.hash(script).0),
+            "evalsha" | "evalsha_ro" => {
+                <Sha>::try_from(script).ok().and_then(|sha| self.by_sha.get(&sha))
+            }
+            // Functions wait for their library's state, which must not be done with shards held.
+            _ => None,
+        };
+        at.is_some_and(|&at| self.compiled[at].script.learned.habits() == Habits::Declared)
     }
 
     /// SCRIPT LOAD.
