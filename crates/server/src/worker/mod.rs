@@ -37,7 +37,8 @@ pub use self::connection::Connection;
 use self::connection::Reading;
 use self::durable::Held;
 use self::execution::Executor;
-pub use self::job::{Account, Job};
+use self::job::Orphans;
+pub use self::job::{Account, Job, Slice};
 use self::large::Outside;
 use self::limits::{ReplyLimit, is_queue_too_long};
 pub use self::mailbox::{Mailbox, Post};
@@ -97,6 +98,7 @@ pub struct Worker {
     arriving: Vec<u32>,
     /// Slots of connections whose job is at work.
     jobs: Vec<u32>,
+    orphans: Orphans,
     /// Slots of connections that a pause put off.
     postponed: Vec<u32>,
     /// Connections whose commands wait until the replies of a turn have been sent, by slot.
@@ -159,6 +161,7 @@ impl Worker {
             slow: Vec::new(),
             arriving: Vec::new(),
             jobs: Vec::new(),
+            orphans: Orphans::default(),
             postponed: Vec::new(),
             deferred: VecDeque::new(),
             replies_max: REPLIES_MAX,
@@ -187,7 +190,7 @@ impl Worker {
         // SAFETY: the worker stays where it is until it is dropped at the end of this function.
         unsafe { crash::show_batch(&raw const self.batch) };
         self.schedule.fit(self.server);
-        while !(self.stop || self.retiring && self.connections.is_empty()) {
+        while !(self.stop || self.retiring && self.connections.is_empty() && !self.has_jobs()) {
             self.turn();
         }
         if self.stop {
@@ -223,7 +226,7 @@ impl Worker {
             self.arena.clear(ARENA_IDLE_MAX);
             self.workspace.clear(ARENA_IDLE_MAX);
             self.batch.rest();
-            if self.jobs.is_empty() {
+            if !self.has_jobs() {
                 self.driver.rest();
             }
         } else {
@@ -261,7 +264,7 @@ impl Worker {
         let now = ticks();
         self.handle.watch.leave();
         self.handle.stats.turned(now - started, commands);
-        let works_long = std::mem::take(&mut self.sends_long) || !self.jobs.is_empty();
+        let works_long = std::mem::take(&mut self.sends_long) || self.has_jobs();
         self.schedule.turned(now, commands, works_long);
         if works_long {
             cores::give_way();
@@ -273,7 +276,7 @@ impl Worker {
     fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
         let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
-        let work = !self.jobs.is_empty() || !self.deferred.is_empty() || self.await_disk();
+        let work = self.has_jobs() || !self.deferred.is_empty() || self.await_disk();
         let busy = !idle || more || work || self.ending || !self.early.is_empty();
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         if self.server.switches.load() & Switch::BUSY != 0 {
@@ -790,7 +793,8 @@ impl Worker {
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
-        if let Some(mut job) = connection.client.job.take() {
+        let mut job = connection.client.job.take();
+        if let Some(mut job) = job.take_if(|job| !job.outlives_client()) {
             job.abandon(self.server, &mut self.data);
             lazyfree::free_job(job);
         }
@@ -804,6 +808,9 @@ impl Worker {
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
         self.jobs.retain(|&job| job != slot);
+        if let Some(job) = job {
+            self.orphans.adopt(job, connection.client);
+        }
     }
 
     // Step: connections on their way to other workers.
@@ -858,8 +865,12 @@ impl Worker {
 
     // Step: jobs.
 
+    fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty() || !self.orphans.is_empty()
+    }
+
     fn work_on_jobs(&mut self) {
-        if self.jobs.is_empty() {
+        if !self.has_jobs() {
             return;
         }
         let mut clock = ticks();
@@ -877,7 +888,13 @@ impl Worker {
             let Some(mut job) = connection.client.job.take() else { continue };
             self.data.database = connection.client.database;
             self.data.working_for = connection.client.info.id;
-            let done = job.step(self.server, &mut self.data, &mut || ticks() < deadline);
+            let done = job.step(&mut Slice {
+                server: self.server,
+                data: &mut self.data,
+                stats: &self.handle.stats,
+                client: &mut connection.client,
+                more: &mut || ticks() < deadline,
+            });
             self.data.release();
             self.data.working_for = 0;
             let started = std::mem::replace(&mut clock, ticks());
@@ -906,6 +923,7 @@ impl Worker {
             touch(&mut self.touched, connection);
             self.parse_own(slot);
         }
+        self.orphans.step(self.server, &mut self.data, &self.handle.stats);
         self.execute();
     }
 
