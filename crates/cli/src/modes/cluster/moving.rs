@@ -344,7 +344,7 @@ fn migrate_range(
         };
         match migration.state.as_str() {
             "success" => return Ok(()),
-            state if state.starts_with("fail") || state.starts_with("cancel") => {
+            "failed" | "cancelled" | "canceled" => {
                 let Migration { state, message, .. } = migration;
                 return Err(say::fail(&format!("Atomic slot migration: {state} {message}")));
             }

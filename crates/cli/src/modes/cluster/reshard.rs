@@ -43,7 +43,7 @@ pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
             sources.iter().map(|node| (*node, &cluster.node(*node).slots)).collect();
         if owned == 0 { Vec::new() } else { plan::reshard(&given, count) }
     };
-    show(options, &cluster, target, &sources, &moves, count);
+    show(&cluster, target, &sources, &moves, count);
     let question = "Do you want to proceed with the proposed reshard plan (yes/no)? ";
     if !wanted.assume_yes && say::ask(question).as_deref() != Some("yes") {
         return Err(say::Failed);
@@ -58,30 +58,17 @@ pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
     moved
 }
 
-fn show(
-    options: &Options,
-    cluster: &Cluster,
-    target: usize,
-    sources: &[usize],
-    moves: &[(usize, u16)],
-    count: usize,
-) {
+fn show(cluster: &Cluster, target: usize, sources: &[usize], moves: &[(usize, u16)], count: usize) {
     out!("\nReady to move {count} slots.\n  Source nodes:\n");
     for source in sources {
         out!("{}", cluster.describe(*source, 4));
     }
     out!("  Destination node:\n{}  Resharding plan:\n", cluster.describe(target, 4));
-    if options.manager.atomic {
-        for (source, slots) in by_source(moves) {
-            for range in model::ranges(slots) {
-                let (id, first, last) = (&cluster.node(source).id, range.start(), range.end());
-                out!("    Moving slot range {first}-{last} from {id}\n");
-            }
+    for (source, slots) in by_source(moves) {
+        for range in model::ranges(slots) {
+            let (id, first, last) = (&cluster.node(source).id, range.start(), range.end());
+            out!("    Moving slot range {first}-{last} from {id}\n");
         }
-        return;
-    }
-    for (source, slot) in moves {
-        out!("    Moving slot {slot} from {}\n", cluster.node(*source).id);
     }
 }
 

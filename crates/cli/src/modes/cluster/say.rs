@@ -41,7 +41,6 @@ pub fn complain(text: &str) {
     line(RED, text);
 }
 
-
 /// Asks until somebody says yes or something else. `assumed` is that the answer is known.
 pub fn confirm(question: &str, assumed: bool) -> bool {
     assumed || ask(&format!("{question} (type 'yes' to accept): ")).as_deref() == Some("yes")
