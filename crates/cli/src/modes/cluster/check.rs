@@ -164,7 +164,7 @@ fn show_multiple_owners(fixer: &mut Fixer<'_>, is_mended: bool) -> Outcome<usize
         }
         left += 1;
         if is_mended {
-            fixer.fix_owners(slot, &owners)?;
+            fixer.fix_owners(slot)?;
             left -= 1;
         }
     }

@@ -21,37 +21,22 @@ impl Fixer<'_> {
     pub fn fix_open(&mut self, slot: u16) -> Outcome {
         self.refuse_if_unreachable()?;
         say::step(&format!("Fixing open slot {slot}"));
-        let mut facts = self.look_at(slot)?;
-        let shown = |nodes: &[usize], cluster: &Cluster| {
-            nodes.iter().map(|node| cluster.node(*node).address()).collect::<Vec<_>>().join(",")
-        };
+        let facts = self.look_at(slot)?;
         for (state, nodes) in [("migrating", &facts.migrating), ("importing", &facts.importing)] {
-            if !nodes.is_empty() {
-                out!("Set as {state} in: {}\n", shown(nodes, self.cluster));
+            let names: Vec<_> =
+                nodes.iter().map(|node| self.cluster.node(*node).address()).collect();
+            if !names.is_empty() {
+                out!("Set as {state} in: {}\n", names.join(","));
             }
         }
-        let owner = match facts.owner() {
-            Some(owner) => owner,
-            None => self.choose_owner(slot, &mut facts)?,
-        };
-        for other in facts.claiming.clone() {
-            if other != owner {
-                self.make_importing(slot, other, owner)?;
-                facts.migrating.retain(|node| *node != other);
-                if !facts.importing.contains(&other) {
-                    facts.importing.push(other);
-                }
-            }
-        }
-        match Remedy::of(owner, &facts) {
-            Some(remedy) => self.apply(slot, owner, remedy),
-            None => Err(say::fail(&format!(
-                "No safe way is known to mend slot {slot}: migrating in {}, importing in {}, owner {}.",
-                shown(&facts.migrating, self.cluster),
-                shown(&facts.importing, self.cluster),
-                self.cluster.node(owner).address()
-            ))),
-        }
+        self.mend(slot, facts)
+    }
+
+    /// Leaves a slot one owner, and its keys with that.
+    pub fn fix_owners(&mut self, slot: u16) -> Outcome {
+        say::step(&format!("Fixing multiple owners for slot {slot}..."));
+        let facts = self.look_at(slot)?;
+        self.mend(slot, facts)
     }
 
     /// Gives slots that nobody has to primaries: where their keys are, if there are any.
@@ -113,30 +98,6 @@ impl Fixer<'_> {
         if is_whole { Ok(()) } else { Err(say::Failed) }
     }
 
-    /// Makes the node with the most keys the only owner, and moves the others' keys to it.
-    pub fn fix_owners(&mut self, slot: u16, owners: &[usize]) -> Outcome {
-        say::step(&format!("Fixing multiple owners for slot {slot}..."));
-        let owner = self.with_most_keys(slot, owners)?;
-        say::step(&format!("Setting slot {slot} owner: {}", self.cluster.node(owner).address()));
-        self.cluster.members[owner].take_slot(slot, false)?;
-        let id = self.cluster.node(owner).id.clone();
-        for other in self.cluster.primaries() {
-            if other == owner {
-                continue;
-            }
-            let count = self.cluster.members[other].count_keys_in(slot)?;
-            self.cluster.members[other].drop_slot(slot)?;
-            tell(self.cluster, other, slot, "node", &id)?;
-            if count > 0 {
-                // So that it touches the keys instead of sending us to the owner.
-                tell(self.cluster, other, slot, "importing", &id)?;
-                Mover::mending(self.options, true).move_slot(self.cluster, other, owner, slot)?;
-                self.cluster.members[other].close_slot(slot)?;
-            }
-        }
-        Ok(())
-    }
-
     fn refuse_if_unreachable(&self) -> Outcome {
         let unreachable = self.cluster.unreachable;
         if unreachable == 0 || self.options.manager.fix_with_unreachable {
@@ -155,13 +116,11 @@ impl Fixer<'_> {
         for index in self.cluster.primaries() {
             let count = self.cluster.members[index].count_keys_in(slot)?;
             let node = self.cluster.node(index);
-            let owns = node.slots.contains(slot);
-            if !owns && count > 0 {
+            if node.slots.contains(slot) {
+                facts.owners.push(index);
+            } else if count > 0 {
                 let address = node.address();
                 say::note(&format!("{address} has keys of slot {slot}, which is not its own."));
-            }
-            if owns || count > 0 {
-                facts.claiming.push(index);
             }
             facts.keys.push((index, count));
             if let Some(open) = node.migrating.iter().find(|open| open.slot == slot) {
@@ -171,80 +130,89 @@ impl Fixer<'_> {
                 facts.importing.push(index);
             }
         }
-        // Who has keys and neither owns nor opened the slot must give them away, too.
-        let owner = facts.owner();
-        for (index, count) in &facts.keys {
-            let is_open = facts.migrating.contains(index) || facts.importing.contains(index);
-            if *count > 0 && !is_open && owner != Some(*index) {
-                facts.importing.push(*index);
-            }
-        }
         Ok(facts)
     }
 
+    fn mend(&mut self, slot: u16, mut facts: Facts) -> Outcome {
+        let owner = match facts.owners.as_slice() {
+            [owner] => *owner,
+            _ => self.choose_owner(slot, &mut facts)?,
+        };
+        let name = |node: usize, cluster: &Cluster| cluster.node(node).address();
+        let owner_name = name(owner, self.cluster);
+        match Remedy::of(owner, &facts) {
+            Remedy::Finish { to, close } => {
+                let target = name(to, self.cluster);
+                say::step(&format!("Moving slot {slot} from {owner_name} to {target}"));
+                Mover::mending(self.options, false).move_slot(self.cluster, owner, to, slot)?;
+                self.close(slot, &close)
+            }
+            Remedy::Gather { from, close } => {
+                // The owner must take keys instead of sending them on.
+                self.close(slot, &close)?;
+                if !from.is_empty() {
+                    say::step(&format!(
+                        "Moving all the {slot} slot keys to its owner {owner_name}"
+                    ));
+                }
+                for node in from {
+                    self.draw(slot, node, owner)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes one of several owners, or of none, the only one: the node with the most keys.
+    ///
+    /// A node that hears that a slot of its own has gone to another deletes its keys of it, unless it
+    /// is importing the slot. So the others say first that they import it.
     fn choose_owner(&mut self, slot: u16, facts: &mut Facts) -> Outcome<usize> {
         say::step("No single clear owner for the slot, selecting an owner by # of keys...");
-        let primaries = self.cluster.primaries();
-        let owner = self.with_most_keys(slot, &primaries)?;
+        let richest = facts.keys.iter().rev().max_by_key(|(_, count)| *count);
+        let Some((owner, _)) = richest.copied() else {
+            return Err(say::fail("There is no primary that could own it."));
+        };
+        let id = self.cluster.node(owner).id.clone();
+        for other in facts.owners.clone() {
+            if other != owner {
+                self.cluster.members[other].drop_slot(slot)?;
+                tell(self.cluster, other, slot, "importing", &id)?;
+                facts.importing.push(other);
+            }
+        }
         let member = &mut self.cluster.members[owner];
-        say::note(&format!("Configuring {} as the slot owner", member.node.address()));
+        say::step(&format!("Setting slot {slot} owner: {}", member.node.address()));
         member.close_slot(slot)?;
         member.take_slot(slot, false)?;
-        facts.migrating.retain(|node| *node != owner);
+        for other in self.cluster.primaries() {
+            if other != owner {
+                tell(self.cluster, other, slot, "node", &id)?;
+            }
+        }
+        facts.owners = vec![owner];
+        facts.migrating.clear();
         facts.importing.retain(|node| *node != owner);
         Ok(owner)
     }
 
-    /// Whoever else claims the slot gives its keys to the owner.
-    fn make_importing(&mut self, slot: u16, node: usize, owner: usize) -> Outcome {
+    /// Moves a node's keys of a slot to the slot's owner.
+    fn draw(&mut self, slot: u16, from: usize, owner: usize) -> Outcome {
         let id = self.cluster.node(owner).id.clone();
-        self.cluster.members[node].drop_slot(slot)?;
-        tell(self.cluster, node, slot, "node", &id)?;
-        tell(self.cluster, node, slot, "importing", &id)
+        // So that it touches the keys instead of sending us to the owner.
+        tell(self.cluster, from, slot, "importing", &id)?;
+        Mover::mending(self.options, true).move_slot(self.cluster, from, owner, slot)?;
+        self.close(slot, &[from])
     }
 
-    fn apply(&mut self, slot: u16, owner: usize, remedy: Remedy) -> Outcome {
-        let name = |node: usize, cluster: &Cluster| cluster.node(node).address();
-        match remedy {
-            Remedy::Finish { from, to, close } => {
-                let (source, target) = (name(from, self.cluster), name(to, self.cluster));
-                say::step(&format!("Moving slot {slot} from {source} to {target}"));
-                Mover::mending(self.options, false).move_slot(self.cluster, from, to, slot)?;
-                self.close(slot, &close)
-            }
-            Remedy::Gather { from } => {
-                let target = name(owner, self.cluster);
-                say::step(&format!("Moving all the {slot} slot keys to its owner {target}"));
-                for node in from {
-                    Mover::mending(self.options, true).move_slot(
-                        self.cluster,
-                        node,
-                        owner,
-                        slot,
-                    )?;
-                    let source = name(node, self.cluster);
-                    say::step(&format!("Setting {slot} as STABLE in {source}"));
-                    self.close(slot, &[node])?;
-                }
-                let id = self.cluster.node(owner).id.clone();
-                for other in self.cluster.primaries() {
-                    if other != owner {
-                        tell(self.cluster, other, slot, "node", &id)?;
-                    }
-                }
-                Ok(())
-            }
-            Remedy::Close(nodes) => {
-                for node in &nodes {
-                    say::step(&format!("Closing slot {slot} on {}", name(*node, self.cluster)));
-                }
-                self.close(slot, &nodes)
-            }
-        }
-    }
-
+    /// Nobody moves the slot any more, as far as these nodes know.
     fn close(&mut self, slot: u16, nodes: &[usize]) -> Outcome {
-        nodes.iter().try_for_each(|node| self.cluster.members[*node].close_slot(slot))
+        for node in nodes {
+            let member = &mut self.cluster.members[*node];
+            say::step(&format!("Setting {slot} as STABLE in {}", member.node.address()));
+            member.close_slot(slot)?;
+        }
+        Ok(())
     }
 
     fn cover_with(&mut self, slot: u16, node: usize, close: bool) -> Outcome {
@@ -261,25 +229,9 @@ impl Fixer<'_> {
         let id = self.cluster.node(target).id.clone();
         for (source, _) in holders.iter().filter(|(node, _)| *node != target) {
             tell(self.cluster, *source, slot, "node", &id)?;
-            // So that it touches the keys instead of sending us to the owner.
-            tell(self.cluster, *source, slot, "importing", &id)?;
-            Mover::mending(self.options, true).move_slot(self.cluster, *source, target, slot)?;
-            self.close(slot, &[*source])?;
+            self.draw(slot, *source, target)?;
         }
         Ok(())
-    }
-
-    /// Of nodes with equally many the first.
-    fn with_most_keys(&mut self, slot: u16, nodes: &[usize]) -> Outcome<usize> {
-        let mut best = None;
-        for node in nodes {
-            let count = self.cluster.members[*node].count_keys_in(slot)?;
-            if best.is_none_or(|(_, most)| count > most) {
-                best = Some((*node, count));
-            }
-        }
-        best.map(|(node, _)| node)
-            .ok_or_else(|| say::fail("Can't select a slot owner. Impossible to fix."))
     }
 }
 
@@ -306,74 +258,57 @@ fn asked(what: &str, slots: &[(u16, Vec<(usize, u64)>)], question: &str) -> bool
     say::confirm(question, false)
 }
 
-/// What is known of an open slot. All nodes are primaries.
+/// What is known of a slot. All nodes are primaries.
 #[derive(Clone, Debug, Default)]
 struct Facts {
-    /// Who owns it by its own account, or has keys of it.
-    claiming: Vec<usize>,
+    /// Whose it is, by their own account.
+    owners: Vec<usize>,
     migrating: Vec<usize>,
-    /// These and who else has keys to give to the owner.
     importing: Vec<usize>,
     /// Where the node that gives it away wants it to go.
     target: Option<usize>,
+    /// How many keys each primary has of it.
     keys: Vec<(usize, u64)>,
 }
 
 impl Facts {
-    /// The obvious owner.
-    fn owner(&self) -> Option<usize> {
-        match self.claiming.as_slice() {
-            [owner] => Some(*owner),
-            _ => None,
-        }
-    }
-
     fn has_keys(&self, node: usize) -> bool {
         self.keys.iter().any(|(known, count)| *known == node && *count > 0)
     }
 }
 
-/// What mends an open slot.
+/// What mends a slot that has one owner. No keys are lost by either.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Remedy {
-    /// Go on with the move, and close the slot on other nodes.
-    Finish { from: usize, to: usize, close: Vec<usize> },
-    /// Move what these have to the owner.
-    Gather { from: Vec<usize> },
-    /// Nothing has to move.
-    Close(Vec<usize>),
+    /// Go on with a move that was begun, and close the slot on other nodes.
+    Finish { to: usize, close: Vec<usize> },
+    /// Close it, and bring the keys that others have to the owner.
+    Gather { from: Vec<usize>, close: Vec<usize> },
 }
 
 impl Remedy {
-    /// Nothing where no remedy is safe.
-    fn of(owner: usize, facts: &Facts) -> Option<Self> {
-        match (facts.migrating.as_slice(), facts.importing.as_slice()) {
-            ([from], [to]) => Some(Self::Finish { from: *from, to: *to, close: Vec::new() }),
-            ([], importing) if !importing.is_empty() => {
-                Some(Self::Gather { from: without(importing, owner) })
-            }
-            ([from], importing) if !importing.is_empty() => {
-                if importing.iter().any(|node| facts.has_keys(*node)) {
-                    return None;
-                }
-                match facts.target.filter(|target| importing.contains(target)) {
-                    Some(to) => {
-                        Some(Self::Finish { from: *from, to, close: without(importing, to) })
-                    }
-                    None => Some(Self::Close([&[*from], importing].concat())),
-                }
-            }
-            // A reshard that was stopped before it began.
-            ([from], []) if *from == owner || !facts.has_keys(*from) => {
-                Some(Self::Close(vec![*from]))
-            }
+    /// A move can be finished where the owner gives the slot away, somebody takes it, and nobody else
+    /// has keys of it.
+    fn of(owner: usize, facts: &Facts) -> Self {
+        let target = facts.target.filter(|target| facts.importing.contains(target));
+        let only = match facts.importing.as_slice() {
+            [only] => Some(*only),
             _ => None,
+        };
+        let is_left = |node: usize| node != owner && facts.has_keys(node);
+        if facts.migrating.contains(&owner)
+            && let Some(to) = target.or(only)
+            && !facts.keys.iter().any(|(node, _)| *node != to && is_left(*node))
+        {
+            let open = facts.migrating.iter().chain(&facts.importing).copied();
+            let close = open.filter(|node| *node != owner && *node != to).collect();
+            return Self::Finish { to, close };
+        }
+        Self::Gather {
+            from: facts.keys.iter().map(|(node, _)| *node).filter(|node| is_left(*node)).collect(),
+            close: facts.migrating.iter().chain(&facts.importing).copied().collect(),
         }
     }
-}
-
-fn without(nodes: &[usize], one: usize) -> Vec<usize> {
-    nodes.iter().copied().filter(|node| *node != one).collect()
 }
 
 #[cfg(test)]
@@ -382,35 +317,40 @@ mod tests {
 
     fn facts(migrating: &[usize], importing: &[usize], target: Option<usize>) -> Facts {
         Facts {
-            claiming: vec![0],
+            owners: vec![0],
             migrating: migrating.to_vec(),
             importing: importing.to_vec(),
             target,
-            keys: Vec::new(),
+            keys: vec![(0, 7), (1, 0), (2, 0)],
         }
     }
 
+    fn finish(to: usize, close: &[usize]) -> Remedy {
+        Remedy::Finish { to, close: close.to_vec() }
+    }
+
+    fn gather(from: &[usize], close: &[usize]) -> Remedy {
+        Remedy::Gather { from: from.to_vec(), close: close.to_vec() }
+    }
+
     #[test]
-    fn remedies() {
-        let finish =
-            |from, to, close: &[usize]| Some(Remedy::Finish { from, to, close: close.to_vec() });
-        assert_eq!(Remedy::of(0, &facts(&[0], &[1], Some(1))), finish(0, 1, &[]));
-        assert_eq!(
-            Remedy::of(0, &facts(&[], &[0, 1, 2], None)),
-            Some(Remedy::Gather { from: vec![1, 2] })
-        );
-        assert_eq!(Remedy::of(0, &facts(&[0], &[1, 2], Some(2))), finish(0, 2, &[1]));
-        assert_eq!(
-            Remedy::of(0, &facts(&[0], &[1, 2], Some(3))),
-            Some(Remedy::Close(vec![0, 1, 2]))
-        );
-        let with_keys = Facts { keys: vec![(1, 5)], ..facts(&[0], &[1, 2], Some(2)) };
-        assert_eq!(Remedy::of(0, &with_keys), None);
-        assert_eq!(Remedy::of(0, &facts(&[0], &[], Some(1))), Some(Remedy::Close(vec![0])));
-        let elsewhere = Facts { keys: vec![(1, 5)], ..facts(&[1], &[], Some(2)) };
-        assert_eq!(Remedy::of(0, &elsewhere), None);
-        assert_eq!(Remedy::of(0, &facts(&[1], &[], Some(2))), Some(Remedy::Close(vec![1])));
-        assert_eq!(Remedy::of(0, &facts(&[], &[], None)), None);
-        assert_eq!(Remedy::of(0, &facts(&[1, 2], &[0], None)), None);
+    fn moves_are_finished() {
+        assert_eq!(Remedy::of(0, &facts(&[0], &[1], Some(1))), finish(1, &[]));
+        // Whatever the one that takes has already.
+        let half = Facts { keys: vec![(0, 7), (1, 5)], ..facts(&[0], &[1], Some(1)) };
+        assert_eq!(Remedy::of(0, &half), finish(1, &[]));
+        assert_eq!(Remedy::of(0, &facts(&[0], &[1], Some(2))), finish(1, &[]));
+        assert_eq!(Remedy::of(0, &facts(&[0], &[1, 2], Some(2))), finish(2, &[1]));
+    }
+
+    #[test]
+    fn otherwise_the_owner_gets_all() {
+        assert_eq!(Remedy::of(0, &facts(&[], &[1, 2], None)), gather(&[], &[1, 2]));
+        assert_eq!(Remedy::of(0, &facts(&[0], &[1, 2], None)), gather(&[], &[0, 1, 2]));
+        assert_eq!(Remedy::of(0, &facts(&[0], &[], Some(1))), gather(&[], &[0]));
+        let elsewhere = Facts { keys: vec![(1, 5), (2, 1)], ..facts(&[0], &[1, 2], Some(2)) };
+        assert_eq!(Remedy::of(0, &elsewhere), gather(&[1, 2], &[0, 1, 2]));
+        let stray = Facts { keys: vec![(2, 1)], ..facts(&[], &[], None) };
+        assert_eq!(Remedy::of(0, &stray), gather(&[2], &[]));
     }
 }

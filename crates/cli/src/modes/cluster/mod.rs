@@ -189,7 +189,8 @@ fn help(_: &Options, _: &[Vec<u8>]) -> Outcome {
         "\nAny node that works may be named for the whole cluster. --cluster-yes answers the \
          questions of create and reshard;\nthose of fix want an answer.\n"
     );
-    Ok(())
+    // As valkey-cli ends.
+    Err(say::Failed)
 }
 
 /// The cluster that the first argument, or the first two, name.

@@ -169,7 +169,16 @@ impl<'a> Mover<'a> {
             if keys.is_empty() {
                 return Ok(());
             }
-            if let Err(text) = self.migrate(cluster, from, to, &keys, false) {
+            let start = Instant::now();
+            let mut sent = self.migrate(cluster, from, to, &keys, false);
+            // A slot that was covered a moment ago is not known everywhere yet.
+            while sent.as_ref().is_err_and(|text| text.contains("CLUSTERDOWN"))
+                && start.elapsed() < DOWN_WAIT_MAX
+            {
+                thread::sleep(DOWN_POLL);
+                sent = self.migrate(cluster, from, to, &keys, false);
+            }
+            if let Err(text) = sent {
                 self.try_again(cluster, from, to, slot, &keys, &text)?;
             }
             if matches!(self.shown, Shown::Lines) {
@@ -401,5 +410,7 @@ const BECAME_REPLICA: [&str; 4] = [
     "UNBLOCKED",
     "NOREPLICAS",
 ];
+const DOWN_POLL: Duration = Duration::from_millis(100);
+const DOWN_WAIT_MAX: Duration = Duration::from_secs(10);
 const RANGE_POLL: Duration = Duration::from_millis(20);
 const RANGE_WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
