@@ -229,7 +229,7 @@ pub static FLAGS: &[Flag] = &[
         |options| options.manager.use_empty_primaries = true,
     ),
     switch(Cluster, &["--cluster-simulate"], "rebalance: only show what would move.", |options| {
-        options.manager.simulate = true
+        options.manager.simulate = true;
     }),
     value(
         Cluster,

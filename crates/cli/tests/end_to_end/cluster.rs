@@ -245,6 +245,9 @@ fn nodes_come_and_go() {
     // Its replica goes to another primary.
     let deleted = manage(&["del-node", &first, &target]).ok();
     assert!(deleted.contains(" as replica of "), "{deleted}");
+    // It is alone now, and serves nothing.
+    let gone = cluster.nodes.remove(3);
+    assert!(say(&gone, "CLUSTER INFO").contains("cluster_known_nodes:1"));
     settled(&cluster);
     let info = manage(&["info", &first]).ok();
     assert!(info.contains("[OK] 300 keys in 3 primaries."), "{info}");

@@ -402,7 +402,7 @@ fn resolve(options: &Options, host: &str, port: u16) -> Outcome<IpAddr> {
         AddressFamily::Ipv4 => address.is_ipv4(),
         AddressFamily::Ipv6 => address.is_ipv6(),
     });
-    let address = preferred.or(addresses.first());
+    let address = preferred.or_else(|| addresses.first());
     address.map(|address| address.ip()).ok_or_else(|| {
         eprintln!("No address is known for the host '{host}'.");
         Failed

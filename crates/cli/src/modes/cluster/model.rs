@@ -138,7 +138,8 @@ impl Node {
 
     /// An element of a backup's `nodes.json`. `errors` is what was wrong with the cluster.
     pub fn json(&self, errors: usize) -> String {
-        let replicate = self.primary_id.as_ref().map_or("null".into(), |id| format!("\"{id}\""));
+        let replicate =
+            self.primary_id.as_ref().map_or_else(|| "null".into(), |id| format!("\"{id}\""));
         let mut fields = vec![
             format!("\"name\": \"{}\"", self.id),
             format!("\"host\": \"{}\"", self.host),
