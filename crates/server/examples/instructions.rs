@@ -19,6 +19,17 @@ fn main() {
     let pipelines = pipelines(load);
     fill(&mut embedded, &mut session);
     make_users(&mut embedded, &mut session, users);
+    // Another client keeps copies, or this one does.
+    let mut other = embedded.connect();
+    match load.rsplit_once('-') {
+        Some((_, "beside")) => {
+            embedded.feed(&mut other, &encode(&["CLIENT", "TRACKING", "ON"]));
+        }
+        Some((_, "tracked")) => {
+            embedded.feed(&mut session, &encode(&["CLIENT", "TRACKING", "ON"]));
+        }
+        _ => {}
+    }
     for pipeline in pipelines.iter().cycle().take(commands.div_ceil(PIPELINE)) {
         let replies = embedded.feed(&mut session, pipeline);
         assert!(!replies.is_empty() && replies[0] != b'-', "{}", replies.escape_ascii());
@@ -52,12 +63,13 @@ fn pipelines(load: &str) -> Vec<Vec<u8>> {
 
 fn command(load: &str, number: usize) -> Vec<u8> {
     let (key, other, value) = (key(number), key(number + 1), "v".repeat(VALUE_LEN));
-    match load {
+    match load.split('-').next().unwrap_or_default() {
         "get" => encode(&["GET", &key]),
         "set" => encode(&["SET", &key, &value]),
         "incr" => encode(&["INCR", &format!("count:{number}")]),
         "mget" => encode(&["MGET", &key, &other]),
         "expire" => encode(&["EXPIRE", &key, "1000"]),
+        "eval" => encode(&["EVAL", SCRIPT, "2", &key, &other, &value]),
         _ => usage(),
     }
 }
@@ -81,10 +93,14 @@ fn encode(words: &[&str]) -> Vec<u8> {
 }
 
 fn usage() -> ! {
-    eprintln!("usage: instructions get|set|incr|mget|expire[@many|@limited] COMMANDS");
+    eprintln!(
+        "usage: instructions (get|set|incr|mget|expire|eval)[-beside|-tracked][@many|@limited] COMMANDS"
+    );
     std::process::exit(2);
 }
 
+const SCRIPT: &str =
+    "local v = redis.call('GET', KEYS[1]) redis.call('SET', KEYS[2], ARGV[1]) return v";
 /// A multiple of `PIPELINE`.
 const KEYS: usize = 4096;
 const PIPELINE: usize = 16;

@@ -14,6 +14,7 @@ use crate::command::transaction::{Transaction, WatchedKey};
 use crate::io::Token;
 use crate::pubsub::Subscriptions;
 use crate::stats::Counter;
+use crate::tracking::Tracked;
 use crate::worker::{Account, Connection, Job};
 
 /// A client's session. Owned by the connection, and so by one worker.
@@ -26,6 +27,8 @@ pub struct Client {
     pub watched: Vec<WatchedKey>,
     /// `None`: it never listened to anything.
     pub subscriptions: Option<Box<Subscriptions>>,
+    /// It keeps copies of keys.
+    pub tracking: Option<Box<Tracked>>,
     pub replies: Replies,
     /// Set by a command that ends the connection once its reply is out.
     pub close: bool,
@@ -35,6 +38,8 @@ pub struct Client {
     pub job: Option<Box<dyn Job>>,
     /// What the command that left the job is measured by.
     pub account: Option<Box<Account>>,
+    /// What is to be sent behind the job's reply.
+    pub behind: Vec<u8>,
     /// The command that left the job was sent while replies were off.
     pub job_is_quiet: bool,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
@@ -72,6 +77,12 @@ pub struct ClientInfo {
     pub token: Mutex<Token>,
     /// Set by CLIENT KILL and its like: the worker closes it when it next looks.
     pub kill: AtomicBool,
+    /// There is no connection any more.
+    pub gone: AtomicBool,
+    /// Who is told of keys that this client keeps copies of: another one, itself (0), or nobody (-1).
+    pub redirect: AtomicI64,
+    /// That other one is gone.
+    pub redirect_broken: AtomicBool,
     pub last_ms: AtomicI64,
     pub database: AtomicU32,
     pub protocol: AtomicU32,
@@ -124,6 +135,8 @@ impl ClientFlag {
     pub const PUBSUB: u32 = 1 << 8;
     /// CLIENT CAPA REDIRECT.
     pub const CAPA_REDIRECT: u32 = 1 << 9;
+    pub const TRACKING: u32 = 1 << 10;
+    pub const BROADCAST: u32 = 1 << 11;
 }
 
 impl ClientInfo {
@@ -146,6 +159,9 @@ impl ClientInfo {
             worker: AtomicUsize::new(0),
             token: Mutex::new(Token::new(0, 0)),
             kill: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            redirect: AtomicI64::new(-1),
+            redirect_broken: AtomicBool::new(false),
             last_ms: AtomicI64::new(now_ms),
             database: AtomicU32::new(0),
             protocol: AtomicU32::new(2),
@@ -177,6 +193,14 @@ impl ClientInfo {
 
     pub fn has(&self, bits: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & bits != 0
+    }
+
+    /// What it speaks.
+    pub fn protocol(&self) -> Protocol {
+        match self.protocol.load(Ordering::Relaxed) {
+            3 => Protocol::Resp3,
+            _ => Protocol::Resp2,
+        }
     }
 
     /// Bytes of memory that the client takes: its connection, buffers, transaction, watched keys and subscriptions.
@@ -228,11 +252,13 @@ impl Client {
             transaction: None,
             watched: Vec::new(),
             subscriptions: None,
+            tracking: None,
             replies: Replies::On,
             close: false,
             discard: false,
             job: None,
             account: None,
+            behind: Vec::new(),
             job_is_quiet: false,
             no_touch: false,
             postponed: false,
@@ -289,6 +315,12 @@ impl Client {
     #[inline(always)]
     pub fn ran(&self, command: &Registered) {
         self.info.command.store(command.id, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.info.gone.store(true, Ordering::Release);
     }
 }
 

@@ -11,7 +11,7 @@ use bobbin_server::command::Registry;
 use bobbin_server::config::{CommandLine, Config, Directives};
 use bobbin_server::cores::{self, Share};
 use bobbin_server::server::{Server, VERSION};
-use bobbin_server::{acl, aof, host, logging, memory, persistence, start, title};
+use bobbin_server::{acl, aof, crash, host, logging, memory, persistence, start, title};
 
 const USAGE: &str = "\
 Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
@@ -104,6 +104,7 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     let server = Server::new(config, &named.commands)?;
     server.load_users(&named.users)?;
     exit_on_panic(server);
+    crash::install(server).map_err(|error| format!("Can't prepare for crashes: {error}"))?;
     let pid_file = host::PidFile::write(&server.config, daemon);
     server.start()?;
     supervisor.ready();
@@ -121,6 +122,7 @@ fn exit_on_panic(server: &'static Server) {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
+        log::error!("{panic}");
         if server.config.use_exit_on_panic() {
             std::process::exit(1);
         }

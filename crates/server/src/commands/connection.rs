@@ -12,6 +12,7 @@ use crate::command::{
     Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome, transaction,
 };
 use crate::server::{HELLO_SERVER, REDIS_VERSION};
+use crate::tracking;
 
 fn ping(call: &mut Call<'_>) -> Outcome {
     match call.args {
@@ -44,6 +45,7 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     call.data.release();
     transaction::end(call);
     pubsub::leave_all(call);
+    tracking::disable(call.server, call.client);
     let client = &mut call.client;
     client.select(0);
     client.set_protocol(Protocol::Resp2);

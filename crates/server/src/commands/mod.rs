@@ -21,6 +21,7 @@ mod function;
 mod generic;
 mod geo;
 mod hash;
+mod hotkeys;
 mod hyperloglog;
 mod info;
 mod latency;
@@ -67,6 +68,7 @@ pub const FAMILIES: &[&[Command]] = &[
     geo::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
+    hotkeys::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     list::COMMANDS,

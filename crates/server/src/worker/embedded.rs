@@ -20,7 +20,8 @@ use crate::log::Effects;
 use crate::pubsub::{Queued, Subscribers};
 use crate::server::{Server, WorkerHandle};
 use crate::stats::WorkerStats;
-use crate::worker::Post;
+use crate::tracking::{self, Tracker};
+use crate::worker::{Post, Slice};
 
 /// See the module. Its server is never freed: make few.
 pub struct Embedded {
@@ -51,6 +52,7 @@ impl Embedded {
         let waker = Waker::new().map_err(|error| error.to_string())?;
         let handle = WorkerHandle::new(0, waker, "none", server.registry.all().len());
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
+        data.tracker = Some(Box::new(Tracker::new(server)));
         data.effects = Effects::new(server.log.lane());
         let mut embedded =
             Self { server, data, stats, batch: Batch::default(), replies: Arena::default() };
@@ -82,6 +84,7 @@ impl Embedded {
         if let Some(subscribers) = &mut self.data.subscribers {
             subscribers.forget(&mut session.client);
         }
+        tracking::disable(self.server, &mut session.client);
         self.data.leave();
     }
 
@@ -178,7 +181,13 @@ impl Embedded {
             if let Some(mut job) = client.job.take() {
                 self.data.release();
                 self.data.database = client.database;
-                while !job.step(server, &mut self.data, &mut || true) {}
+                while !job.step(&mut Slice {
+                    server,
+                    data: &mut self.data,
+                    stats: &self.stats,
+                    client,
+                    more: &mut || true,
+                }) {}
                 if let Some(account) = client.account.take() {
                     let mut rest = Vec::new();
                     let pieces = account.close(&mut *job, server, &self.stats, client, &mut rest);
