@@ -309,7 +309,8 @@ fn options_that_cannot_be_followed_are_refused_with_the_reason() {
     ] {
         let port = bobbin_testkit::server::free_port().unwrap().to_string();
         let arguments = [&["--tls-port", &port][..], arguments].concat();
-        let error = Server::start(&peers::bobbin(), &arguments).err().expect("it cannot start");
+        let started = Server::start(&peers::bobbin(), &arguments);
+        let error = started.map(drop).expect_err("it cannot start");
         assert!(error.contains(reason), "{arguments:?}: {error}");
     }
 }
