@@ -106,7 +106,7 @@ const FIELDS: &[Field] = &[
     zero("acl_access_denied_cmd"),
     zero("acl_access_denied_key"),
     zero("acl_access_denied_channel"),
-    zero("acl_access_denied_tls_cert"),
+    counter("acl_access_denied_tls_cert", |s| s.server.tls.unknown_users().into()),
     zero("acl_access_denied_db"),
 ];
 
