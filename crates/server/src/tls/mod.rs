@@ -4,6 +4,7 @@
 //! A connection keeps what it began with. So certificates can be replaced while it lasts, and only who comes later
 //! sees the new ones.
 
+mod identity;
 mod reload;
 mod session;
 mod settings;
@@ -17,6 +18,7 @@ use bobbin_tls::CertificateFacts;
 use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
 
+pub use self::identity::identify;
 pub use self::reload::Reloader;
 pub use self::session::{Handshake, TlsSession};
 pub use self::settings::{OPTIONS, Settings};
@@ -34,6 +36,8 @@ pub struct Tls {
     /// Of those that came to their end, how many went on from an earlier session.
     resumed: AtomicU64,
     finished: AtomicU64,
+    /// Certificates that should have named a user and did not.
+    unknown_users: AtomicU64,
     pub reloader: Reloader,
     /// The stamps of files that could not be used.
     rejected: Mutex<Vec<Option<SystemTime>>>,
@@ -103,6 +107,15 @@ impl Tls {
         self.failed_handshakes.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a certificate that should have named a user and did not.
+    pub fn count_unknown(&self) {
+        self.unknown_users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn unknown_users(&self) -> u64 {
+        self.unknown_users.load(Ordering::Relaxed)
+    }
+
     pub fn finished(&self) -> u64 {
         self.finished.load(Ordering::Relaxed)
     }
@@ -117,7 +130,8 @@ impl Tls {
 
     /// CONFIG RESETSTAT.
     pub fn reset_statistics(&self) {
-        for count in [&self.finished, &self.resumed, &self.failed_handshakes] {
+        let counts = [&self.finished, &self.resumed, &self.failed_handshakes, &self.unknown_users];
+        for count in counts {
             count.store(0, Ordering::Relaxed);
         }
     }
