@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use bobbin_resp::Protocol;
 
+use crate::acl::Rights;
+use crate::acl::user::User;
 use crate::blocking::Waiter;
 use crate::command::Registered;
 use crate::command::transaction::{Transaction, WatchedKey};
@@ -20,8 +22,7 @@ pub struct Client {
     pub info: Arc<ClientInfo>,
     pub protocol: Protocol,
     pub database: u32,
-    /// Whether it may do more than authenticate.
-    pub authenticated: bool,
+    pub rights: Rights,
     pub transaction: Option<Box<Transaction>>,
     pub watched: Vec<WatchedKey>,
     /// `None`: it never listened to anything.
@@ -116,6 +117,8 @@ pub struct Names {
     pub name: Box<[u8]>,
     pub library: Box<[u8]>,
     pub library_version: Box<[u8]>,
+    /// Who it is, as of when it said so; `None`: the server itself.
+    pub user: Option<Arc<User>>,
 }
 
 /// Bits of `ClientInfo::flags`.
@@ -227,6 +230,11 @@ impl ClientInfo {
         self.names.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// Who it is, as of when it said so.
+    pub fn user(&self) -> Option<Arc<User>> {
+        self.names().user.clone()
+    }
+
     /// Whether the peer is this very host, as protected mode asks.
     pub fn is_local(&self) -> bool {
         self.is_unix || self.peer.starts_with("127.") || self.peer.starts_with("[::1]")
@@ -234,12 +242,13 @@ impl ClientInfo {
 }
 
 impl Client {
-    pub fn new(info: Arc<ClientInfo>, authenticated: bool) -> Self {
+    pub fn new(info: Arc<ClientInfo>, rights: Rights) -> Self {
+        info.names().user = rights.user().cloned();
         Self {
             info,
             protocol: Protocol::Resp2,
             database: 0,
-            authenticated,
+            rights,
             transaction: None,
             watched: Vec::new(),
             subscriptions: None,
@@ -257,6 +266,12 @@ impl Client {
             blocked: None,
             last_record: 0,
         }
+    }
+
+    /// Takes it back who it said it is.
+    pub fn become_newcomer(&mut self, rights: Rights) {
+        self.info.names().user = rights.user().cloned();
+        self.rights = rights;
     }
 
     /// Selects a database for the commands that follow.

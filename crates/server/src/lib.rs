@@ -1,5 +1,6 @@
 //! The server: the process around the keyspace.
 
+pub mod acl;
 pub mod allocator;
 pub mod aof;
 pub mod blocking;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
 
+use crate::acl::Acl;
 use crate::aof::Aof;
 use crate::blocking::Waiters;
 use crate::client::Clients;
@@ -40,6 +41,7 @@ pub const HELLO_SERVER: &str = "redis";
 pub struct Server {
     pub config: Config,
     pub registry: Registry,
+    pub acl: Acl,
     pub keyspace: Keyspace,
     pub gate: Gate,
     pub clock: Clock,

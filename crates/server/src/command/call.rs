@@ -6,6 +6,7 @@ use bobbin_store::{Hash, NewValue};
 
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
+use crate::acl;
 use crate::blocking;
 use crate::client::{Client, ClientFlag, Replies};
 use crate::commands::{debug, monitor};
@@ -147,8 +148,8 @@ fn admit(
     output: &mut Vec<u8>,
 ) -> Result<Executed, Failure> {
     let args = request.args;
-    if !client.authenticated {
-        check_authentication(context.server, request)?;
+    if !client.rights.is_open(context.server) {
+        acl::admit(context, client, request)?;
     }
     let Some(command) = request.command else {
         if is_http(args[0]) {
@@ -194,11 +195,14 @@ fn admit(
         context.data.prepare(values, args);
     }
     match command.shape {
-        _ if command.has(Flags::GATE) => context.data.hold_gate(),
+        _ if command.has(Flags::GATE) => {
+            context.data.hold_gate();
+            admit_again(context, client, request)?;
+        }
         KeyShape::First => context.data.hold_one(request.first_hash.shard()),
         KeyShape::None => context.data.release(),
         KeyShape::Specified => {
-            run_planned(context, client, command, request, output);
+            run_planned(context, client, command, request, output)?;
             return Ok(Executed::Ran(command));
         }
     }
@@ -213,11 +217,11 @@ fn run_planned(
     command: &'static Registered,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) {
+) -> Outcome {
     if command.has(Flags::RUNS) {
         context.data.release();
         run_held(context, client, command, request, &[], output);
-        return;
+        return Ok(());
     }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
@@ -228,8 +232,25 @@ fn run_planned(
     }
     shards.hold(data);
     shards.prefetch_entries(data, client.database);
-    run_held(context, client, command, request, &shards.hashes, output);
+    let admitted = match context.data.holds_all() {
+        true => admit_again(context, client, request),
+        false => Ok(()),
+    };
+    if admitted.is_ok() {
+        run_held(context, client, command, request, &shards.hashes, output);
+    }
     context.data.shard_set = shards;
+    admitted
+}
+
+/// Checks the rights of who has waited for the gate again: another worker may have had it before, and changed the
+/// rules.
+#[cold]
+fn admit_again(context: &mut Context<'_>, client: &mut Client, request: &Request<'_>) -> Outcome {
+    if client.rights.is_open(context.server) {
+        return Ok(());
+    }
+    acl::admit(context, client, request)
 }
 
 /// Runs a command whose shards are held.
@@ -304,10 +325,8 @@ fn show_onlookers(call: &mut Call<'_>) {
 #[inline(never)]
 fn log_effects(call: &mut Call<'_>, changed: bool) {
     // EXEC's commands have logged theirs.
-    call.data.log_command(call.args, changed && !call.command.has(Flags::EXECUTES));
-    if !call.in_transaction
-        && let Some(number) = call.data.effects.commit(true)
-    {
+    let changed = changed && !call.command.has(Flags::EXECUTES);
+    if let Some(number) = call.data.log_command(call.args, changed, !call.in_transaction) {
         call.client.last_record = number;
     }
     if call.data.effects.take_far_ahead() {
@@ -421,16 +440,6 @@ fn would_execute(client: &Client, command: &Registered, flags: Flags) -> bool {
 /// Commands that change keys, or go to replicas for another reason.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
 const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);
-
-/// Until it has authenticated a client may only use the commands that serve that.
-#[cold]
-fn check_authentication(server: &Server, request: &Request<'_>) -> Outcome {
-    let free = request.command.is_some_and(|command| command.has(Flags::NO_AUTH));
-    if free || server.config.requirepass().is_empty() {
-        return Ok(());
-    }
-    Err(Failure::NOT_AUTHENTICATED)
-}
 
 /// The shards that a plan needs.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use bobbin_store::SHARDS;
 use bobbin_store::shard::Database;
 
 use super::generic::NO_DATABASE;
-use crate::command::{Call, Categories, Command, Data, Failure, Flags, Outcome};
+use crate::command::{Call, Categories, Command, Data, DatabaseUse, Failure, Flags, Outcome};
 use crate::lazyfree;
 use crate::server::Server;
 use crate::worker::Job;
@@ -119,6 +119,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("flushall", -1, flushall)
         .flags(Flags::WRITE.with(Flags::GATE))
         .categories(DANGEROUS)
+        .databases(DatabaseUse::Every)
         .doc(
             "server",
             "1.0.0",
@@ -143,6 +144,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("swapdb", 3, swapdb)
         .flags(Flags::WRITE.with(Flags::FAST).with(Flags::GATE))
         .categories(DANGEROUS)
+        .databases(DatabaseUse::Named(|_, found| (1..=2).for_each(found)))
         .doc(
             "server",
             "4.0.0",

@@ -2,6 +2,7 @@
 
 use crate::command::{Call, Command, Failure, Outcome};
 
+mod acl;
 mod aof;
 mod bitmap;
 mod choice;
@@ -50,6 +51,7 @@ pub use monitor::Monitors;
 
 /// Every family's rows.
 pub const FAMILIES: &[&[Command]] = &[
+    acl::COMMANDS,
     aof::COMMANDS,
     bitmap::COMMANDS,
     client::COMMANDS,

@@ -23,7 +23,6 @@ const SIZE_MAX: u64 = i64::MAX as u64;
 const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
 
-const ACL: &str = "access control lists";
 const CLUSTER: &str = "the cluster";
 const DEFRAG: &str = "active defragmentation";
 const LUA: &str = "scripts";
@@ -183,11 +182,11 @@ options! {
         /// Password that clients must give with AUTH; empty for none.
         requirepass = text("") => Full, flags SENSITIVE;
         /// File with users and their rights.
-        aclfile = text("") => NotYet(ACL), flags IMMUTABLE;
+        aclfile = text("") => Full, flags IMMUTABLE;
         /// Entries kept of refused commands.
-        acllog_max_len = integer(0, LONG_MAX, 128) => Dormant(ACL);
+        acllog_max_len = integer(0, LONG_MAX, 128) => Full;
         /// Channels that a new user may use.
-        acl_pubsub_default = choice(AclPubsubDefault, Resetchannels) => Dormant(ACL);
+        acl_pubsub_default = choice(AclPubsubDefault, Resetchannels) => Full;
     }
 
     section "clients" {

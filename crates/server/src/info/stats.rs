@@ -1,6 +1,7 @@
 //! The section of counters, and the one of figures about the event loop that is shown when named.
 
 use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, zero};
+use crate::acl::check::Reason;
 use crate::migration;
 use crate::pubsub::Kind;
 use crate::rates::Note;
@@ -102,12 +103,12 @@ const FIELDS: &[Field] = &[
         let ticks = s.server.services.rates.ratio(|note| note.busy_ticks, |note| note.turns);
         s.us(ticks as u64).into()
     }),
-    counter("acl_access_denied_auth", |s| s.totals().auth_failures.get().into()),
-    zero("acl_access_denied_cmd"),
-    zero("acl_access_denied_key"),
-    zero("acl_access_denied_channel"),
+    counter("acl_access_denied_auth", |s| s.server.acl.denied(Reason::Password).into()),
+    counter("acl_access_denied_cmd", |s| s.server.acl.denied(Reason::Command).into()),
+    counter("acl_access_denied_key", |s| s.server.acl.denied(Reason::Key).into()),
+    counter("acl_access_denied_channel", |s| s.server.acl.denied(Reason::Channel).into()),
     zero("acl_access_denied_tls_cert"),
-    zero("acl_access_denied_db"),
+    counter("acl_access_denied_db", |s| s.server.acl.denied(Reason::Database).into()),
 ];
 
 fn rate(snapshot: &Snapshot<'_>, counter: impl Fn(&Note) -> u64) -> f64 {

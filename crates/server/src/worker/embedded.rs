@@ -10,6 +10,7 @@ use super::batch::Batch;
 use super::execution::Executor;
 use super::limits::ReplyLimit;
 use super::output::Arena;
+use crate::acl::Rights;
 use crate::client::{Client, ClientInfo};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
@@ -72,7 +73,7 @@ impl Embedded {
     pub fn connect(&mut self) -> Session {
         let (id, now_ms) = (self.server.clients.next_id(), self.data.now_ms);
         let info = ClientInfo::new(id, -1, "embedded".into(), "embedded".into(), true, now_ms);
-        let client = Client::new(Arc::new(info), self.server.config.requirepass().is_empty());
+        let client = Client::new(Arc::new(info), Rights::new(self.server));
         Session { client, parser: Parser::default(), input: Vec::new() }
     }
 
@@ -145,7 +146,7 @@ impl Embedded {
             if client.close || client.postponed {
                 return consumed;
             }
-            let limits = if client.authenticated {
+            let limits = if client.rights.authenticated {
                 Limits::new(bulk_len_max)
             } else {
                 Limits::unauthenticated(bulk_len_max)

@@ -159,8 +159,10 @@ impl Worker {
                 Queued::Post(post) => {
                     let arrives =
                         matches!(&post, Post::Adopt(c) if c.client.subscriptions.is_some());
+                    // Whoever loses a channel gets nothing that was published after that.
+                    let revokes = matches!(&post, Post::Revoked(_));
                     others.push(Queued::Post(post));
-                    if arrives {
+                    if arrives || revokes {
                         break;
                     }
                 }

@@ -16,6 +16,7 @@ mod limits;
 mod mailbox;
 mod output;
 mod push;
+mod revoked;
 mod schedule;
 mod slab;
 mod timer;
@@ -450,7 +451,7 @@ impl Worker {
     fn parse(&mut self, slot: u32, start: *const u8, len: usize, own: bool) {
         let Some(connection) = self.connections.at(slot) else { return };
         let bulk_len_max = self.server.config.proto_max_bulk_len() as usize;
-        let limits = if connection.client.authenticated {
+        let limits = if connection.client.rights.authenticated {
             Limits::new(bulk_len_max)
         } else {
             Limits::unauthenticated(bulk_len_max)
@@ -621,6 +622,7 @@ impl Worker {
             Post::Push { to, push } => self.push(to, push),
             Post::Message(message) => _ = self.fan_out(&message),
             Post::Unblock(info) => self.unblock(&info),
+            Post::Revoked(users) => self.end_listeners(&users),
             Post::Resume | Post::Durable => {}
             Post::Rebalance => self.rebalance(),
             Post::Retire => self.retire(),
@@ -646,7 +648,9 @@ impl Worker {
             self.close(slot);
             return;
         }
-        if connection.client.info.kill.load(Ordering::Relaxed) {
+        if connection.client.info.kill.load(Ordering::Relaxed)
+            || revoked::lost_on_its_way(self.server, &connection.client)
+        {
             // Killed on its way here.
             self.close(slot);
             return;

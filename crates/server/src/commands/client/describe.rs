@@ -30,7 +30,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         "id={} addr={} laddr={} fd={} name={} age={} idle={idle_s} flags={} capa={} db={} sub={} \
          psub={} ssub={} multi={} watch={} qbuf={input_bytes} qbuf-free={} argv-mem={argument_bytes} \
          multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={output_bytes} \
-         tot-mem={total_bytes} events={} cmd={} user=default redir={} resp={} lib-name={} \
+         tot-mem={total_bytes} events={} cmd={} user={} redir={} resp={} lib-name={} \
          lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
         info.id,
         info.peer,
@@ -50,6 +50,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         usize::from(output_bytes > 0),
         if output_bytes > 0 { "rw" } else { "r" },
         command.map_or("NULL", |command| &command.full_name),
+        names.user.as_ref().map_or("default".into(), |user| String::from_utf8_lossy(&user.name)),
         info.redirect.load(Relaxed),
         info.protocol.load(Relaxed),
         String::from_utf8_lossy(&names.library),

@@ -183,7 +183,7 @@ fn reply_buffer(call: &mut Call<'_>) -> Outcome {
 }
 
 fn rewrite_every_option(call: &mut Call<'_>) -> Outcome {
-    call.server.config.rewrite_every_option().map_err(|error| {
+    call.server.config.rewrite_every_option(&call.server.user_lines()).map_err(|error| {
         let reason = error.text.strip_prefix("ERR ").unwrap_or(&error.text);
         Failure::format(format!("ERR CONFIG-REWRITE-FORCE-ALL failed: {reason}"))
     })?;
