@@ -55,7 +55,7 @@ impl Data {
     pub fn track(&mut self, key: Key<'_>, reader: u64) {
         let Some(mut tracker) = self.tracker.take() else { return };
         let shard = self.shard(key.hash.shard());
-        if shard.track(key.bytes, reader, |other| tracker.is_there(other)) {
+        if shard.track(key.bytes, key.hash, reader, |other| tracker.is_there(other)) {
             tracker.count_added();
         }
         self.tracker = Some(tracker);
