@@ -69,6 +69,7 @@ fn command(load: &str, number: usize) -> Vec<u8> {
         "incr" => encode(&["INCR", &format!("count:{number}")]),
         "mget" => encode(&["MGET", &key, &other]),
         "expire" => encode(&["EXPIRE", &key, "1000"]),
+        "eval" => encode(&["EVAL", SCRIPT, "2", &key, &other, &value]),
         _ => usage(),
     }
 }
@@ -93,11 +94,13 @@ fn encode(words: &[&str]) -> Vec<u8> {
 
 fn usage() -> ! {
     eprintln!(
-        "usage: instructions (get|set|incr|mget|expire)[-beside|-tracked][@many|@limited] COMMANDS"
+        "usage: instructions (get|set|incr|mget|expire|eval)[-beside|-tracked][@many|@limited] COMMANDS"
     );
     std::process::exit(2);
 }
 
+const SCRIPT: &str =
+    "local v = redis.call('GET', KEYS[1]) redis.call('SET', KEYS[2], ARGV[1]) return v";
 /// A multiple of `PIPELINE`.
 const KEYS: usize = 4096;
 const PIPELINE: usize = 16;

@@ -392,28 +392,40 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     let selected = data.database;
     // A transaction may have taken its time, and what it left may have expired meanwhile.
     data.now_ms = data.now_ms.max(server.clock.advance());
+    let mut reserved = Vec::new();
     while let Some((database, key)) = data.ready.pop_front() {
         data.database = database;
-        serve_key(server, data, &key);
+        if !serve_key(server, data, &key) {
+            reserved.push((database, key));
+        }
     }
+    // They have their turn once the shard is free again: every turn of a worker looks.
+    data.ready.extend(reserved);
     data.database = selected;
 }
 
-fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
+/// Serves whom a key was waited for by; `false`: somebody has reserved a shard.
+fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
     let (key, database) = (data.key(bytes), data.database);
     let mut at = 0;
     loop {
         if !data.holds(key.hash.shard()) {
             // Who changed it walks from shard to shard.
             data.release();
-            data.hold_one(key.hash.shard());
+            if !data.hold_one(key.hash.shard()) {
+                return false;
+            }
         }
         let kind = data.peek(key).map(|entry| entry.kind());
-        let Some(waiter) = server.waiters.at(database, key, at, kind) else { return };
+        let Some(waiter) = server.waiters.at(database, key, at, kind) else { return true };
         let fits = kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone();
-        if fits && !hold_destination(data, key, waiter.wait.destination()) {
-            // Others had their turn meanwhile: look again.
-            continue;
+        if fits {
+            match hold_destination(data, key, waiter.wait.destination()) {
+                Destination::Held => {}
+                // Others had their turn meanwhile: look again.
+                Destination::HeldAnew => continue,
+                Destination::Reserved => return false,
+            }
         }
         // While it is claimed nothing is waited for: who would end it waits for us.
         if !fits || !waiter.step(State::WAITING, State::CLAIMED) {
@@ -454,17 +466,26 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
     }
 }
 
+/// What became of the wish to hold another key's shard as well.
+enum Destination {
+    Held,
+    HeldAnew,
+    Reserved,
+}
+
 /// Holds the shard of another key as well. Who waits for a lock that is not above all it holds might wait for
-/// ever; so if it is not free, everything is given up and locked anew in order: `false`.
-fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> bool {
-    let Some(bytes) = destination else { return true };
+/// ever; so if it is not free, everything is given up and locked anew in order.
+fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> Destination {
+    let Some(bytes) = destination else { return Destination::Held };
     let shard = data.key(bytes).hash.shard();
     if data.try_hold_also(shard) {
-        return true;
+        return Destination::Held;
     }
     let own = key.hash.shard();
-    data.hold_many([own.min(shard), own.max(shard)].into_iter());
-    false
+    match data.hold_many([own.min(shard), own.max(shard)].into_iter()) {
+        true => Destination::HeldAnew,
+        false => Destination::Reserved,
+    }
 }
 
 /// An argument as the time until which to block, in seconds; `None`: for ever.

@@ -213,8 +213,10 @@ enum Fate {
 impl Candidate {
     /// Deletes the key if it is still there, may still go and deserves it as much as when it was sampled.
     fn evict(&self, data: &mut Data, policy: MaxmemoryPolicy) -> Fate {
+        if !data.hold_one(self.hash.shard()) {
+            return Fate::Gone;
+        }
         let database = std::mem::replace(&mut data.database, self.database);
-        data.hold_one(self.hash.shard());
         let key = crate::command::Key { bytes: &self.key, hash: self.hash };
         let clock = data.clock;
         let fate = match data.peek(key) {
@@ -288,7 +290,7 @@ mod tests {
             data.clock = AccessClock::new(access, 1_700_000_000_000);
             for name in &names {
                 let key = data.key(name.as_bytes());
-                data.hold_one(key.hash.shard());
+                assert!(data.hold_one(key.hash.shard()));
                 data.set(key, NewValue::string(b"v"), Expire::Clear);
                 data.release();
             }
@@ -303,7 +305,7 @@ mod tests {
             assert!(!spared.is_empty());
             for name in &spared {
                 let key = data.key(name);
-                data.hold_one(key.hash.shard());
+                assert!(data.hold_one(key.hash.shard()));
                 assert!(data.read(key).is_some());
                 data.release();
             }
@@ -312,7 +314,7 @@ mod tests {
             }
             for name in &spared {
                 let key = data.key(name);
-                data.hold_one(key.hash.shard());
+                assert!(data.hold_one(key.hash.shard()));
                 assert!(data.exists(key), "{policy:?}");
             }
             data.leave();

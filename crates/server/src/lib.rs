@@ -42,6 +42,7 @@ pub mod slowlog;
 pub mod start;
 pub mod stats;
 pub mod title;
+mod tls;
 pub mod tracking;
 pub mod watchdog;
 pub mod worker;

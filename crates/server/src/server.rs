@@ -26,6 +26,7 @@ use crate::script::{Functions, Scripts};
 use crate::services::Services;
 use crate::shutdown::Request;
 use crate::stats::{CommandStats, Totals, WorkerStats};
+use crate::tls::Tls;
 use crate::tracking::Tracking;
 use crate::watchdog::{CpuTime, Watch, Watchdog};
 use crate::worker::{Connection, Mailbox, Post};
@@ -66,6 +67,7 @@ pub struct Server {
     pub end: End,
     pub services: Services,
     pub watchdog: Watchdog,
+    pub(crate) tls: Tls,
     pub scripts: Scripts,
     pub functions: Functions,
     /// What all threads' changes come to, in one order.
@@ -139,7 +141,7 @@ impl Switch {
     pub const LOG_BEHIND: u32 = 1 << 10;
     /// Any reason for which writes may have to wait.
     pub const PRESSURE: u32 = Self::CUTTING | Self::LOG_BEHIND;
-    /// A script takes long, and pauses so that others can be told. Set with the gate held.
+    /// A script takes long, and pauses so that others can be told. Set while it still holds all that it has.
     pub const BUSY: u32 = 1 << 11;
     /// Clients keep copies of keys and are told when they change. A worker sets it for a client of its own, with
     /// no gate: it concerns that client's later commands.

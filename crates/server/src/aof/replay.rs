@@ -11,6 +11,7 @@ use crate::command::Data;
 use crate::command::call::{self, Context, Request};
 use crate::server::Server;
 use crate::stats::WorkerStats;
+use crate::worker::Slice;
 
 /// A client that a log's commands come from. Nothing dies of age meanwhile: what did die when the log was written
 /// is deleted by a command of the log.
@@ -58,7 +59,13 @@ impl Replay {
         if let Some(mut job) = self.client.job.take() {
             self.data.release();
             self.data.database = self.client.database;
-            while !job.step(self.server, &mut self.data, &mut || true) {}
+            while !job.step(&mut Slice {
+                server: self.server,
+                data: &mut self.data,
+                stats: &self.stats,
+                client: &mut self.client,
+                more: &mut || true,
+            }) {}
         }
         self.data.leave();
         self.replies.clear();

@@ -194,17 +194,25 @@ fn admit(
     if let Some(values) = command.row.values {
         context.data.prepare(values, args);
     }
-    match command.shape {
+    let held = match command.shape {
         _ if command.has(Flags::GATE) => {
-            context.data.hold_gate();
-            admit_again(context, client, request)?;
+            let held = context.data.hold_gate();
+            if held {
+                admit_again(context, client, request)?;
+            }
+            held
         }
         KeyShape::First => context.data.hold_one(request.first_hash.shard()),
-        KeyShape::None => context.data.release(),
-        KeyShape::Specified => {
-            run_planned(context, client, command, request, output)?;
-            return Ok(Executed::Ran(command));
+        KeyShape::None => {
+            context.data.release();
+            true
         }
+        KeyShape::Specified => {
+            return run_planned(context, client, command, request, output);
+        }
+    };
+    if !held {
+        return Err(reserved(context));
     }
     run_held(context, client, command, request, &[], output);
     Ok(Executed::Ran(command))
@@ -217,11 +225,11 @@ fn run_planned(
     command: &'static Registered,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) -> Outcome {
+) -> Result<Executed, Failure> {
     if command.has(Flags::RUNS) {
         context.data.release();
         run_held(context, client, command, request, &[], output);
-        return Ok(());
+        return Ok(Executed::Ran(command));
     }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
@@ -230,17 +238,20 @@ fn run_planned(
     if client.database == 0 {
         shards.prefetch_buckets(data);
     }
-    shards.hold(data);
-    shards.prefetch_entries(data, client.database);
-    let admitted = match context.data.holds_all() {
+    let held = shards.hold(data);
+    if held {
+        shards.prefetch_entries(data, client.database);
+    }
+    let admitted = match held && context.data.holds_all() {
         true => admit_again(context, client, request),
         false => Ok(()),
     };
-    if admitted.is_ok() {
+    if held && admitted.is_ok() {
         run_held(context, client, command, request, &shards.hashes, output);
     }
     context.data.shard_set = shards;
-    admitted
+    admitted?;
+    if held { Ok(Executed::Ran(command)) } else { Err(reserved(context)) }
 }
 
 /// Checks the rights of who has waited for the gate again: another worker may have had it before, and changed the
@@ -251,6 +262,13 @@ fn admit_again(context: &mut Context<'_>, client: &mut Client, request: &Request
         return Ok(());
     }
     acl::admit(context, client, request)
+}
+
+/// A slow script keeps what the command needs. Nothing was done yet.
+#[cold]
+fn reserved(context: &mut Context<'_>) -> Failure {
+    context.data.end_prepared();
+    context.server.scripts.busy_failure()
 }
 
 /// Runs a command whose shards are held.
@@ -354,11 +372,8 @@ fn guard(
     if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
         return Err(Failure::LOADING);
     }
-    if switches & Switch::BUSY != 0
-        && !command.has(Flags::ALLOW_BUSY)
-        && let Some(busy) = context.server.scripts.busy()
-    {
-        return Err(busy.failure());
+    if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
+        return Err(context.server.scripts.busy_failure());
     }
     if has_to_wait(context, client, command) {
         return Ok(false);
@@ -469,7 +484,8 @@ impl ShardSet {
         args: &[&[u8]],
         first_hash: Hash,
     ) {
-        self.everything |= command.has(Flags::GATE.with(Flags::WALKS).with(Flags::RUNS))
+        self.everything |= command.has(Flags::GATE.with(Flags::WALKS))
+            || command.has(Flags::RUNS) && !data.runs_within_keys(command, args)
             || command.row.gate_when.is_some_and(|condition| condition(args));
         if command.shape == KeyShape::First {
             self.shards.push(first_hash.shard() as u16);
@@ -498,13 +514,17 @@ impl ShardSet {
         self.everything = true;
     }
 
-    /// Holds them all, and no other.
-    pub fn hold(&mut self, data: &mut Data) {
+    /// Holds them all, and no other. `false`: one is reserved, and nothing is held.
+    #[must_use]
+    pub fn hold(&mut self, data: &mut Data) -> bool {
         self.shards.sort_unstable();
         self.shards.dedup();
         match self.shards[..] {
             _ if self.everything || self.shards.len() > SHARDS_MAX => data.hold_gate(),
-            [] => data.release(),
+            [] => {
+                data.release();
+                true
+            }
             [shard] => data.hold_one(usize::from(shard)),
             _ => data.hold_many(self.shards.iter().copied().map(usize::from)),
         }
@@ -526,16 +546,18 @@ impl ShardSet {
     }
 }
 
-/// Holds the shards of these keys, or everything, and no other.
-pub fn hold_keys(data: &mut Data, keys: &[&[u8]], everything: bool) {
+/// Holds the shards of these keys, or everything, and no other. `false`: somebody has reserved one.
+#[must_use]
+pub fn hold_keys(data: &mut Data, keys: &[&[u8]], everything: bool) -> bool {
     let mut shards = std::mem::take(&mut data.shard_set);
     shards.clear();
     shards.everything = everything;
     if !everything {
         keys.iter().for_each(|key| shards.add_key(data.key(key)));
     }
-    shards.hold(data);
+    let held = shards.hold(data);
     data.shard_set = shards;
+    held
 }
 
 /// Answers a request that was not executed, and spoils the transaction that it was meant for.
@@ -558,8 +580,7 @@ fn refuse(
     let executes = |command: &Registered| command.has(Flags::EXECUTES);
     let failure = if request.command.is_some_and(executes) {
         transaction::abort(client, context.data);
-        let reason = failure.0.strip_prefix("ERR ").unwrap_or(&failure.0);
-        Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))
+        transaction::aborted(&failure)
     } else {
         transaction::spoil(client);
         failure

@@ -8,7 +8,7 @@ use bobbin_store::entry::{INLINE_MAX, Shared};
 
 use super::call::{self, Call, Request};
 use super::registry::KeyShape;
-use super::{Flags, Outcome, Registered};
+use super::{Failure, Flags, Outcome, Registered};
 use crate::acl;
 use crate::blocking;
 use crate::client::{Client, ClientFlag, ClientInfo};
@@ -168,6 +168,15 @@ pub fn abort(client: &mut Client, data: &mut super::Data) {
     forget(client, data);
 }
 
+/// A transaction that EXEC runs.
+pub struct Running {
+    transaction: Box<Transaction>,
+    /// The number of the command that comes next.
+    next: usize,
+    /// EXEC.
+    command: &'static Registered,
+}
+
 /// EXEC: one plan for all that was queued and watched, then one command after the other.
 pub fn execute(call: &mut Call<'_>) -> Outcome {
     let Some(transaction) = call.client.transaction.take() else {
@@ -186,36 +195,78 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     for queued in &transaction.queue {
         shards.add(call.data, queued.command, &args[queued.args.clone()], queued.first_hash);
     }
-    shards.hold(call.data);
+    let held = shards.hold(call.data);
     call.data.shard_set = shards;
-    call.data.offer(transaction.large.iter().map(|(_, bytes)| bytes));
+    if !held {
+        abort(call.client, call.data);
+        return Err(aborted(&call.server.scripts.busy_failure()));
+    }
     let untouched = unchanged(call);
     release_watched(call);
+    let start = call.reply.output().len();
+    let mut running = Running { transaction, next: 0, command: call.command };
     if untouched {
-        call.reply.array(transaction.queue.len());
-        for window in transaction.queue.chunks(WINDOW) {
-            let database = call.client.database;
-            let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
-            call.data.prefetch(database, keyed.map(|queued| queued.first_hash));
-            for queued in window {
-                run(call, queued, &args[queued.args.clone()]);
+        call.reply.array(running.transaction.queue.len());
+        if !running.go_on(call) {
+            let reply = call.reply.take_since(start);
+            if let Some(paused) = call.data.paused.take() {
+                call.client.job = Some(paused.within(running, reply));
             }
+            return Ok(());
         }
     } else {
         call.reply.null_array();
     }
-    if let Some(number) = call.data.effects.commit(true) {
-        call.client.last_record = number;
-    }
-    if !call.data.ready.is_empty() {
-        blocking::serve_ready(call.server, call.data);
-    }
-    call.data.offer(std::iter::empty());
-    call.data.release();
-    leave(call.client);
-    // CLIENT LIST shows EXEC as the last command, not what it ran.
-    call.client.ran(call.command);
+    running.end(call);
     Ok(())
+}
+
+/// What EXEC fails with if it was refused for another reason.
+pub fn aborted(failure: &Failure) -> Failure {
+    let reason = failure.0.strip_prefix("ERR ").unwrap_or(&failure.0);
+    Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))
+}
+
+impl Running {
+    pub const fn command(&self) -> &'static Registered {
+        self.command
+    }
+
+    /// Runs what is left; `false`: a command pauses (`Data::paused`), and nothing is held meanwhile.
+    pub fn go_on(&mut self, call: &mut Call<'_>) -> bool {
+        let args = self.transaction.args();
+        call.data.offer(self.transaction.large.iter().map(|(_, bytes)| bytes));
+        while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
+            let window = &rest[..rest.len().min(WINDOW)];
+            let database = call.client.database;
+            let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
+            call.data.prefetch(database, keyed.map(|queued| queued.first_hash));
+            for queued in window {
+                self.next += 1;
+                run(call, queued, &args[queued.args.clone()]);
+                if call.data.paused.is_some() {
+                    call.data.offer(std::iter::empty());
+                    return false;
+                }
+            }
+        }
+        call.data.offer(std::iter::empty());
+        true
+    }
+
+    /// All is done: others see it.
+    pub fn end(self, call: &mut Call<'_>) {
+        if let Some(number) = call.data.effects.commit(true) {
+            call.client.last_record = number;
+        }
+        if !call.data.ready.is_empty() {
+            blocking::serve_ready(call.server, call.data);
+        }
+        call.data.release();
+        leave(call.client);
+        // CLIENT LIST shows EXEC as the last command, not what it ran.
+        call.client.ran(self.command);
+    }
 }
 
 /// Runs one queued command, under the locks of all.
@@ -244,6 +295,10 @@ fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]]) {
     };
     let started = crate::clock::ticks();
     call::run(&mut inner);
+    if inner.data.paused.is_some() {
+        // It counts when it is over.
+        return;
+    }
     let measured = Measured {
         ticks: crate::clock::ticks() - started,
         request_bytes: args.iter().map(|arg| arg.len()).sum(),

@@ -7,8 +7,7 @@ use bobbin_store::shard::Database;
 use super::generic::NO_DATABASE;
 use crate::command::{Call, Categories, Command, Data, DatabaseUse, Failure, Flags, Outcome};
 use crate::lazyfree;
-use crate::server::Server;
-use crate::worker::Job;
+use crate::worker::{Job, Slice};
 
 fn flushall(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
@@ -77,9 +76,9 @@ fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool)
 struct Free(Vec<Database>);
 
 impl Job for Free {
-    fn step(&mut self, _: &'static Server, _: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
+    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         // One shard's part of a database is small.
-        while self.0.pop().is_some() && more() {}
+        while self.0.pop().is_some() && (slice.more)() {}
         self.0.is_empty()
     }
 

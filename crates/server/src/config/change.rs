@@ -67,7 +67,7 @@ impl Config {
         for ((row, name), (_, text)) in options.iter().zip(pairs) {
             let old = self.value(row);
             let kept = parse_for_set(row, text, &old).and_then(|new| {
-                let is_new = new != old;
+                let is_new = new != old || row.flags.contains(Flags::VOLATILE);
                 self.enter(row, &new).map(|()| is_new)
             });
             match kept {

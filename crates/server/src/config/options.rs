@@ -30,7 +30,7 @@ const MODULES: &str = "modules";
 const PERSISTENCE: &str = "persistence";
 const RDMA: &str = "RDMA";
 const REPLICATION: &str = "replication";
-const TLS: &str = "TLS";
+const OUTGOING_TLS: &str = "connections to other servers with TLS";
 
 const NO_CYCLE: Support = Neutral("work is paced by what there is to do, not by a fixed cycle");
 
@@ -71,7 +71,7 @@ options! {
         max_new_connections_per_cycle = integer(1, 1000, 10) =>
             Neutral("a thread of its own accepts, so a burst does not hold up commands");
         /// New TLS connections accepted in one cycle.
-        max_new_tls_connections_per_cycle = integer(1, 1000, 1) => Dormant(TLS);
+        max_new_tls_connections_per_cycle = integer(1, 1000, 1) => Neutral("handshakes are the workers', and connections are spread over them");
     }
 
     section "threads" {
@@ -498,49 +498,49 @@ options! {
 
     section "tls" {
         /// Port for TLS; 0 listens on none.
-        tls_port = integer(0, 65535, 0) => NotYet(TLS);
+        tls_port = integer(0, 65535, 0) => Full;
         /// Certificate of the server.
-        tls_cert_file = text("") => Dormant(TLS);
+        tls_cert_file = text("") => Full, flags VOLATILE;
         /// Its private key.
-        tls_key_file = text("") => Dormant(TLS);
+        tls_key_file = text("") => Full, flags VOLATILE;
         /// Password of that key.
-        tls_key_file_pass = text("") => Dormant(TLS), flags SENSITIVE;
+        tls_key_file_pass = text("") => Full, flags SENSITIVE;
         /// Certificate for outgoing connections.
-        tls_client_cert_file = text("") => Dormant(TLS);
+        tls_client_cert_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE;
         /// Its private key.
-        tls_client_key_file = text("") => Dormant(TLS);
+        tls_client_key_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE;
         /// Password of that key.
-        tls_client_key_file_pass = text("") => Dormant(TLS), flags SENSITIVE;
+        tls_client_key_file_pass = text("") => Dormant(OUTGOING_TLS), flags SENSITIVE;
         /// Diffie-Hellman parameters.
-        tls_dh_params_file = text("") => Dormant(TLS);
+        tls_dh_params_file = text("") => NotYet("Diffie-Hellman over prime fields; keys are agreed on over elliptic curves");
         /// File of trusted authorities.
-        tls_ca_cert_file = text("") => Dormant(TLS);
+        tls_ca_cert_file = text("") => Full, flags VOLATILE;
         /// Directory of trusted authorities.
-        tls_ca_cert_dir = text("") => Dormant(TLS);
+        tls_ca_cert_dir = text("") => Full, flags VOLATILE;
         /// Whether clients must show a certificate: yes, no or optional.
-        tls_auth_clients = choice(TlsAuthClients, Yes) => Dormant(TLS);
+        tls_auth_clients = choice(TlsAuthClients, Yes) => Full;
         /// Field of the certificate that names the user.
-        tls_auth_clients_user = choice(TlsAuthClientsUser, Off) => Dormant(TLS);
+        tls_auth_clients_user = choice(TlsAuthClientsUser, Off) => Full;
         /// Seconds between looks for new certificates; 0 for never.
-        tls_auto_reload_interval = integer(0, INT_MAX, 0) => Dormant(TLS);
+        tls_auto_reload_interval = integer(0, INT_MAX, 0) => Full;
         /// Use TLS towards the primary.
-        tls_replication = yes_no(false) => NotYet(TLS);
+        tls_replication = yes_no(false) => NotYet(REPLICATION);
         /// Use TLS on the cluster bus.
-        tls_cluster = yes_no(false) => NotYet(TLS);
+        tls_cluster = yes_no(false) => NotYet(CLUSTER);
         /// Versions allowed.
-        tls_protocols = text("") => Dormant(TLS);
+        tls_protocols = text("") => Full;
         /// Ciphers allowed up to version 1.2.
-        tls_ciphers = text("") => Dormant(TLS);
+        tls_ciphers = text("") => Full;
         /// Ciphers allowed in version 1.3.
-        tls_ciphersuites = text("") => Dormant(TLS);
+        tls_ciphersuites = text("") => Full;
         /// Choose the cipher by the server's order.
-        tls_prefer_server_ciphers = yes_no(false) => Dormant(TLS);
+        tls_prefer_server_ciphers = yes_no(false) => Full;
         /// Let clients resume sessions.
-        tls_session_caching = yes_no(true) => Dormant(TLS);
+        tls_session_caching = yes_no(true) => Full;
         /// Sessions remembered.
-        tls_session_cache_size = integer(0, INT_MAX, 20480) => Dormant(TLS);
+        tls_session_cache_size = integer(0, INT_MAX, 20480) => Full;
         /// Seconds they are remembered.
-        tls_session_cache_timeout = integer(0, INT_MAX, 300) => Dormant(TLS);
+        tls_session_cache_timeout = integer(0, INT_MAX, 300) => Full;
     }
 
     section "rdma" {

@@ -180,7 +180,7 @@ pub(crate) fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
         return written;
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    std::fs::File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
 fn write_file(path: &Path, text: &[u8]) -> std::io::Result<()> {

@@ -13,6 +13,7 @@ mod process;
 mod snapshot;
 mod stats;
 mod threads;
+mod tls;
 
 pub use keyspace::{DatabaseFigures, KeyspaceFigures};
 pub use memory::MemoryFigures;
@@ -83,6 +84,7 @@ pub enum Value {
 /// The sections, in the order of INFO.
 pub static SECTIONS: &[Section] = &[
     process::SERVER,
+    tls::TLS,
     clients::CLIENTS,
     memory::MEMORY,
     process::PERSISTENCE,

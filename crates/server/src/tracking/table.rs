@@ -63,7 +63,10 @@ impl Server {
         let mut empty = 0;
         while excess > 0 && empty < SHARDS {
             known.shard = (known.shard + 1) % SHARDS;
-            data.hold_one(known.shard);
+            if !data.hold_one(known.shard) {
+                empty += 1;
+                continue;
+            }
             let count = excess.min(TAKEN_MAX);
             let taken = data.visit(known.shard, |shard| shard.untrack_some(count));
             excess -= taken.len();

@@ -21,7 +21,7 @@ use crate::pubsub::{Queued, Subscribers};
 use crate::server::{Server, WorkerHandle};
 use crate::stats::WorkerStats;
 use crate::tracking::{self, Tracker};
-use crate::worker::Post;
+use crate::worker::{Post, Slice};
 
 /// See the module. Its server is never freed: make few.
 pub struct Embedded {
@@ -181,7 +181,13 @@ impl Embedded {
             if let Some(mut job) = client.job.take() {
                 self.data.release();
                 self.data.database = client.database;
-                while !job.step(server, &mut self.data, &mut || true) {}
+                while !job.step(&mut Slice {
+                    server,
+                    data: &mut self.data,
+                    stats: &self.stats,
+                    client,
+                    more: &mut || true,
+                }) {}
                 if let Some(account) = client.account.take() {
                     let mut rest = Vec::new();
                     let pieces = account.close(&mut *job, server, &self.stats, client, &mut rest);

@@ -121,7 +121,7 @@ impl Worker {
             return;
         }
         self.execute();
-        self.data.hold_gate();
+        self.data.hold_gate_anyway();
         self.fan_out_all();
         for token in std::mem::take(&mut self.leaving) {
             let Some(mut connection) = self.take_detached(token) else { continue };
@@ -176,7 +176,7 @@ impl Worker {
     /// The worker ends: what is still in its mailbox goes to others.
     pub(super) fn close_mailbox(&mut self) {
         self.data.enter();
-        self.data.hold_gate();
+        self.data.hold_gate_anyway();
         let mut arrived: Vec<Box<Connection>> = Vec::new();
         let mut pushes = std::mem::take(&mut self.early);
         for post in self.handle.mailbox.close() {

@@ -11,6 +11,7 @@ pub mod embedded;
 mod execution;
 mod fanout;
 mod job;
+mod jobs;
 mod large;
 mod limits;
 mod mailbox;
@@ -18,6 +19,7 @@ mod output;
 mod push;
 mod revoked;
 mod schedule;
+mod sealed;
 mod slab;
 mod timer;
 
@@ -36,7 +38,8 @@ pub use self::connection::Connection;
 use self::connection::Reading;
 use self::durable::Held;
 use self::execution::Executor;
-pub use self::job::{Account, Job};
+use self::job::Orphans;
+pub use self::job::{Account, Job, Slice};
 use self::large::Outside;
 use self::limits::{ReplyLimit, is_queue_too_long};
 pub use self::mailbox::{Mailbox, Post};
@@ -73,8 +76,6 @@ const ARENA_KEPT_MAX: usize = 1024 * 1024;
 const ARENA_IDLE_MAX: usize = 16 * 1024;
 /// How long workers sleep between turns while the server is busy with a script.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
-/// How long the jobs of a turn may take together: so much later the others are served.
-const JOBS_US: u64 = 50;
 
 /// See the module.
 pub struct Worker {
@@ -89,12 +90,14 @@ pub struct Worker {
     arena: Arena,
     /// Slots of connections with replies, or an end, to see to.
     touched: Vec<u32>,
+    workspace: sealed::Workspace,
     /// Slots of connections that had more output than their socket took.
     slow: Vec<u32>,
     /// Slots of connections with a large argument that arrives, or did lately.
     arriving: Vec<u32>,
     /// Slots of connections whose job is at work.
     jobs: Vec<u32>,
+    orphans: Orphans,
     /// Slots of connections that a pause put off.
     postponed: Vec<u32>,
     /// Connections whose commands wait until the replies of a turn have been sent, by slot.
@@ -153,9 +156,11 @@ impl Worker {
             spans: Vec::new(),
             arena: Arena::default(),
             touched: Vec::new(),
+            workspace: sealed::Workspace::default(),
             slow: Vec::new(),
             arriving: Vec::new(),
             jobs: Vec::new(),
+            orphans: Orphans::default(),
             postponed: Vec::new(),
             deferred: VecDeque::new(),
             replies_max: REPLIES_MAX,
@@ -184,7 +189,7 @@ impl Worker {
         // SAFETY: the worker stays where it is until it is dropped at the end of this function.
         unsafe { crash::show_batch(&raw const self.batch) };
         self.schedule.fit(self.server);
-        while !(self.stop || self.retiring && self.connections.is_empty()) {
+        while !(self.stop || self.retiring && self.connections.is_empty() && !self.has_jobs()) {
             self.turn();
         }
         if self.stop {
@@ -218,12 +223,14 @@ impl Worker {
         self.take_sent(&events);
         if events.is_empty() && self.deferred.is_empty() {
             self.arena.clear(ARENA_IDLE_MAX);
+            self.workspace.clear(ARENA_IDLE_MAX);
             self.batch.rest();
-            if self.jobs.is_empty() {
+            if !self.has_jobs() {
                 self.driver.rest();
             }
         } else {
             self.arena.clear(ARENA_KEPT_MAX);
+            self.workspace.clear(ARENA_KEPT_MAX);
         }
         self.resume_deferred();
         for event in events.drain(..) {
@@ -256,7 +263,7 @@ impl Worker {
         let now = ticks();
         self.handle.watch.leave();
         self.handle.stats.turned(now - started, commands);
-        let works_long = std::mem::take(&mut self.sends_long) || !self.jobs.is_empty();
+        let works_long = std::mem::take(&mut self.sends_long) || self.has_jobs();
         self.schedule.turned(now, commands, works_long);
         if works_long {
             cores::give_way();
@@ -268,7 +275,7 @@ impl Worker {
     fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
         let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
-        let work = !self.jobs.is_empty() || !self.deferred.is_empty() || self.await_disk();
+        let work = self.has_jobs() || !self.deferred.is_empty() || self.await_disk();
         let busy = !idle || more || work || self.ending || !self.early.is_empty();
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         if self.server.switches.load() & Switch::BUSY != 0 {
@@ -316,11 +323,15 @@ impl Worker {
             self.close(token.slot());
             return;
         };
+        if connection.tls.is_some() {
+            self.sent_sealed(token.slot(), sending, sent);
+            return;
+        }
         connection.client.info.net_output_bytes.add(sent as u64);
         self.handle.stats.totals.net_output_bytes.add(sent as u64);
         self.handle.stats.totals.writes_processed.add(1);
         match sending {
-            Sending::Nothing => {}
+            Sending::Nothing | Sending::Sealed(_) => {}
             Sending::Arena(range) if sent < self.arena.len_of(range) => {
                 connection.output.push_replies(&self.arena, range, sent);
                 connection.output.free();
@@ -334,25 +345,35 @@ impl Worker {
             }
         }
         if connection.output.is_free() {
-            connection.output.blocked = true;
-            if !self.slow.contains(&token.slot()) {
-                self.slow.push(token.slot());
-            }
-            self.driver.notify_writable(token, connection.socket.as_fd());
-            self.check_output(token.slot());
+            self.wait_for_room(token.slot());
         } else if connection.closing && connection.output.is_empty() {
             self.close(token.slot());
         }
+    }
+
+    /// A socket did not take all it was offered.
+    fn wait_for_room(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        connection.output.blocked = true;
+        if !self.slow.contains(&slot) {
+            self.slow.push(slot);
+        }
+        self.driver.notify_writable(connection.token, connection.socket.as_fd());
+        self.check_output(slot);
     }
 
     // Step: events.
 
     fn take_event(&mut self, event: Event) {
         match event {
-            Event::Data { token, bytes } => {
-                // SAFETY: the driver keeps them until the next wait, and the batch is cleared before.
-                let bytes = unsafe { bytes.as_slice() };
-                self.received(token, bytes);
+            Event::Data { token, mut bytes } => {
+                // SAFETY: the driver keeps them until the next wait, and the batch is cleared before. Nobody else
+                // has a slice of them.
+                let bytes = unsafe { bytes.as_mut_slice() };
+                match self.connections.find(token) {
+                    Some(connection) if connection.tls.is_some() => self.open(token, bytes),
+                    _ => self.opened(token, bytes),
+                }
             }
             Event::Readable { token } => self.receive(token),
             Event::Closed { token, .. } => {
@@ -374,7 +395,8 @@ impl Worker {
         }
     }
 
-    fn received(&mut self, token: Token, bytes: &[u8]) {
+    /// Bytes arrived, and TLS if there is any has seen to them.
+    fn opened(&mut self, token: Token, bytes: &[u8]) {
         let Some(connection) = self.connections.find(token) else { return };
         arrived(self.server, &self.handle, connection, bytes.len());
         self.execute_before_growth(token);
@@ -423,6 +445,13 @@ impl Worker {
             Ok(Received::WouldBlock) => {}
             Ok(Received::End) | Err(_) => self.close(token.slot()),
         }
+    }
+
+    /// So many bytes of a large argument arrived by way of TLS.
+    fn fed(&mut self, token: Token, len: usize) {
+        let Some(connection) = self.connections.find(token) else { return };
+        arrived(self.server, &self.handle, connection, len);
+        self.received_own(token.slot());
     }
 
     /// Bytes of a large argument were received.
@@ -600,7 +629,7 @@ impl Worker {
         // Where one large argument came from there may be more, and changing the way has its price.
         let large = !span.large.is_empty() || connection.large.memory() > 0;
         let stay = large && connection.reading == Reading::Direct;
-        let direct = stay || wanted >= DIRECT_MIN;
+        let direct = (stay || wanted >= DIRECT_MIN) && connection.tls.is_none();
         let reading = if direct { Reading::Direct } else { Reading::Data };
         if reading != connection.reading {
             let (token, socket) = (connection.token, connection.socket.as_fd());
@@ -662,6 +691,7 @@ impl Worker {
             self.arriving.push(slot);
         }
         touch(&mut self.touched, connection);
+        self.workspace.watch(connection);
         connection.client.postpone(false);
         self.adopted_blocked(slot);
         self.adopted_held(slot);
@@ -758,10 +788,12 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return };
         self.driver.remove(connection.token, connection.socket.as_fd());
         let Some(mut connection) = self.connections.remove(slot) else { return };
+        sealed::say_goodbye(&mut connection);
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
-        if let Some(mut job) = connection.client.job.take() {
+        let mut job = connection.client.job.take();
+        if let Some(mut job) = job.take_if(|job| !job.outlives_client()) {
             job.abandon(self.server, &mut self.data);
             lazyfree::free_job(job);
         }
@@ -775,6 +807,9 @@ impl Worker {
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
         self.jobs.retain(|&job| job != slot);
+        if let Some(job) = job {
+            self.orphans.adopt(job, connection.client);
+        }
     }
 
     // Step: connections on their way to other workers.
@@ -827,59 +862,6 @@ impl Worker {
         Some(connection)
     }
 
-    // Step: jobs.
-
-    fn work_on_jobs(&mut self) {
-        if self.jobs.is_empty() {
-            return;
-        }
-        let mut clock = ticks();
-        let deadline = clock + self.server.clock.ticks(JOBS_US);
-        self.data.release();
-        for slot in std::mem::take(&mut self.jobs) {
-            let Some(connection) = self.connections.at(slot) else { continue };
-            let is_busy = self.server.switches.load() & Switch::BUSY != 0;
-            if is_busy
-                && connection.client.job.as_ref().is_some_and(|job| !job.goes_on_while_busy())
-            {
-                self.jobs.push(slot);
-                continue;
-            }
-            let Some(mut job) = connection.client.job.take() else { continue };
-            self.data.database = connection.client.database;
-            self.data.working_for = connection.client.info.id;
-            let done = job.step(self.server, &mut self.data, &mut || ticks() < deadline);
-            self.data.release();
-            self.data.working_for = 0;
-            let started = std::mem::replace(&mut clock, ticks());
-            if let Some(account) = &mut connection.client.account {
-                account.add(clock - started);
-            }
-            if !done {
-                connection.client.job = Some(job);
-                self.jobs.push(slot);
-                continue;
-            }
-            // What it logged is before this.
-            connection.client.last_record = self.server.log.last();
-            let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
-            if let Some(account) = connection.client.account.take() {
-                let (stats, client) = (&self.handle.stats, &connection.client);
-                pieces = account.close(&mut *job, self.server, stats, client, &mut bytes);
-            }
-            lazyfree::free_job(job);
-            if let Some(range) = connection.replies.take() {
-                connection.output.push_replies(&self.arena, range, 0);
-            }
-            pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
-            connection.output.push_owned(bytes);
-            connection.output.push_owned(std::mem::take(&mut connection.client.behind));
-            touch(&mut self.touched, connection);
-            self.parse_own(slot);
-        }
-        self.execute();
-    }
-
     // Step: send.
 
     fn flush(&mut self) {
@@ -897,6 +879,10 @@ impl Worker {
                 continue;
             }
             let Some(connection) = self.connections.at(slot) else { continue };
+            if connection.tls.is_some() {
+                self.workspace.add(slot);
+                continue;
+            }
             let (output, replies) = (&mut connection.output, connection.replies.take());
             let (token, socket) = (connection.token, connection.socket.as_fd());
             output.free();
@@ -921,6 +907,7 @@ impl Worker {
             }
         }
         self.touched = touched;
+        self.flush_sealed();
     }
 
     /// Adds what the turn's commands did to the statistics.

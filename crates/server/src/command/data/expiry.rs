@@ -22,7 +22,9 @@ impl Data {
         if !self.may_expire {
             return;
         }
-        self.hold_one(index);
+        if !self.hold_one(index) {
+            return;
+        }
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let is_logged = self.effects.is_on();
@@ -102,8 +104,8 @@ impl Data {
         }
         // So that the events are published before the shard is unlocked.
         let alone = matches!(self.held, Held::None);
-        if alone {
-            self.hold_one(index);
+        if alone && !self.hold_one(index) {
+            return;
         }
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::acl::DEFAULT_USER;
 use crate::client::{ClientFlag, ClientInfo};
 use crate::config::ClientClass;
 use crate::pubsub::Kind;
@@ -50,7 +51,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         usize::from(output_bytes > 0),
         if output_bytes > 0 { "rw" } else { "r" },
         command.map_or("NULL", |command| &command.full_name),
-        names.user.as_ref().map_or("default".into(), |user| String::from_utf8_lossy(&user.name)),
+        String::from_utf8_lossy(names.user.as_ref().map_or(DEFAULT_USER, |user| &user.name)),
         info.redirect.load(Relaxed),
         info.protocol.load(Relaxed),
         String::from_utf8_lossy(&names.library),

@@ -37,7 +37,7 @@ pub(super) fn tracking(call: &mut Call<'_>) -> Outcome {
     };
     if broadcasts && !call.in_transaction {
         // From here on every worker notes what it changes.
-        call.data.hold_gate();
+        call.data.hold_gate_anyway();
     }
     let prefixes = prefixes.into_iter().map(Box::from).collect();
     tracking::enable(call.server, call.client, mode, target, prefixes);

@@ -63,7 +63,8 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
 /// Whoever may not read all keys may not have keys looked up that are named by elements.
 fn check_lookups(call: &Call<'_>, options: &Options<'_>) -> Outcome {
     let looks_up_weights = options.by.is_some_and(|pattern| pattern.contains(&b'*'));
-    if !(looks_up_weights || !options.get.is_empty()) || acl::may_read_all(call) {
+    let looks_up = looks_up_weights || !options.get.is_empty();
+    if !looks_up || acl::may_read_all(call) {
         return Ok(());
     }
     let option = if looks_up_weights { "BY" } else { "GET" };
