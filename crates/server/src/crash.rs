@@ -185,7 +185,8 @@ extern "C" fn crashed(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
         report(reporter, signal, code, address, context);
     } else if reporter.is_some()
-        && CRASHED.load(Ordering::SeqCst) != rustix::thread::gettid().as_raw_nonzero().get() {
+        && CRASHED.load(Ordering::SeqCst) != rustix::thread::gettid().as_raw_nonzero().get()
+    {
         // Another thread is at it, and ends the process when it is done.
         pause_ms(REPORT_MS * 2);
     }
