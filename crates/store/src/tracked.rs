@@ -12,7 +12,7 @@ use crate::hash::Hash;
 #[derive(Default)]
 pub struct TrackedKeys {
     /// By the hash that every command has of its keys anyway.
-    keys: HashMap<u64, Tracked, BuildHasherDefault<Same>>,
+    keys: HashMap<u64, Tracked, BuildHasherDefault<Mixed>>,
     /// Keys whose hash one of those had before.
     others: HashMap<Box<[u8]>, Vec<u64>>,
     /// Readers of all keys together.
@@ -24,12 +24,14 @@ struct Tracked {
     readers: Vec<u64>,
 }
 
-/// The hash of a hash.
+/// The hash of a hash: mixed, since those of one shard have bits in common.
 #[derive(Default)]
-struct Same(u64);
+struct Mixed(u64);
 
 /// A list is looked through for readers that are gone when it is about to grow beyond this, and then at each doubling.
 const LOOKED_THROUGH_MIN: usize = 8;
+/// Odd, and with as many ones as zeros: 2^64 over the golden ratio.
+const MIXER: u128 = 0x9e37_79b9_7f4a_7c15;
 
 impl TrackedKeys {
     pub fn is_empty(&self) -> bool {
@@ -111,13 +113,14 @@ impl TrackedKeys {
     }
 }
 
-impl Hasher for Same {
+impl Hasher for Mixed {
     fn write(&mut self, _: &[u8]) {
         unreachable!("hashes are numbers");
     }
 
     fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
+        let product = u128::from(hash) * MIXER;
+        self.0 = product as u64 ^ (product >> 64) as u64;
     }
 
     fn finish(&self) -> u64 {
