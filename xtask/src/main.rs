@@ -1,5 +1,7 @@
 //! The project's tasks: `cargo xtask test` and its parts.
 
+mod advisories;
+mod bullmq;
 mod clients;
 mod fuzz;
 mod heavy;
@@ -11,6 +13,7 @@ mod pubsub;
 mod shell;
 mod snapshot;
 mod summary;
+mod supply;
 mod tidy;
 mod transcripts;
 
@@ -25,10 +28,13 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["test", options @ ..] => test(options),
         ["tidy"] => tidy::check(),
+        ["supply"] => supply::check(None),
+        ["supply", advisories] => supply::check(Some(advisories.as_ref())),
         ["peers"] => install_all(),
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
         ["miri"] => proofs::miri(),
+        ["bullmq"] => bullmq::run(),
         ["heavy", options @ ..] => heavy::run(options),
         ["snapshot", options @ ..] => snapshot::run(options),
         ["pubsub", options @ ..] => pubsub::run(options),
@@ -62,6 +68,7 @@ fn test(options: &[&str]) -> Outcome {
     };
     let mut summary = Summary::default();
     summary.step("tidy", tidy::check);
+    summary.step("supply", || supply::check(None));
     summary.step("format", || cargo(&["fmt", "--all", "--check"]));
     summary.step("clippy", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
@@ -125,6 +132,9 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
   test [--without-peers]        everything; installs what it uses
   tidy                          the rules no compiler checks
+  supply [FOLDER]               sources, licences and versions of what others wrote; with a
+                                checkout of RustSec's advisory-db, its warnings as well
+  bullmq                        BullMQ's own scripts, here and on Valkey (needs node and npm)
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits
   miri                          the store under Miri; wants a nightly compiler

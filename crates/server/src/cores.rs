@@ -58,5 +58,17 @@ pub fn give_way() {
     std::thread::yield_now();
 }
 
+/// Has the calling thread, and those that it starts, leave the cores to the workers, as far as they want them: memory
+/// that is to be freed may wait, clients should not.
+pub fn step_aside() {
+    // SAFETY: for the calling thread (0), to which Linux applies it alone.
+    let refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0;
+    if refused {
+        log::debug!("A thread in the background stays as urgent as others");
+    }
+}
+
+/// A tenth of an ordinary thread's share of a core that both want.
+const NICE: libc::c_int = 10;
 /// What the kernel takes for the shortest turn.
 const SLICE_MIN_NS: u64 = 100_000;

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use bobbin_store::shard::Database;
 use bobbin_store::{Kind, OwnedEntry};
 
+use crate::cores;
 use crate::worker::Job;
 
 /// What can be freed in the background.
@@ -55,7 +56,7 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
     let queue = QUEUE.get_or_init(|| {
         let (sender, receiver) = channel::<(Garbage, usize)>();
         let run = move || {
-            step_aside();
+            cores::step_aside();
             for (garbage, objects) in receiver {
                 let bytes = match &garbage {
                     Garbage::Entry(entry) => entry.as_ref().memory(),
@@ -77,15 +78,6 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
     drop(queue.send((garbage, objects)));
 }
 
-/// Has this thread leave the cores to the workers, as far as they want them: memory may wait, clients should not.
-fn step_aside() {
-    // SAFETY: for the calling thread (0), to which Linux applies it alone.
-    let refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0;
-    if refused {
-        log::debug!("The lazy free thread stays as urgent as others");
-    }
-}
-
 /// Objects that wait to be freed.
 pub fn pending_objects() -> usize {
     PENDING_OBJECTS.load(Ordering::Relaxed)
@@ -105,7 +97,5 @@ pub fn reset_freed_objects() {
     FREED_OBJECTS.store(0, Ordering::Relaxed);
 }
 
-/// A tenth of an ordinary thread's share of a core that both want.
-const NICE: libc::c_int = 10;
 /// Strings of this many bytes are freed in the background; of other values those of many blocks.
 const LARGE_BYTES: usize = 64 * 1024;

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use tikv_jemallocator::Jemalloc;
 
+use crate::cores;
+
 /// Counts what it takes from jemalloc.
 pub struct CountingAllocator;
 
@@ -53,11 +55,17 @@ pub fn reset_peak() {
     used();
 }
 
-/// Has a thread of jemalloc's own give freed memory back to the system, so that no worker does. To be called
-/// once the process has become a daemon: the thread would not survive that.
-pub fn start_background_thread() {
-    if let Err(error) = tikv_jemalloc_ctl::background_thread::write(true) {
-        log::debug!("jemalloc runs without its background thread: {error}");
+/// Has threads of jemalloc's own give freed memory back to the system, so that no worker does. To be called
+/// once the process has become a daemon: the threads would not survive that.
+pub fn start_background_threads() {
+    // They inherit from who starts them how urgent they are.
+    let start = || {
+        cores::step_aside();
+        tikv_jemalloc_ctl::background_thread::write(true)
+    };
+    let started = std::thread::scope(|scope| scope.spawn(start).join());
+    if !matches!(started, Ok(Ok(()))) {
+        log::debug!("jemalloc runs without threads of its own: {started:?}");
     }
 }
 
