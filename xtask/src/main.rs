@@ -1,6 +1,7 @@
 //! The project's tasks: `cargo xtask test` and its parts.
 
 mod advisories;
+mod bullmq;
 mod clients;
 mod fuzz;
 mod heavy;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
         ["miri"] => proofs::miri(),
+        ["bullmq"] => bullmq::run(),
         ["heavy", options @ ..] => heavy::run(options),
         ["snapshot", options @ ..] => snapshot::run(options),
         ["pubsub", options @ ..] => pubsub::run(options),
@@ -132,6 +134,7 @@ usage: cargo xtask <task>
   tidy                          the rules no compiler checks
   supply [FOLDER]               sources, licences and versions of what others wrote; with a
                                 checkout of RustSec's advisory-db, its warnings as well
+  bullmq                        BullMQ's own scripts, here and on Valkey (needs node and npm)
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits
   miri                          the store under Miri; wants a nightly compiler

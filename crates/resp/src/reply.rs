@@ -69,6 +69,21 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// Takes out what was written since the output was `len` long, its parts in their places.
+    pub fn take_since(&mut self, len: usize) -> Vec<u8> {
+        let parts = self.parts.as_deref().map_or(&[][..], |parts| parts_since(parts, len));
+        let mut taken = Vec::with_capacity(self.len_since(len));
+        let mut from = len;
+        for part in parts {
+            taken.extend_from_slice(&self.output[from..part.at]);
+            taken.extend_from_slice(&part.bytes);
+            from = part.at;
+        }
+        taken.extend_from_slice(&self.output[from..]);
+        self.truncate(len);
+        taken
+    }
+
     /// Bytes of the reply behind the output's first `start`, those of parts included.
     pub fn len_since(&self, start: usize) -> usize {
         let parts = self.parts.as_deref().map_or(&[][..], |parts| parts_since(parts, start));

@@ -9,6 +9,7 @@ mod bits;
 mod convert;
 mod json;
 mod msgpack;
+mod pattern;
 mod raw;
 mod sandbox;
 mod shebang;

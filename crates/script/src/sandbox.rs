@@ -16,7 +16,7 @@ use crate::raw::{
     lua_State, lua_function,
 };
 use crate::vm::{Core, Profile, core_of, is_text};
-use crate::{api, bits, json, msgpack, structs};
+use crate::{api, bits, json, msgpack, pattern, structs};
 
 /// Lua's own functions behind those that are wrapped.
 #[derive(Clone, Copy)]
@@ -102,14 +102,8 @@ pub(crate) fn open(stack: Stack, core: &Core) {
     stack.set_field(math, b"random");
     stack.push_function(math_randomseed);
     stack.set_field(math, b"randomseed");
-    // What patterns ask of the machine's stack grows with their length.
     global(b"string");
-    let string = stack.top();
-    for name in ["find", "match", "gmatch", "gsub", "gfind"] {
-        stack.push_field(string, name.as_bytes());
-        stack.push_closure(with_short_pattern, 1);
-        stack.set_field(string, name.as_bytes());
-    }
+    pattern::replace(stack, stack.top());
     stack.set_top(0);
     for (name, push) in [
         ("cjson", json::push_table as fn(Stack)),
@@ -324,9 +318,49 @@ changing! {
     base_rawset = rawset;
     table_insert = insert;
     table_remove = remove;
-    table_sort = sort;
     table_setn = setn;
 }
+
+/// `table.sort`. Lua compares by itself without a look at anything else, and for some orders of elements that is
+/// quadratic: of large tables by a function, which looks.
+unsafe extern "C-unwind" fn table_sort(state: *mut lua_State) -> c_int {
+    let stack = Stack(state);
+    // SAFETY: Lua called with a live state; no destructor lives here when one of these raises.
+    unsafe {
+        if let Err(Raise) = check_change(stack) {
+            lua::lua_error(state);
+        }
+        let is_large = stack.kind(1) == LUA_TTABLE && stack.len(1) > SORTED_BLINDLY_MAX;
+        if is_large && (!stack.has(2) || stack.kind(2) == LUA_TNIL) {
+            stack.set_top(1);
+            stack.push_function(less);
+        }
+        match core_of(state).base.get() {
+            Some(base) => (base.sort)(state),
+            None => 0,
+        }
+    }
+}
+
+/// `<`, which looks from time to time whether the script is to pause or to end.
+unsafe extern "C-unwind" fn less(state: *mut lua_State) -> c_int {
+    let (stack, core) = (Stack(state), core_of(state));
+    // SAFETY: as above.
+    unsafe {
+        let compared = core.compared.get().wrapping_add(1);
+        core.compared.set(compared);
+        if compared.is_multiple_of(COMPARED) && !core.look(stack) {
+            core.raise_stop(stack);
+        }
+        stack.push_bool(lua::lua_lessthan(state, 1, 2) != 0);
+        1
+    }
+}
+
+/// Elements of a table that is sorted without looks: at worst that takes some tens of milliseconds.
+const SORTED_BLINDLY_MAX: usize = 2000;
+/// Comparisons between two looks.
+const COMPARED: u32 = 10_000;
 
 /// A value's metatable; of what is protected a view, if Redis has one there.
 fn look_at_metatable(stack: Stack) -> Returned {
@@ -542,28 +576,6 @@ fn collect_garbage(stack: Stack) -> Returned {
     Ok(1)
 }
 
-/// A function of `string` that takes a pattern as its second argument, which must not be too long.
-unsafe extern "C-unwind" fn with_short_pattern(state: *mut lua_State) -> c_int {
-    let stack = Stack(state);
-    let long = stack.kind(2) == lua::LUA_TSTRING && stack.len(2) > PATTERN_LEN_MAX;
-    // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
-    unsafe {
-        if long && !is_plain(stack) {
-            let Raise = stack.fail("pattern too long");
-            lua::lua_error(state);
-        }
-        stack.copy(lua::lua_upvalueindex(1));
-        let Some(original) = stack.c_function(-1) else { return 0 };
-        stack.pop(1);
-        original(state)
-    }
-}
-
-/// Whether it is `find` with its fourth argument true, which takes no pattern.
-fn is_plain(stack: Stack) -> bool {
-    stack.top() == 4 && stack.boolean(4)
-}
-
 /// `math.random`: by a generator of the state.
 fn random(stack: Stack) -> Returned {
     let core = core_of(stack.0);
@@ -599,5 +611,3 @@ const REMOVED: [&str; 9] = [
     "dofile", "loadfile", "print", "require", "module", "newproxy", "getfenv", "setfenv", "package",
 ];
 const READ_ONLY: &str = "Attempt to modify a readonly table";
-/// In bytes.
-const PATTERN_LEN_MAX: usize = 4096;

@@ -105,6 +105,8 @@ pub(crate) struct Core {
     failure: RefCell<Option<Failure>>,
     /// Memory of commands that are done, for the next.
     pub(crate) buffers: Cell<Buffers>,
+    /// Comparisons of sorts.
+    pub(crate) compared: Cell<u32>,
     /// State of `math.random`.
     pub(crate) random: Cell<u64>,
     pub(crate) profile: Profile,
@@ -161,6 +163,7 @@ impl Vm {
             status: Cell::new(lua::LUA_OK),
             failure: RefCell::new(None),
             buffers: Cell::default(),
+            compared: Cell::new(0),
             random: Cell::new(seed),
             profile,
             registered: RefCell::new(None),
@@ -446,6 +449,40 @@ impl Core {
         Raise
     }
 
+    /// Asks the host whether the script may go on, and lets it pause if that is wanted; `false`: it is to end, by
+    /// `raise_stop`.
+    pub(crate) fn look(&self, stack: Stack) -> bool {
+        if self.is_stopping() {
+            return false;
+        }
+        match self.host().map_or(Verdict::GoOn, |host| host.watch()) {
+            Verdict::GoOn => true,
+            Verdict::Pause => {
+                self.pause();
+                !self.is_stopping()
+            }
+            Verdict::Stop(text) => {
+                self.hosted.set(self.hosted.get() + 1);
+                let Raise = self.stop(stack, text);
+                stack.pop(1);
+                self.hosted.set(self.hosted.get() - 1);
+                false
+            }
+        }
+    }
+
+    /// Ends the script that is to end.
+    ///
+    /// # Safety
+    /// To be called by a function that Lua called, in which nothing has a destructor.
+    pub(crate) unsafe fn raise_stop(&self, stack: Stack) -> ! {
+        self.hosted.set(1);
+        let Raise = self.stop(stack, "");
+        self.hosted.set(0);
+        // SAFETY: the caller's promise.
+        unsafe { lua::lua_error(stack.0) }
+    }
+
     /// Pauses the script that calls this.
     fn pause(&self) {
         let yielder = self.yielder.get();
@@ -593,28 +630,13 @@ unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut lua_Debug)
     // SAFETY: Lua calls it with a live state and record. Nothing with a destructor lives in this frame when it
     // raises.
     unsafe {
-        let core = core_of(state);
-        let counted = (*record).event == LUA_HOOKCOUNT;
-        loop {
-            let verdict = match core.stopping.get() {
-                Some(text) => Verdict::Stop(text),
-                None if counted => core.host().map_or(Verdict::GoOn, |host| host.watch()),
-                None => Verdict::GoOn,
-            };
-            match verdict {
-                Verdict::GoOn => return,
-                Verdict::Pause => core.pause(),
-                Verdict::Stop(text) => {
-                    core.hosted.set(1);
-                    let Raise = core.stop(Stack(state), text);
-                    core.hosted.set(0);
-                    lua::lua_error(state);
-                }
-            }
-            if core.stopping.get().is_none() {
-                // It went on after a pause; the host is asked again in time.
-                return;
-            }
+        let (core, stack) = (core_of(state), Stack(state));
+        let goes_on = match (*record).event {
+            LUA_HOOKCOUNT => core.look(stack),
+            _ => !core.is_stopping(),
+        };
+        if !goes_on {
+            core.raise_stop(stack);
         }
     }
 }

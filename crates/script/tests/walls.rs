@@ -68,6 +68,10 @@ fn what_never_ends_is_ended_whatever_it_catches() {
         "while true do coroutine.resume(coroutine.create(function() while true do redis.pcall('x') end end)) end",
         "table.sort({3,2,1}, function() while true do end end)",
         "string.gsub('x', '.', function() while true do end end)",
+        "string.find(string.rep('a', 40), string.rep('a?', 40) .. string.rep('a', 40) .. 'b')",
+        "local s = string.rep('a', 1e6) pcall(string.gsub, s, '.-.-.-.-b', '')",
+        "for x in string.gmatch(string.rep('(', 1e6), '%b()') do end",
+        "local t = {} for i = 1, 3e6 do t[i] = 3e6 - i end while true do pcall(table.sort, t) end",
     ] {
         assert!(failure(&mut vm, code).contains("Script killed."), "{code}");
         assert_eq!(run(&mut vm, "return 7"), (Ended::Replied, ":7\r\n".into()), "after {code}");
@@ -99,6 +103,7 @@ fn memory_and_stacks_are_bounded() {
         "local function f() return coroutine.wrap(f)() end return f()",
         "return cjson.decode(string.rep('[', 100000))",
         "return string.find(string.rep('a', 1e6), string.rep('a?', 1e5))",
+        "return string.rep('', -1, {}) .. string.rep('x', 2^31)",
         "local t = {} for i = 1, 2e5 do t = {t} end return #cjson.encode(t)",
     ] {
         failure(&mut vm, code);
@@ -185,4 +190,69 @@ fn a_host_that_stops_a_script_stops_it() {
     }
     assert_eq!(failure(&mut vm, "redis.call('fail')"), "ERR failed script: on @user_script:1.");
     assert_eq!(run(&mut vm, "return redis.call('null')").1, "$-1\r\n");
+}
+
+/// What Lua 5.1 itself answers.
+#[test]
+fn searching_and_replacing_is_as_in_lua() {
+    let mut vm = Vm::new(Profile::Scripts, 1);
+    for (code, expected) in [
+        ("{('hello world'):find('o w')}", "5 7"),
+        ("{('hello'):find('l+')}", "3 4"),
+        ("{('hello'):find('')}", "1 0"),
+        ("{('hello'):find('', 10)}", "6 5"),
+        ("{('hello'):find('xyz')}", ""),
+        ("{('a.b'):find('.', 1, true)}", "2 2"),
+        ("{('a.b'):find('%.', -2)}", "2 2"),
+        ("{('key = value'):find('(%w+)%s*=%s*(%w+)')}", "1 11 key value"),
+        ("{('hello'):match('h(.)l')}", "e"),
+        ("{('hello'):match('()ll()')}", "3 5"),
+        ("{('  x '):match('^%s*(.-)%s*$')}", "x"),
+        ("{('2026-11-21'):match('(%d+)-(%d+)-(%d+)')}", "2026 11 21"),
+        ("{('abc'):match('^b')}", ""),
+        ("{('THE (quick) fox'):find('%((%a+)%)')}", "5 11 quick"),
+        ("{('hello world'):gsub('o', '0')}", "hell0 w0rld 2"),
+        ("{('hello'):gsub('', '-')}", "-h-e-l-l-o- 6"),
+        ("{('hello world'):gsub('(%w+)', '<%1>', 1)}", "<hello> world 1"),
+        ("{('abc'):gsub('%w', '%0%0')}", "aabbcc 3"),
+        ("{('abc'):gsub('^a', 'x')}", "xbc 1"),
+        ("{('$name is $age'):gsub('%$(%w+)', {name = 'x', age = 7})}", "x is 7 2"),
+        ("{('abc'):gsub('%w', function(c) if c == 'b' then return 'X' end end)}", "aXc 3"),
+        ("{('x^2'):gsub('%^', '%%')}", "x%2 1"),
+        ("{('a,b,,c'):gsub(',', ';', 2)}", "a;b;,c 2"),
+        (
+            "(function() local t = {} for k, v in ('a=1, b=2'):gmatch('(%w+)=(%w+)') do t[#t+1] = k .. v end return t           end)()",
+            "a1 b2",
+        ),
+        (
+            "(function() local t = {} for w in ('one two'):gmatch('%a*') do t[#t+1] = '<' .. w .. '>' end return t           end)()",
+            "<one> <> <two> <>",
+        ),
+        ("{('ab'):rep(3)}", "ababab"),
+        ("{('x'):rep(0), ('x'):rep(-1)}", " "),
+        ("{#('x'):rep(100000)}", "100000"),
+        ("{select(2, pcall(string.find, 'a', '[a'))}", "malformed pattern (missing ']')"),
+        ("{select(2, pcall(string.gsub, 'abc', '%w', '%2'))}", "invalid capture index"),
+        ("{select(2, pcall(string.gsub, 'abc', '(', '%1'))}", "unfinished capture"),
+        (
+            "{select(2, pcall(string.gsub, 'abc', 'a', function() return {} end))}",
+            "invalid replacement value (a table)",
+        ),
+        (
+            "{select(2, pcall(string.gsub, 'abc', 'a'))}",
+            "bad argument #3 to '?' (string/function/table expected)",
+        ),
+        (
+            "{select(2, pcall(string.rep))}",
+            "bad argument #1 to '?' (string expected, got no value)",
+        ),
+    ] {
+        let code = format!(
+            "local t = {code} for i = 1, #t do t[i] = tostring(t[i]) end return table.concat(t, ' ')"
+        );
+        let (ended, reply) = run(&mut vm, &code);
+        assert_eq!(ended, Ended::Replied, "{code}");
+        let text = reply.split_once("\r\n").map_or("", |(_, text)| text.trim_end_matches("\r\n"));
+        assert_eq!(text, expected, "{code}");
+    }
 }

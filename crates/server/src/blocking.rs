@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::Kind;
 
+use crate::acl;
 use crate::client::{ClientFlag, ClientInfo};
 use crate::command::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::server::{Server, lock};
@@ -64,12 +65,14 @@ pub trait Wait: Send + Sync {
 pub struct Waiter {
     pub client: Arc<ClientInfo>,
     pub command: &'static Registered,
-    /// The command as the command log shows it.
-    pub words: Vec<Vec<u8>>,
+    /// The words of the command.
+    pub args: Box<[Box<[u8]>]>,
+    /// Of the rules by which it was allowed.
+    epoch: u32,
     /// Unix ms; `None`: as long as it takes.
     pub deadline_ms: Option<i64>,
     wait: Box<dyn Wait>,
-    database: u32,
+    pub database: u32,
     keys: Vec<Box<[u8]>>,
     protocol: Protocol,
     /// `State`.
@@ -82,6 +85,8 @@ pub struct Waiter {
 struct Answer {
     bytes: Vec<u8>,
     failed: Option<Failure>,
+    /// Its user may not run it any more.
+    refused: bool,
 }
 
 /// How it stands with a waiter. From `WAITING` one step leads to the end, or to `CLAIMED` and back.
@@ -104,6 +109,8 @@ pub enum Ended {
     Not,
     /// With the command's reply; `true`: an error.
     Answered(bool),
+    /// With an error, before it was tried.
+    Refused,
 }
 
 /// The queues of blocked clients. A key's queue is changed only with its shard held.
@@ -284,7 +291,10 @@ impl Waiter {
                 if let Some(failure) = &answer.failed {
                     reply.error(failure.0.as_bytes());
                 }
-                Ended::Answered(answer.failed.is_some())
+                match answer.refused {
+                    true => Ended::Refused,
+                    false => Ended::Answered(answer.failed.is_some()),
+                }
             }
             State::TIMED_OUT => {
                 self.wait.timed_out(&mut reply);
@@ -349,7 +359,8 @@ pub fn block(
     let waiter = Arc::new(Waiter {
         client: Arc::clone(&call.client.info),
         command: call.command,
-        words: crate::slowlog::shortened(call.command, call.args),
+        args: call.args.iter().map(|arg| Box::from(*arg)).collect(),
+        epoch: call.server.acl.epoch(),
         deadline_ms,
         wait: Box::new(wait),
         database,
@@ -381,28 +392,40 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     let selected = data.database;
     // A transaction may have taken its time, and what it left may have expired meanwhile.
     data.now_ms = data.now_ms.max(server.clock.advance());
+    let mut reserved = Vec::new();
     while let Some((database, key)) = data.ready.pop_front() {
         data.database = database;
-        serve_key(server, data, &key);
+        if !serve_key(server, data, &key) {
+            reserved.push((database, key));
+        }
     }
+    // They have their turn once the shard is free again: every turn of a worker looks.
+    data.ready.extend(reserved);
     data.database = selected;
 }
 
-fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
+/// Serves whom a key was waited for by; `false`: somebody has reserved a shard.
+fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
     let (key, database) = (data.key(bytes), data.database);
     let mut at = 0;
     loop {
         if !data.holds(key.hash.shard()) {
             // Who changed it walks from shard to shard.
             data.release();
-            data.hold_one(key.hash.shard());
+            if !data.hold_one(key.hash.shard()) {
+                return false;
+            }
         }
         let kind = data.peek(key).map(|entry| entry.kind());
-        let Some(waiter) = server.waiters.at(database, key, at, kind) else { return };
+        let Some(waiter) = server.waiters.at(database, key, at, kind) else { return true };
         let fits = kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone();
-        if fits && !hold_destination(data, key, waiter.wait.destination()) {
-            // Others had their turn meanwhile: look again.
-            continue;
+        if fits {
+            match hold_destination(data, key, waiter.wait.destination()) {
+                Destination::Held => {}
+                // Others had their turn meanwhile: look again.
+                Destination::HeldAnew => continue,
+                Destination::Reserved => return false,
+            }
         }
         // While it is claimed nothing is waited for: who would end it waits for us.
         if !fits || !waiter.step(State::WAITING, State::CLAIMED) {
@@ -412,8 +435,13 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
         let keys = waiter.keys.iter().map(|bytes| data.key(bytes)).enumerate();
         let held: Vec<_> = keys.filter(|(_, key)| data.holds(key.hash.shard())).collect();
         let mut answer = Answer::default();
+        let admitted = match waiter.epoch == server.acl.epoch() {
+            true => Ok(()),
+            false => acl::admit_waiter(server, &waiter, data.now_ms),
+        };
+        answer.refused = admitted.is_err();
         let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
-        let served = waiter.wait.serve(data, &held, &mut reply);
+        let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
         data.effects.take_replaced();
         match served {
             Ok(false) => {
@@ -438,17 +466,26 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) {
     }
 }
 
+/// What became of the wish to hold another key's shard as well.
+enum Destination {
+    Held,
+    HeldAnew,
+    Reserved,
+}
+
 /// Holds the shard of another key as well. Who waits for a lock that is not above all it holds might wait for
-/// ever; so if it is not free, everything is given up and locked anew in order: `false`.
-fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> bool {
-    let Some(bytes) = destination else { return true };
+/// ever; so if it is not free, everything is given up and locked anew in order.
+fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> Destination {
+    let Some(bytes) = destination else { return Destination::Held };
     let shard = data.key(bytes).hash.shard();
     if data.try_hold_also(shard) {
-        return true;
+        return Destination::Held;
     }
     let own = key.hash.shard();
-    data.hold_many([own.min(shard), own.max(shard)].into_iter());
-    false
+    match data.hold_many([own.min(shard), own.max(shard)].into_iter()) {
+        true => Destination::HeldAnew,
+        false => Destination::Reserved,
+    }
 }
 
 /// An argument as the time until which to block, in seconds; `None`: for ever.

@@ -66,7 +66,8 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
         return Room::None;
     }
     data.release();
-    let deadline = ticks() + server.clock.ticks(EVICT_US);
+    let started = ticks();
+    let deadline = started + server.clock.ticks(EVICT_US);
     let mut evictor = std::mem::take(&mut data.evictor);
     let mut room = Room::Enough;
     let mut evicted = 0;
@@ -83,7 +84,16 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
     }
     data.evictor = evictor;
     data.counters.evicted += evicted as u64;
+    show_cycle(server, ticks() - started);
     room
+}
+
+/// Shows the latency monitor a round of evictions, if it took long.
+fn show_cycle(server: &Server, spent: u64) {
+    let us = server.clock.us(spent) as u64;
+    if us >= CYCLE_SLOW_US {
+        server.services.latency.sample(&server.config, "eviction-cycle", us);
+    }
 }
 
 impl Evictor {
@@ -203,8 +213,10 @@ enum Fate {
 impl Candidate {
     /// Deletes the key if it is still there, may still go and deserves it as much as when it was sampled.
     fn evict(&self, data: &mut Data, policy: MaxmemoryPolicy) -> Fate {
+        if !data.hold_one(self.hash.shard()) {
+            return Fate::Gone;
+        }
         let database = std::mem::replace(&mut data.database, self.database);
-        data.hold_one(self.hash.shard());
         let key = crate::command::Key { bytes: &self.key, hash: self.hash };
         let clock = data.clock;
         let fate = match data.peek(key) {
@@ -254,6 +266,9 @@ fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, rand
     }
 }
 
+/// A round of evictions that took this long is shown to the latency monitor.
+const CYCLE_SLOW_US: u64 = 1000;
+
 #[cfg(test)]
 mod tests {
     use bobbin_store::shard::Expire;
@@ -275,7 +290,7 @@ mod tests {
             data.clock = AccessClock::new(access, 1_700_000_000_000);
             for name in &names {
                 let key = data.key(name.as_bytes());
-                data.hold_one(key.hash.shard());
+                assert!(data.hold_one(key.hash.shard()));
                 data.set(key, NewValue::string(b"v"), Expire::Clear);
                 data.release();
             }
@@ -290,7 +305,7 @@ mod tests {
             assert!(!spared.is_empty());
             for name in &spared {
                 let key = data.key(name);
-                data.hold_one(key.hash.shard());
+                assert!(data.hold_one(key.hash.shard()));
                 assert!(data.read(key).is_some());
                 data.release();
             }
@@ -299,7 +314,7 @@ mod tests {
             }
             for name in &spared {
                 let key = data.key(name);
-                data.hold_one(key.hash.shard());
+                assert!(data.hold_one(key.hash.shard()));
                 assert!(data.exists(key), "{policy:?}");
             }
             data.leave();

@@ -73,7 +73,7 @@ impl Server {
         let Some(mut data) = Data::new(&self.keyspace, &self.gate, 0) else { return true };
         data.now_ms = self.clock.now_ms();
         data.enter();
-        data.hold_gate();
+        data.hold_gate_anyway();
         log::info!("Saving the final RDB snapshot before exiting.");
         let saved = self.save_held(&mut data);
         let may_end = saved.is_ok() || request.force;

@@ -15,6 +15,7 @@ use rustix::net::SendFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::acl::{Acl, Rights};
 use crate::blocking::Waiters;
 use crate::client::{Client, ClientInfo, Clients};
 use crate::client_eviction::ClientMemory;
@@ -35,10 +36,12 @@ impl Server {
     /// Makes what the threads share. It lives until the process ends.
     pub fn new(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static Self, String> {
         let registry = Registry::new(crate::commands::FAMILIES, renamed)?;
+        let acl = Acl::new(&registry, &config);
         let workers = Workers::new(registry.all().len());
         let driver = choose_driver(&config)?;
         let clock = Clock::new();
         Ok(Box::leak(Box::new(Self {
+            acl,
             registry,
             keyspace: Keyspace::new(hash_seed(&config.hash_seed())),
             gate: Gate::default(),
@@ -48,6 +51,7 @@ impl Server {
             pause: Pause::default(),
             monitors: Monitors::default(),
             pubsub: PubSub::new(random_seed()),
+            tracking: Default::default(),
             event_classes: Default::default(),
             waiters: Waiters::default(),
             errors: ErrorStats::default(),
@@ -58,6 +62,7 @@ impl Server {
             acceptor: Mutex::new(None),
             end: End::default(),
             services: Services::new(&config, &clock),
+            watchdog: Default::default(),
             tls: Default::default(),
             scripts: Default::default(),
             functions: Default::default(),
@@ -82,12 +87,14 @@ impl Server {
     pub fn start(&'static self) -> Result<(), String> {
         self.follow_config();
         self.watch_signals()?;
+        self.follow_watchdog();
         self.set_worker_count(self.config.worker_count())?;
         log::info!(
             "Server initialized, {} workers over {}",
             self.workers.len(),
             self.driver.name()
         );
+        self.start_metrics()?;
         if self.config.tls_port() != 0 {
             self.tls
                 .follow(&self.config)
@@ -295,7 +302,7 @@ impl Server {
         );
         let info = Arc::new(info);
         self.clients.add(Arc::clone(&info));
-        let client = Client::new(info, self.config.requirepass().is_empty());
+        let client = Client::new(info, Rights::new(self));
         let mut connection = Box::new(Connection::new(accepted.socket, Token::new(0, 0), client));
         if accepted.is_tls {
             connection.tls = Some(Box::default());
@@ -312,7 +319,7 @@ impl Server {
         if self.clients.len() as i64 >= self.config.maxclients() {
             return Some(b"-ERR max number of clients reached\r\n");
         }
-        let protected = self.config.protected_mode() && self.config.requirepass().is_empty();
+        let protected = self.config.protected_mode() && self.acl.default_user().has_no_password();
         (protected && !accepted.peer.is_local()).then_some(PROTECTED_MODE)
     }
 

@@ -23,6 +23,10 @@ pub struct Gate {
     closed: Futex,
     taker: Mutex<()>,
     flags: Box<[Flag]>,
+    /// The first flags that were ever claimed: no others are looked at.
+    used: AtomicU32,
+    /// How many have something unfinished, so that nobody else should see everything as it is now.
+    reserved: AtomicU32,
 }
 
 #[repr(align(128))]
@@ -54,13 +58,34 @@ impl Gate {
     /// A gate for at most `members` threads at a time.
     pub fn new(members: usize) -> Self {
         let flags = (0..members).map(|_| Flag::default()).collect();
-        Self { closed: Futex::default(), taker: Mutex::new(()), flags }
+        Self {
+            closed: Futex::default(),
+            taker: Mutex::new(()),
+            flags,
+            used: AtomicU32::new(0),
+            reserved: AtomicU32::new(0),
+        }
+    }
+
+    /// Asks others not to take the gate, as something is half done that belongs together; `false` ends it. To be
+    /// called by a busy member, or with the gate held: who takes the gate afterwards sees it.
+    pub fn reserve(&self, reserve: bool) {
+        match reserve {
+            true => self.reserved.fetch_add(1, Ordering::AcqRel),
+            false => self.reserved.fetch_sub(1, Ordering::AcqRel),
+        };
+    }
+
+    pub fn is_reserved(&self) -> bool {
+        self.reserved.load(Ordering::Acquire) > 0
     }
 
     /// Claims a flag; `None` when all are taken.
     pub fn join(&self) -> Option<Member<'_>> {
-        let flag = self.flags.iter().find(|f| f.claimed.swap(1, Ordering::AcqRel) == 0)?;
-        Some(Member { gate: self, flag })
+        let at = self.flags.iter().position(|f| f.claimed.swap(1, Ordering::AcqRel) == 0)?;
+        // Before the fence of the first `enter`.
+        self.used.fetch_max(at as u32 + 1, Ordering::SeqCst);
+        Some(Member { gate: self, flag: &self.flags[at] })
     }
 
     /// Closes the gate and waits until no member is busy. The caller must not be busy itself, and
@@ -70,7 +95,7 @@ impl Gate {
         self.closed.word().store(CLOSED, Ordering::Relaxed);
         // Pairs with the fence of `enter`: either we see the flag, or its owner sees the gate.
         fence(Ordering::SeqCst);
-        for flag in &self.flags {
+        for flag in &self.flags[..self.used.load(Ordering::SeqCst) as usize] {
             let state = &flag.state;
             loop {
                 match state.word().compare_exchange(

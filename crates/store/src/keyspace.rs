@@ -101,18 +101,60 @@ impl Keyspace {
         self.hasher.hash(key)
     }
 
-    /// Waits for a shard. Whoever holds another one may only lock higher ones.
+    /// Waits for a shard; `None`: it is reserved. Whoever holds another one may only lock higher ones.
     #[inline(always)]
+    pub fn lock_unless_reserved(&self, index: usize) -> Option<ShardGuard<'_>> {
+        rank::check(index);
+        self.shards[index].lock.lock_unless_reserved().then(|| {
+            rank::acquire(index);
+            ShardGuard { keyspace: self, index: index as u32 }
+        })
+    }
+
+    /// The same, but waits too while it is reserved, which may be for long: not for threads that serve others.
+    #[inline]
     pub fn lock(&self, index: usize) -> ShardGuard<'_> {
+        loop {
+            if let Some(guard) = self.lock_unless_reserved(index) {
+                return guard;
+            }
+            nap();
+        }
+    }
+
+    /// Holds a shard again that the caller reserved.
+    pub fn take_back(&self, index: usize) -> ShardGuard<'_> {
+        rank::check(index);
+        self.shards[index].lock.take_back();
         rank::acquire(index);
-        self.shards[index].lock.lock();
         ShardGuard { keyspace: self, index: index as u32 }
+    }
+
+    /// Calls `f` with a shard, reserved or not. So it may be in the midst of a change that belongs together.
+    pub fn visit<R>(&self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
+        match self.lock_unless_reserved(index) {
+            Some(mut guard) => f(&mut guard),
+            None => self.visit_reserved(index, f),
+        }
+    }
+
+    #[cold]
+    fn visit_reserved<R>(&self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
+        let cell = &self.shards[index];
+        let visit = cell.lock.visit();
+        // SAFETY: we hold the lock, as a visitor or not.
+        let shard = unsafe { &mut *cell.shard.get() };
+        let result = f(shard);
+        let hint = hint(shard);
+        self.publish(index, hint);
+        cell.lock.end_visit(visit);
+        result
     }
 
     #[inline(always)]
     pub fn try_lock(&self, index: usize) -> Option<ShardGuard<'_>> {
         self.shards[index].lock.try_lock().then(|| {
-            rank::acquire_any(index);
+            rank::acquire(index);
             ShardGuard { keyspace: self, index: index as u32 }
         })
     }
@@ -215,6 +257,24 @@ impl ShardGuard<'_> {
     pub const fn index(&self) -> usize {
         self.index as usize
     }
+
+    /// Gives the shard up but lets nobody hold it, visitors aside, until `Keyspace::take_back`.
+    pub fn reserve(self) {
+        let hint = hint(&self);
+        self.keyspace.publish(self.index(), hint);
+        rank::release(self.index());
+        self.keyspace.shards[self.index()].lock.reserve();
+        std::mem::forget(self);
+    }
+}
+
+#[cfg(not(shuttle))]
+fn nap() {
+    std::thread::sleep(std::time::Duration::from_millis(1));
+}
+#[cfg(shuttle)]
+fn nap() {
+    shuttle::thread::yield_now();
 }
 
 impl Deref for ShardGuard<'_> {
@@ -257,21 +317,20 @@ mod rank {
         static HELD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     }
 
+    /// Before a lock is waited for.
     #[inline(always)]
-    pub(super) fn acquire(index: usize) {
+    pub(super) fn check(index: usize) {
         #[cfg(debug_assertions)]
         HELD.with(|held| {
-            let mut held = held.borrow_mut();
+            let held = held.borrow();
             let highest = held.iter().max();
             assert!(highest < Some(&index) || highest.is_none(), "shard {index} after {highest:?}");
-            held.push(index);
         });
         let _ = index;
     }
 
-    /// For a lock that was not waited for.
     #[inline(always)]
-    pub(super) fn acquire_any(index: usize) {
+    pub(super) fn acquire(index: usize) {
         #[cfg(debug_assertions)]
         HELD.with(|held| held.borrow_mut().push(index));
         let _ = index;

@@ -21,8 +21,17 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and somebody may sleep on it.
 const CONTENDED: u32 = 2;
+/// Kept for somebody who is not here at the moment.
+const RESERVED: u32 = 3;
+/// Reserved, and held by a visitor for some moments.
+const VISITED: u32 = 4;
+/// The same, and somebody may sleep on it.
+const VISITED_CONTENDED: u32 = 5;
 
 /// A mutex of one word: one compare-and-swap to take, one swap to give back, a futex to sleep on.
+///
+/// Its holder may leave it *reserved*: then who wants it is refused instead of waiting, but for visitors, whom the
+/// holder need not be alone for.
 #[derive(Default)]
 pub struct RawLock {
     state: Futex,
@@ -34,11 +43,10 @@ impl RawLock {
         self.state.word().compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Waits for the lock; `false`: it is reserved.
     #[inline(always)]
-    pub fn lock(&self) {
-        if !self.try_lock() {
-            self.lock_contended();
-        }
+    pub fn lock_unless_reserved(&self) -> bool {
+        self.try_lock() || self.lock_contended()
     }
 
     /// Only who holds the lock may call it.
@@ -51,18 +59,91 @@ impl RawLock {
 
     #[cold]
     #[inline(never)]
-    fn lock_contended(&self) {
+    fn lock_contended(&self) -> bool {
         for _ in 0..SPINS {
-            if self.state.word().load(Ordering::Relaxed) == FREE && self.try_lock() {
-                return;
+            match self.state.word().load(Ordering::Relaxed) {
+                FREE if self.try_lock() => return true,
+                RESERVED | VISITED | VISITED_CONTENDED => return false,
+                _ => pause(),
             }
-            pause();
         }
-        // Who has slept does not know whether others still do, so it takes the lock as contended.
-        while self.state.word().swap(CONTENDED, Ordering::Acquire) != FREE {
-            self.state.wait(CONTENDED);
+        loop {
+            match self.state.word().load(Ordering::Relaxed) {
+                // Who has slept does not know whether others still do, so it takes the lock as contended.
+                FREE if self.swap_if(FREE, CONTENDED) => return true,
+                HELD => _ = self.swap_if(HELD, CONTENDED),
+                CONTENDED => self.state.wait(CONTENDED),
+                RESERVED | VISITED | VISITED_CONTENDED => return false,
+                _ => {}
+            }
         }
     }
+
+    /// Only who holds the lock may call it, and has then to call `take_back` some time.
+    #[cold]
+    pub fn reserve(&self) {
+        if self.state.word().swap(RESERVED, Ordering::Release) == CONTENDED {
+            // They are refused.
+            self.state.wake(u32::MAX >> 1);
+        }
+    }
+
+    /// Holds a lock again that the caller reserved; waits for visitors.
+    #[cold]
+    pub fn take_back(&self) {
+        self.enter_reserved(HELD);
+    }
+
+    /// Waits for a lock, though it may be reserved. To be given back by `end_visit`, with what this returned.
+    #[cold]
+    pub fn visit(&self) -> Visit {
+        loop {
+            if self.lock_unless_reserved() {
+                return Visit::Held;
+            }
+            if self.enter_reserved(VISITED) {
+                return Visit::Reserved;
+            }
+        }
+    }
+
+    #[cold]
+    pub fn end_visit(&self, visit: Visit) {
+        match visit {
+            Visit::Held => self.unlock(),
+            Visit::Reserved => {
+                let before = self.state.word().swap(RESERVED, Ordering::Release);
+                if before == VISITED_CONTENDED {
+                    self.state.wake(u32::MAX >> 1);
+                }
+            }
+        }
+    }
+
+    /// Makes a reserved lock what is said; `false`: it is not reserved any more.
+    fn enter_reserved(&self, to: u32) -> bool {
+        loop {
+            match self.state.word().load(Ordering::Relaxed) {
+                RESERVED if self.swap_if(RESERVED, to) => return true,
+                VISITED => _ = self.swap_if(VISITED, VISITED_CONTENDED),
+                VISITED_CONTENDED => self.state.wait(VISITED_CONTENDED),
+                RESERVED => {}
+                _ => return false,
+            }
+        }
+    }
+
+    fn swap_if(&self, from: u32, to: u32) -> bool {
+        let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+        self.state.word().compare_exchange(from, to, success, failure).is_ok()
+    }
+}
+
+/// How a visitor found the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Visit {
+    Held,
+    Reserved,
 }
 
 #[cfg(not(shuttle))]

@@ -13,7 +13,7 @@ use bobbin_store::gate::Member;
 use bobbin_store::inbox::{Bell, Inbox};
 use bobbin_store::log::{Log, Merger};
 use bobbin_store::shard::Expire;
-use bobbin_store::sync::{AtomicU32, AtomicU64, Futex, Mutex, Ordering, RawLock};
+use bobbin_store::sync::{AtomicU32, AtomicU64, Futex, Mutex, Ordering, RawLock, Visit};
 use bobbin_store::{AccessClock, AccessPolicy, Cut, Gate, Keyspace, NewValue, Shard};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::Condvar;
@@ -37,6 +37,11 @@ fn a_lock_that_looks_before_it_takes_is_caught() {
 }
 
 /// Members that come and go, two takers: nobody is busy while somebody has the gate.
+#[test]
+fn a_reserved_lock_refuses_all_but_visitors() {
+    explore(reservation_storm);
+}
+
 #[test]
 fn the_gate_keeps_members_out() {
     explore(|| gate_storm(2, 2, 2, |member| member.enter()));
@@ -169,7 +174,7 @@ trait Lock: Default + Send + Sync + 'static {
 
 impl Lock for RawLock {
     fn lock(&self) {
-        self.lock();
+        assert!(self.lock_unless_reserved());
     }
     fn unlock(&self) {
         self.unlock();
@@ -226,6 +231,41 @@ struct Counted<L> {
 // SAFETY: `count` is only touched with the lock held, and `inside` tells when that excludes nobody;
 // shuttle runs one thread at a time, so even then there is no data race.
 unsafe impl<L: Lock> Sync for Counted<L> {}
+
+/// One thread makes a change in two steps and leaves the lock reserved between them; others lock or visit.
+fn reservation_storm() {
+    let things = Arc::new((RawLock::default(), AtomicU32::new(0), AtomicU32::new(0)));
+    spawn_and_join(3, move |thread| {
+        let (lock, first, second) = &*things;
+        let add = |to: &AtomicU32| to.store(to.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        match thread {
+            0 => {
+                assert!(lock.lock_unless_reserved());
+                add(first);
+                lock.reserve();
+                lock.take_back();
+                add(second);
+                lock.unlock();
+            }
+            1 => {
+                for _ in 0..2 {
+                    if lock.lock_unless_reserved() {
+                        let seen = first.load(Ordering::Relaxed);
+                        assert_eq!(seen, second.load(Ordering::Relaxed));
+                        lock.unlock();
+                    }
+                }
+            }
+            _ => {
+                let visit = lock.visit();
+                let seen = first.load(Ordering::Relaxed);
+                let whole = seen == second.load(Ordering::Relaxed);
+                assert!(whole || visit == Visit::Reserved);
+                lock.end_visit(visit);
+            }
+        }
+    });
+}
 
 fn lock_storm<L: Lock>(threads: u32, rounds: u32) {
     let (lock, inside, count) = (L::default(), AtomicU32::new(0), UnsafeCell::new(0));
@@ -361,7 +401,7 @@ fn log_storm(number_is_taken_before_unlocking: bool) {
             let which = [number != 0, (number + round) % 2 == 0 || number == 0];
             let seen = things.acknowledged.load(Ordering::SeqCst);
             let chosen = || (0..2).filter(|&at| which[at]);
-            chosen().for_each(|at| things.locks[at].lock());
+            chosen().for_each(|at| assert!(things.locks[at].lock_unless_reserved()));
             let mut record = Vec::new();
             for at in 0..2 {
                 let version = &things.versions[at];

@@ -46,7 +46,7 @@ fn a_lock_orders_what_is_done_with_it_held() {
                             thread::yield_now();
                         }
                     } else {
-                        lock.lock();
+                        assert!(lock.lock_unless_reserved());
                     }
                     count.add_one();
                     lock.unlock();

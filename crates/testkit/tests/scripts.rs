@@ -45,6 +45,12 @@ fn check_sums(server: &mut Server) {
                             let own = format!("own:{round}");
                             connection.call(&["EVAL", SOMETIMES, "1", &own, &digit])
                         }
+                        _ if round % 2 == 0 => {
+                            connection.say("MULTI");
+                            let queued = connection.call(&["EVAL", MOVE_DECLARED, "2", &from, &to]);
+                            assert_eq!(queued.expect("it answers").text(), "QUEUED");
+                            connection.call(&["EXEC"])
+                        }
                         _ => {
                             connection.say("MULTI");
                             connection.say(&format!("DECR {from}"));

@@ -149,13 +149,16 @@ fn figures_and_load() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn scripts() {
-    let server = Server::valkey(&[]);
+    [Server::valkey(&[]), Server::bobbin(&[])].iter().for_each(check_scripts);
+}
+
+fn check_scripts(server: &Server) {
     let file = server.folder().join("script.lua");
     std::fs::write(&file, "return {KEYS[1], KEYS[2], ARGV[1]}").unwrap();
     let file = file.to_str().unwrap();
-    assert_eq!(run(&server, &["--eval", file, "a", "b", ",", "c"]).ok(), "a\nb\nc\n");
-    assert_eq!(run(&server, &["--eval", file]).ok(), "\n");
-    assert!(run(&server, &["--eval", "/nowhere.lua"]).failed().starts_with("Can't open file"));
+    assert_eq!(run(server, &["--eval", file, "a", "b", ",", "c"]).ok(), "a\nb\nc\n");
+    assert_eq!(run(server, &["--eval", file]).ok(), "\n");
+    assert!(run(server, &["--eval", "/nowhere.lua"]).failed().starts_with("Can't open file"));
 }
 
 /// What is typed at the debugger gives what valkey-cli gives, colours and all.

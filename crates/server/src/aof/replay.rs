@@ -5,11 +5,13 @@ use std::sync::Arc;
 use bobbin_resp::Part;
 use bobbin_store::Hash;
 
+use crate::acl::Rights;
 use crate::client::{Client, ClientInfo};
 use crate::command::Data;
 use crate::command::call::{self, Context, Request};
 use crate::server::Server;
 use crate::stats::WorkerStats;
+use crate::worker::Slice;
 
 /// A client that a log's commands come from. Nothing dies of age meanwhile: what did die when the log was written
 /// is deleted by a command of the log.
@@ -34,7 +36,7 @@ impl Replay {
             server,
             data,
             stats: WorkerStats::new(server.registry.all().len()),
-            client: Client::new(Arc::new(info), true),
+            client: Client::new(Arc::new(info), Rights::unlimited()),
             replies: Vec::new(),
             parts: Vec::new(),
         })
@@ -57,7 +59,13 @@ impl Replay {
         if let Some(mut job) = self.client.job.take() {
             self.data.release();
             self.data.database = self.client.database;
-            while !job.step(self.server, &mut self.data, &mut || true) {}
+            while !job.step(&mut Slice {
+                server: self.server,
+                data: &mut self.data,
+                stats: &self.stats,
+                client: &mut self.client,
+                more: &mut || true,
+            }) {}
         }
         self.data.leave();
         self.replies.clear();

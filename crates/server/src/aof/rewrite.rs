@@ -112,9 +112,10 @@ impl Server {
         if data.now_ms < rewrites.retry_ms.load(Ordering::Relaxed) || self.cut_is_busy() {
             return;
         }
-        data.hold_gate();
-        self.begin_rewrite(data);
-        data.release();
+        if data.hold_gate() {
+            self.begin_rewrite(data);
+            data.release();
+        }
     }
 
     /// Whether a snapshot or a rewrite has the cut.

@@ -6,12 +6,14 @@ use bobbin_store::{Hash, NewValue};
 
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
+use crate::acl;
 use crate::blocking;
 use crate::client::{Client, ClientFlag, Replies};
 use crate::commands::{debug, monitor};
 use crate::eviction::{self, Room};
 use crate::server::{Server, Switch};
 use crate::stats::WorkerStats;
+use crate::tracking;
 
 /// What a handler gets.
 pub struct Call<'a> {
@@ -146,8 +148,8 @@ fn admit(
     output: &mut Vec<u8>,
 ) -> Result<Executed, Failure> {
     let args = request.args;
-    if !client.authenticated {
-        check_authentication(context.server, request)?;
+    if !client.rights.is_open(context.server) {
+        acl::admit(context, client, request)?;
     }
     let Some(command) = request.command else {
         if is_http(args[0]) {
@@ -177,7 +179,9 @@ fn admit(
         return Err(only_listens(command));
     }
     let switches = context.server.switches.load();
-    if (switches != 0 || !context.data.may_expire) && !guard(context, client, command, switches)? {
+    if (switches & Switch::GUARDED != 0 || !context.data.may_expire)
+        && !guard(context, client, command, switches, output)?
+    {
         return Ok(Executed::Postponed);
     }
     if let Some(transaction) = &mut client.transaction
@@ -190,14 +194,25 @@ fn admit(
     if let Some(values) = command.row.values {
         context.data.prepare(values, args);
     }
-    match command.shape {
-        _ if command.has(Flags::GATE) => context.data.hold_gate(),
-        KeyShape::First => context.data.hold_one(request.first_hash.shard()),
-        KeyShape::None => context.data.release(),
-        KeyShape::Specified => {
-            run_planned(context, client, command, request, output);
-            return Ok(Executed::Ran(command));
+    let held = match command.shape {
+        _ if command.has(Flags::GATE) => {
+            let held = context.data.hold_gate();
+            if held {
+                admit_again(context, client, request)?;
+            }
+            held
         }
+        KeyShape::First => context.data.hold_one(request.first_hash.shard()),
+        KeyShape::None => {
+            context.data.release();
+            true
+        }
+        KeyShape::Specified => {
+            return run_planned(context, client, command, request, output);
+        }
+    };
+    if !held {
+        return Err(reserved(context));
     }
     run_held(context, client, command, request, &[], output);
     Ok(Executed::Ran(command))
@@ -210,11 +225,11 @@ fn run_planned(
     command: &'static Registered,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) {
+) -> Result<Executed, Failure> {
     if command.has(Flags::RUNS) {
         context.data.release();
         run_held(context, client, command, request, &[], output);
-        return;
+        return Ok(Executed::Ran(command));
     }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
@@ -223,10 +238,37 @@ fn run_planned(
     if client.database == 0 {
         shards.prefetch_buckets(data);
     }
-    shards.hold(data);
-    shards.prefetch_entries(data, client.database);
-    run_held(context, client, command, request, &shards.hashes, output);
+    let held = shards.hold(data);
+    if held {
+        shards.prefetch_entries(data, client.database);
+    }
+    let admitted = match held && context.data.holds_all() {
+        true => admit_again(context, client, request),
+        false => Ok(()),
+    };
+    if held && admitted.is_ok() {
+        run_held(context, client, command, request, &shards.hashes, output);
+    }
     context.data.shard_set = shards;
+    admitted?;
+    if held { Ok(Executed::Ran(command)) } else { Err(reserved(context)) }
+}
+
+/// Checks the rights of who has waited for the gate again: another worker may have had it before, and changed the
+/// rules.
+#[cold]
+fn admit_again(context: &mut Context<'_>, client: &mut Client, request: &Request<'_>) -> Outcome {
+    if client.rights.is_open(context.server) {
+        return Ok(());
+    }
+    acl::admit(context, client, request)
+}
+
+/// A slow script keeps what the command needs. Nothing was done yet.
+#[cold]
+fn reserved(context: &mut Context<'_>) -> Failure {
+    context.data.end_prepared();
+    context.server.scripts.busy_failure()
 }
 
 /// Runs a command whose shards are held.
@@ -275,14 +317,25 @@ pub fn run(call: &mut Call<'_>) {
         log_effects(call, call.data.counters.dirty != dirty);
     }
     if !call.data.events.is_empty() {
-        call.data.publish_events();
+        call.data.publish_events(Some(call.client));
         call.wait_for_listeners();
     }
-    if call.server.switches.load() & Switch::MONITORED != 0 {
-        monitor::feed(call);
+    if call.server.switches.load() & Switch::ONLOOKERS != 0 {
+        show_onlookers(call);
     }
     if !call.data.ready.is_empty() && !call.in_transaction {
         blocking::serve_ready(call.server, call.data);
+    }
+}
+
+/// Shows the command to those who look at all commands, and remembers what it read.
+#[inline(never)]
+fn show_onlookers(call: &mut Call<'_>) {
+    if call.server.switches.load() & Switch::MONITORED != 0 {
+        monitor::feed(call);
+    }
+    if call.client.tracking.is_some() {
+        tracking::remember(call);
     }
 }
 
@@ -290,10 +343,8 @@ pub fn run(call: &mut Call<'_>) {
 #[inline(never)]
 fn log_effects(call: &mut Call<'_>, changed: bool) {
     // EXEC's commands have logged theirs.
-    call.data.log_command(call.args, changed && !call.command.has(Flags::EXECUTES));
-    if !call.in_transaction
-        && let Some(number) = call.data.effects.commit(true)
-    {
+    let changed = changed && !call.command.has(Flags::EXECUTES);
+    if let Some(number) = call.data.log_command(call.args, changed, !call.in_transaction) {
         call.client.last_record = number;
     }
     if call.data.effects.take_far_ahead() {
@@ -308,6 +359,7 @@ fn guard(
     client: &mut Client,
     command: &'static Registered,
     switches: u32,
+    output: &mut Vec<u8>,
 ) -> Result<bool, Failure> {
     if context.data.loading {
         // A log was checked when it was written.
@@ -320,11 +372,8 @@ fn guard(
     if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
         return Err(Failure::LOADING);
     }
-    if switches & Switch::BUSY != 0
-        && !command.has(Flags::ALLOW_BUSY)
-        && let Some(busy) = context.server.scripts.busy()
-    {
-        return Err(busy.failure());
+    if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
+        return Err(context.server.scripts.busy_failure());
     }
     if has_to_wait(context, client, command) {
         return Ok(false);
@@ -349,7 +398,7 @@ fn guard(
         return Err(Failure::SNAPSHOT_FAILED);
     }
     if switches & Switch::MAXMEMORY != 0
-        && eviction::make_room(context.server, context.data) == Room::None
+        && make_room(context, client, output) == Room::None
         && (command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM))
     {
         return Err(Failure::OUT_OF_MEMORY);
@@ -358,6 +407,21 @@ fn guard(
         return Err(Failure::format(context.server.log_failure()));
     }
     Ok(true)
+}
+
+/// Evicts keys if there are too many. That a copy of the client's own is gone comes before the reply.
+fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -> Room {
+    let id = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
+    context.data.evicting_for = id;
+    let room = eviction::make_room(context.server, context.data);
+    context.data.evicting_for = 0;
+    if id != 0
+        && client.replies == Replies::On
+        && let Some(subscribers) = &mut context.data.subscribers
+    {
+        output.append(subscribers.set_aside());
+    }
+    room
 }
 
 /// Whether a pause holds the command up.
@@ -392,16 +456,6 @@ fn would_execute(client: &Client, command: &Registered, flags: Flags) -> bool {
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
 const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);
 
-/// Until it has authenticated a client may only use the commands that serve that.
-#[cold]
-fn check_authentication(server: &Server, request: &Request<'_>) -> Outcome {
-    let free = request.command.is_some_and(|command| command.has(Flags::NO_AUTH));
-    if free || server.config.requirepass().is_empty() {
-        return Ok(());
-    }
-    Err(Failure::NOT_AUTHENTICATED)
-}
-
 /// The shards that a plan needs.
 #[derive(Default)]
 pub struct ShardSet {
@@ -430,7 +484,8 @@ impl ShardSet {
         args: &[&[u8]],
         first_hash: Hash,
     ) {
-        self.everything |= command.has(Flags::GATE.with(Flags::WALKS).with(Flags::RUNS))
+        self.everything |= command.has(Flags::GATE.with(Flags::WALKS))
+            || command.has(Flags::RUNS) && !data.runs_within_keys(command, args)
             || command.row.gate_when.is_some_and(|condition| condition(args));
         if command.shape == KeyShape::First {
             self.shards.push(first_hash.shard() as u16);
@@ -459,13 +514,17 @@ impl ShardSet {
         self.everything = true;
     }
 
-    /// Holds them all, and no other.
-    pub fn hold(&mut self, data: &mut Data) {
+    /// Holds them all, and no other. `false`: one is reserved, and nothing is held.
+    #[must_use]
+    pub fn hold(&mut self, data: &mut Data) -> bool {
         self.shards.sort_unstable();
         self.shards.dedup();
         match self.shards[..] {
             _ if self.everything || self.shards.len() > SHARDS_MAX => data.hold_gate(),
-            [] => data.release(),
+            [] => {
+                data.release();
+                true
+            }
             [shard] => data.hold_one(usize::from(shard)),
             _ => data.hold_many(self.shards.iter().copied().map(usize::from)),
         }
@@ -487,16 +546,18 @@ impl ShardSet {
     }
 }
 
-/// Holds the shards of these keys, or everything, and no other.
-pub fn hold_keys(data: &mut Data, keys: &[&[u8]], everything: bool) {
+/// Holds the shards of these keys, or everything, and no other. `false`: somebody has reserved one.
+#[must_use]
+pub fn hold_keys(data: &mut Data, keys: &[&[u8]], everything: bool) -> bool {
     let mut shards = std::mem::take(&mut data.shard_set);
     shards.clear();
     shards.everything = everything;
     if !everything {
         keys.iter().for_each(|key| shards.add_key(data.key(key)));
     }
-    shards.hold(data);
+    let held = shards.hold(data);
     data.shard_set = shards;
+    held
 }
 
 /// Answers a request that was not executed, and spoils the transaction that it was meant for.
@@ -513,11 +574,13 @@ fn refuse(
         context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);
     }
     context.stats.totals.error_replies.add(1);
+    if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {
+        tracked.caching = false;
+    }
     let executes = |command: &Registered| command.has(Flags::EXECUTES);
     let failure = if request.command.is_some_and(executes) {
         transaction::abort(client, context.data);
-        let reason = failure.0.strip_prefix("ERR ").unwrap_or(&failure.0);
-        Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))
+        transaction::aborted(&failure)
     } else {
         transaction::spoil(client);
         failure

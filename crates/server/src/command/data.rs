@@ -5,6 +5,8 @@
 //! handler ever sees a dead key.
 
 mod expiry;
+mod holding;
+mod notices;
 
 use std::collections::VecDeque;
 
@@ -13,34 +15,27 @@ use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::Place;
 use bobbin_store::value::{AnyCollection, Collection};
 use bobbin_store::{
-    AccessClock, AccessPolicy, Cut, EntryMut, EntryRef, Gate, GateGuard, Hash, Keyspace, Kind,
-    Member, NewValue, OwnedEntry, SHARDS, Shard, ShardGuard, ValueRef,
+    AccessClock, AccessPolicy, EntryMut, EntryRef, Gate, Hash, Keyspace, Kind, Member, NewValue,
+    OwnedEntry, Shard, ShardGuard, ValueRef,
 };
 
+use self::holding::LookedAt;
+pub use self::holding::{Aside, Held};
 use super::call::ShardSet;
-use super::{Failure, Values};
+use super::{Failure, Registered, Values};
 use crate::eviction::Evictor;
 use crate::log::Effects;
-use crate::notify::{self, Classes, Event};
+use crate::notify::{Classes, Event};
 use crate::pubsub::Subscribers;
 use crate::random::Random;
-use crate::script::Lua;
+use crate::script::{Lua, Paused};
+use crate::tracking::{Notice, Tracker};
 
 /// A key of the command at hand, hashed once.
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
     pub bytes: &'a [u8],
     pub hash: Hash,
-}
-
-/// Which shards the worker holds.
-pub enum Held {
-    None,
-    One(ShardGuard<'static>),
-    /// Ascending.
-    Many(Vec<ShardGuard<'static>>),
-    /// The gate is held, and with it everything.
-    All(GateGuard<'static>),
 }
 
 /// See the module.
@@ -61,14 +56,24 @@ pub struct Data {
     /// Which events somebody listens to.
     pub event_classes: Classes,
     /// What happened to keys and is not published yet.
-    pub events: Vec<Event>,
+    pub events: Vec<Notice>,
     /// What this worker's clients listen to; `None`: there are no clients.
     pub subscribers: Option<Box<Subscribers>>,
+    /// Telling clients that keep copies of keys; `None`: there are no clients.
+    pub tracker: Option<Box<Tracker>>,
+    /// Some of them want to be told of all changes.
+    broadcasts: bool,
+    /// The client whose job is at work, by number; 0: none.
+    pub working_for: u64,
+    /// The client that keys are evicted for, if it keeps copies; 0: none.
+    pub evicting_for: u64,
     /// Keys (and their databases) that changed while blocked clients wait for them.
     pub ready: VecDeque<(u32, Box<[u8]>)>,
     pub random: Random,
     /// Where scripts run; `None`: none has run yet, or one is running.
     pub lua: Option<Box<Lua>>,
+    /// The command at hand: a script that pauses.
+    pub paused: Option<Box<Paused>>,
     pub counters: Counters,
     pub evictor: Evictor,
     /// What the log is to hold of what happens to keys.
@@ -90,6 +95,8 @@ pub struct Data {
     guards: Vec<ShardGuard<'static>>,
     /// Which of many held shards was looked at last.
     recent: usize,
+    /// Which were looked at with the gate held.
+    looked_at: LookedAt,
 }
 
 /// DEL or UNLINK, by what the options of lazy freeing say; replicas follow suit.
@@ -138,9 +145,14 @@ impl Data {
             event_classes: Classes::NONE,
             events: Vec::new(),
             subscribers: None,
+            tracker: None,
+            broadcasts: false,
+            working_for: 0,
+            evicting_for: 0,
             ready: VecDeque::new(),
             random: Random::new(seed),
             lua: None,
+            paused: None,
             counters: Counters::default(),
             evictor: Evictor::default(),
             effects: Effects::default(),
@@ -153,6 +165,7 @@ impl Data {
             shard_set: ShardSet::default(),
             guards: Vec::new(),
             recent: 0,
+            looked_at: LookedAt::default(),
         })
     }
 
@@ -161,164 +174,15 @@ impl Data {
         self.keyspace
     }
 
+    /// Whether a command that runs a script is known to use only the keys that it declares.
+    pub(super) fn runs_within_keys(&self, command: &Registered, args: &[&[u8]]) -> bool {
+        let lua = self.lua.as_ref();
+        lua.is_some_and(|lua| lua.keeps_to_keys(command.row.name, args[1], self.keyspace))
+    }
+
     #[inline(always)]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
         Key { bytes, hash: self.keyspace.hash(bytes) }
-    }
-
-    // What is held.
-
-    /// Holds one shard and no other. Kept when it is held already.
-    #[inline(always)]
-    pub fn hold_one(&mut self, shard: usize) {
-        if let Held::One(guard) = &self.held
-            && guard.index() == shard
-        {
-            return;
-        }
-        self.release();
-        self.held = Held::One(self.keyspace.lock(shard));
-    }
-
-    /// Holds these shards (ascending, without repeats) and no other.
-    pub fn hold_many(&mut self, shards: impl Iterator<Item = usize>) {
-        self.release();
-        let mut guards = std::mem::take(&mut self.guards);
-        guards.extend(shards.map(|shard| self.keyspace.lock(shard)));
-        self.recent = 0;
-        self.held = Held::Many(guards);
-    }
-
-    #[inline]
-    pub fn holds(&self, shard: usize) -> bool {
-        match &self.held {
-            Held::None => false,
-            Held::One(guard) => guard.index() == shard,
-            Held::Many(guards) => guards.binary_search_by_key(&shard, ShardGuard::index).is_ok(),
-            Held::All(_) => true,
-        }
-    }
-
-    /// Holds one shard more, if it is free.
-    pub fn try_hold_also(&mut self, shard: usize) -> bool {
-        if self.holds(shard) {
-            return true;
-        }
-        let Some(guard) = self.keyspace.try_lock(shard) else { return false };
-        self.hold_guard(guard);
-        true
-    }
-
-    /// Holds one shard more: waits for it if it is above all that is held, else takes it only if it is free.
-    pub fn hold_beyond(&mut self, shard: usize) -> bool {
-        let is_above = match &self.held {
-            Held::None => true,
-            Held::One(guard) => guard.index() < shard,
-            Held::Many(guards) => guards.last().is_none_or(|guard| guard.index() < shard),
-            Held::All(_) => return true,
-        };
-        if is_above {
-            self.hold_guard(self.keyspace.lock(shard));
-            return true;
-        }
-        self.try_hold_also(shard)
-    }
-
-    fn hold_guard(&mut self, guard: ShardGuard<'static>) {
-        let mut guards = match std::mem::replace(&mut self.held, Held::None) {
-            Held::None => Vec::new(),
-            Held::All(_) => unreachable!("who holds the gate holds every shard"),
-            Held::One(other) => vec![other],
-            Held::Many(guards) => guards,
-        };
-        let at = guards.partition_point(|other| other.index() < guard.index());
-        guards.insert(at, guard);
-        self.recent = 0;
-        self.held = Held::Many(guards);
-    }
-
-    /// Prefetches the entries of keys whose shards are held.
-    pub fn prefetch(&mut self, database: u32, hashes: impl Iterator<Item = Hash>) {
-        for hash in hashes {
-            if let Some(database) = self.shard(hash.shard()).database(database) {
-                database.table().prefetch_entry(hash);
-            }
-        }
-    }
-
-    /// Holds everything: waits until no other thread is busy.
-    pub fn hold_gate(&mut self) {
-        if !self.holds_all() {
-            self.release();
-            self.member.leave();
-            self.held = Held::All(self.gate.take());
-            self.effects.refresh();
-        }
-    }
-
-    /// Begins a cut of all keys; holds everything from then on. There must be no other cut.
-    pub fn begin_cut(&mut self) -> Cut {
-        self.hold_gate();
-        match &mut self.held {
-            Held::All(gate) => Cut::begin(self.keyspace, gate),
-            _ => unreachable!("the gate is held"),
-        }
-    }
-
-    /// Holds nothing any more, and frees what waited for that.
-    #[inline(always)]
-    pub fn release(&mut self) {
-        if self.effects.has_unit() {
-            self.effects.commit(false);
-        }
-        if !self.events.is_empty() {
-            self.publish_events();
-        }
-        match self.held {
-            Held::None => {}
-            Held::One(_) => self.held = Held::None,
-            Held::Many(_) => self.release_many(),
-            Held::All(_) => self.release_gate(),
-        }
-        if !self.garbage.is_empty() {
-            self.dispose();
-        }
-    }
-
-    #[inline(always)]
-    pub fn holds_all(&self) -> bool {
-        matches!(self.held, Held::All(_))
-    }
-
-    fn release_many(&mut self) {
-        if let Held::Many(mut guards) = std::mem::replace(&mut self.held, Held::None) {
-            guards.clear();
-            self.guards = guards;
-        }
-    }
-
-    #[cold]
-    fn release_gate(&mut self) {
-        if let Held::All(gate) = &mut self.held {
-            (0..SHARDS).for_each(|index| self.keyspace.refresh_hint(gate, index));
-        }
-        self.held = Held::None;
-        self.enter();
-    }
-
-    /// Begins a turn: from now on this thread may hold shards.
-    #[inline]
-    pub fn enter(&mut self) {
-        self.member.enter();
-        self.effects.refresh();
-    }
-
-    /// Ends a turn, with nothing held.
-    #[inline]
-    pub fn leave(&mut self) {
-        self.release();
-        self.effects.announce();
-        self.member.leave();
     }
 
     // What is logged.
@@ -345,11 +209,17 @@ impl Data {
         }
     }
 
-    /// Logs a command that is done: itself, if it changed something and did not say what else to log.
-    pub fn log_command(&mut self, args: &[&[u8]], changed: bool) {
-        if !self.effects.take_replaced() && changed {
+    /// Logs a command that is done: itself, if it changed something and did not say what else to log. With `ends_unit`
+    /// its effects become a record, whose number is returned.
+    pub fn log_command(&mut self, args: &[&[u8]], changed: bool, ends_unit: bool) -> Option<u64> {
+        let logs_itself = !self.effects.take_replaced() && changed;
+        if logs_itself && ends_unit && !self.effects.has_unit() {
+            return self.effects.commit_alone(self.database, args);
+        }
+        if logs_itself {
             self.effects.add(self.database, args);
         }
+        if ends_unit { self.effects.commit(true) } else { None }
     }
 
     /// Adds to what is logged, beside the command at hand.
@@ -371,39 +241,6 @@ impl Data {
     fn dispose(&mut self) {
         for entry in self.garbage.drain(..) {
             crate::lazyfree::free(entry);
-        }
-    }
-
-    #[inline(always)]
-    fn shard(&mut self, index: usize) -> &mut Shard {
-        match &mut self.held {
-            Held::One(guard) => {
-                assert!(guard.index() == index, "shard {index} is not held");
-                guard
-            }
-            Held::Many(guards) => {
-                if guards[self.recent].index() != index {
-                    let at = guards.binary_search_by_key(&index, ShardGuard::index);
-                    self.recent = at.expect("every shard of the plan is held");
-                }
-                &mut guards[self.recent]
-            }
-            Held::All(gate) => self.keyspace.exclusive(gate, index),
-            Held::None => unreachable!("a handler needs its keys' shards held"),
-        }
-    }
-
-    #[inline(always)]
-    fn database_of(&mut self, hash: Hash) -> &mut Database {
-        let database = self.database;
-        self.shard(hash.shard()).database_mut(database)
-    }
-
-    /// Calls `f` with a shard: one that is held, or locked for as long as the call.
-    pub fn visit<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
-        match &mut self.held {
-            Held::None => f(&mut self.keyspace.lock(index)),
-            _ => f(self.shard(index)),
         }
     }
 
@@ -488,7 +325,9 @@ impl Data {
         self.discard(entry);
         self.counters.expired += 1;
         self.log_expired(self.database, key.bytes);
-        self.touch_watched(key);
+        if self.shard(key.hash.shard()).has_watched() | self.broadcasts {
+            self.tell_changed(self.database, key, false);
+        }
         self.event(Classes::EXPIRED, "expired", key);
     }
 
@@ -782,27 +621,14 @@ impl Data {
 
     #[cold]
     fn note_event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
-        self.events.push(Event { class, name, database: self.database, key: key.bytes.into() });
-    }
-
-    /// Publishes what happened to keys. To be called while their shards are held.
-    #[cold]
-    pub fn publish_events(&mut self) {
-        let mut events = std::mem::take(&mut self.events);
-        if let Some(subscribers) = &mut self.subscribers {
-            for event in &events {
-                notify::publish(subscribers, event, self.event_classes);
-            }
-        }
-        events.clear();
-        self.events = events;
+        let event = Event { class, name, database: self.database, key: key.bytes.into() };
+        self.events.push(Notice::Event(event));
     }
 
     #[inline(always)]
     fn touch_watched(&mut self, key: Key<'_>) {
-        let database = self.database;
-        if self.shard(key.hash.shard()).key_changed(database, key.bytes, key.hash) {
-            self.ready.push_back((database, key.bytes.into()));
+        if self.shard(key.hash.shard()).has_watched() | self.broadcasts {
+            self.tell_changed(self.database, key, true);
         }
     }
 

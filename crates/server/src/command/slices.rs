@@ -12,7 +12,7 @@ use super::call::ShardSet;
 use super::{Call, Data, Failure, Key, Outcome};
 use crate::blocking;
 use crate::server::Server;
-use crate::worker::Job;
+use crate::worker::{Job, Slice};
 
 /// Replies of more elements than this are made in slices.
 pub const SLICED_MIN: usize = 4096;
@@ -186,12 +186,7 @@ impl<C: Change> Changing<C> {
 }
 
 impl<C: Change> Job for Changing<C> {
-    fn step(
-        &mut self,
-        server: &'static Server,
-        data: &mut Data,
-        more: &mut dyn FnMut() -> bool,
-    ) -> bool {
+    fn step(&mut self, Slice { server, data, more, .. }: &mut Slice<'_>) -> bool {
         while self.change.step(data) {
             if !more() {
                 return false;
@@ -202,7 +197,9 @@ impl<C: Change> Job for Changing<C> {
         if self.change.needs_everything() {
             shards.add_everything();
         }
-        shards.hold(data);
+        if !shards.hold(data) {
+            return false;
+        }
         let dirty = data.counters.dirty;
         let done = self.finish(data).unwrap_or_else(|failure| {
             self.failed = true;
@@ -212,8 +209,7 @@ impl<C: Change> Job for Changing<C> {
         });
         if data.effects.is_on() {
             let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
-            data.log_command(&args, data.counters.dirty != dirty);
-            data.effects.commit(true);
+            data.log_command(&args, data.counters.dirty != dirty, true);
         }
         if !data.ready.is_empty() {
             blocking::serve_ready(server, data);
@@ -303,13 +299,13 @@ impl<F> ReplyInSlices<F> {
 }
 
 impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send> Job for ReplyInSlices<F> {
-    fn step(&mut self, _: &'static Server, _: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
+    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         loop {
             let mut reply = Reply::new(self.pieces.open(), self.protocol);
             if !(self.step)(&mut reply, &mut self.count) {
                 return true;
             }
-            if !more() {
+            if !(slice.more)() {
                 return false;
             }
         }
@@ -339,12 +335,7 @@ struct ComputeInSlices<S> {
 }
 
 impl<S: Send> Job for ComputeInSlices<S> {
-    fn step(
-        &mut self,
-        server: &'static Server,
-        data: &mut Data,
-        more: &mut dyn FnMut() -> bool,
-    ) -> bool {
+    fn step(&mut self, Slice { server, data, more, .. }: &mut Slice<'_>) -> bool {
         while (self.step)(&mut self.state, data) {
             if !more() {
                 return false;

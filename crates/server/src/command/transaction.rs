@@ -8,7 +8,8 @@ use bobbin_store::entry::{INLINE_MAX, Shared};
 
 use super::call::{self, Call, Request};
 use super::registry::KeyShape;
-use super::{Flags, Outcome, Registered};
+use super::{Failure, Flags, Outcome, Registered};
+use crate::acl;
 use crate::blocking;
 use crate::client::{Client, ClientFlag, ClientInfo};
 use crate::slowlog::{self, Measured};
@@ -30,6 +31,8 @@ pub struct Transaction {
     spoiled: bool,
     /// Those of all queued commands.
     flags: Flags,
+    /// That a queued SELECT leads to.
+    database: Option<u32>,
 }
 
 /// A command and which of the transaction's arguments are its.
@@ -58,6 +61,11 @@ impl Transaction {
         self.flags.has(flags)
     }
 
+    /// The database that is selected behind the commands so far; `None`: as before.
+    pub const fn database(&self) -> Option<u32> {
+        self.database
+    }
+
     /// Bytes of the arguments, as `client-query-buffer-limit` counts them.
     pub const fn argument_bytes(&self) -> usize {
         self.bytes.len() + self.large_bytes + self.ends.len() * ARGUMENT_BYTES
@@ -81,6 +89,10 @@ impl Transaction {
             self.ends.push(self.bytes.len());
         }
         self.flags = self.flags.with(command.row.flags);
+        if command.has(Flags::SELECTS) {
+            let number = request.args.get(1).and_then(|word| bobbin_resp::parse_i64(word));
+            self.database = number.and_then(|number| u32::try_from(number).ok()).or(self.database);
+        }
         let (args, first_hash) = (first..self.ends.len(), request.first_hash);
         self.queue.push(Queued { command, args, first_hash });
         info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
@@ -156,6 +168,15 @@ pub fn abort(client: &mut Client, data: &mut super::Data) {
     forget(client, data);
 }
 
+/// A transaction that EXEC runs.
+pub struct Running {
+    transaction: Box<Transaction>,
+    /// The number of the command that comes next.
+    next: usize,
+    /// EXEC.
+    command: &'static Registered,
+}
+
 /// EXEC: one plan for all that was queued and watched, then one command after the other.
 pub fn execute(call: &mut Call<'_>) -> Outcome {
     let Some(transaction) = call.client.transaction.take() else {
@@ -174,40 +195,91 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     for queued in &transaction.queue {
         shards.add(call.data, queued.command, &args[queued.args.clone()], queued.first_hash);
     }
-    shards.hold(call.data);
+    let held = shards.hold(call.data);
     call.data.shard_set = shards;
-    call.data.offer(transaction.large.iter().map(|(_, bytes)| bytes));
+    if !held {
+        abort(call.client, call.data);
+        return Err(aborted(&call.server.scripts.busy_failure()));
+    }
     let untouched = unchanged(call);
     release_watched(call);
+    let start = call.reply.output().len();
+    let mut running = Running { transaction, next: 0, command: call.command };
     if untouched {
-        call.reply.array(transaction.queue.len());
-        for window in transaction.queue.chunks(WINDOW) {
-            let database = call.client.database;
-            let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
-            call.data.prefetch(database, keyed.map(|queued| queued.first_hash));
-            for queued in window {
-                run(call, queued, &args[queued.args.clone()]);
+        call.reply.array(running.transaction.queue.len());
+        if !running.go_on(call) {
+            let reply = call.reply.take_since(start);
+            if let Some(paused) = call.data.paused.take() {
+                call.client.job = Some(paused.within(running, reply));
             }
+            return Ok(());
         }
     } else {
         call.reply.null_array();
     }
-    if let Some(number) = call.data.effects.commit(true) {
-        call.client.last_record = number;
-    }
-    if !call.data.ready.is_empty() {
-        blocking::serve_ready(call.server, call.data);
-    }
-    call.data.offer(std::iter::empty());
-    call.data.release();
-    leave(call.client);
-    // CLIENT LIST shows EXEC as the last command, not what it ran.
-    call.client.ran(call.command);
+    running.end(call);
     Ok(())
+}
+
+/// What EXEC fails with if it was refused for another reason.
+pub fn aborted(failure: &Failure) -> Failure {
+    let reason = failure.0.strip_prefix("ERR ").unwrap_or(&failure.0);
+    Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))
+}
+
+impl Running {
+    pub const fn command(&self) -> &'static Registered {
+        self.command
+    }
+
+    /// Runs what is left; `false`: a command pauses (`Data::paused`), and nothing is held meanwhile.
+    pub fn go_on(&mut self, call: &mut Call<'_>) -> bool {
+        let args = self.transaction.args();
+        call.data.offer(self.transaction.large.iter().map(|(_, bytes)| bytes));
+        while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
+            let window = &rest[..rest.len().min(WINDOW)];
+            let database = call.client.database;
+            let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
+            call.data.prefetch(database, keyed.map(|queued| queued.first_hash));
+            for queued in window {
+                self.next += 1;
+                run(call, queued, &args[queued.args.clone()]);
+                if call.data.paused.is_some() {
+                    call.data.offer(std::iter::empty());
+                    return false;
+                }
+            }
+        }
+        call.data.offer(std::iter::empty());
+        true
+    }
+
+    /// All is done: others see it.
+    pub fn end(self, call: &mut Call<'_>) {
+        if let Some(number) = call.data.effects.commit(true) {
+            call.client.last_record = number;
+        }
+        if !call.data.ready.is_empty() {
+            blocking::serve_ready(call.server, call.data);
+        }
+        call.data.release();
+        leave(call.client);
+        // CLIENT LIST shows EXEC as the last command, not what it ran.
+        call.client.ran(self.command);
+    }
 }
 
 /// Runs one queued command, under the locks of all.
 fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]]) {
+    if !call.client.rights.is_open(call.server)
+        && let Err(failure) = acl::admit_queued(call, queued.command, args)
+    {
+        call.stats.commands[queued.command.id].rejected.add(1);
+        call.stats.totals.error_replies.add(1);
+        call.server.errors.count(failure.code());
+        call.reply.error(failure.0.as_bytes());
+        return;
+    }
     let start = call.reply.output().len();
     let mut inner = Call {
         server: call.server,
@@ -223,6 +295,10 @@ fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]]) {
     };
     let started = crate::clock::ticks();
     call::run(&mut inner);
+    if inner.data.paused.is_some() {
+        // It counts when it is over.
+        return;
+    }
     let measured = Measured {
         ticks: crate::clock::ticks() - started,
         request_bytes: args.iter().map(|arg| arg.len()).sum(),

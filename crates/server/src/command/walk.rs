@@ -111,7 +111,7 @@ mod tests {
 
     fn set(data: &mut Data, key: &str, expire: Expire) {
         let key = data.key(key.as_bytes());
-        data.hold_one(key.hash.shard());
+        assert!(data.hold_one(key.hash.shard()));
         data.set(key, NewValue::string(b"v"), expire);
         data.release();
     }
@@ -131,7 +131,7 @@ mod tests {
                     keys.clone().for_each(|key| set(&mut data, &key, Expire::Clear));
                     for key in keys {
                         let key = data.key(key.as_bytes());
-                        data.hold_one(key.hash.shard());
+                        assert!(data.hold_one(key.hash.shard()));
                         data.remove(key);
                         data.release();
                     }

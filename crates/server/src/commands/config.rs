@@ -36,7 +36,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
 }
 
 fn rewrite(call: &mut Call<'_>) -> Outcome {
-    call.server.config.rewrite().map_err(failure)?;
+    call.server.config.rewrite(&call.server.user_lines()).map_err(failure)?;
     log::info!("CONFIG REWRITE executed with success.");
     call.reply.ok();
     Ok(())
@@ -49,6 +49,7 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     server.errors.reset();
     server.services.reset_statistics(&server.clients);
     server.scripts.reset_statistics();
+    server.acl.reset_statistics();
     server.tls.reset_statistics();
     crate::memory::reset_peak();
     crate::lazyfree::reset_freed_objects();
@@ -94,8 +95,16 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
             server.follow_config();
             Ok(())
         }
+        OptionId::watchdog_period => {
+            server.follow_watchdog();
+            Ok(())
+        }
         OptionId::appendfsync => {
             server.follow_log_config();
+            Ok(())
+        }
+        OptionId::requirepass => {
+            server.follow_requirepass();
             Ok(())
         }
         OptionId::maxclients => raise_open_files(server, config),

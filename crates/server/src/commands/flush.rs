@@ -5,10 +5,9 @@ use bobbin_store::SHARDS;
 use bobbin_store::shard::Database;
 
 use super::generic::NO_DATABASE;
-use crate::command::{Call, Categories, Command, Data, Failure, Flags, Outcome};
+use crate::command::{Call, Categories, Command, Data, DatabaseUse, Failure, Flags, Outcome};
 use crate::lazyfree;
-use crate::server::Server;
-use crate::worker::Job;
+use crate::worker::{Job, Slice};
 
 fn flushall(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
@@ -32,6 +31,7 @@ fn take_everything(data: &mut Data) -> Vec<Database> {
         let databases = data.visit(index, |shard| shard.databases());
         flushed.extend((0..databases).map(|database| data.flush(index, database)));
     }
+    data.all_changed();
     flushed
 }
 
@@ -45,6 +45,7 @@ fn flushdb(call: &mut Call<'_>) -> Outcome {
     call.data.propagate(call.args);
     let database = call.client.database;
     let flushed = (0..SHARDS).map(|index| call.data.flush(index, database)).collect();
+    call.data.all_changed();
     dispose(call, flushed, in_background);
     Ok(())
 }
@@ -75,9 +76,9 @@ fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool)
 struct Free(Vec<Database>);
 
 impl Job for Free {
-    fn step(&mut self, _: &'static Server, _: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
+    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         // One shard's part of a database is small.
-        while self.0.pop().is_some() && more() {}
+        while self.0.pop().is_some() && (slice.more)() {}
         self.0.is_empty()
     }
 
@@ -95,6 +96,7 @@ fn swapdb(call: &mut Call<'_>) -> Outcome {
     let (Some(a), Some(b)) = (index(a), index(b)) else { return Err(NO_DATABASE) };
     if a != b {
         (0..SHARDS).for_each(|index| call.data.swap(index, a, b));
+        call.data.all_changed();
     }
     call.data.counters.dirty += 1;
     call.reply.ok();
@@ -116,6 +118,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("flushall", -1, flushall)
         .flags(Flags::WRITE.with(Flags::GATE))
         .categories(DANGEROUS)
+        .databases(DatabaseUse::Every)
         .doc(
             "server",
             "1.0.0",
@@ -140,6 +143,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("swapdb", 3, swapdb)
         .flags(Flags::WRITE.with(Flags::FAST).with(Flags::GATE))
         .categories(DANGEROUS)
+        .databases(DatabaseUse::Named(|_, found| (1..=2).for_each(found)))
         .doc(
             "server",
             "4.0.0",

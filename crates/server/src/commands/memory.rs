@@ -79,8 +79,8 @@ fn collect(snapshot: &Snapshot<'_>) -> Vec<(String, Figure)> {
     add("cluster.slot_import", bytes(0));
     add("cluster.slot_export", bytes(0));
     add("aof.buffer", bytes(0));
-    add("lua.caches", bytes(0));
-    add("functions.caches", bytes(0));
+    add("lua.caches", bytes(snapshot.server.scripts.memory()));
+    add("functions.caches", bytes(snapshot.server.functions.memory()));
     let (mut keys, mut tables_bytes) = (0, 0);
     for (number, database) in databases.iter().enumerate().filter(|(_, d)| d.keys > 0) {
         add(&format!("db.{number}"), Figure::Database(database.table_bytes, database.expiry_bytes));

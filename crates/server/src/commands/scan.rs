@@ -6,8 +6,7 @@ use bobbin_store::{EntryRef, Kind};
 use crate::command::slices::Pieces;
 use crate::command::{Call, Categories, Command, Data, Failure, Flags, Outcome, Walk};
 use crate::glob;
-use crate::server::Server;
-use crate::worker::Job;
+use crate::worker::{Job, Slice};
 
 fn keys(call: &mut Call<'_>) -> Outcome {
     let mut search = Search::new(Walk::new(call.client.database), usize::MAX);
@@ -106,13 +105,8 @@ impl Search {
 }
 
 impl Job for Search {
-    fn step(
-        &mut self,
-        _: &'static Server,
-        data: &mut Data,
-        more: &mut dyn FnMut() -> bool,
-    ) -> bool {
-        self.go_on(data, more)
+    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
+        self.go_on(slice.data, slice.more)
     }
 
     fn pieces(&mut self) -> Vec<Vec<u8>> {

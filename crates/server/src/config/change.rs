@@ -152,7 +152,7 @@ pub(super) fn unsupported(what: &str) -> String {
 }
 
 /// What the system calls an error: its text without the number that Rust adds.
-pub(super) fn system_text(error: &std::io::Error) -> String {
+pub(crate) fn system_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {
         Some(end) => text[..end].to_owned(),

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Lines, Section, Shown, Snapshot, Value, counter, gauge, human, label, zero};
 use crate::allocator;
+use crate::server::Server;
 
 pub(super) const MEMORY: Section = Section {
     name: "memory",
@@ -29,19 +30,19 @@ pub(super) const MEMORY: Section = Section {
         gauge("allocator_muzzy", |s| s.memory().allocator.muzzy.into()),
         gauge("total_system_memory", |_| total_system_memory().into()),
         label("total_system_memory_human", |_| human(total_system_memory()).into()),
-        zero("used_memory_lua"),
-        zero("used_memory_vm_eval"),
-        label("used_memory_lua_human", |_| human(0).into()),
+        gauge("used_memory_lua", |s| (s.server.scripts.state_memory() as u64).into()),
+        gauge("used_memory_vm_eval", |s| (s.server.scripts.state_memory() as u64).into()),
+        label("used_memory_lua_human", |s| human(s.server.scripts.state_memory() as u64).into()),
         gauge("used_memory_scripts_eval", |s| (s.server.scripts.memory() as u64).into()),
         gauge("number_of_cached_scripts", |s| (s.server.scripts.len() as u64).into()),
         gauge("number_of_functions", |s| (s.server.functions.counts().1 as u64).into()),
         gauge("number_of_libraries", |s| (s.server.functions.counts().0 as u64).into()),
-        zero("used_memory_vm_functions"),
-        zero("used_memory_vm_total"),
-        label("used_memory_vm_total_human", |_| human(0).into()),
-        zero("used_memory_functions"),
-        zero("used_memory_scripts"),
-        label("used_memory_scripts_human", |_| human(0).into()),
+        gauge("used_memory_vm_functions", |s| (s.server.functions.state_memory() as u64).into()),
+        gauge("used_memory_vm_total", |s| state_memory(s.server).into()),
+        label("used_memory_vm_total_human", |s| human(state_memory(s.server)).into()),
+        gauge("used_memory_functions", |s| (s.server.functions.memory() as u64).into()),
+        gauge("used_memory_scripts", |s| script_memory(s.server).into()),
+        label("used_memory_scripts_human", |s| human(script_memory(s.server)).into()),
         gauge("maxmemory", |s| s.server.config.maxmemory().into()),
         label("maxmemory_human", |s| human(s.server.config.maxmemory()).into()),
         label("maxmemory_policy", |s| s.server.config.maxmemory_policy().word().into()),
@@ -70,6 +71,16 @@ pub(super) const MEMORY: Section = Section {
         counter("lazyfreed_objects", |_| crate::lazyfree::freed_objects().into()),
     ]),
 };
+
+/// Bytes of all Lua states.
+fn state_memory(server: &Server) -> u64 {
+    (server.scripts.state_memory() + server.functions.state_memory()) as u64
+}
+
+/// Bytes of what the server knows of scripts and libraries.
+fn script_memory(server: &Server) -> u64 {
+    (server.scripts.memory() + server.functions.memory()) as u64
+}
 
 /// Bytes by what they are for.
 #[derive(Clone, Copy, Default, Debug)]

@@ -280,13 +280,13 @@ fn with_key<R>(
     f: impl FnOnce(&mut Data, crate::command::Key<'_>) -> R,
 ) -> R {
     let key = data.key(bytes);
-    data.enter();
+    data.enter_unreserved();
     data.now_ms = clock::system_ms().max(data.now_ms);
     data.database = database;
     data.event_classes = server.event_classes();
-    data.hold_one(key.hash.shard());
+    data.wait_for_one(key.hash.shard());
     let result = f(data, key);
-    data.publish_events();
+    data.publish_events(None);
     blocking::serve_ready(server, data);
     data.leave();
     result

@@ -34,8 +34,7 @@ impl Server {
         waiter: Option<Arc<Waiter>>,
     ) -> Result<(), Busy> {
         let persistence = &self.persistence;
-        data.hold_gate();
-        if self.cut_is_busy() {
+        if !data.hold_gate() || self.cut_is_busy() {
             return Err(Busy);
         }
         let changes = self.workers.totals().dirty.get() + data.counters.dirty;

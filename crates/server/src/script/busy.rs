@@ -1,8 +1,10 @@
 //! A script that takes long: what others know of it, and how it goes on.
 //!
 //! After `busy-reply-threshold` a script pauses in the midst of its code and becomes a job of its client, which goes
-//! on in slices. Between these the gate is open, so that all clients are told that the server is busy; nothing
-//! but what must be possible then is carried out (`Switch::BUSY`), so that the script is as alone as before.
+//! on in slices. What it held, shards or the gate, is given up between these but stays reserved (`Aside`): whoever
+//! wants it, or waits for it already, is refused. From then on clients are told that the server is busy, and
+//! nothing is carried out but what must be possible then (`Switch::BUSY`), so that the script is as alone as before.
+//! If EXEC runs the script, the rest of the transaction waits with it, with all that it holds.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -11,16 +13,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Ended, Progress};
+use bobbin_store::Hash;
 
 use super::functions::Library;
 use super::session::Session;
 use super::{Lua, State};
 use crate::blocking;
+use crate::client::Client;
+use crate::command::data::Aside;
+use crate::command::transaction::Running;
 use crate::command::{Call, Data, Failure, Registered};
 use crate::log::Pending;
-use crate::server::{Server, Switch};
-use crate::slowlog;
-use crate::worker::Job;
+use crate::server::Server;
+use crate::slowlog::{self, Measured};
+use crate::stats::WorkerStats;
+use crate::worker::{Job, Slice};
 
 /// What others know of the script that the server is busy with.
 pub struct Busy {
@@ -37,22 +44,25 @@ pub struct Busy {
 impl Busy {
     /// What clients are told who want something else.
     pub fn failure(&self) -> Failure {
-        let kind = if self.function.is_some() { "FUNCTION" } else { "SCRIPT" };
+        Self::failure_of(self.function.is_some())
+    }
+
+    pub(super) fn failure_of(function: bool) -> Failure {
+        let kind = if function { "FUNCTION" } else { "SCRIPT" };
         Failure::format(format!(
             "BUSY Valkey is busy running a script. You can only call {kind} KILL or SHUTDOWN NOSAVE."
         ))
     }
 
-    /// SCRIPT KILL and FUNCTION KILL.
-    pub fn kill(&self, function: bool) -> Result<(), Failure> {
-        if function != self.function.is_some() {
-            return Err(self.failure());
-        }
-        if self.changed.load(Ordering::Acquire) {
-            return Err(UNKILLABLE);
-        }
+    /// Has it end as soon as it looks.
+    pub(super) fn kill(&self) -> Result<(), Failure> {
+        self.check_killable()?;
         self.killed.store(true, Ordering::Release);
         Ok(())
+    }
+
+    pub(super) fn check_killable(&self) -> Result<(), Failure> {
+        if self.changed.load(Ordering::Acquire) { Err(UNKILLABLE) } else { Ok(()) }
     }
 
     /// What the script fails with, if somebody wants it to end.
@@ -82,136 +92,189 @@ impl Owner {
     /// Gives the state back, for the next script.
     pub(super) fn give_back(self, data: &mut Data) {
         match self {
-            Self::Worker(lua) => data.lua = Some(lua),
+            Self::Worker(lua) => {
+                lua.show_memory();
+                data.lua = Some(lua);
+            }
             Self::Library(library, state) => library.give_back(state),
         }
     }
 }
 
 /// A script that pauses.
-pub(super) struct Paused {
+pub struct Paused {
     owner: Option<Owner>,
     session: Box<Session>,
+    busy: Arc<Busy>,
     command: &'static Registered,
     /// Of the script: keys live or die by it.
     now_ms: i64,
+    /// What it held, while it does not run.
+    aside: Option<Aside>,
     /// What it did that is no record yet.
     effects: Pending,
     /// Keys that it changed and others wait for.
     ready: VecDeque<(u32, Box<[u8]>)>,
     protocol: Protocol,
     reply: Vec<u8>,
+    /// The transaction that it is part of.
+    transaction: Option<Running>,
 }
 
-// SAFETY: what it points to is the worker's, which has the client's job go on, and the job on no other thread: while
-// the server is busy no connection changes its worker.
+// SAFETY: what it points to is made good before the script goes on, which one thread at a time has it do.
 unsafe impl Send for Paused {}
 
 /// How long the script runs between two looks at others' commands.
 const SLICE_US: u64 = 5_000;
 
-/// Makes a job of a script that has paused; the gate is held, and given up.
-pub(super) fn set_aside(call: &mut Call<'_>, mut owner: Owner, session: Session) {
-    let mut session = Box::new(session);
-    let function = match &owner {
-        Owner::Worker(_) => None,
-        Owner::Library(..) => Some(call.args[1].to_vec()),
-    };
-    let busy = Arc::new(Busy {
-        function,
-        words: slowlog::shortened(call.command, call.args),
-        started_ms: call.data.now_ms,
-        changed: AtomicBool::new(session.has_changed()),
-        killed: AtomicBool::new(false),
-    });
-    log::warn!(
-        "Slow script detected: still in execution after {:.0} milliseconds. You can try killing the script using \
-         the {} KILL command.",
-        session.duration() / 1000.0,
-        if busy.function.is_some() { "FUNCTION" } else { "SCRIPT" },
-    );
-    session.busy = Some(Arc::clone(&busy));
-    // SAFETY: the session lives in its box as long as the script does.
-    unsafe { owner.state().vm.set_host(NonNull::from(&mut *session)) };
-    call.server.scripts.set_busy(Some(busy));
-    call.server.switches.set(Switch::BUSY, true);
-    let mut paused = Paused {
-        owner: Some(owner),
-        session,
-        command: call.command,
-        now_ms: call.data.now_ms,
-        effects: Pending::default(),
-        ready: VecDeque::new(),
-        protocol: call.client.protocol,
-        reply: Vec::new(),
-    };
-    paused.put_off(call.data);
-    call.data.propagate_nothing();
-    call.client.job = Some(Box::new(paused));
-}
-
 impl Paused {
-    /// Keeps what the script has done so far to itself, and lets others in.
-    fn put_off(&mut self, data: &mut Data) {
-        if let Some(busy) = &self.session.busy {
-            busy.changed.store(self.session.has_changed(), Ordering::Release);
-        }
-        self.effects = data.effects.take_pending();
-        self.ready = std::mem::take(&mut data.ready);
-        data.release();
+    /// Sets a script aside that has run for long, into `data.paused`. What it holds is given up but reserved.
+    pub(super) fn begin(call: &mut Call<'_>, mut owner: Owner, session: Session) {
+        let mut session = Box::new(session);
+        let function = match &owner {
+            Owner::Worker(_) => None,
+            Owner::Library(..) => Some(call.args[1].to_vec()),
+        };
+        let busy = Arc::new(Busy {
+            function,
+            words: slowlog::shortened(call.command, call.args),
+            started_ms: call.data.now_ms,
+            changed: AtomicBool::new(session.has_changed()),
+            killed: AtomicBool::new(false),
+        });
+        log::warn!(
+            "Slow script detected: still in execution after {:.0} milliseconds. You can try killing the script using \
+             the {} KILL command.",
+            call.server.clock.us(session.duration()) / 1000.0,
+            if busy.function.is_some() { "FUNCTION" } else { "SCRIPT" },
+        );
+        session.busy = Some(Arc::clone(&busy));
+        // SAFETY: the session lives in its box as long as the script does.
+        unsafe { owner.state().vm.set_host(NonNull::from(&mut *session)) };
+        // Before anything is given up, so that nobody comes between who has not seen it.
+        call.server.scripts.set_busy(&call.server.switches, &busy, true);
+        let mut paused = Box::new(Self {
+            owner: Some(owner),
+            session,
+            busy,
+            command: call.command,
+            now_ms: call.data.now_ms,
+            aside: None,
+            effects: Pending::default(),
+            ready: VecDeque::new(),
+            protocol: call.client.protocol,
+            reply: Vec::new(),
+            transaction: None,
+        });
+        paused.put_off(call.data);
+        call.data.propagate_nothing();
+        call.data.paused = Some(paused);
     }
 
-    /// Takes the gate, and has the thread know again what the script has done.
+    /// Has the transaction go on after the script, behind its reply so far.
+    pub(crate) fn within(mut self: Box<Self>, transaction: Running, reply: Vec<u8>) -> Box<Self> {
+        self.reply = reply;
+        self.transaction = Some(transaction);
+        self
+    }
+
+    /// Keeps what the script has done so far to itself, and lets others in.
+    fn put_off(&mut self, data: &mut Data) {
+        self.busy.changed.store(self.session.has_changed(), Ordering::Release);
+        self.effects = data.effects.take_pending();
+        self.ready = std::mem::take(&mut data.ready);
+        self.aside = Some(data.set_aside());
+    }
+
+    /// Holds again what the script held, and has the thread know what it has done.
     fn take_up(&mut self, data: &mut Data) {
-        data.release();
-        data.hold_gate();
+        if let Some(aside) = self.aside.take() {
+            data.take_back(aside);
+        }
         data.effects.put_pending(std::mem::take(&mut self.effects));
         data.ready = std::mem::take(&mut self.ready);
     }
 
-    /// The script is over: what it did is made known, and others go on.
-    fn end(&mut self, server: &'static Server, data: &mut Data) {
+    /// The script is over. Everything is still held.
+    fn end_script(&mut self, server: &'static Server, data: &mut Data) {
         data.effects.take_replaced();
-        data.effects.commit(true);
         if let Some(owner) = self.owner.take() {
             owner.give_back(data);
         }
-        server.switches.set(Switch::BUSY, false);
-        server.scripts.set_busy(None);
-        if !data.ready.is_empty() {
-            blocking::serve_ready(server, data);
+        server.scripts.set_busy(&server.switches, &self.busy, false);
+    }
+
+    /// Goes on with the transaction behind a script that is over; whether that is over too.
+    fn go_on(&mut self, mut running: Running, slice: &mut Slice<'_>) -> bool {
+        let Slice { server, data, stats, client, .. } = slice;
+        self.count(server, stats, client);
+        let mut call = Call {
+            server,
+            command: running.command(),
+            args: &[b"EXEC"],
+            client,
+            data,
+            stats,
+            reply: Reply::new(&mut self.reply, self.protocol),
+            first_hash: Hash::default(),
+            hashes: &[],
+            in_transaction: false,
+        };
+        if running.go_on(&mut call) {
+            running.end(&mut call);
+            return true;
         }
-        data.release();
+        if let Some(next) = data.paused.take() {
+            *self = *next.within(running, std::mem::take(&mut self.reply));
+        }
+        false
+    }
+
+    /// Counts the script's command, which is one of a transaction's.
+    fn count(&self, server: &Server, stats: &WorkerStats, client: &Client) {
+        let measured =
+            Measured { ticks: self.session.duration(), request_bytes: 0, reply_bytes: 0 };
+        stats.commands[self.command.id].executed(measured.ticks, server.config.latency_tracking());
+        stats.totals.commands.add(1);
+        client.info.commands.add(1);
+        if server.services.command_log.limits().exceeded_by(&measured) {
+            let words = || self.busy.words.clone();
+            slowlog::note_words(server, client, self.command, words, &measured);
+        }
     }
 }
 
 impl Job for Paused {
-    fn step(
-        &mut self,
-        server: &'static Server,
-        data: &mut Data,
-        _more: &mut dyn FnMut() -> bool,
-    ) -> bool {
-        let now_ms = data.now_ms;
-        self.take_up(data);
-        data.now_ms = self.now_ms;
-        self.session.resume(data, server.clock.ticks(SLICE_US));
+    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
+        let (server, stats) = (slice.server, slice.stats);
+        let now_ms = slice.data.now_ms;
+        self.take_up(slice.data);
+        slice.data.now_ms = self.now_ms;
+        self.session.resume(slice.data, stats, server.clock.ticks(SLICE_US));
         let Some(owner) = &mut self.owner else { return true };
         let vm = &mut owner.state().vm;
-        let over = vm.resume() == Progress::Over;
-        if over {
-            let ended = vm.finish(&mut Reply::new(&mut self.reply, self.protocol));
-            if let Ended::Failed { text, counted } = ended {
-                self.reply.clear();
-                Reply::new(&mut self.reply, self.protocol).error(&text);
-                self.session.count_failure(self.command, &text, counted);
-            }
-            self.end(server, data);
-        } else {
-            self.put_off(data);
+        if vm.resume() == Progress::Paused {
+            self.put_off(slice.data);
+            slice.data.now_ms = now_ms;
+            return false;
         }
-        data.now_ms = now_ms;
-        over
+        let start = self.reply.len();
+        let ended = vm.finish(&mut Reply::new(&mut self.reply, self.protocol));
+        if let Ended::Failed { text, counted } = ended {
+            self.reply.truncate(start);
+            Reply::new(&mut self.reply, self.protocol).error(&text);
+            self.session.count_failure(self.command, &text, counted);
+        }
+        self.end_script(server, slice.data);
+        let done = match self.transaction.take() {
+            Some(running) => self.go_on(running, slice),
+            None => {
+                end(server, slice.data);
+                true
+            }
+        };
+        slice.data.now_ms = now_ms;
+        done
     }
 
     fn reply(&mut self, reply: &mut Reply<'_>) {
@@ -222,18 +285,28 @@ impl Job for Paused {
         true
     }
 
+    fn outlives_client(&self) -> bool {
+        // What it wrote is to be whole.
+        self.session.has_changed() || self.transaction.is_some()
+    }
+
     fn abandon(&mut self, server: &'static Server, data: &mut Data) {
         self.take_up(data);
         if let Some(owner) = &mut self.owner {
             owner.state().vm.abandon();
         }
-        if self.session.has_changed() {
-            log::warn!(
-                "The client of a slow script is gone: the script was ended after it had written"
-            );
-        }
-        self.end(server, data);
+        self.end_script(server, data);
+        end(server, data);
     }
+}
+
+/// What a script did is made known, and others go on.
+fn end(server: &'static Server, data: &mut Data) {
+    data.effects.commit(true);
+    if !data.ready.is_empty() {
+        blocking::serve_ready(server, data);
+    }
+    data.release();
 }
 
 const UNKILLABLE: Failure = Failure::new(

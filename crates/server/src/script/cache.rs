@@ -1,15 +1,15 @@
 //! The scripts that the server knows, by the SHA-1 of their source.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use bobbin_script::{ScriptFlags, Shebang, ShebangError};
 use sha1::{Digest, Sha1};
 
 use super::Busy;
 use crate::command::Failure;
-use crate::server::lock;
+use crate::server::{Switch, Switches, lock};
 
 /// A SHA-1 as 40 lower-case hexadecimal digits.
 pub type Sha = [u8; 40];
@@ -66,9 +66,11 @@ pub struct Scripts {
     known: RwLock<Known>,
     /// Goes up with SCRIPT FLUSH.
     generation: AtomicU64,
-    /// The script that pauses, so that others can be told that the server is busy.
-    busy: Mutex<Option<Arc<Busy>>>,
+    /// The scripts that pause, so that others can be told that the server is busy.
+    busy: Mutex<Vec<Arc<Busy>>>,
     evicted: AtomicU64,
+    /// Bytes of the workers' Lua states, which each worker writes.
+    states: Mutex<Vec<Weak<AtomicUsize>>>,
 }
 
 #[derive(Default)]
@@ -158,13 +160,39 @@ impl Scripts {
         *known = Known::default();
     }
 
-    /// The script that the server is busy with.
+    /// The script that the server is busy with; the first, if there are more.
     pub fn busy(&self) -> Option<Arc<Busy>> {
-        lock(&self.busy).clone()
+        lock(&self.busy).first().cloned()
     }
 
-    pub(super) fn set_busy(&self, busy: Option<Arc<Busy>>) {
-        *lock(&self.busy) = busy;
+    /// What clients are told who want something else.
+    pub fn busy_failure(&self) -> Failure {
+        self.busy().map_or_else(|| Busy::failure_of(false), |busy| busy.failure())
+    }
+
+    /// SCRIPT KILL and FUNCTION KILL.
+    pub fn kill(&self, function: bool) -> Result<(), Failure> {
+        let all = lock(&self.busy);
+        let first = all.first().ok_or("NOTBUSY No scripts in execution right now.")?;
+        // That it cannot be ended is told first, whichever kind was meant.
+        let mut outcome = first.check_killable().and_then(|()| Err(first.failure()));
+        for busy in all.iter().filter(|busy| busy.function.is_some() == function) {
+            let killed = busy.kill();
+            if outcome.is_err() {
+                outcome = killed;
+            }
+        }
+        outcome
+    }
+
+    /// A script begins to pause, or does not pause any more.
+    pub(super) fn set_busy(&self, switches: &Switches, busy: &Arc<Busy>, on: bool) {
+        let mut all = lock(&self.busy);
+        match on {
+            true => all.push(Arc::clone(busy)),
+            false => all.retain(|other| !Arc::ptr_eq(other, busy)),
+        }
+        switches.set(Switch::BUSY, !all.is_empty());
     }
 
     pub fn len(&self) -> usize {
@@ -178,6 +206,21 @@ impl Scripts {
     /// Bytes of memory that the sources take.
     pub fn memory(&self) -> usize {
         self.read().bytes
+    }
+
+    /// A cell for the bytes of a Lua state; they count until it is dropped.
+    pub(super) fn add_state(&self) -> Arc<AtomicUsize> {
+        let cell = Arc::new(AtomicUsize::new(0));
+        let mut states = lock(&self.states);
+        states.retain(|state| state.strong_count() > 0);
+        states.push(Arc::downgrade(&cell));
+        cell
+    }
+
+    /// Bytes of memory that the workers' Lua states take.
+    pub fn state_memory(&self) -> usize {
+        let states = lock(&self.states);
+        states.iter().filter_map(|state| Some(state.upgrade()?.load(Ordering::Relaxed))).sum()
     }
 
     /// Scripts that were forgotten because of others, since the start or CONFIG RESETSTAT.

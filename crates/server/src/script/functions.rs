@@ -16,7 +16,7 @@ use super::busy::Owner;
 use super::cache::{Habits, Learned};
 use super::run::{Task, count_keys, run};
 use crate::command::{Call, Failure, Outcome};
-use crate::server::lock;
+use crate::server::{Switch, lock};
 
 /// All libraries.
 #[derive(Default)]
@@ -98,6 +98,21 @@ impl Functions {
     /// All libraries, by name.
     pub fn all(&self) -> Vec<Arc<Library>> {
         self.read().libraries.values().cloned().collect()
+    }
+
+    /// Bytes of memory that the libraries' sources and names take.
+    pub fn memory(&self) -> usize {
+        let known = self.read();
+        let of = |library: &Arc<Library>| {
+            let names = library.functions.iter().map(|f| size_of::<Function>() + f.name.len());
+            size_of::<Library>() + library.source.len() + names.sum::<usize>()
+        };
+        known.libraries.values().map(of).sum()
+    }
+
+    /// Bytes of memory that their Lua states take.
+    pub fn state_memory(&self) -> usize {
+        self.read().libraries.values().map(|library| library.memory()).sum()
     }
 
     /// How many libraries and functions there are.
@@ -209,11 +224,11 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     let keys = count_keys(call)?;
     let function = &library.functions[at];
     let everything = function.learned.habits() != Habits::Declared;
-    if !call.in_transaction && everything {
-        // Who has the state waits for shards at most, and so ends; but whoever wants the gate must not wait for it.
-        call.data.hold_gate();
+    // Who has the state waits for shards at most, and so ends; but whoever wants the gate must not wait for it.
+    if !call.in_transaction && everything && !call.data.hold_gate() {
+        return Err(call.server.scripts.busy_failure());
     }
-    let state = take_state(call, &library);
+    let state = take_state(call, &library).ok_or_else(|| call.server.scripts.busy_failure())?;
     let task = Task {
         chunk: function.chunk,
         keys,
@@ -227,15 +242,18 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     run(call, Owner::Library(Arc::clone(&library), state), &task)
 }
 
-/// Takes a library's state; waits until nobody has it.
-fn take_state(call: &mut Call<'_>, library: &Library) -> Box<State> {
+/// Takes a library's state; waits until nobody has it. `None`: who has it pauses.
+fn take_state(call: &mut Call<'_>, library: &Library) -> Option<Box<State>> {
     if !call.data.holds_all() {
         // Nothing is held while waiting.
         call.data.release();
     }
     loop {
         if let Some(state) = lock(&library.state).take() {
-            return state;
+            return Some(state);
+        }
+        if call.server.switches.load() & Switch::BUSY != 0 {
+            return None;
         }
         std::thread::yield_now();
     }

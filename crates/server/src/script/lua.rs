@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bobbin_script::{Chunk, Profile, Vm};
-use bobbin_store::Hash;
+use bobbin_store::{Hash, Keyspace};
 
-use super::cache::{Script, Sha};
+use super::cache::{Habits, Script, Sha};
+use crate::acl::Rights;
 use crate::client::{Client, ClientInfo};
 use crate::command::{Data, Failure};
 use crate::server::Server;
@@ -21,7 +23,10 @@ pub struct State {
 impl State {
     pub(super) fn new(profile: Profile, seed: u64) -> Self {
         let info = ClientInfo::new(0, -1, "lua".into(), "lua".into(), false, 0);
-        Self { vm: Vm::new(profile, seed), client: Client::new(Arc::new(info), true) }
+        Self {
+            vm: Vm::new(profile, seed),
+            client: Client::new(Arc::new(info), Rights::unlimited()),
+        }
     }
 }
 
@@ -33,6 +38,8 @@ pub struct Lua {
     compiled: Vec<Arc<Compiled>>,
     by_source: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
     by_sha: HashMap<Sha, usize>,
+    /// Bytes that the state takes, for others to see.
+    memory: Arc<AtomicUsize>,
 }
 
 /// A script and what this worker's state has compiled it to.
@@ -52,6 +59,7 @@ impl Lua {
             compiled: Vec::new(),
             by_source: HashMap::default(),
             by_sha: HashMap::new(),
+            memory: server.scripts.add_state(),
         }
     }
 
@@ -64,6 +72,11 @@ impl Lua {
             }
             None => Box::new(Self::new(server, data.random.next_u64())),
         }
+    }
+
+    /// Lets others see what the state takes.
+    pub(super) fn show_memory(&self) {
+        self.memory.store(self.state.vm.memory(), Ordering::Relaxed);
     }
 
     /// Gives up what SCRIPT FLUSH concerns, and what has become too much.
@@ -119,6 +132,19 @@ impl Lua {
         let Some(script) = server.scripts.find(&sha) else { return Ok(None) };
         let chunk = self.compile(&script)?;
         Ok(Some(self.keep(script, chunk)))
+    }
+
+    /// Whether the script of a command of this name is known, and known to keep to the keys that it declares.
+    pub fn keeps_to_keys(&self, command: &str, script: &[u8], keyspace: &Keyspace) -> bool {
+        let at = match command {
+            "eval" | "eval_ro" => self.by_source.get(&keyspace.hash(script).0),
+            "evalsha" | "evalsha_ro" => {
+                <Sha>::try_from(script).ok().and_then(|sha| self.by_sha.get(&sha))
+            }
+            // Functions wait for their library's state, which must not be done with shards held.
+            _ => None,
+        };
+        at.is_some_and(|&at| self.compiled[at].script.learned.habits() == Habits::Declared)
     }
 
     /// SCRIPT LOAD.

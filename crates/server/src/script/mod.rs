@@ -19,7 +19,7 @@ mod session;
 
 use crate::command::{Call, Outcome};
 
-pub use self::busy::Busy;
+pub use self::busy::{Busy, Paused};
 pub use self::cache::{Habits, Script, Scripts, Sha};
 pub use self::functions::{Functions, Library, Policy, call_function};
 pub use self::lua::{Lua, State};
@@ -27,9 +27,7 @@ pub(crate) use self::run::{Source, evaluate};
 
 /// SCRIPT KILL and FUNCTION KILL.
 pub(crate) fn kill(call: &mut Call<'_>, function: bool) -> Outcome {
-    let busy = call.server.scripts.busy();
-    let busy = busy.ok_or("NOTBUSY No scripts in execution right now.")?;
-    busy.kill(function)?;
+    call.server.scripts.kill(function)?;
     call.reply.ok();
     Ok(())
 }

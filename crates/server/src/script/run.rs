@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
 
-use super::busy::{Owner, set_aside};
+use super::busy::{Owner, Paused};
 use super::cache::{Habits, Learned};
 use super::lua::Compiled;
-use super::session::{Session, Standing, Way};
+use super::session::{Session, Way};
 use super::{Lua, State};
 use crate::command::call::hold_keys;
 use crate::command::{Call, Failure, Outcome};
@@ -84,7 +84,8 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: Source) -> Result<Arc<Compiled>,
     Ok(lua.compiled(at))
 }
 
-/// Runs it, and answers; or makes a job of it if it takes long.
+/// Runs it, and answers; or makes a job of it if it takes long. Of EXEC's commands EXEC does that: it finds the script
+/// in `data.paused`, and nothing held.
 pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
     let is_oom = call.server.switches.load() & Switch::MAXMEMORY != 0
         && !call.in_transaction
@@ -102,20 +103,18 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
     let start = call.reply.output().len();
     let mut everything = task.everything;
     let ended = loop {
-        let standing = if call.in_transaction {
-            Standing::Transaction
-        } else {
-            hold_keys(call.data, keys, everything);
-            if everything {
-                Standing::Alone
-            } else {
-                Standing::Shards { restart: task.can_restart }
-            }
-        };
+        // A transaction holds what it needs.
+        if !call.in_transaction && !hold_keys(call.data, keys, everything) {
+            owner.give_back(call.data);
+            return Err(call.server.scripts.busy_failure());
+        }
+        let can_restart = task.can_restart && !call.in_transaction && !everything;
         let State { vm, client } = owner.state();
         client.select(call.client.database);
         client.no_touch = call.client.no_touch;
-        let mut session = Session::new(call.server, call.data, call.stats, client, standing);
+        client.rights.act_for(call.client, call.server);
+        client.tracking.clone_from(&call.client.tracking);
+        let mut session = Session::new(call.server, call.data, call.stats, client, can_restart);
         session.read_only = task.read_only || task.flags.has(ScriptFlags::NO_WRITES);
         session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);
         session.observe(keys, task.learned.habits() == Habits::Unknown);
@@ -123,8 +122,12 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
         let progress =
             unsafe { vm.start(NonNull::from(&mut session), task.chunk, keys, arguments) };
         if progress == Progress::Paused {
-            task.learned.note(Habits::Stray);
-            set_aside(call, owner, session);
+            Paused::begin(call, owner, session);
+            if !call.in_transaction
+                && let Some(paused) = call.data.paused.take()
+            {
+                call.client.job = Some(paused);
+            }
             return Ok(());
         }
         let way = session.way();

@@ -8,6 +8,7 @@ use bobbin_script::{Called, Host, Level, Verdict};
 use bobbin_store::Hash;
 
 use super::Busy;
+use crate::acl;
 use crate::client::Client;
 use crate::clock::ticks;
 use crate::command::call::{self, Call};
@@ -30,7 +31,8 @@ pub(super) struct Session {
     pub is_oom: bool,
     /// Shards of the declared keys, if it is to be seen whether the script strays.
     declared: Option<Vec<usize>>,
-    pub standing: Standing,
+    /// It holds only some shards, and can begin anew with everything.
+    can_restart: bool,
     way: Way,
     /// A command ran that cannot be run again as if it had not.
     changed: bool,
@@ -41,17 +43,6 @@ pub(super) struct Session {
     pause_at: u64,
     /// What others know of it, once it has paused.
     pub busy: Option<Arc<Busy>>,
-}
-
-/// What the run may do when it takes long.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
-    /// The gate is held: the script can pause.
-    Alone,
-    /// Only some shards are: it can begin anew with the gate held, if `restart`.
-    Shards { restart: bool },
-    /// It runs within EXEC.
-    Transaction,
 }
 
 /// Which keys the run has used.
@@ -70,7 +61,7 @@ impl Session {
         data: &mut Data,
         stats: &WorkerStats,
         client: &mut Client,
-        standing: Standing,
+        can_restart: bool,
     ) -> Self {
         let started = ticks();
         let threshold_ms = server.config.busy_reply_threshold() as u64;
@@ -83,7 +74,7 @@ impl Session {
             read_only: false,
             is_oom: false,
             declared: None,
-            standing,
+            can_restart,
             way: Way::Declared,
             changed: false,
             replication: REPLICATE_ALL,
@@ -95,8 +86,9 @@ impl Session {
     }
 
     /// The script goes on, on this thread, for so many ticks.
-    pub fn resume(&mut self, data: &mut Data, slice: u64) {
+    pub fn resume(&mut self, data: &mut Data, stats: &WorkerStats, slice: u64) {
         self.data = NonNull::from(data);
+        self.stats = NonNull::from(stats);
         self.pause_at = ticks() + slice;
     }
 
@@ -105,9 +97,9 @@ impl Session {
         self.changed
     }
 
-    /// In microseconds.
-    pub fn duration(&self) -> f64 {
-        self.server.clock.us(ticks() - self.started)
+    /// How long it has taken so far, in ticks.
+    pub fn duration(&self) -> u64 {
+        ticks() - self.started
     }
 
     fn data(&mut self) -> &mut Data {
@@ -116,7 +108,7 @@ impl Session {
     }
 
     fn stats(&self) -> &WorkerStats {
-        // SAFETY: as for `data`: the worker that began runs it to its end.
+        // SAFETY: as for `data`.
         unsafe { self.stats.as_ref() }
     }
 
@@ -132,7 +124,7 @@ impl Session {
     }
 
     /// The command of these words, if a script may call it like this.
-    fn command(&self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
+    fn command(&mut self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
         let command = self.server.registry.find(args[0]);
         let mut command =
             command.ok_or_else(|| Refusal::of("ERR Unknown command called from script"))?;
@@ -151,10 +143,24 @@ impl Session {
         if command.has(Flags::NOSCRIPT) {
             return Err(refuse(NOT_FROM_SCRIPTS));
         }
+        if let Err(failure) = self.check_rights(command, args) {
+            return Err(refuse(failure));
+        }
         if command.has(WRITERS) && self.read_only {
             return Err(refuse(READ_ONLY));
         }
         Ok(command)
+    }
+
+    /// Whether the user that the script runs for may run the command.
+    fn check_rights(&mut self, command: &Registered, args: &[&[u8]]) -> Result<(), Failure> {
+        // SAFETY: as in `data`.
+        let client = unsafe { self.client.as_mut() };
+        if client.rights.is_open(self.server) {
+            return Ok(());
+        }
+        let now_ms = self.data().now_ms;
+        acl::admit_script(self.server, client, command, args, now_ms)
     }
 
     /// What keeps a command that writes or takes memory from running, on few servers.
@@ -244,7 +250,7 @@ impl Session {
 
     /// Ends the run, so that it begins anew with everything held; unless it has changed something.
     fn begin_anew(&mut self) -> Result<(), Unreached> {
-        if self.changed || self.standing != (Standing::Shards { restart: true }) {
+        if self.changed || !self.can_restart {
             return Ok(());
         }
         self.way = Way::Blocked;
@@ -377,12 +383,13 @@ impl Host for Session {
     }
 
     fn may_call(&mut self, args: &[&[u8]]) -> Option<bool> {
-        let command = self.server.registry.find(args[0])?;
+        let mut command = self.server.registry.find(args[0])?;
         if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
-            command.subcommand(name)?;
+            command = command.subcommand(name)?;
         }
-        // There is one user, who may do everything.
-        Some(true)
+        // SAFETY: as in `data`.
+        let client = unsafe { self.client.as_mut() };
+        Some(acl::may_call(self.server, client, command, args))
     }
 
     fn watch(&mut self) -> Verdict {
@@ -391,25 +398,7 @@ impl Host for Session {
         {
             return Verdict::Stop(text);
         }
-        let now = ticks();
-        match self.standing {
-            Standing::Alone if now >= self.pause_at => Verdict::Pause,
-            Standing::Shards { restart: true }
-                if !self.changed && now - self.started > self.server.clock.ticks(SHARDS_US) =>
-            {
-                // Others wait for the shards, and could not even end it.
-                self.way = Way::Blocked;
-                Verdict::Stop("")
-            }
-            Standing::Transaction | Standing::Shards { restart: false }
-                if now >= self.pause_at && !self.changed =>
-            {
-                // It cannot pause, and nobody could end it; alone it can.
-                self.way = Way::Strayed;
-                Verdict::Stop(TOO_LONG)
-            }
-            _ => Verdict::GoOn,
-        }
+        if ticks() >= self.pause_at { Verdict::Pause } else { Verdict::GoOn }
     }
 }
 
@@ -424,14 +413,10 @@ pub(super) fn log_message(level: Level, message: &[u8]) {
     }
 }
 
-const TOO_LONG: &str =
-    "Script stopped: it took longer than busy-reply-threshold where it cannot pause.";
 const REPLICATE_LOG: u8 = 1;
 const REPLICATE_ALL: u8 = 3;
 /// PUBLISH among them: who listens sees it.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
-/// A run that holds shards only, and has changed nothing, is given up for one that can pause after this.
-const SHARDS_US: u64 = 50_000;
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
 /// How often, and how long each time, a script that changed something waits for a shard out of order.
 const PATIENCE: usize = 100;

@@ -10,13 +10,8 @@ use crate::stats::WorkerStats;
 
 /// What a command leaves to be done in slices.
 pub trait Job: Send {
-    /// Works for about as long as `more()` is true; whether it is done.
-    fn step(
-        &mut self,
-        server: &'static Server,
-        data: &mut Data,
-        more: &mut dyn FnMut() -> bool,
-    ) -> bool;
+    /// Works for about as long as `slice.more` says so; whether it is done.
+    fn step(&mut self, slice: &mut Slice<'_>) -> bool;
     /// The beginning of the command's reply, where that is in pieces.
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
@@ -25,10 +20,48 @@ pub trait Job: Send {
     fn goes_on_while_busy(&self) -> bool {
         false
     }
+    /// Whether it has to be done though its client is gone.
+    fn outlives_client(&self) -> bool {
+        false
+    }
     /// Ends it, as its client is gone.
     fn abandon(&mut self, _server: &'static Server, _data: &mut Data) {}
     /// Appends the command's reply, or the rest of it.
     fn reply(&mut self, reply: &mut Reply<'_>);
+}
+
+/// What a job works with.
+pub struct Slice<'a> {
+    pub server: &'static Server,
+    pub data: &'a mut Data,
+    pub stats: &'a WorkerStats,
+    /// Whose command it is.
+    pub client: &'a mut Client,
+    /// Whether there is time left.
+    pub more: &'a mut dyn FnMut() -> bool,
+}
+
+/// Jobs whose clients are gone.
+#[derive(Default)]
+pub struct Orphans(Vec<(Box<dyn Job>, Client)>);
+
+impl Orphans {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn adopt(&mut self, job: Box<dyn Job>, client: Client) {
+        self.0.push((job, client));
+    }
+
+    /// Works on each for a slice.
+    pub fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) {
+        self.0.retain_mut(|(job, client)| {
+            data.release();
+            data.database = client.database;
+            !job.step(&mut Slice { server, data, stats, client, more: &mut || false })
+        });
+    }
 }
 
 /// What a command that left a job is measured by, until that is done: only then is it counted, like

@@ -59,7 +59,7 @@ impl Lookups {
     pub(super) fn hold(&mut self, data: &mut Data, key: Key<'_>) {
         let shard = key.hash.shard();
         if !data.holds(shard) {
-            data.hold_one(shard);
+            data.wait_for_one(shard);
         }
         self.looked[shard].push(key.hash);
     }

@@ -1,0 +1,346 @@
+//! Which shards a thread holds.
+//!
+//! A shard may be *reserved* by a script that pauses in the midst of a change, and so may everything. Who wants to hold it
+//! is then refused: the script may take as long as it likes, so nobody who serves clients waits for it. Only what
+//! a change half done is no harm to (`visit`, `hold_gate_anyway`) passes.
+
+use bobbin_store::shard::Database;
+use bobbin_store::{Cut, GateGuard, Hash, SHARDS, Shard, ShardGuard};
+
+use super::Data;
+
+/// What a thread holds.
+pub enum Held {
+    None,
+    One(ShardGuard<'static>),
+    /// Ascending.
+    Many(Vec<ShardGuard<'static>>),
+    /// The gate is held, and with it everything.
+    All(GateGuard<'static>),
+}
+
+/// What was held, and is reserved for who comes back.
+pub enum Aside {
+    /// Ascending.
+    Shards(Vec<usize>),
+    All,
+}
+
+/// Shards, one bit each.
+pub(super) struct LookedAt([u64; SHARDS / 64]);
+
+impl Data {
+    /// Holds one shard and no other. Kept when it is held already. `false`: it is reserved, and nothing is held.
+    #[inline(always)]
+    #[must_use]
+    pub fn hold_one(&mut self, shard: usize) -> bool {
+        if let Held::One(guard) = &self.held
+            && guard.index() == shard
+        {
+            return true;
+        }
+        self.release();
+        match self.keyspace.lock_unless_reserved(shard) {
+            Some(guard) => {
+                self.held = Held::One(guard);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The same, but waits too while it is reserved.
+    pub fn wait_for_one(&mut self, shard: usize) {
+        if !self.hold_one(shard) {
+            self.held = Held::One(self.keyspace.lock(shard));
+        }
+    }
+
+    /// Holds these shards (ascending, without repeats) and no other. `false`: one is reserved, and nothing is held.
+    #[must_use]
+    pub fn hold_many(&mut self, shards: impl Iterator<Item = usize>) -> bool {
+        self.release();
+        let mut guards = std::mem::take(&mut self.guards);
+        for shard in shards {
+            let Some(guard) = self.keyspace.lock_unless_reserved(shard) else {
+                guards.clear();
+                self.guards = guards;
+                return false;
+            };
+            guards.push(guard);
+        }
+        self.recent = 0;
+        self.held = Held::Many(guards);
+        true
+    }
+
+    #[inline]
+    pub fn holds(&self, shard: usize) -> bool {
+        match &self.held {
+            Held::None => false,
+            Held::One(guard) => guard.index() == shard,
+            Held::Many(guards) => guards.binary_search_by_key(&shard, ShardGuard::index).is_ok(),
+            Held::All(_) => true,
+        }
+    }
+
+    /// Holds one shard more, if it is free.
+    pub fn try_hold_also(&mut self, shard: usize) -> bool {
+        if self.holds(shard) {
+            return true;
+        }
+        let Some(guard) = self.keyspace.try_lock(shard) else { return false };
+        self.hold_guard(guard);
+        true
+    }
+
+    /// Holds one shard more: waits for it if it is above all that is held, else takes it only if it is free.
+    pub fn hold_beyond(&mut self, shard: usize) -> bool {
+        let is_above = match &self.held {
+            Held::None => true,
+            Held::One(guard) => guard.index() < shard,
+            Held::Many(guards) => guards.last().is_none_or(|guard| guard.index() < shard),
+            Held::All(_) => return true,
+        };
+        if !is_above {
+            return self.try_hold_also(shard);
+        }
+        let Some(guard) = self.keyspace.lock_unless_reserved(shard) else { return false };
+        self.hold_guard(guard);
+        true
+    }
+
+    fn hold_guard(&mut self, guard: ShardGuard<'static>) {
+        let mut guards = match std::mem::replace(&mut self.held, Held::None) {
+            Held::None => Vec::new(),
+            Held::All(_) => unreachable!("who holds the gate holds every shard"),
+            Held::One(other) => vec![other],
+            Held::Many(guards) => guards,
+        };
+        let at = guards.partition_point(|other| other.index() < guard.index());
+        guards.insert(at, guard);
+        self.recent = 0;
+        self.held = Held::Many(guards);
+    }
+
+    /// Prefetches the entries of keys whose shards are held.
+    pub fn prefetch(&mut self, database: u32, hashes: impl Iterator<Item = Hash>) {
+        for hash in hashes {
+            if let Some(database) = self.shard(hash.shard()).database(database) {
+                database.table().prefetch_entry(hash);
+            }
+        }
+    }
+
+    /// Holds everything: waits until no other thread is busy. `false`: something is reserved, and nothing is held.
+    #[must_use]
+    pub fn hold_gate(&mut self) -> bool {
+        if self.holds_all() {
+            return true;
+        }
+        self.hold_gate_anyway();
+        // Only now: whoever was busy before may have reserved something at last.
+        if self.gate.is_reserved() {
+            self.release();
+            return false;
+        }
+        true
+    }
+
+    /// The same, though changes may be half done: the caller is who reserved, or looks at no keys.
+    pub fn hold_gate_anyway(&mut self) {
+        if !self.holds_all() {
+            self.release();
+            self.member.leave();
+            self.held = Held::All(self.gate.take());
+            self.refresh();
+        }
+    }
+
+    /// Begins a cut of all keys; holds everything from then on. There must be no other cut.
+    pub fn begin_cut(&mut self) -> Cut {
+        self.hold_gate_anyway();
+        match &mut self.held {
+            Held::All(gate) => Cut::begin(self.keyspace, gate),
+            _ => unreachable!("the gate is held"),
+        }
+    }
+
+    /// Holds nothing any more, and frees what waited for that.
+    #[inline(always)]
+    pub fn release(&mut self) {
+        if self.effects.has_unit() {
+            self.effects.commit(false);
+        }
+        if !self.events.is_empty() {
+            self.publish_events(None);
+        }
+        match self.held {
+            Held::None => {}
+            Held::One(_) => self.held = Held::None,
+            Held::Many(_) => self.release_many(),
+            Held::All(_) => self.release_gate(),
+        }
+        if !self.garbage.is_empty() {
+            self.dispose();
+        }
+    }
+
+    /// Holds nothing any more, but has what was held reserved until it is taken back. What was changed is to be seen as
+    /// one with what comes then, so the effects so far must have been taken out.
+    pub fn set_aside(&mut self) -> Aside {
+        debug_assert!(!self.effects.has_unit(), "effects would become a record of their own");
+        if !self.events.is_empty() {
+            self.publish_events(None);
+        }
+        self.gate.reserve(true);
+        let reserve = |guard: ShardGuard<'_>| {
+            let shard = guard.index();
+            guard.reserve();
+            shard
+        };
+        let aside = match std::mem::replace(&mut self.held, Held::None) {
+            Held::None => Aside::Shards(Vec::new()),
+            Held::One(guard) => Aside::Shards(vec![reserve(guard)]),
+            Held::Many(guards) => Aside::Shards(guards.into_iter().map(reserve).collect()),
+            held @ Held::All(_) => {
+                self.held = held;
+                Aside::All
+            }
+        };
+        self.release();
+        aside
+    }
+
+    /// Holds what was set aside, and no other.
+    pub fn take_back(&mut self, aside: Aside) {
+        self.release();
+        match aside {
+            Aside::All => self.hold_gate_anyway(),
+            Aside::Shards(shards) => {
+                let guards = shards.into_iter().map(|shard| self.keyspace.take_back(shard));
+                let guards: Vec<_> = guards.collect();
+                self.recent = 0;
+                self.held = if guards.is_empty() { Held::None } else { Held::Many(guards) };
+            }
+        }
+        self.gate.reserve(false);
+    }
+
+    #[inline(always)]
+    pub fn holds_all(&self) -> bool {
+        matches!(self.held, Held::All(_))
+    }
+
+    fn release_many(&mut self) {
+        if let Held::Many(mut guards) = std::mem::replace(&mut self.held, Held::None) {
+            guards.clear();
+            self.guards = guards;
+        }
+    }
+
+    #[cold]
+    fn release_gate(&mut self) {
+        if let Held::All(gate) = &mut self.held {
+            self.looked_at.drain(|shard| self.keyspace.refresh_hint(gate, shard));
+        }
+        self.held = Held::None;
+        self.enter();
+    }
+
+    /// Begins a turn: from now on this thread may hold shards.
+    #[inline]
+    pub fn enter(&mut self) {
+        self.member.enter();
+        self.refresh();
+    }
+
+    /// The same, for a thread that serves no clients: not while something is reserved.
+    pub fn enter_unreserved(&mut self) {
+        loop {
+            self.enter();
+            if !self.gate.is_reserved() {
+                return;
+            }
+            self.member.leave();
+            std::thread::sleep(RESERVED_PAUSE);
+        }
+    }
+
+    /// Takes up what may have changed while somebody else held everything.
+    #[inline]
+    fn refresh(&mut self) {
+        self.effects.refresh();
+        self.broadcasts = self.tracker.as_ref().is_some_and(|tracker| tracker.broadcasts());
+    }
+
+    /// Ends a turn, with nothing held.
+    #[inline]
+    pub fn leave(&mut self) {
+        self.release();
+        self.effects.announce();
+        self.member.leave();
+    }
+
+    #[inline(always)]
+    pub(super) fn shard(&mut self, index: usize) -> &mut Shard {
+        match &mut self.held {
+            Held::One(guard) => {
+                assert!(guard.index() == index, "shard {index} is not held");
+                guard
+            }
+            Held::Many(guards) => {
+                if guards[self.recent].index() != index {
+                    let at = guards.binary_search_by_key(&index, ShardGuard::index);
+                    self.recent = at.expect("every shard of the plan is held");
+                }
+                &mut guards[self.recent]
+            }
+            Held::All(gate) => {
+                self.looked_at.note(index);
+                self.keyspace.exclusive(gate, index)
+            }
+            Held::None => unreachable!("a handler needs its keys' shards held"),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn database_of(&mut self, hash: Hash) -> &mut Database {
+        let database = self.database;
+        self.shard(hash.shard()).database_mut(database)
+    }
+
+    /// Calls `f` with a shard: one that is held, or locked for as long as the call, though it may be reserved.
+    pub fn visit<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
+        match &mut self.held {
+            Held::None => self.keyspace.visit(index, f),
+            _ => f(self.shard(index)),
+        }
+    }
+}
+
+impl LookedAt {
+    #[inline(always)]
+    fn note(&mut self, shard: usize) {
+        self.0[shard / 64] |= 1 << (shard % 64);
+    }
+
+    /// Calls `f` with each, and forgets them.
+    fn drain(&mut self, mut f: impl FnMut(usize)) {
+        for (at, word) in self.0.iter_mut().enumerate() {
+            while *word != 0 {
+                f(at * 64 + word.trailing_zeros() as usize);
+                *word &= *word - 1;
+            }
+        }
+    }
+}
+
+impl Default for LookedAt {
+    fn default() -> Self {
+        Self([0; SHARDS / 64])
+    }
+}
+
+/// How long who may wait sleeps before it looks again.
+const RESERVED_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);

@@ -1,0 +1,297 @@
+//! Scripts that take long, or for ever: whatever they hold, others are told, and whoever may end them can.
+
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::{Connection, Reply, Server};
+
+mod common;
+
+/// How a script is brought to loop.
+struct Case {
+    name: &'static str,
+    /// Run before, with other arguments: so that it is known which keys it uses.
+    before: &'static [&'static [&'static str]],
+    /// The last of these loops.
+    looping: &'static [&'static [&'static str]],
+    /// It wrote nothing, and can be ended.
+    is_killable: bool,
+    is_function: bool,
+}
+
+/// Loops if it is told to; after a write, or without.
+const READER: &str =
+    "redis.call('get', KEYS[1]) if ARGV[1] == 'loop' then while true do end end return 1";
+const WRITER: &str =
+    "redis.call('set', KEYS[1], 1) if ARGV[1] == 'loop' then while true do end end return 1";
+const CATCHER: &str = "redis.call('set', KEYS[1], 1) while ARGV[1] == 'loop' do pcall(function() while true do \
+                       redis.call('incr', KEYS[1]) end end) end return 1";
+const LIBRARY: &str = "#!lua name=slow\n\
+    local function read(keys, args) while args[1] == 'loop' do pcall(server.call, 'ping') end return 1 end\n\
+    local function write(keys, args) server.call('set', keys[1], 1) while args[1] == 'loop' do end return 1 end\n\
+    server.register_function('read', read)\nserver.register_function('write', write)";
+const PATTERN: &str =
+    "local a = string.rep('a', 40) return string.find(a, string.rep('a?', 40) .. a .. 'b')";
+
+const CASES: &[Case] = &[
+    Case {
+        name: "a script of which nothing is known",
+        before: &[],
+        looping: &[&["EVAL", READER, "1", "k", "loop"]],
+        is_killable: true,
+        is_function: false,
+    },
+    Case {
+        name: "a script under its shards",
+        before: &[&["EVAL", READER, "1", "k", "x"], &["EVAL", READER, "1", "k", "x"]],
+        looping: &[&["EVAL", READER, "1", "k", "loop"]],
+        is_killable: true,
+        is_function: false,
+    },
+    Case {
+        name: "a pattern that tries for ever",
+        before: &[],
+        looping: &[&["EVAL", PATTERN, "0"]],
+        is_killable: true,
+        is_function: false,
+    },
+    Case {
+        name: "a script in a transaction that wrote",
+        before: &[],
+        looping: &[
+            &["MULTI"],
+            &["SET", "before", "1"],
+            &["EVAL", READER, "1", "k", "loop"],
+            &["INCR", "before"],
+            &["EXEC"],
+        ],
+        is_killable: true,
+        is_function: false,
+    },
+    Case {
+        name: "a function",
+        before: &[&["FUNCTION", "LOAD", "REPLACE", LIBRARY], &["FCALL", "read", "1", "k", "x"]],
+        looping: &[&["FCALL", "read", "1", "k", "loop"]],
+        is_killable: true,
+        is_function: true,
+    },
+    Case {
+        name: "a function in a transaction",
+        before: &[&["FUNCTION", "LOAD", "REPLACE", LIBRARY], &["FCALL", "read", "1", "k", "x"]],
+        looping: &[&["MULTI"], &["FCALL", "read", "1", "k", "loop"], &["EXEC"]],
+        is_killable: true,
+        is_function: true,
+    },
+    Case {
+        name: "a script that wrote with everything held",
+        before: &[],
+        looping: &[&["EVAL", WRITER, "1", "k", "loop"]],
+        is_killable: false,
+        is_function: false,
+    },
+    Case {
+        name: "a script that wrote under its shards",
+        before: &[&["EVAL", WRITER, "1", "k", "x"], &["EVAL", WRITER, "1", "k", "x"]],
+        looping: &[&["EVAL", WRITER, "1", "k", "loop"]],
+        is_killable: false,
+        is_function: false,
+    },
+    Case {
+        name: "a script that writes on and on and catches all",
+        before: &[&["EVAL", CATCHER, "1", "k", "x"], &["EVAL", CATCHER, "1", "k", "x"]],
+        looping: &[&["EVAL", CATCHER, "1", "k", "loop"]],
+        is_killable: false,
+        is_function: false,
+    },
+    Case {
+        name: "a script in a transaction, which wrote",
+        before: &[&["EVAL", WRITER, "1", "k", "x"]],
+        looping: &[&["MULTI"], &["EVAL", WRITER, "1", "k", "loop"], &["EXEC"]],
+        is_killable: false,
+        is_function: false,
+    },
+    Case {
+        name: "a function that wrote",
+        before: &[&["FUNCTION", "LOAD", LIBRARY], &["FCALL", "write", "1", "k", "x"]],
+        looping: &[&["FCALL", "write", "1", "k", "loop"]],
+        is_killable: false,
+        is_function: true,
+    },
+];
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn whatever_loops_others_are_told_and_it_can_be_ended() {
+    // Valkey's own pattern matching cannot be interrupted.
+    let cases = || CASES.iter().filter(|case| !case.name.contains("pattern"));
+    check(&|| Server::valkey(&[]), &mut cases());
+    for threads in ["1", "4"] {
+        check(&|| Server::bobbin(&["--io-threads", threads]), &mut CASES.iter());
+    }
+}
+
+/// What can be ended is on one server; the others end theirs.
+fn check(start: &dyn Fn() -> Server, cases: &mut dyn Iterator<Item = &Case>) {
+    let mut shared = None;
+    for case in cases {
+        let started = Instant::now();
+        if case.is_killable {
+            check_case(case, shared.get_or_insert_with(start));
+        } else {
+            check_case(case, &mut start());
+        }
+        println!("{}: {:?}", case.name, started.elapsed());
+    }
+}
+
+fn check_case(case: &Case, server: &mut Server) {
+    let name = case.name;
+    let mut slow = server.connect();
+    slow.say("CONFIG SET busy-reply-threshold 50");
+    let mut others: Vec<Connection> = (0..8).map(|_| server.connect()).collect();
+    let mut waiting = server.connect();
+    for command in case.before {
+        assert!(!slow.call(command).expect("it answers").is_error(), "{name}: {command:?}");
+    }
+    let (last, queued) = case.looping.split_last().expect("there is a command");
+    for command in queued {
+        slow.call(command).expect("it is queued");
+    }
+    slow.send(last).expect("is sent");
+    // Perhaps before the threshold, so that it waits for what the script holds.
+    waiting.send(&["GET", "k"]).expect("is sent");
+    for other in &mut others {
+        let told = until(|| other.say("GET k"), Reply::is_error);
+        assert!(told.text().starts_with("BUSY "), "{name}: {}", told.text());
+        assert!(other.say("SET elsewhere 1").text().starts_with("BUSY "), "{name}");
+    }
+    waiting.receive().expect("it answers");
+    let (kill, wrong) = match case.is_function {
+        true => ("FUNCTION KILL", "SCRIPT KILL"),
+        false => ("SCRIPT KILL", "FUNCTION KILL"),
+    };
+    let refused = if case.is_killable { "BUSY " } else { "UNKILLABLE " };
+    assert!(others[1].say(wrong).text().starts_with(refused), "{name}");
+    let killed = others[2].say(kill).text();
+    if !case.is_killable {
+        assert!(killed.starts_with("UNKILLABLE"), "{name}: {killed}");
+        assert!(others[3].say("SHUTDOWN").text().starts_with("BUSY "), "{name}");
+        others[4].send(&["SHUTDOWN", "NOSAVE"]).expect("is sent");
+        assert!(server.wait(Duration::from_secs(20)).is_some(), "{name}: it does not end");
+        return;
+    }
+    assert_eq!(killed, "OK", "{name}");
+    let ended = slow.receive().expect("it answers");
+    if case.looping.len() == 1 {
+        assert!(ended.text().contains(kill), "{name}: {}", ended.text());
+    } else {
+        let replies = ended.items();
+        assert_eq!(replies.len(), case.looping.len() - 2, "{name}");
+        assert!(replies.iter().any(|reply| reply.text().contains(kill)), "{name}");
+        // What came after the script has run too.
+        assert!(replies.len() == 1 || replies[2].text() == "2", "{name}");
+    }
+    for other in &mut others {
+        assert_eq!(until(|| other.say("PING"), |reply| !reply.is_error()).text(), "PONG", "{name}");
+        assert!(!other.say("GET k").is_error());
+    }
+}
+
+/// Adds one before and after it took its time.
+const LONG: &str = "redis.call('incr', KEYS[1]) local n = 0 for i = 1, ARGV[1] do n = n + 1 end \
+                    redis.call('incr', KEYS[1]) return redis.call('get', KEYS[1])";
+const LONG_COUNT: &str = "30000000";
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn slow_scripts_are_one_step_whatever_they_hold() {
+    common::on_both(&[], |_, server| check_steps(server));
+    check_steps(&mut Server::bobbin(&["--io-threads", "4"]));
+}
+
+fn check_steps(server: &mut Server) {
+    let mut other = server.connect();
+    other.say("CONFIG SET busy-reply-threshold 20");
+    // Known, or not, to keep to its keys.
+    for round in 0..2 {
+        other.say("FLUSHALL");
+        let mut slow: Vec<Connection> = (0..3).map(|_| server.connect()).collect();
+        slow[0].send(&["EVAL", LONG, "1", "a", LONG_COUNT]).expect("is sent");
+        slow[1].say("MULTI");
+        slow[1].say("INCR b");
+        slow[1].call(&["EVAL", LONG, "1", "b", LONG_COUNT]).expect("it is queued");
+        slow[1].say("INCR b");
+        slow[1].send(&["EXEC"]).expect("is sent");
+        slow[2].send(&["EVAL", LONG, "1", "c", LONG_COUNT]).expect("is sent");
+        let mut watchers: Vec<Connection> = (0..4).map(|_| server.connect()).collect();
+        std::thread::scope(|scope| {
+            for watcher in &mut watchers {
+                scope.spawn(move || {
+                    let started = Instant::now();
+                    while started.elapsed() < Duration::from_secs(1) {
+                        let seen = watcher.say("MGET a b c");
+                        if seen.is_error() {
+                            assert!(seen.text().starts_with("BUSY "), "{}", seen.text());
+                            continue;
+                        }
+                        let seen: Vec<String> = seen.items().iter().map(Reply::text).collect();
+                        for (at, value) in seen.iter().enumerate() {
+                            let whole = if at == 1 { "4" } else { "2" };
+                            assert!(value.is_empty() || value == whole, "{at}: {value}");
+                        }
+                    }
+                });
+            }
+        });
+        for (at, slow) in slow.iter_mut().enumerate() {
+            let reply = slow.receive().expect("it answers");
+            if reply.is_error() {
+                assert!(reply.text().contains("BUSY "), "{}", reply.text());
+                continue;
+            }
+            match at {
+                1 => {
+                    let replies: Vec<String> = reply.items().iter().map(Reply::text).collect();
+                    assert_eq!(replies, ["1", "3", "4"], "round {round}");
+                }
+                _ => assert_eq!(reply.text(), "2", "round {round}"),
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_wrote_is_done_to_its_end_though_its_client_leaves() {
+    common::on_both(&[], |_, server| check_leaving(server));
+}
+
+fn check_leaving(server: &mut Server) {
+    let mut other = server.connect();
+    other.say("CONFIG SET busy-reply-threshold 20");
+    for round in 0..3 {
+        other.say("FLUSHALL");
+        let mut slow = server.connect();
+        if round == 2 {
+            slow.say("MULTI");
+            slow.call(&["EVAL", LONG, "1", "k", LONG_COUNT]).expect("it is queued");
+            slow.send(&["EXEC"]).expect("is sent");
+        } else {
+            slow.send(&["EVAL", LONG, "1", "k", LONG_COUNT]).expect("is sent");
+        }
+        until(|| other.say("GET k"), |reply| reply.is_error() || reply.text() == "2");
+        drop(slow);
+        let seen = until(|| other.say("GET k"), |reply| !reply.is_error());
+        assert_eq!(seen.text(), "2", "round {round}");
+    }
+}
+
+fn until(mut ask: impl FnMut() -> Reply, fits: impl Fn(&Reply) -> bool) -> Reply {
+    let started = Instant::now();
+    loop {
+        let reply = ask();
+        if fits(&reply) || started.elapsed() > Duration::from_secs(20) {
+            return reply;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,53 @@
+//! Runs one script with any bytes as its arguments. It must end by itself, with 1, or be stopped as it takes long.
+
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+use bobbin_resp::{Protocol, Reply};
+use bobbin_script::{Called, Chunk, Ended, Host, Level, Profile, Verdict, Vm};
+
+/// `ARGV[1]` is `data`, `ARGV[2]` its first bytes, as many as `split`.
+pub fn run(code: &'static str, bytes: &[u8], split: usize) {
+    STATE.with_borrow_mut(|state| {
+        let (vm, chunk) = state.get_or_insert_with(|| {
+            let mut vm = Vm::new(Profile::Scripts, 1);
+            vm.limit_memory(256 << 20);
+            let chunk = vm.compile(code.as_bytes(), c"@fuzz").expect("the script is right");
+            (vm, chunk)
+        });
+        let (first, data) = bytes.split_at(bytes.len().min(split));
+        let (mut host, mut out) = (Nobody { looks: 0 }, Vec::new());
+        // SAFETY: the host lives until the script is over, which never pauses.
+        unsafe { vm.start(NonNull::from(&mut host), *chunk, &[], &[data, first]) };
+        match vm.finish(&mut Reply::new(&mut out, Protocol::Resp2)) {
+            Ended::Replied => assert_eq!(out, b":1\r\n"),
+            ended => assert!(host.looks > LOOKS_MAX, "{ended:?}"),
+        }
+    });
+}
+
+struct Nobody {
+    looks: u32,
+}
+
+impl Host for Nobody {
+    fn call(&mut self, _: &[&[u8]], _: bool, reply: &mut Vec<u8>) -> Called {
+        reply.extend_from_slice(b"+OK\r\n");
+        Called::Replied
+    }
+    fn log(&mut self, _: Level, _: &[u8]) {}
+    fn set_replication(&mut self, _: u8) {}
+    fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {
+        Some(true)
+    }
+    fn watch(&mut self) -> Verdict {
+        self.looks += 1;
+        if self.looks > LOOKS_MAX { Verdict::Stop("it takes long") } else { Verdict::GoOn }
+    }
+}
+
+thread_local! {
+    static STATE: RefCell<Option<(Vm, Chunk)>> = const { RefCell::new(None) };
+}
+
+const LOOKS_MAX: u32 = 200;

@@ -1,0 +1,20 @@
+#![no_main]
+//! `cmsgpack` with any bytes: an error is an answer, and what was read can be written.
+
+mod script;
+
+use libfuzzer_sys::fuzz_target;
+
+const CODE: &str = "
+    local ok, value = pcall(cmsgpack.unpack, ARGV[1])
+    if ok then
+        local packed = cmsgpack.pack(value)
+        assert(cmsgpack.pack(cmsgpack.unpack(packed)) ~= nil)
+    end
+    pcall(cmsgpack.unpack_one, ARGV[1], #ARGV[1] / 2)
+    pcall(cmsgpack.unpack_limit, ARGV[1], 3, 1)
+    assert(cmsgpack.unpack(cmsgpack.pack(ARGV[1])) == ARGV[1])
+    return 1
+";
+
+fuzz_target!(|bytes: &[u8]| script::run(CODE, bytes, 0));
