@@ -180,6 +180,18 @@ fn a_certificate_may_name_the_user() {
     assert_eq!(control.say("AUTH secret").text(), "OK");
     let stats = control.say("INFO stats").text();
     assert_eq!(field(&stats, "acl_access_denied_tls_cert"), "1");
+    let log = control.say("ACL LOG").items()[0]
+        .items()
+        .iter()
+        .map(|item| item.text())
+        .collect::<Vec<_>>();
+    assert!(log.contains(&"tls-cert".to_owned()) && log.contains(&"client".to_owned()), "{log:?}");
+    assert_eq!(control.say("ACL SETUSER client on ~* +@all").text(), "OK");
+    let connector = TlsConnector::new(&shown("client")).unwrap();
+    let mut named = connect_by(&server, &connector).unwrap();
+    assert_eq!(text(&mut named, "ACL WHOAMI"), "client");
+    assert_eq!(control.say("ACL SETUSER client off").text(), "OK");
+    assert!(try_ping(&server, &shown("client")).unwrap_err().contains("NOAUTH"));
     assert_eq!(control.say("CONFIG SET tls-auth-clients-user off").text(), "OK");
     assert!(try_ping(&server, &shown("default")).unwrap_err().contains("NOAUTH"));
 }

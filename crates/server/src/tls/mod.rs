@@ -36,8 +36,6 @@ pub struct Tls {
     /// Of those that came to their end, how many went on from an earlier session.
     resumed: AtomicU64,
     finished: AtomicU64,
-    /// Certificates that should have named a user and did not.
-    unknown_users: AtomicU64,
     pub reloader: Reloader,
     /// The stamps of files that could not be used.
     rejected: Mutex<Vec<Option<SystemTime>>>,
@@ -107,15 +105,6 @@ impl Tls {
         self.failed_handshakes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a certificate that should have named a user and did not.
-    pub fn count_unknown(&self) {
-        self.unknown_users.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn unknown_users(&self) -> u64 {
-        self.unknown_users.load(Ordering::Relaxed)
-    }
-
     pub fn finished(&self) -> u64 {
         self.finished.load(Ordering::Relaxed)
     }
@@ -130,7 +119,7 @@ impl Tls {
 
     /// CONFIG RESETSTAT.
     pub fn reset_statistics(&self) {
-        let counts = [&self.finished, &self.resumed, &self.failed_handshakes, &self.unknown_users];
+        let counts = [&self.finished, &self.resumed, &self.failed_handshakes];
         for count in counts {
             count.store(0, Ordering::Relaxed);
         }

@@ -151,7 +151,7 @@ impl Worker {
         self.server.tls.count_finished(handshake.is_resumed);
         let Some(connection) = self.connections.at(slot) else { return };
         if let Some(certificate) = &handshake.certificate {
-            identify(self.server, &mut connection.client, certificate);
+            identify(self.server, &mut connection.client, certificate, self.data.now_ms);
         }
         touch(&mut self.touched, connection);
     }
