@@ -1,5 +1,6 @@
 //! The project's tasks: `cargo xtask test` and its parts.
 
+mod advisories;
 mod bullmq;
 mod clients;
 mod fuzz;
@@ -12,6 +13,7 @@ mod pubsub;
 mod shell;
 mod snapshot;
 mod summary;
+mod supply;
 mod tidy;
 mod transcripts;
 
@@ -26,6 +28,8 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["test", options @ ..] => test(options),
         ["tidy"] => tidy::check(),
+        ["supply"] => supply::check(None),
+        ["supply", advisories] => supply::check(Some(advisories.as_ref())),
         ["peers"] => install_all(),
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
@@ -64,6 +68,7 @@ fn test(options: &[&str]) -> Outcome {
     };
     let mut summary = Summary::default();
     summary.step("tidy", tidy::check);
+    summary.step("supply", || supply::check(None));
     summary.step("format", || cargo(&["fmt", "--all", "--check"]));
     summary.step("clippy", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
@@ -127,6 +132,8 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
   test [--without-peers]        everything; installs what it uses
   tidy                          the rules no compiler checks
+  supply [FOLDER]               sources, licences and versions of what others wrote; with a
+                                checkout of RustSec's advisory-db, its warnings as well
   bullmq                        BullMQ's own scripts, here and on Valkey (needs node and npm)
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits

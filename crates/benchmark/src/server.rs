@@ -1,11 +1,11 @@
 //! The measured server, as it is asked about outside of the measurement: its settings, its nodes.
 
-use bobbin_client::{Address, Client, Value};
+use bobbin_client::{Address, Client, SLOTS, Value, key_slot};
 
 use crate::{
     engine::{Endpoint, Greeting, Node, Topology},
     options::{Common, redis::ReadFrom},
-    workload::{SLOTS, TAG_LEN, slot},
+    workload::TAG_LEN,
 };
 
 /// What every connection says first.
@@ -143,7 +143,7 @@ fn tags_by_slot() -> Vec<[u8; TAG_LEN]> {
     'search: for &a in letters {
         for &b in letters {
             for &c in letters {
-                let tag = &mut tags[usize::from(slot(&[a, b, c]))];
+                let tag = &mut tags[usize::from(key_slot(&[a, b, c]))];
                 if tag.is_none() {
                     *tag = Some([a, b, c]);
                     left -= 1;
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn every_slot_has_a_tag() {
         for (number, tag) in tags_by_slot().into_iter().enumerate() {
-            assert_eq!(usize::from(slot(&tag)), number);
+            assert_eq!(usize::from(key_slot(&tag)), number);
         }
     }
 }

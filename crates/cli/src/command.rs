@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    options::{StandardInput, unquote},
+    options::{Options, StandardInput, unquote},
     repl::help,
     session::Session,
     terminal,
@@ -14,7 +14,7 @@ use crate::{
 
 /// Runs the command and shows its reply.
 pub fn run(session: &mut Session, mut words: Vec<Vec<u8>>) -> ExitCode {
-    if let Err(mistake) = complete(session, &mut words) {
+    if let Err(mistake) = complete(&session.options, &mut words) {
         mistake.report();
         return ExitCode::FAILURE;
     }
@@ -29,13 +29,13 @@ pub fn run(session: &mut Session, mut words: Vec<Vec<u8>>) -> ExitCode {
 }
 
 /// Unquotes the words, and puts the standard input where it belongs.
-fn complete(session: &Session, words: &mut Vec<Vec<u8>>) -> Result<(), Mistake> {
-    if session.options.quoted_input {
+pub fn complete(options: &Options, words: &mut Vec<Vec<u8>>) -> Result<(), Mistake> {
+    if options.quoted_input {
         for word in words.iter_mut() {
             *word = unquote(word).ok_or(Mistake::Quotes)?;
         }
     }
-    match &session.options.standard_input {
+    match &options.standard_input {
         StandardInput::Untouched => {}
         StandardInput::LastArgument => words.push(read_input()?),
         StandardInput::Tag(tag) => {
@@ -55,14 +55,14 @@ fn read_input() -> Result<Vec<u8>, Mistake> {
 }
 
 /// Why a command was not run.
-enum Mistake {
+pub enum Mistake {
     Quotes,
     Tag,
     Input(io::Error),
 }
 
 impl Mistake {
-    fn report(&self) {
+    pub fn report(&self) {
         match self {
             // Where valkey-cli says it: on the standard output.
             Self::Quotes => out!("Invalid quoted string\n"),

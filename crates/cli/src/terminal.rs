@@ -29,6 +29,11 @@ pub fn is_for_people() -> bool {
     io::stdout().is_terminal() || std::env::var_os("FAKETTY").is_some()
 }
 
+/// Whether the standard output is a terminal indeed: colours in a file are in the way.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Whether somebody types.
 pub fn is_typed() -> bool {
     io::stdin().is_terminal()

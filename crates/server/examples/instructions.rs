@@ -1,5 +1,6 @@
 //! A fixed number of commands through a worker without sockets, for counting instructions:
-//! `instructions LOAD COMMANDS`. `cargo xtask instructions` runs it under callgrind.
+//! `instructions LOAD[@USERS] COMMANDS`. `cargo xtask instructions` runs it under callgrind. With `@many` there are a
+//! hundred users beside the default one, which sends the commands; with `@limited` one of those sends them.
 
 use bobbin_server::config::{Config, OptionId};
 use bobbin_server::worker::embedded::{Embedded, Session};
@@ -14,11 +15,43 @@ fn main() {
     }
     let mut embedded = Embedded::new(config, 1).expect("a server can be made");
     let mut session = embedded.connect();
+    let (load, users) = load.split_once('@').unwrap_or((load, "none"));
     let pipelines = pipelines(load);
     fill(&mut embedded, &mut session);
+    make_users(&mut embedded, &mut session, users);
+    // Another client keeps copies, or this one does.
+    let mut other = embedded.connect();
+    match load.rsplit_once('-') {
+        Some((_, "beside")) => {
+            embedded.feed(&mut other, &encode(&["CLIENT", "TRACKING", "ON"]));
+        }
+        Some((_, "tracked")) => {
+            embedded.feed(&mut session, &encode(&["CLIENT", "TRACKING", "ON"]));
+        }
+        _ => {}
+    }
     for pipeline in pipelines.iter().cycle().take(commands.div_ceil(PIPELINE)) {
         let replies = embedded.feed(&mut session, pipeline);
         assert!(!replies.is_empty() && replies[0] != b'-', "{}", replies.escape_ascii());
+    }
+}
+
+fn make_users(embedded: &mut Embedded, session: &mut Session, users: &str) {
+    if users == "none" {
+        return;
+    }
+    for number in 0..USERS {
+        let name = format!("user{number}");
+        let rules =
+            ["on", "nopass", "~other:*", "~key:*", "~count:*", "&*", "+@all", "-@dangerous"];
+        let made =
+            embedded.feed(session, &encode(&[&["ACL", "SETUSER", &name], &rules[..]].concat()));
+        assert_eq!(made, b"+OK\r\n");
+    }
+    match users {
+        "many" => {}
+        "limited" => _ = embedded.feed(session, &encode(&["AUTH", "user7", "x"])),
+        _ => usage(),
     }
 }
 
@@ -30,7 +63,7 @@ fn pipelines(load: &str) -> Vec<Vec<u8>> {
 
 fn command(load: &str, number: usize) -> Vec<u8> {
     let (key, other, value) = (key(number), key(number + 1), "v".repeat(VALUE_LEN));
-    match load {
+    match load.split('-').next().unwrap_or_default() {
         "get" => encode(&["GET", &key]),
         "set" => encode(&["SET", &key, &value]),
         "incr" => encode(&["INCR", &format!("count:{number}")]),
@@ -60,7 +93,9 @@ fn encode(words: &[&str]) -> Vec<u8> {
 }
 
 fn usage() -> ! {
-    eprintln!("usage: instructions get|set|incr|mget|expire|eval COMMANDS");
+    eprintln!(
+        "usage: instructions (get|set|incr|mget|expire|eval)[-beside|-tracked][@many|@limited] COMMANDS"
+    );
     std::process::exit(2);
 }
 
@@ -69,4 +104,5 @@ const SCRIPT: &str =
 /// A multiple of `PIPELINE`.
 const KEYS: usize = 4096;
 const PIPELINE: usize = 16;
+const USERS: usize = 100;
 const VALUE_LEN: usize = 32;

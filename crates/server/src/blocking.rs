@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::Kind;
 
+use crate::acl;
 use crate::client::{ClientFlag, ClientInfo};
 use crate::command::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::server::{Server, lock};
@@ -64,12 +65,14 @@ pub trait Wait: Send + Sync {
 pub struct Waiter {
     pub client: Arc<ClientInfo>,
     pub command: &'static Registered,
-    /// The command as the command log shows it.
-    pub words: Vec<Vec<u8>>,
+    /// The words of the command.
+    pub args: Box<[Box<[u8]>]>,
+    /// Of the rules by which it was allowed.
+    epoch: u32,
     /// Unix ms; `None`: as long as it takes.
     pub deadline_ms: Option<i64>,
     wait: Box<dyn Wait>,
-    database: u32,
+    pub database: u32,
     keys: Vec<Box<[u8]>>,
     protocol: Protocol,
     /// `State`.
@@ -82,6 +85,8 @@ pub struct Waiter {
 struct Answer {
     bytes: Vec<u8>,
     failed: Option<Failure>,
+    /// Its user may not run it any more.
+    refused: bool,
 }
 
 /// How it stands with a waiter. From `WAITING` one step leads to the end, or to `CLAIMED` and back.
@@ -104,6 +109,8 @@ pub enum Ended {
     Not,
     /// With the command's reply; `true`: an error.
     Answered(bool),
+    /// With an error, before it was tried.
+    Refused,
 }
 
 /// The queues of blocked clients. A key's queue is changed only with its shard held.
@@ -284,7 +291,10 @@ impl Waiter {
                 if let Some(failure) = &answer.failed {
                     reply.error(failure.0.as_bytes());
                 }
-                Ended::Answered(answer.failed.is_some())
+                match answer.refused {
+                    true => Ended::Refused,
+                    false => Ended::Answered(answer.failed.is_some()),
+                }
             }
             State::TIMED_OUT => {
                 self.wait.timed_out(&mut reply);
@@ -349,7 +359,8 @@ pub fn block(
     let waiter = Arc::new(Waiter {
         client: Arc::clone(&call.client.info),
         command: call.command,
-        words: crate::slowlog::shortened(call.command, call.args),
+        args: call.args.iter().map(|arg| Box::from(*arg)).collect(),
+        epoch: call.server.acl.epoch(),
         deadline_ms,
         wait: Box::new(wait),
         database,
@@ -424,8 +435,13 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         let keys = waiter.keys.iter().map(|bytes| data.key(bytes)).enumerate();
         let held: Vec<_> = keys.filter(|(_, key)| data.holds(key.hash.shard())).collect();
         let mut answer = Answer::default();
+        let admitted = match waiter.epoch == server.acl.epoch() {
+            true => Ok(()),
+            false => acl::admit_waiter(server, &waiter, data.now_ms),
+        };
+        answer.refused = admitted.is_err();
         let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
-        let served = waiter.wait.serve(data, &held, &mut reply);
+        let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
         data.effects.take_replaced();
         match served {
             Ok(false) => {

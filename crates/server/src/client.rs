@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex};
 
 use bobbin_resp::Protocol;
 
+use crate::acl::Rights;
+use crate::acl::user::User;
 use crate::blocking::Waiter;
 use crate::command::Registered;
 use crate::command::transaction::{Transaction, WatchedKey};
 use crate::io::Token;
 use crate::pubsub::Subscriptions;
 use crate::stats::Counter;
+use crate::tracking::Tracked;
 use crate::worker::{Account, Connection, Job};
 
 /// A client's session. Owned by the connection, and so by one worker.
@@ -19,12 +22,15 @@ pub struct Client {
     pub info: Arc<ClientInfo>,
     pub protocol: Protocol,
     pub database: u32,
-    /// Whether it may do more than authenticate.
-    pub authenticated: bool,
+    pub rights: Rights,
     pub transaction: Option<Box<Transaction>>,
     pub watched: Vec<WatchedKey>,
     /// `None`: it never listened to anything.
     pub subscriptions: Option<Box<Subscriptions>>,
+    /// Of a script: the client that called it, by number; 0 of all others.
+    pub caller: u64,
+    /// It keeps copies of keys.
+    pub tracking: Option<Box<Tracked>>,
     pub replies: Replies,
     /// Set by a command that ends the connection once its reply is out.
     pub close: bool,
@@ -34,6 +40,8 @@ pub struct Client {
     pub job: Option<Box<dyn Job>>,
     /// What the command that left the job is measured by.
     pub account: Option<Box<Account>>,
+    /// What is to be sent behind the job's reply.
+    pub behind: Vec<u8>,
     /// The command that left the job was sent while replies were off.
     pub job_is_quiet: bool,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
@@ -71,6 +79,12 @@ pub struct ClientInfo {
     pub token: Mutex<Token>,
     /// Set by CLIENT KILL and its like: the worker closes it when it next looks.
     pub kill: AtomicBool,
+    /// There is no connection any more.
+    pub gone: AtomicBool,
+    /// Who is told of keys that this client keeps copies of: another one, itself (0), or nobody (-1).
+    pub redirect: AtomicI64,
+    /// That other one is gone.
+    pub redirect_broken: AtomicBool,
     pub last_ms: AtomicI64,
     pub database: AtomicU32,
     pub protocol: AtomicU32,
@@ -105,6 +119,8 @@ pub struct Names {
     pub name: Box<[u8]>,
     pub library: Box<[u8]>,
     pub library_version: Box<[u8]>,
+    /// Who it is, as of when it said so; `None`: the server itself.
+    pub user: Option<Arc<User>>,
 }
 
 /// Bits of `ClientInfo::flags`.
@@ -121,6 +137,8 @@ impl ClientFlag {
     pub const PUBSUB: u32 = 1 << 8;
     /// CLIENT CAPA REDIRECT.
     pub const CAPA_REDIRECT: u32 = 1 << 9;
+    pub const TRACKING: u32 = 1 << 10;
+    pub const BROADCAST: u32 = 1 << 11;
 }
 
 impl ClientInfo {
@@ -143,6 +161,9 @@ impl ClientInfo {
             worker: AtomicUsize::new(0),
             token: Mutex::new(Token::new(0, 0)),
             kill: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            redirect: AtomicI64::new(-1),
+            redirect_broken: AtomicBool::new(false),
             last_ms: AtomicI64::new(now_ms),
             database: AtomicU32::new(0),
             protocol: AtomicU32::new(2),
@@ -176,6 +197,19 @@ impl ClientInfo {
         self.flags.load(Ordering::Relaxed) & bits != 0
     }
 
+    /// Whether it is gone, or will be without another word.
+    pub fn is_going(&self) -> bool {
+        self.gone.load(Ordering::Acquire) || self.kill.load(Ordering::Relaxed)
+    }
+
+    /// What it speaks.
+    pub fn protocol(&self) -> Protocol {
+        match self.protocol.load(Ordering::Relaxed) {
+            3 => Protocol::Resp3,
+            _ => Protocol::Resp2,
+        }
+    }
+
     /// Bytes of memory that the client takes: its connection, buffers, transaction, watched keys and subscriptions.
     pub fn memory(&self) -> usize {
         let names = self.names();
@@ -203,6 +237,11 @@ impl ClientInfo {
         self.names.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// Who it is, as of when it said so.
+    pub fn user(&self) -> Option<Arc<User>> {
+        self.names().user.clone()
+    }
+
     /// Whether the peer is this very host, as protected mode asks.
     pub fn is_local(&self) -> bool {
         self.is_unix || self.peer.starts_with("127.") || self.peer.starts_with("[::1]")
@@ -210,20 +249,24 @@ impl ClientInfo {
 }
 
 impl Client {
-    pub fn new(info: Arc<ClientInfo>, authenticated: bool) -> Self {
+    pub fn new(info: Arc<ClientInfo>, rights: Rights) -> Self {
+        info.names().user = rights.user().cloned();
         Self {
             info,
             protocol: Protocol::Resp2,
             database: 0,
-            authenticated,
+            rights,
             transaction: None,
             watched: Vec::new(),
             subscriptions: None,
+            caller: 0,
+            tracking: None,
             replies: Replies::On,
             close: false,
             discard: false,
             job: None,
             account: None,
+            behind: Vec::new(),
             job_is_quiet: false,
             no_touch: false,
             postponed: false,
@@ -231,6 +274,12 @@ impl Client {
             blocked: None,
             last_record: 0,
         }
+    }
+
+    /// Takes it back who it said it is.
+    pub fn become_newcomer(&mut self, rights: Rights) {
+        self.info.names().user = rights.user().cloned();
+        self.rights = rights;
     }
 
     /// Selects a database for the commands that follow.
@@ -274,6 +323,12 @@ impl Client {
     #[inline(always)]
     pub fn ran(&self, command: &Registered) {
         self.info.command.store(command.id, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.info.gone.store(true, Ordering::Release);
     }
 }
 

@@ -66,7 +66,8 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
         return Room::None;
     }
     data.release();
-    let deadline = ticks() + server.clock.ticks(EVICT_US);
+    let started = ticks();
+    let deadline = started + server.clock.ticks(EVICT_US);
     let mut evictor = std::mem::take(&mut data.evictor);
     let mut room = Room::Enough;
     let mut evicted = 0;
@@ -83,7 +84,16 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
     }
     data.evictor = evictor;
     data.counters.evicted += evicted as u64;
+    show_cycle(server, ticks() - started);
     room
+}
+
+/// Shows the latency monitor a round of evictions, if it took long.
+fn show_cycle(server: &Server, spent: u64) {
+    let us = server.clock.us(spent) as u64;
+    if us >= CYCLE_SLOW_US {
+        server.services.latency.sample(&server.config, "eviction-cycle", us);
+    }
 }
 
 impl Evictor {
@@ -255,6 +265,9 @@ fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, rand
         AllkeysRandom | VolatileRandom | Noeviction => random,
     }
 }
+
+/// A round of evictions that took this long is shown to the latency monitor.
+const CYCLE_SLOW_US: u64 = 1000;
 
 #[cfg(test)]
 mod tests {

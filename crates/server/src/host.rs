@@ -498,6 +498,10 @@ mod tests {
     struct NoDirectives;
 
     impl crate::config::Directives for NoDirectives {
+        fn user(&mut self, _: &[&[u8]]) -> Result<(), String> {
+            Ok(())
+        }
+
         fn rename_command(&mut self, _: &[u8], _: &[u8]) -> Result<(), String> {
             Ok(())
         }

@@ -1,5 +1,6 @@
 //! The server: the process around the keyspace.
 
+pub mod acl;
 pub mod allocator;
 pub mod aof;
 pub mod blocking;
@@ -10,10 +11,12 @@ pub mod command;
 pub mod commands;
 pub mod config;
 pub mod cores;
+pub mod crash;
 pub mod eviction;
 pub mod glob;
 pub mod histogram;
 pub mod host;
+pub mod hotkeys;
 pub mod info;
 pub mod io;
 pub mod latency;
@@ -22,6 +25,7 @@ pub mod log;
 pub mod logging;
 pub mod lolwut;
 pub mod memory;
+mod metrics;
 mod migration;
 pub mod notify;
 pub mod pause;
@@ -38,4 +42,7 @@ pub mod slowlog;
 pub mod start;
 pub mod stats;
 pub mod title;
+mod tls;
+pub mod tracking;
+pub mod watchdog;
 pub mod worker;

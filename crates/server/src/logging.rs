@@ -9,11 +9,12 @@
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -42,6 +43,7 @@ pub fn configure(config: &Config) -> io::Result<()> {
         let ident = String::from_utf8_lossy(&config.syslog_ident()).into_owned();
         Syslog::new(Path::new(SYSLOG_SOCKET), ident, config.syslog_facility())
     });
+    LOGGER.descriptor.store(target.descriptor(), Ordering::Relaxed);
     *LOGGER.outputs() = Outputs { target, syslog };
     follow(config);
     Ok(())
@@ -65,8 +67,14 @@ pub fn follow(config: &Config) {
 pub fn reopen() -> io::Result<()> {
     if let Target::File(file) = &mut LOGGER.outputs().target {
         *file = LogFile::open(&file.path)?;
+        LOGGER.descriptor.store(file.file.as_raw_fd(), Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// The descriptor that lines are written to, for who must not lock anything.
+pub fn descriptor() -> i32 {
+    LOGGER.descriptor.load(Ordering::Relaxed)
 }
 
 /// Shows this process as a replica (`S`) or as a primary (`M`).
@@ -79,6 +87,7 @@ struct Logger {
     format: AtomicU8,
     timestamp: AtomicU8,
     is_replica: AtomicBool,
+    descriptor: AtomicI32,
     outputs: Mutex<Outputs>,
 }
 
@@ -107,6 +116,18 @@ struct Syslog {
     facility: u8,
 }
 
+impl Target {
+    fn descriptor(&self) -> i32 {
+        match self {
+            Self::Stdout => STDOUT,
+            Self::File(file) => file.file.as_raw_fd(),
+        }
+    }
+}
+
+/// The standard output's descriptor.
+const STDOUT: i32 = 1;
+
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.level() <= log::max_level()
@@ -132,7 +153,12 @@ impl Log for Logger {
         // Nobody can be told when the log itself fails.
         let _ = match &mut outputs.target {
             Target::Stdout => io::stdout().write_all(text.as_bytes()),
-            Target::File(file) => file.write(text.as_bytes()),
+            Target::File(file) => {
+                let written = file.write(text.as_bytes());
+                // It may have been opened anew.
+                self.descriptor.store(file.file.as_raw_fd(), Ordering::Relaxed);
+                written
+            }
         };
         if let Some(syslog) = &mut outputs.syslog {
             syslog.send(&line, now);
@@ -150,6 +176,7 @@ impl Logger {
             format: AtomicU8::new(LogFormat::Legacy as u8),
             timestamp: AtomicU8::new(LogTimestampFormat::Legacy as u8),
             is_replica: AtomicBool::new(false),
+            descriptor: AtomicI32::new(STDOUT),
             outputs: Mutex::new(Outputs { target: Target::Stdout, syslog: None }),
         }
     }

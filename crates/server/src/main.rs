@@ -6,10 +6,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bobbin_server::acl::rules::Grammar;
+use bobbin_server::command::Registry;
 use bobbin_server::config::{CommandLine, Config, Directives};
 use bobbin_server::cores::{self, Share};
 use bobbin_server::server::{Server, VERSION};
-use bobbin_server::{aof, host, logging, memory, persistence, start, title};
+use bobbin_server::{acl, aof, crash, host, logging, memory, persistence, start, title};
 
 const USAGE: &str = "\
 Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
@@ -49,16 +51,16 @@ fn main() -> ExitCode {
     // SAFETY: no thread has been started yet, and the arguments were copied.
     unsafe { title::reserve() };
     logging::install();
-    let mut renamed = Renamed::default();
+    let mut named = Named::default();
     let line = CommandLine::parse(&arguments);
-    let config = match Config::load(&line, &mut stdin().lock(), VERSION, &mut renamed) {
+    let config = match Config::load(&line, &mut stdin().lock(), VERSION, &mut named) {
         Ok(config) => config,
         Err(error) => {
             error.print();
             return ExitCode::FAILURE;
         }
     };
-    match run(config, &renamed.commands) {
+    match run(config, &named) {
         Ok(code) => code,
         Err(error) => {
             log::warn!("{error}");
@@ -74,7 +76,7 @@ fn is_named(end: &str) -> bool {
     name.is_some_and(|name| name.ends_with(end))
 }
 
-fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, String> {
+fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     let supervisor = host::Supervisor::find(config.supervised(), |name| std::env::var_os(name));
     let daemon = config.daemonize() && !supervisor.is_some();
     if daemon {
@@ -99,8 +101,10 @@ fn run(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<ExitCode, Strin
         log::warn!("{warning}");
     }
     title::show(&config);
-    let server = Server::new(config, renamed)?;
+    let server = Server::new(config, &named.commands)?;
+    server.load_users(&named.users)?;
     exit_on_panic(server);
+    crash::install(server).map_err(|error| format!("Can't prepare for crashes: {error}"))?;
     let pid_file = host::PidFile::write(&server.config, daemon);
     server.start()?;
     supervisor.ready();
@@ -118,25 +122,48 @@ fn exit_on_panic(server: &'static Server) {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
+        log::error!("{panic}");
         if server.config.use_exit_on_panic() {
             std::process::exit(1);
         }
     }));
 }
 
-/// The `rename-command` lines.
+/// What the configuration says beside options.
 #[derive(Default)]
-struct Renamed {
+struct Named {
+    /// The `rename-command` lines.
     commands: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The `user` lines.
+    users: Vec<Vec<Vec<u8>>>,
+    /// To tell at once whether their rules are any.
+    registry: Option<Registry>,
 }
 
-impl Directives for Renamed {
+impl Directives for Named {
     fn rename_command(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
         let known = bobbin_server::commands::FAMILIES.iter().flat_map(|family| family.iter());
         if !known.into_iter().any(|row| row.name.as_bytes().eq_ignore_ascii_case(from)) {
             return Err("No such command in rename-command".into());
         }
         self.commands.push((from.to_vec(), to.to_vec()));
+        Ok(())
+    }
+
+    fn user(&mut self, words: &[&[u8]]) -> Result<(), String> {
+        if self.users.iter().any(|known| known.first().is_some_and(|name| *name == words[0])) {
+            let name = String::from_utf8_lossy(words[0]);
+            return Err(format!(
+                "Error in user declaration '{name}': Duplicate user found. A user can only be defined once in config \
+                 files"
+            ));
+        }
+        let registry = match &mut self.registry {
+            Some(registry) => registry,
+            none => none.insert(Registry::new(bobbin_server::commands::FAMILIES, &[])?),
+        };
+        acl::file::read_user(words, 0, &Grammar { registry, all_channels: false })?;
+        self.users.push(words.iter().map(|word| word.to_vec()).collect());
         Ok(())
     }
 }

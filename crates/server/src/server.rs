@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
 
+use crate::acl::Acl;
 use crate::aof::Aof;
 use crate::blocking::Waiters;
 use crate::client::Clients;
@@ -25,6 +26,9 @@ use crate::script::{Functions, Scripts};
 use crate::services::Services;
 use crate::shutdown::Request;
 use crate::stats::{CommandStats, Totals, WorkerStats};
+use crate::tls::Tls;
+use crate::tracking::Tracking;
+use crate::watchdog::{CpuTime, Watch, Watchdog};
 use crate::worker::{Connection, Mailbox, Post};
 
 /// The version of Bobbin.
@@ -38,6 +42,7 @@ pub const HELLO_SERVER: &str = "redis";
 pub struct Server {
     pub config: Config,
     pub registry: Registry,
+    pub acl: Acl,
     pub keyspace: Keyspace,
     pub gate: Gate,
     pub clock: Clock,
@@ -47,6 +52,7 @@ pub struct Server {
     pub pause: Pause,
     pub monitors: Monitors,
     pub pubsub: PubSub,
+    pub tracking: Tracking,
     /// `Classes` that `notify-keyspace-events` asks for. Changes with the gate held.
     pub event_classes: AtomicU32,
     pub waiters: Waiters,
@@ -60,6 +66,8 @@ pub struct Server {
     pub(crate) acceptor: Mutex<Option<Acceptor>>,
     pub end: End,
     pub services: Services,
+    pub watchdog: Watchdog,
+    pub(crate) tls: Tls,
     pub scripts: Scripts,
     pub functions: Functions,
     /// What all threads' changes come to, in one order.
@@ -135,6 +143,13 @@ impl Switch {
     pub const PRESSURE: u32 = Self::CUTTING | Self::LOG_BEHIND;
     /// A script takes long, and pauses so that others can be told. Set while it still holds all that it has.
     pub const BUSY: u32 = 1 << 11;
+    /// Clients keep copies of keys and are told when they change. A worker sets it for a client of its own, with
+    /// no gate: it concerns that client's later commands.
+    pub const TRACKED: u32 = 1 << 12;
+    /// What is looked at once a command has run.
+    pub const ONLOOKERS: u32 = Self::MONITORED | Self::TRACKED;
+    /// What may keep a command from running, or is to be seen to before: all the others.
+    pub const GUARDED: u32 = !Self::TRACKED;
 }
 
 impl Switches {
@@ -221,6 +236,8 @@ pub struct WorkerHandle {
     pub awaits_disk: AtomicBool,
     /// `epoll` or `io_uring`.
     pub driver: &'static str,
+    /// Of its thread.
+    pub watch: Watch,
 }
 
 impl WorkerHandle {
@@ -234,12 +251,20 @@ impl WorkerHandle {
             backlog_bytes: AtomicUsize::new(0),
             awaits_disk: AtomicBool::new(false),
             driver,
+            watch: Watch::default(),
         }
+    }
+
+    /// Processor time that its thread took.
+    pub fn cpu_time(&self) -> CpuTime {
+        CpuTime::of_thread(self.watch.thread())
     }
 
     /// Makes a connection this worker's; it comes back when the worker has ended.
     pub fn give(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
         self.connections.fetch_add(1, Ordering::Relaxed);
+        // What others leave for the client from now on waits here, behind the connection or before it.
+        connection.client.info.worker.store(self.id, Ordering::Release);
         match self.mailbox.post(Post::Adopt(connection)) {
             Err(Post::Adopt(back)) => Err(back),
             _ => Ok(()),

@@ -7,6 +7,7 @@ use crate::client::Clients;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::host::OomScore;
+use crate::hotkeys::HotKeys;
 use crate::latency::LatencyMonitor;
 use crate::rates::Rates;
 use crate::server::lock;
@@ -16,6 +17,7 @@ use crate::slowlog::CommandLog;
 #[derive(Default)]
 pub struct Services {
     pub command_log: CommandLog,
+    pub hot_keys: HotKeys,
     pub latency: LatencyMonitor,
     pub rates: Rates,
     pub oom_score: Mutex<OomScore>,
@@ -38,7 +40,7 @@ impl Services {
 
     /// Takes up what the configuration says now.
     pub fn follow(&self, config: &Config, clock: &Clock) {
-        self.command_log.follow(config, |us| clock.ticks(us));
+        self.command_log.follow(config, |us| clock.ticks(us), self.hot_keys.is_active());
     }
 
     /// Connections since the start, or since CONFIG RESETSTAT.

@@ -103,15 +103,17 @@ impl Default for CommandLog {
 }
 
 impl CommandLog {
-    /// Takes up the limits that the configuration has now. `ticks_of` makes ticks of microseconds.
-    pub fn follow(&self, config: &Config, ticks_of: impl Fn(u64) -> u64) {
+    /// Takes up the limits that the configuration has now. `ticks_of` makes ticks of microseconds; with `all`,
+    /// every command is worth a look.
+    pub fn follow(&self, config: &Config, ticks_of: impl Fn(u64) -> u64, all: bool) {
         let slow_us = u64::try_from(config.commandlog_execution_slower_than()).unwrap_or(u64::MAX);
         let monitor_us = match config.latency_monitor_threshold() {
             0 => u64::MAX,
             ms => (ms as u64).saturating_mul(1000),
         };
         self.slow_us.store(slow_us, Ordering::Relaxed);
-        self.ticks.store(ticks_of(slow_us.min(monitor_us)), Ordering::Relaxed);
+        let ticks = if all { 0 } else { ticks_of(slow_us.min(monitor_us)) };
+        self.ticks.store(ticks, Ordering::Relaxed);
         let bytes = |limit: i64| usize::try_from(limit).unwrap_or(usize::MAX);
         self.request_bytes.store(bytes(config.commandlog_request_larger_than()), Ordering::Relaxed);
         self.reply_bytes.store(bytes(config.commandlog_reply_larger_than()), Ordering::Relaxed);
@@ -164,6 +166,12 @@ pub fn note(
     args: &[&[u8]],
     measured: &Measured,
 ) {
+    // What a script calls is part of the script's own command.
+    let is_script = client.caller != 0;
+    if server.services.hot_keys.is_active() && !is_script {
+        let us = server.clock.us(measured.ticks) as u64;
+        server.services.hot_keys.note(command, args, measured, us);
+    }
     note_words(server, client, command, || shortened(command, args), measured);
 }
 
@@ -196,6 +204,8 @@ pub fn note_words(
             measured.reply_bytes as u64,
         ),
     ];
+    let caller = if client.caller == 0 { None } else { server.clients.find(client.caller) };
+    let info = caller.as_ref().unwrap_or(&client.info);
     for ((over, class, value), keep) in over.into_iter().zip(lengths(&server.config)) {
         if over && keep > 0 {
             let entry = Entry {
@@ -203,8 +213,8 @@ pub fn note_words(
                 time_s: system_ms() / 1000,
                 value,
                 words: words(),
-                peer: client.info.peer.clone(),
-                name: client.info.names().name.clone(),
+                peer: info.peer.clone(),
+                name: info.names().name.clone(),
             };
             log.add(class, keep, entry);
         }

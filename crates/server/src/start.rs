@@ -15,6 +15,7 @@ use rustix::net::SendFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::acl::{Acl, Rights};
 use crate::blocking::Waiters;
 use crate::client::{Client, ClientInfo, Clients};
 use crate::client_eviction::ClientMemory;
@@ -35,10 +36,12 @@ impl Server {
     /// Makes what the threads share. It lives until the process ends.
     pub fn new(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static Self, String> {
         let registry = Registry::new(crate::commands::FAMILIES, renamed)?;
+        let acl = Acl::new(&registry, &config);
         let workers = Workers::new(registry.all().len());
         let driver = choose_driver(&config)?;
         let clock = Clock::new();
         Ok(Box::leak(Box::new(Self {
+            acl,
             registry,
             keyspace: Keyspace::new(hash_seed(&config.hash_seed())),
             gate: Gate::default(),
@@ -48,6 +51,7 @@ impl Server {
             pause: Pause::default(),
             monitors: Monitors::default(),
             pubsub: PubSub::new(random_seed()),
+            tracking: Default::default(),
             event_classes: Default::default(),
             waiters: Waiters::default(),
             errors: ErrorStats::default(),
@@ -58,6 +62,8 @@ impl Server {
             acceptor: Mutex::new(None),
             end: End::default(),
             services: Services::new(&config, &clock),
+            watchdog: Default::default(),
+            tls: Default::default(),
             scripts: Default::default(),
             functions: Default::default(),
             log: Default::default(),
@@ -81,12 +87,20 @@ impl Server {
     pub fn start(&'static self) -> Result<(), String> {
         self.follow_config();
         self.watch_signals()?;
+        self.follow_watchdog();
         self.set_worker_count(self.config.worker_count())?;
         log::info!(
             "Server initialized, {} workers over {}",
             self.workers.len(),
             self.driver.name()
         );
+        self.start_metrics()?;
+        if self.config.tls_port() != 0 {
+            self.tls
+                .follow(&self.config)
+                .map_err(|reason| format!("Failed to configure TLS: {reason}"))?;
+        }
+        self.tls.reloader.follow(self)?;
         let listeners = self.listeners()?;
         let keepalive_s = self.config.tcp_keepalive() as u32;
         // Nobody shall see that there is nothing yet.
@@ -102,12 +116,16 @@ impl Server {
         self.end_loading();
         let acceptor = lock(&self.acceptor);
         let addresses = acceptor.as_ref().map(Acceptor::addresses).unwrap_or_default();
-        let tcp = addresses.iter().any(|address| matches!(address, Address::Tcp(_)));
-        if tcp {
+        let is_tcp =
+            |(address, is_tls): &(Address, bool)| matches!(address, Address::Tcp(_)) && !is_tls;
+        if addresses.iter().any(is_tcp) {
             log::info!("Ready to accept connections tcp");
         }
         if !self.config.unixsocket().is_empty() {
             log::info!("Ready to accept connections unix");
+        }
+        if addresses.iter().any(|(_, is_tls)| *is_tls) {
+            log::info!("Ready to accept connections tls");
         }
         Ok(())
     }
@@ -115,7 +133,8 @@ impl Server {
     /// Binds what the configuration says.
     fn listeners(&self) -> Result<Vec<Listener>, String> {
         let backlog = self.config.tcp_backlog() as u32;
-        let mut listeners = self.tcp_listeners(self.config.port() as u16)?;
+        let mut listeners = self.tcp_listeners(false)?;
+        listeners.extend(self.tcp_listeners(true)?);
         let path = self.config.unixsocket();
         if !path.is_empty() {
             let path = Path::new(OsStr::from_bytes(&path));
@@ -131,24 +150,28 @@ impl Server {
         Ok(listeners)
     }
 
-    fn tcp_listeners(&self, port: u16) -> Result<Vec<Listener>, String> {
+    /// Those of `port`, or of `tls-port`.
+    fn tcp_listeners(&self, is_tls: bool) -> Result<Vec<Listener>, String> {
         let addresses = self.config.words_of(OptionId::bind);
         let backlog = self.config.tcp_backlog() as u32;
-        Listener::tcp(&addresses, port, backlog).map_err(|error| error.to_string())
+        let port = if is_tls { self.config.tls_port() } else { self.config.port() };
+        let listeners = Listener::tcp(&addresses, port as u16, backlog);
+        let listeners = listeners.map_err(|error| error.to_string())?;
+        Ok(if is_tls { with_tls(listeners) } else { listeners })
     }
 
-    /// Listens where `bind` and `port` say now; for CONFIG SET. On an error all is as before, but for the
-    /// configuration.
-    pub fn listen_again(&self) -> Result<(), String> {
+    /// Listens where `bind` and `port` say now (`is_tls`: `tls-port`); for CONFIG SET. On an error all is as before,
+    /// but for the configuration.
+    pub fn listen_again(&self, is_tls: bool) -> Result<(), String> {
         let acceptor = lock(&self.acceptor);
         let Some(acceptor) = &*acceptor else { return Ok(()) };
         let before = acceptor.addresses();
-        acceptor.remove(Listener::is_tcp);
-        let bound = self.tcp_listeners(self.config.port() as u16);
-        let (listeners, outcome) = match bound {
+        acceptor.remove(|listener| listener.is_tcp() && listener.is_tls() == is_tls);
+        let (listeners, outcome) = match self.tcp_listeners(is_tls) {
             Ok(listeners) => (listeners, Ok(())),
             Err(_) => {
-                (self.bind_again(&before), Err("Failed to bind to specified addresses.".into()))
+                let error = "Failed to bind to specified addresses.".to_owned();
+                (self.bind_again(&before, is_tls), Err(error))
             }
         };
         acceptor.add(listeners).map_err(|error| error.to_string())?;
@@ -156,12 +179,18 @@ impl Server {
     }
 
     /// The addresses that were listened on before, as far as they can be had again.
-    fn bind_again(&self, addresses: &[Address]) -> Vec<Listener> {
+    fn bind_again(&self, addresses: &[(Address, bool)], is_tls: bool) -> Vec<Listener> {
         let backlog = self.config.tcp_backlog() as u32;
-        let tcp = addresses.iter().filter(|address| matches!(address, Address::Tcp(_)));
-        tcp.flat_map(|address| Listener::tcp(&[address.host()], address.port(), backlog))
+        let is_meant = |(address, secured): &&(Address, bool)| {
+            matches!(address, Address::Tcp(_)) && *secured == is_tls
+        };
+        let listeners = addresses
+            .iter()
+            .filter(is_meant)
+            .flat_map(|(address, _)| Listener::tcp(&[address.host()], address.port(), backlog))
             .flatten()
-            .collect()
+            .collect();
+        if is_tls { with_tls(listeners) } else { listeners }
     }
 
     /// Starts or ends workers until there are so many, and spreads the connections over them. Ending ones
@@ -248,11 +277,20 @@ impl Server {
 
     /// Gives a new connection to the next worker, or turns it away.
     fn adopt(&'static self, accepted: Accepted) {
-        if let Some(reason) = self.refusal(&accepted) {
+        let refusal = self.refusal(&accepted);
+        if refusal.is_some() {
             self.clients.count_rejected();
-            // A new socket takes so few bytes at once; if not, the peer sees the end alone.
-            let _ = rustix::net::send(&accepted.socket, reason, SendFlags::NOSIGNAL);
-            return;
+        }
+        match refusal {
+            // Over TLS it is told after the handshake.
+            Some(PROTECTED_MODE) if accepted.is_tls => {}
+            Some(_) if accepted.is_tls => return,
+            Some(reason) => {
+                // A new socket takes so few bytes at once; if not, the peer sees the end alone.
+                let _ = rustix::net::send(&accepted.socket, reason, SendFlags::NOSIGNAL);
+                return;
+            }
+            None => {}
         }
         let info = ClientInfo::new(
             self.clients.next_id(),
@@ -264,8 +302,16 @@ impl Server {
         );
         let info = Arc::new(info);
         self.clients.add(Arc::clone(&info));
-        let client = Client::new(info, self.config.requirepass().is_empty());
-        self.hand_over(Box::new(Connection::new(accepted.socket, Token::new(0, 0), client)));
+        let client = Client::new(info, Rights::new(self));
+        let mut connection = Box::new(Connection::new(accepted.socket, Token::new(0, 0), client));
+        if accepted.is_tls {
+            connection.tls = Some(Box::default());
+        }
+        if let Some(reason) = refusal {
+            connection.output.push(reason);
+            connection.closing = true;
+        }
+        self.hand_over(connection);
     }
 
     /// Why a new connection is not let in, as it is told.
@@ -273,7 +319,7 @@ impl Server {
         if self.clients.len() as i64 >= self.config.maxclients() {
             return Some(b"-ERR max number of clients reached\r\n");
         }
-        let protected = self.config.protected_mode() && self.config.requirepass().is_empty();
+        let protected = self.config.protected_mode() && self.acl.default_user().has_no_password();
         (protected && !accepted.peer.is_local()).then_some(PROTECTED_MODE)
     }
 
@@ -292,6 +338,10 @@ impl Server {
             }
         }
     }
+}
+
+fn with_tls(listeners: Vec<Listener>) -> Vec<Listener> {
+    listeners.into_iter().map(Listener::with_tls).collect()
 }
 
 /// What protected mode tells a client from elsewhere: Redis's own text, which clients and people look for.

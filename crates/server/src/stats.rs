@@ -74,7 +74,6 @@ counters! {
     client_query_buffer_limit_disconnections,
     client_output_buffer_limit_disconnections,
     evicted_clients,
-    auth_failures,
 }
 
 /// One command's figures in one worker.

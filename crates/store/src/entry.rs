@@ -690,6 +690,18 @@ pub(crate) fn prefetch(pointer: *const u8) {
     let _ = pointer;
 }
 
+/// The same, for a line that is going to be written: no other core keeps it.
+#[inline(always)]
+pub(crate) fn prefetch_to_write(pointer: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above; where the instruction is not known it does nothing.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) pointer, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    prefetch(pointer);
+}
+
 /// Offset and length of the key.
 ///
 /// # Safety

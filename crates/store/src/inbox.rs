@@ -94,6 +94,15 @@ impl<P, B: Bell> Inbox<P, B> {
         std::mem::take(&mut self.lock().posts)
     }
 
+    /// How many posts wait.
+    pub fn len(&self) -> usize {
+        self.lock().posts.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Takes what is left; from now on `post` gives posts back.
     pub fn close(&self) -> Vec<P> {
         let mut queue = self.lock();

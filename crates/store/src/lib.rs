@@ -18,6 +18,7 @@ pub mod log;
 pub mod shard;
 pub mod sync;
 pub mod table;
+pub mod tracked;
 pub mod value;
 pub mod watch;
 

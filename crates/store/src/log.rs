@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::entry;
 use crate::sync::{AtomicBool, AtomicU64, Futex, Mutex, MutexGuard, Ordering, fence};
 
 /// See the module.
@@ -91,6 +92,10 @@ const LARGE_MIN: usize = 64 * 1024;
 /// A buffer larger than this is given back once it is empty.
 const KEPT_MAX: usize = 1 << 20;
 
+/// What small records take, a cache line or two.
+const LINES_AHEAD: usize = 2;
+const LINE_BYTES: usize = 64;
+
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
@@ -170,12 +175,20 @@ impl Lane {
     /// Appends a record and gives it its number. The caller holds everything that the record is about.
     #[inline]
     pub fn append(&self, record: &[u8]) -> Appended {
+        self.append_with(record.len(), |bytes| bytes.copy_from_slice(record))
+    }
+
+    /// The same, for a record that is written in place, by `write`, into bytes which are zero.
+    #[inline]
+    pub fn append_with(&self, len: usize, write: impl FnOnce(&mut [u8])) -> Appended {
         let mut records = self.buffer.lock();
         // Between taking the number and letting go of the buffer nothing can take long: all others wait for it.
-        records.bytes.reserve(HEADER_BYTES + record.len());
+        let start = records.bytes.len() + HEADER_BYTES;
+        records.bytes.resize(start + len, 0);
+        write(&mut records.bytes[start..]);
         let number = self.shared.next_number();
-        records.push_header(number, record.len() as u64);
-        records.bytes.extend_from_slice(record);
+        records.set_header(start - HEADER_BYTES, number, len as u64);
+        records.prefetch_end();
         Appended { number, waiting_bytes: records.len() }
     }
 
@@ -289,10 +302,28 @@ impl Buffer {
 }
 
 impl Records {
-    #[inline]
     fn push_header(&mut self, number: u64, length: u64) {
         self.bytes.extend_from_slice(&number.to_le_bytes());
         self.bytes.extend_from_slice(&length.to_le_bytes());
+    }
+
+    /// Sets the header that lies `at` so many bytes from the start.
+    #[inline]
+    fn set_header(&mut self, at: usize, number: u64, length: u64) {
+        let (number_bytes, length_bytes) =
+            self.bytes[at..at + HEADER_BYTES].split_at_mut(NUMBER_BYTES);
+        number_bytes.copy_from_slice(&number.to_le_bytes());
+        length_bytes.copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// Has what is behind the last record brought here from the core of the merger, which had it last, before the next
+    /// record is written there.
+    #[inline]
+    fn prefetch_end(&self) {
+        let end = self.bytes.as_ptr().wrapping_add(self.bytes.len());
+        for line in 1..=LINES_AHEAD {
+            entry::prefetch_to_write(end.wrapping_add(line * LINE_BYTES));
+        }
     }
 
     /// Bytes of memory, about.

@@ -11,7 +11,8 @@ use crate::entry::{EntryMut, EntryRef, Kind, NewValue, OwnedEntry};
 use crate::expiry::{ExpiryIndex, POSITION_BITS_LOST};
 use crate::hash::{Hash, Hasher};
 use crate::table::{Place, Table};
-use crate::watch::{Observer, WatchedKeys};
+use crate::tracked::TrackedKeys;
+use crate::watch::{Concerned, Observer, WatchedKeys};
 
 /// What a write does with the key's expiry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,17 +199,47 @@ impl Shard {
         self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
     }
 
-    /// To be called when a key changed; whether a blocked client waits for it.
+    /// Whether somebody may have an eye on keys of the shard; then `key_changed` is to be called when one changed.
     #[inline(always)]
-    pub fn key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> bool {
-        self.watched.is_some() && self.watched_key_changed(database, key, hash)
+    pub const fn has_watched(&self) -> bool {
+        self.watched.is_some()
     }
 
-    #[inline(never)]
-    fn watched_key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> bool {
-        let mut is_waited_for = false;
-        self.leave(|watched| is_waited_for = watched.changed(database, key, hash));
-        is_waited_for
+    /// To be called when a key changed; who has to be told of it.
+    pub fn key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
+        let mut concerned = Concerned::default();
+        self.leave(|watched| concerned = watched.changed(database, key, hash));
+        concerned
+    }
+
+    /// A client, by number, keeps a copy of what a key holds; whether nobody did before. `is_there` tells which
+    /// clients are still around.
+    pub fn track(
+        &mut self,
+        key: &[u8],
+        hash: Hash,
+        reader: u64,
+        is_there: impl Fn(u64) -> bool,
+    ) -> bool {
+        self.watched.get_or_insert_default().tracked.add(key, hash, reader, is_there)
+    }
+
+    /// How many keys clients keep copies of, and how many copies those are.
+    pub fn tracked(&self) -> (usize, usize) {
+        let tracked = self.watched.as_ref().map(|watched| &watched.tracked);
+        tracked.map_or((0, 0), |tracked| (tracked.len(), tracked.items()))
+    }
+
+    /// Forgets of some keys, at most so many, who keeps copies; returns them.
+    pub fn untrack_some(&mut self, count: usize) -> Vec<(Box<[u8]>, Vec<u64>)> {
+        let mut taken = Vec::new();
+        self.leave(|watched| taken = watched.tracked.take_some(count));
+        taken
+    }
+
+    /// Forgets of all keys who keeps copies.
+    pub fn untrack_all(&mut self) {
+        self.leave(|watched| TrackedKeys::clear(&mut watched.tracked));
     }
 
     /// The keys that clients watch or wait for; `None` when there are none.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use crate::hash::Hash;
 use crate::sync::Mutex;
+use crate::tracked::TrackedKeys;
 
 /// See the module.
 #[derive(Default)]
@@ -21,6 +22,8 @@ pub struct WatchedKeys {
     clock: u64,
     /// Those that are gone are forgotten with the next change.
     observers: Vec<Weak<Observer>>,
+    /// Of which clients keep copies.
+    pub tracked: TrackedKeys,
 }
 
 type Keys = HashMap<Box<[u8]>, Watched>;
@@ -49,6 +52,21 @@ struct Changes {
 
 /// Changes that an observer remembers at most: 8 MB of them.
 const CHANGES_MAX: usize = 1 << 20;
+
+/// Whom the change of a key concerns.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct Concerned {
+    /// Blocked clients wait for it.
+    pub waiters: bool,
+    /// Clients, by number, that kept a copy of what it was.
+    pub readers: Option<Vec<u64>>,
+}
+
+impl Concerned {
+    pub const fn is_nobody(&self) -> bool {
+        !self.waiters && self.readers.is_none()
+    }
+}
 
 impl Observer {
     pub fn new(database: u32) -> Self {
@@ -86,7 +104,7 @@ impl Observer {
 
 impl WatchedKeys {
     pub fn is_empty(&self) -> bool {
-        self.databases.is_empty() && self.observers.is_empty()
+        self.databases.is_empty() && self.observers.is_empty() && self.tracked.is_empty()
     }
 
     /// Has an observer told of changes from now on.
@@ -136,16 +154,19 @@ impl WatchedKeys {
         keys.get(key).map(|watched| watched.version)
     }
 
-    /// The key changed; whether a blocked client waits for it.
-    pub fn changed(&mut self, database: u32, key: &[u8], hash: Hash) -> bool {
+    /// The key changed; who has to be told of it.
+    pub fn changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
         if !self.observers.is_empty() {
             self.tell(|observer| observer.note(database, hash));
         }
+        let readers = if self.tracked.is_empty() { None } else { self.tracked.take(key, hash) };
         let keys = self.databases.iter_mut().find(|(of, _)| *of == database);
-        let Some(watched) = keys.and_then(|(_, keys)| keys.get_mut(key)) else { return false };
+        let Some(watched) = keys.and_then(|(_, keys)| keys.get_mut(key)) else {
+            return Concerned { waiters: false, readers };
+        };
         self.clock += 1;
         watched.version = self.clock;
-        watched.waiters > 0
+        Concerned { waiters: watched.waiters > 0, readers }
     }
 
     /// Every watched key of a database for which `f` says so changed.
@@ -203,7 +224,8 @@ mod tests {
         let observer = Arc::new(Observer::new(1));
         keys.observe(&observer);
         assert!(!keys.is_empty());
-        assert!(!keys.changed(1, b"a", Hash(7)) && !keys.changed(0, b"a", Hash(8)));
+        assert!(keys.changed(1, b"a", Hash(7)).is_nobody());
+        assert!(keys.changed(0, b"a", Hash(8)).is_nobody());
         assert_eq!(observer.take(), Some(vec![Hash(7)]));
         assert_eq!(observer.take(), Some(vec![]));
         keys.changed_where(0, |_| false);

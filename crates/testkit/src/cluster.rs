@@ -16,21 +16,7 @@ pub struct Cluster {
 impl Cluster {
     /// Starts so many nodes and waits until they agree.
     pub fn valkey(count: u16) -> Self {
-        let nodes: Vec<_> = (0..count)
-            .map(|_| {
-                // It would else be 10,000 above the server's port, which may be beyond all ports.
-                let bus = free_port().expect("there is a free port").to_string();
-                Server::valkey(&[
-                    "--cluster-enabled",
-                    "yes",
-                    "--cluster-port",
-                    &bus,
-                    // A primary that gave its last slot away stays one.
-                    "--cluster-allow-replica-migration",
-                    "no",
-                ])
-            })
-            .collect();
+        let nodes = nodes(count, &[]);
         let cluster = Self { nodes };
         for (index, node) in cluster.nodes.iter().enumerate() {
             let index = index as u16;
@@ -65,6 +51,13 @@ impl Cluster {
         }
     }
 
+    /// Waits until all nodes serve all slots.
+    pub fn wait_until_ok(&self) {
+        self.wait("the cluster is ok", |node| {
+            node.connect().say("CLUSTER INFO").text().contains("cluster_state:ok")
+        });
+    }
+
     fn wait(&self, what: &str, holds: impl Fn(&Server) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !self.nodes.iter().all(&holds) {
@@ -72,6 +65,25 @@ impl Cluster {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// Valkeys that could be nodes of a cluster and know no others. `arguments` follow those that all have.
+pub fn nodes(count: u16, arguments: &[&str]) -> Vec<Server> {
+    let start = |_| {
+        // It would else be 10,000 above the server's port, which may be beyond all ports.
+        let bus = free_port().expect("there is a free port").to_string();
+        let own = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-port",
+            &bus,
+            // A primary that gave its last slot away stays one.
+            "--cluster-allow-replica-migration",
+            "no",
+        ];
+        Server::valkey(&[&own, arguments].concat())
+    };
+    (0..count).map(start).collect()
 }
 
 fn ok(reply: Reply) {

@@ -20,7 +20,7 @@ pub struct Server {
 
 impl Server {
     /// Starts `binary` with redis.conf-style flags after those every test uses (port, bind, dir, no
-    /// saves), and waits until it answers.
+    /// saves), and before them the configuration file that the first argument may be, and waits until it answers.
     pub fn start(binary: &Path, arguments: &[&str]) -> Result<Self, String> {
         let mut last = String::new();
         // Somebody else may take the port between our look and the server's bind.
@@ -56,7 +56,8 @@ impl Server {
         let binary = peers::bobbin();
         // All threads are to meet, however few the clients and the cores.
         let spread = ["--connections-per-io-thread", "0"];
-        Self::start(&binary, &[&spread, arguments].concat())
+        let (file, arguments) = split_file(arguments);
+        Self::start(&binary, &[file, &spread, arguments].concat())
             .unwrap_or_else(|error| panic!("{}: {error}", binary.display()))
     }
 
@@ -134,7 +135,9 @@ impl Server {
         let folder = fresh_folder().map_err(|error| format!("no folder: {error}"))?;
         let log = File::create(folder.join(LOG)).map_err(|error| error.to_string())?;
         let both = log.try_clone().map_err(|error| error.to_string())?;
+        let (file, arguments) = split_file(arguments);
         let child = Command::new(binary)
+            .args(file)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .arg("--dir")
             .arg(&folder)
@@ -182,6 +185,12 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// A configuration file, if the first argument is one, and the other arguments.
+fn split_file<'a, 'b>(arguments: &'a [&'b str]) -> (&'a [&'b str], &'a [&'b str]) {
+    let has_file = arguments.first().is_some_and(|first| !first.starts_with('-'));
+    arguments.split_at(usize::from(has_file))
 }
 
 fn read_log(folder: &Path) -> String {

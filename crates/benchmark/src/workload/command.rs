@@ -128,7 +128,7 @@ impl Template {
                     state.key.clear();
                     state.key.extend_from_slice(prefix);
                     append_decimal(number, &mut state.key);
-                    if slots.contains(super::slot(&state.key)) {
+                    if slots.contains(bobbin_client::key_slot(&state.key)) {
                         break;
                     }
                     number = draw();

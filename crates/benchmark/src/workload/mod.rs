@@ -16,7 +16,7 @@ pub use fuzz::{Fuzz, Options};
 pub use numbers::{Cursor, Numbers, Zipf};
 pub use placeholders::{KeyOrder, Keyspace, Placeholders, sequence};
 pub use random::Random;
-pub use slots::{SLOTS, SlotSet, slot};
+pub use slots::SlotSet;
 pub use suite::{Request, Shape, TESTS, Test};
 pub use values::{Content, Sizes, Values};
 

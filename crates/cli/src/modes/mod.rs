@@ -1,6 +1,7 @@
 //! The tools that an option starts instead of a command or the shell.
 
 mod big_keys;
+mod cluster;
 pub mod doctor;
 mod eval;
 mod hot_keys;
@@ -38,6 +39,7 @@ pub fn run(mode: Mode, session: &mut Session, arguments: &[Vec<u8>]) -> ExitCode
         Mode::Version => show(&format!("bobbin-cli {}\n", env!("CARGO_PKG_VERSION"))),
         Mode::Manual => show(&options::manual_page()),
         Mode::Completion => show(&session.options.modes.shell.script()),
+        Mode::Cluster => cluster::run(session),
         Mode::Latency => latency::run(session),
         Mode::LatencyDistribution => latency_distribution::run(session),
         Mode::Replica => replica::run(session),

@@ -8,6 +8,8 @@ use std::{
     process::{self, ExitCode},
 };
 
+use bobbin_client::Client;
+
 use super::{
     progress::Progress,
     replication::{self, Payload},
@@ -23,16 +25,24 @@ pub enum Part {
 
 pub fn run(session: &mut Session, part: Part) -> ExitCode {
     let name = OsStr::from_bytes(&session.options.modes.file).to_owned();
-    let client = session.connect_or_exit();
+    if !save(session.connect_or_exit(), part, &name) {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// Writes the data to the file, and says so. The connection is of no use then: what follows would be
+/// commands for a replica. A failure ends the program; a server that does not send the part is said.
+pub fn save(client: &mut Client, part: Part, name: &OsStr) -> bool {
     replication::configure(client, "capa", "eof");
     replication::configure(client, "rdb-only", "1");
     if part == Part::Functions && !replication::configure(client, "rdb-filter-only", "functions") {
         eprintln!("The server does not send functions alone.");
-        return ExitCode::FAILURE;
+        return false;
     }
     client.send_raw(b"SYNC\r\n");
     let payload = replication::begin(client);
-    let mut output = Output::open(&name);
+    let mut output = Output::open(name);
     let shown = name.display();
     let total = match payload {
         Payload::Length(len) => {
@@ -58,10 +68,8 @@ pub fn run(session: &mut Session, part: Part) -> ExitCode {
         Some(_) => eprintln!("Transfer finished with success."),
         None => eprintln!("Transfer finished with success after {len} bytes"),
     }
-    // What follows would be commands for a replica; syncing the file may take a while.
-    session.disconnect();
     output.finish();
-    ExitCode::SUCCESS
+    true
 }
 
 enum Output {

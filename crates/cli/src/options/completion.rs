@@ -1,6 +1,6 @@
 //! Completion scripts for the shells.
 
-use super::table::{FLAGS, Flag};
+use super::table::{Flag, flags};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
@@ -21,7 +21,7 @@ impl Shell {
 }
 
 fn bash() -> String {
-    let all: Vec<&str> = FLAGS.iter().flat_map(|flag| flag.names.iter().copied()).collect();
+    let all: Vec<&str> = flags().flat_map(|flag| flag.names.iter().copied()).collect();
     let files: Vec<&str> = names_where(takes_file);
     let values: Vec<&str> = names_where(|flag| flag.value.is_some() && !takes_file(flag));
     format!(
@@ -47,7 +47,7 @@ complete -F _bobbin_cli bobbin-cli
 
 fn zsh() -> String {
     let mut output = String::from("#compdef bobbin-cli\n\n_arguments -S \\\n");
-    for flag in FLAGS {
+    for flag in flags() {
         for name in flag.names {
             let help = flag.help.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]");
             let help = help.replace(':', "\\:");
@@ -65,7 +65,7 @@ fn zsh() -> String {
 
 fn fish() -> String {
     let mut output = String::from("complete -c bobbin-cli -f\n");
-    for flag in FLAGS {
+    for flag in flags() {
         for name in flag.names {
             let name = match name.strip_prefix("--") {
                 Some(long) => format!("-l {long}"),
@@ -87,7 +87,7 @@ fn fish() -> String {
 }
 
 fn names_where(holds: fn(&Flag) -> bool) -> Vec<&'static str> {
-    let flags = FLAGS.iter().filter(|flag| holds(flag));
+    let flags = flags().filter(|flag| holds(flag));
     flags.flat_map(|flag| flag.names.iter().copied()).collect()
 }
 

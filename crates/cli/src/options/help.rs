@@ -1,13 +1,13 @@
 //! `--help`.
 
-use super::table::{FLAGS, Flag, Section};
+use super::table::{Flag, Section, flags};
 
 /// The help text, for lines of 80 columns.
 pub fn text() -> String {
     let mut output = String::from(USAGE);
     for section in Section::ALL {
         output.push_str(&format!("\n{}:\n", section.title()));
-        for flag in FLAGS.iter().filter(|flag| flag.section == section) {
+        for flag in flags().filter(|flag| flag.section == section) {
             append_flag(flag, &mut output);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{
     help::{self, EXAMPLES},
-    table::{FLAGS, Section},
+    table::{Section, flags},
 };
 
 /// The page, for `man -l` or a package.
@@ -14,7 +14,7 @@ pub fn page() -> String {
     output.push_str(".SH OPTIONS\n");
     for section in Section::ALL {
         output.push_str(&format!(".SS {}\n", escape(section.title())));
-        for flag in FLAGS.iter().filter(|flag| flag.section == section) {
+        for flag in flags().filter(|flag| flag.section == section) {
             let usage = escape(&help::usage(flag));
             output.push_str(&format!(".TP\n\\fB{usage}\\fR\n{}\n", escape(flag.help)));
         }

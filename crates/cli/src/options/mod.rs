@@ -1,6 +1,7 @@
 //! What the command line says. One table ([`table::FLAGS`]) has every option; the parser, `--help`,
 //! the man page and the shells' completions are made from it.
 
+mod cluster;
 mod completion;
 mod help;
 mod manual;
@@ -13,9 +14,14 @@ use bobbin_client::{Target, TlsConnector, TlsOptions, Transport};
 
 use crate::format::Style;
 
+pub use cluster::ClusterOptions;
 pub use completion::Shell;
 pub use parse::{Environment, Parsed, parse};
-pub use {help::text as help_text, manual::page as manual_page, table::unquote};
+pub use {
+    help::text as help_text,
+    manual::page as manual_page,
+    table::{find as flag, unquote},
+};
 
 /// Everything that can be asked for.
 #[derive(Clone, Debug)]
@@ -45,6 +51,8 @@ pub struct Options {
 
     pub mode: Option<Mode>,
     pub modes: ModeOptions,
+    /// What `--cluster` does.
+    pub manager: ClusterOptions,
 
     /// The command and its arguments.
     pub command: Vec<Vec<u8>>,
@@ -80,6 +88,7 @@ pub enum Mode {
     Version,
     Manual,
     Completion,
+    Cluster,
     Latency,
     LatencyDistribution,
     Replica,
@@ -173,6 +182,7 @@ impl Options {
                 hint_input: Vec::new(),
                 shell: Shell::Bash,
             },
+            manager: ClusterOptions::default(),
             command: Vec::new(),
         }
     }

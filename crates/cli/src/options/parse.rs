@@ -45,13 +45,13 @@ fn try_parse(
         let flag = table::find(argument);
         match flag.map(|flag| flag.apply) {
             Some(Apply::Switch(apply)) => apply(&mut options),
-            Some(Apply::Missing(reason)) => return Err(reason.to_owned()),
-            Some(Apply::MissingValue(reason)) if !others.is_empty() => {
-                return Err(reason.to_owned());
-            }
             Some(Apply::Value(apply)) if !others.is_empty() => {
                 apply(&mut options, &others[0])?;
                 rest = &others[1..];
+            }
+            Some(Apply::Words(apply)) if !others.is_empty() => {
+                let taken = apply(&mut options, others)?;
+                rest = &others[taken..];
             }
             // The one letter that people type for help.
             Some(_) if argument == b"-h" => options.choose(Mode::Help),
@@ -116,6 +116,12 @@ impl Seen {
             (self.last_argument && self.tag, "-x and -X"),
             (self.rdb && self.functions_rdb, "--rdb and --functions-rdb"),
         ];
+        if options.mode == Some(Mode::Cluster)
+            && let Some(word) = options.command.first()
+        {
+            let word = String::from_utf8_lossy(word);
+            return Err(format!("Unexpected argument behind the options of --cluster: '{word}'"));
+        }
         if options.modes.debugging.is_some() && options.modes.script.is_empty() {
             return Err("Options --ldb and --ldb-sync-mode require --eval.".to_owned());
         }
@@ -175,6 +181,19 @@ mod tests {
     }
 
     #[test]
+    fn words_of_the_cluster_manager() {
+        let line = "--cluster call h:1 config get port --cluster-only-primaries --cluster-weight \
+                    a=1 b=2.5 --cluster-yes";
+        let options = run(line).unwrap();
+        assert_eq!(options.mode, Some(Mode::Cluster));
+        let cluster = options.manager;
+        assert_eq!(cluster.command, b"call");
+        assert_eq!(cluster.arguments, [&b"h:1"[..], b"config", b"get", b"port"]);
+        assert_eq!(cluster.weights, [("a".to_owned(), 1.0), ("b".to_owned(), 2.5)]);
+        assert!(cluster.only_primaries && cluster.assume_yes && !cluster.only_replicas);
+    }
+
+    #[test]
     fn mistakes() {
         for (line, text) in [
             ("-p", "Unrecognized option or bad number of arguments for: '-p'"),
@@ -186,6 +205,15 @@ mod tests {
             ("-3 -2", "Options -2 and -3 are mutually exclusive."),
             ("-c -s /tmp/x", "Options -c and -s are mutually exclusive."),
             ("--ldb", "Options --ldb and --ldb-sync-mode require --eval."),
+            ("--cluster", "Unrecognized option or bad number of arguments for: '--cluster'"),
+            ("--cluster check h:1 --cluster fix h:1", "--cluster can be given once."),
+            ("--cluster-weight a b", "--cluster-weight wants node=weight, one or several."),
+            ("--cluster-weight a=x", "The weight of a node is a number from 0 on, not 'x'."),
+            ("--cluster-slots 0", "--cluster-slots is a number from 1 to 16384."),
+            (
+                "--cluster info h:1 --cluster-yes more",
+                "Unexpected argument behind the options of --cluster: 'more'",
+            ),
             ("--sni", "Unrecognized option or bad number of arguments for: '--sni'"),
         ] {
             assert_eq!(run(line).err().as_deref(), Some(text), "{line}");

@@ -7,7 +7,7 @@ use bobbin_resp::split_arguments;
 
 use crate::format::Form;
 
-use super::{Debugging, Mode, Options, ProtocolChoice, Repeat, Shell, StandardInput};
+use super::{Debugging, Mode, Options, ProtocolChoice, Repeat, Shell, StandardInput, cluster};
 
 /// One option.
 pub struct Flag {
@@ -26,10 +26,8 @@ pub enum Apply {
     Switch(fn(&mut Options)),
     /// With the value behind it. The error is what to tell the user.
     Value(fn(&mut Options, &[u8]) -> Result<(), String>),
-    /// It is known, and not built: the reason.
-    Missing(&'static str),
-    /// The same for an option with a value.
-    MissingValue(&'static str),
+    /// With as many words behind it as it takes.
+    Words(fn(&mut Options, &[Vec<u8>]) -> Result<usize, String>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,18 +38,20 @@ pub enum Section {
     Latency,
     Keys,
     Data,
+    Cluster,
     Tls,
     About,
 }
 
 impl Section {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Connection,
         Self::Commands,
         Self::Output,
         Self::Latency,
         Self::Keys,
         Self::Data,
+        Self::Cluster,
         Self::Tls,
         Self::About,
     ];
@@ -64,18 +64,24 @@ impl Section {
             Self::Latency => "Latency and load",
             Self::Keys => "Looking at keys",
             Self::Data => "Moving data",
+            Self::Cluster => "Managing clusters",
             Self::Tls => "TLS",
             Self::About => "About this program",
         }
     }
 }
 
-/// The option of that name.
-pub fn find(name: &[u8]) -> Option<&'static Flag> {
-    FLAGS.iter().find(|flag| flag.names.iter().any(|known| known.as_bytes() == name))
+/// All options, in the order in which they are shown.
+pub fn flags() -> impl Iterator<Item = &'static Flag> {
+    FLAGS.iter().chain(cluster::FLAGS)
 }
 
-const fn switch(
+/// The option of that name.
+pub fn find(name: &[u8]) -> Option<&'static Flag> {
+    flags().find(|flag| flag.names.iter().any(|known| known.as_bytes() == name))
+}
+
+pub const fn switch(
     section: Section,
     names: &'static [&'static str],
     help: &'static str,
@@ -84,7 +90,7 @@ const fn switch(
     Flag { names, value: None, section, help, apply: Apply::Switch(apply) }
 }
 
-const fn value(
+pub const fn value(
     section: Section,
     names: &'static [&'static str],
     value: &'static str,
@@ -94,24 +100,21 @@ const fn value(
     Flag { names, value: Some(value), section, help, apply: Apply::Value(apply) }
 }
 
-const fn missing(
+/// An option that reads all that follows it, and says how many words it took.
+pub const fn words(
     section: Section,
     names: &'static [&'static str],
-    value: Option<&'static str>,
+    value: &'static str,
     help: &'static str,
-    reason: &'static str,
+    apply: fn(&mut Options, &[Vec<u8>]) -> Result<usize, String>,
 ) -> Flag {
-    let apply = match value {
-        Some(_) => Apply::MissingValue(reason),
-        None => Apply::Missing(reason),
-    };
-    Flag { names, value, section, help, apply }
+    Flag { names, value: Some(value), section, help, apply: Apply::Words(apply) }
 }
 
 use Section::{About, Commands, Connection, Data, Keys, Latency, Output, Tls};
 
-/// All options, in the order in which they are shown.
-pub static FLAGS: &[Flag] = &[
+/// All but those of [`cluster`].
+static FLAGS: &[Flag] = &[
     value(Connection, &["-h"], "host", "Connect to this host (127.0.0.1).", |options, value| {
         set_host(&mut options.target, text(value)?);
         Ok(())
@@ -282,13 +285,6 @@ pub static FLAGS: &[Flag] = &[
         &["--ldb-sync-mode"],
         "The same in the server itself: others wait meanwhile, and changes stay.",
         |options| options.modes.debugging = Some(Debugging::Synchronous),
-    ),
-    missing(
-        Commands,
-        &["--cluster"],
-        Some("command"),
-        "Managing a cluster (not built).",
-        "Managing clusters is not built into this version; valkey-cli --cluster does it.",
     ),
     switch(
         Output,
@@ -664,7 +660,7 @@ fn choose_samples(options: &mut Options, value: &[u8], mode: Mode) -> Result<(),
     Ok(())
 }
 
-fn text(value: &[u8]) -> Result<String, String> {
+pub fn text(value: &[u8]) -> Result<String, String> {
     String::from_utf8(value.to_vec()).map_err(|_| "Not a UTF-8 text.".to_owned())
 }
 
@@ -672,7 +668,7 @@ fn path(value: &[u8]) -> PathBuf {
     OsStr::from_bytes(value).into()
 }
 
-fn number<T: std::str::FromStr>(value: &[u8]) -> Result<T, ()> {
+pub fn number<T: std::str::FromStr>(value: &[u8]) -> Result<T, ()> {
     std::str::from_utf8(value).map_err(|_| ())?.parse().map_err(|_| ())
 }
 
@@ -700,9 +696,9 @@ mod tests {
     #[test]
     fn names_are_unique_and_described() {
         let mut seen = std::collections::HashSet::new();
-        for flag in FLAGS {
+        for flag in flags() {
             assert!(flag.help.ends_with('.'), "{}", flag.names[0]);
-            let takes_value = matches!(flag.apply, Apply::Value(_) | Apply::MissingValue(_));
+            let takes_value = matches!(flag.apply, Apply::Value(_) | Apply::Words(_));
             assert_eq!(flag.value.is_some(), takes_value, "{}", flag.names[0]);
             for name in flag.names {
                 assert!(name.starts_with('-'));

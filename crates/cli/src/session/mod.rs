@@ -213,7 +213,7 @@ fn refused(reply: Result<Value, ClientError>, command: &str) -> Result<Value, St
 
 /// Long commands are silent: probes keep routers from forgetting the connection, and tell us when
 /// the server has gone.
-fn keep_alive(client: &Client) -> io::Result<()> {
+pub fn keep_alive(client: &Client) -> io::Result<()> {
     let socket = client.as_fd();
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, KEEP_ALIVE)?;

@@ -1,5 +1,6 @@
 //! bobbin-cli as its users run it, against servers of the tests' own.
 
+mod cluster;
 mod common;
 mod formats;
 mod modes;

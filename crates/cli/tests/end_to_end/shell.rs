@@ -18,7 +18,7 @@ use rustix::{
 };
 
 /// A session: what is written goes to the shell's keyboard, what it draws is collected.
-struct Terminal {
+pub struct Terminal {
     child: Endless,
     keyboard: File,
     screen: Arc<Mutex<String>>,
@@ -26,7 +26,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn open(server: &Server, arguments: &[&str], history: Option<&str>) -> Self {
+    pub fn open(server: &Server, arguments: &[&str], history: Option<&str>) -> Self {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&controller).unwrap();
         unlockpt(&controller).unwrap();
@@ -57,12 +57,12 @@ impl Terminal {
         Self { child: Endless(child), keyboard: controller, screen, seen: 0 }
     }
 
-    fn keys(&mut self, keys: &str) {
+    pub fn keys(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits for a text behind what was waited for before.
-    fn sees(&mut self, text: &str) {
+    pub fn sees(&mut self, text: &str) {
         let screen = Arc::clone(&self.screen);
         let mut found = None;
         eventually(&format!("{text:?} on the screen: {:?}", self.rest()), || {
@@ -79,11 +79,11 @@ impl Terminal {
         kill_process(id, Signal::INT).unwrap();
     }
 
-    fn rest(&self) -> String {
+    pub fn rest(&self) -> String {
         self.screen.lock().unwrap()[self.seen..].to_owned()
     }
 
-    fn ends(mut self) -> Option<i32> {
+    pub fn ends(mut self) -> Option<i32> {
         let mut status = None;
         eventually("the shell ends", || {
             status = self.child.0.try_wait().unwrap();

@@ -4,22 +4,16 @@
 //! reads certificates of version 3 only.
 
 mod session;
-mod suites;
 mod verify;
 
-use std::{
-    fmt,
-    net::IpAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fmt, net::IpAddr, path::PathBuf, sync::Arc};
 
+use bobbin_tls::{Unknown, choose_suites, explain};
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, RootCertStore,
     client::danger::ServerCertVerifier,
     crypto::{CryptoProvider, aws_lc_rs},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
-    version::{TLS12, TLS13},
+    pki_types::ServerName,
 };
 
 pub use session::TlsSession;
@@ -59,12 +53,13 @@ impl TlsConnector {
     /// Reads the files that the options name. The error is for people.
     pub fn new(options: &TlsOptions) -> Result<Self, String> {
         let mut provider = aws_lc_rs::default_provider();
-        suites::choose(
+        choose_suites(
             &mut provider.cipher_suites,
             options.ciphers.as_deref(),
             options.ciphersuites.as_deref(),
+            Unknown::PassOver,
         )?;
-        let versions = versions(options.protocols.as_deref())?;
+        let versions = bobbin_tls::versions(options.protocols.as_deref())?;
         let provider = Arc::new(provider);
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&versions)
@@ -75,12 +70,11 @@ impl TlsConnector {
             (None, None) => builder.with_no_client_auth(),
             // A file may hold both.
             (Some(certificate), key) => {
-                let key = read_key(key.as_ref().unwrap_or(certificate))?;
-                builder.with_client_auth_cert(read_certificates(certificate)?, key).map_err(
-                    |error| {
-                        format!("{} cannot be used: {}", certificate.display(), explain(&error))
-                    },
-                )?
+                let key = bobbin_tls::private_key(key.as_ref().unwrap_or(certificate), None)?;
+                let shown = bobbin_tls::certificates(certificate)?;
+                builder.with_client_auth_cert(shown, key).map_err(|error| {
+                    format!("{} cannot be used: {}", certificate.display(), explain(&error))
+                })?
             }
             (None, Some(_)) => return Err("A private key needs its certificate".to_owned()),
         };
@@ -133,64 +127,13 @@ fn verifier(
 
 /// Whom to believe, and whether the options say so.
 fn authorities(options: &TlsOptions) -> Result<(RootCertStore, bool), String> {
-    let mut store = RootCertStore::empty();
-    if let Some(file) = &options.authorities {
-        for certificate in read_certificates(file)? {
-            let added = store.add(certificate);
-            added.map_err(|error| format!("{}: {error}", file.display()))?;
-        }
-    }
-    if let Some(folder) = &options.authorities_folder {
-        let found = rustls_native_certs::load_certs_from_paths(None, Some(folder));
-        if found.certs.is_empty() {
-            return Err(format!("There are no certificates in {}", folder.display()));
-        }
-        store.add_parsable_certificates(found.certs);
-    }
-    if options.authorities.is_some() || options.authorities_folder.is_some() {
+    let (file, folder) = (options.authorities.as_deref(), options.authorities_folder.as_deref());
+    let mut store = bobbin_tls::authorities(file, folder)?;
+    if file.is_some() || folder.is_some() {
         return Ok((store, true));
     }
     store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     Ok((store, false))
-}
-
-/// An error of TLS in words; rustls shows what its parser of certificates says with its own types.
-fn explain(error: &rustls::Error) -> String {
-    match error {
-        rustls::Error::InvalidCertificate(CertificateError::Other(reason)) => {
-            format!("invalid certificate: {reason}")
-        }
-        other => other.to_string(),
-    }
-}
-
-fn versions(list: Option<&str>) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
-    let Some(list) = list else { return Ok(vec![&TLS13, &TLS12]) };
-    let mut versions = Vec::new();
-    for name in list.split([',', ' ']).filter(|name| !name.is_empty()) {
-        versions.push(match name {
-            "TLSv1.2" => &TLS12,
-            "TLSv1.3" => &TLS13,
-            other => return Err(format!("'{other}' is neither TLSv1.2 nor TLSv1.3")),
-        });
-    }
-    if versions.is_empty() { Err("No version of TLS is left".to_owned()) } else { Ok(versions) }
-}
-
-fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let fault = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
-    let certificates: Vec<_> = CertificateDer::pem_file_iter(file)
-        .map_err(|error| fault(&error))?
-        .collect::<Result<_, _>>()
-        .map_err(|error| fault(&error))?;
-    if certificates.is_empty() {
-        return Err(fault(&"there is no certificate in it"));
-    }
-    Ok(certificates)
-}
-
-fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(file).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 #[cfg(test)]

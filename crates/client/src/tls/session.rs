@@ -28,7 +28,7 @@ impl TlsSession {
             let state = self
                 .connection
                 .process_new_packets()
-                .map_err(|error| io::Error::other(super::explain(&error)))?;
+                .map_err(|error| io::Error::other(bobbin_tls::explain(&error)))?;
             let start = plain.len();
             plain.resize(start + state.plaintext_bytes_to_read(), 0);
             self.connection.reader().read_exact(&mut plain[start..])?;

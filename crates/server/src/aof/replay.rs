@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bobbin_resp::Part;
 use bobbin_store::Hash;
 
+use crate::acl::Rights;
 use crate::client::{Client, ClientInfo};
 use crate::command::Data;
 use crate::command::call::{self, Context, Request};
@@ -35,7 +36,7 @@ impl Replay {
             server,
             data,
             stats: WorkerStats::new(server.registry.all().len()),
-            client: Client::new(Arc::new(info), true),
+            client: Client::new(Arc::new(info), Rights::unlimited()),
             replies: Vec::new(),
             parts: Vec::new(),
         })

@@ -6,12 +6,14 @@ use bobbin_store::{Hash, NewValue};
 
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
+use crate::acl;
 use crate::blocking;
 use crate::client::{Client, ClientFlag, Replies};
 use crate::commands::{debug, monitor};
 use crate::eviction::{self, Room};
 use crate::server::{Server, Switch};
 use crate::stats::WorkerStats;
+use crate::tracking;
 
 /// What a handler gets.
 pub struct Call<'a> {
@@ -146,8 +148,8 @@ fn admit(
     output: &mut Vec<u8>,
 ) -> Result<Executed, Failure> {
     let args = request.args;
-    if !client.authenticated {
-        check_authentication(context.server, request)?;
+    if !client.rights.is_open(context.server) {
+        acl::admit(context, client, request)?;
     }
     let Some(command) = request.command else {
         if is_http(args[0]) {
@@ -177,7 +179,9 @@ fn admit(
         return Err(only_listens(command));
     }
     let switches = context.server.switches.load();
-    if (switches != 0 || !context.data.may_expire) && !guard(context, client, command, switches)? {
+    if (switches & Switch::GUARDED != 0 || !context.data.may_expire)
+        && !guard(context, client, command, switches, output)?
+    {
         return Ok(Executed::Postponed);
     }
     if let Some(transaction) = &mut client.transaction
@@ -191,7 +195,13 @@ fn admit(
         context.data.prepare(values, args);
     }
     let held = match command.shape {
-        _ if command.has(Flags::GATE) => context.data.hold_gate(),
+        _ if command.has(Flags::GATE) => {
+            let held = context.data.hold_gate();
+            if held {
+                admit_again(context, client, request)?;
+            }
+            held
+        }
         KeyShape::First => context.data.hold_one(request.first_hash.shard()),
         KeyShape::None => {
             context.data.release();
@@ -231,10 +241,27 @@ fn run_planned(
     let held = shards.hold(data);
     if held {
         shards.prefetch_entries(data, client.database);
+    }
+    let admitted = match held && context.data.holds_all() {
+        true => admit_again(context, client, request),
+        false => Ok(()),
+    };
+    if held && admitted.is_ok() {
         run_held(context, client, command, request, &shards.hashes, output);
     }
     context.data.shard_set = shards;
+    admitted?;
     if held { Ok(Executed::Ran(command)) } else { Err(reserved(context)) }
+}
+
+/// Checks the rights of who has waited for the gate again: another worker may have had it before, and changed the
+/// rules.
+#[cold]
+fn admit_again(context: &mut Context<'_>, client: &mut Client, request: &Request<'_>) -> Outcome {
+    if client.rights.is_open(context.server) {
+        return Ok(());
+    }
+    acl::admit(context, client, request)
 }
 
 /// A slow script keeps what the command needs. Nothing was done yet.
@@ -290,14 +317,25 @@ pub fn run(call: &mut Call<'_>) {
         log_effects(call, call.data.counters.dirty != dirty);
     }
     if !call.data.events.is_empty() {
-        call.data.publish_events();
+        call.data.publish_events(Some(call.client));
         call.wait_for_listeners();
     }
-    if call.server.switches.load() & Switch::MONITORED != 0 {
-        monitor::feed(call);
+    if call.server.switches.load() & Switch::ONLOOKERS != 0 {
+        show_onlookers(call);
     }
     if !call.data.ready.is_empty() && !call.in_transaction {
         blocking::serve_ready(call.server, call.data);
+    }
+}
+
+/// Shows the command to those who look at all commands, and remembers what it read.
+#[inline(never)]
+fn show_onlookers(call: &mut Call<'_>) {
+    if call.server.switches.load() & Switch::MONITORED != 0 {
+        monitor::feed(call);
+    }
+    if call.client.tracking.is_some() {
+        tracking::remember(call);
     }
 }
 
@@ -305,10 +343,8 @@ pub fn run(call: &mut Call<'_>) {
 #[inline(never)]
 fn log_effects(call: &mut Call<'_>, changed: bool) {
     // EXEC's commands have logged theirs.
-    call.data.log_command(call.args, changed && !call.command.has(Flags::EXECUTES));
-    if !call.in_transaction
-        && let Some(number) = call.data.effects.commit(true)
-    {
+    let changed = changed && !call.command.has(Flags::EXECUTES);
+    if let Some(number) = call.data.log_command(call.args, changed, !call.in_transaction) {
         call.client.last_record = number;
     }
     if call.data.effects.take_far_ahead() {
@@ -323,6 +359,7 @@ fn guard(
     client: &mut Client,
     command: &'static Registered,
     switches: u32,
+    output: &mut Vec<u8>,
 ) -> Result<bool, Failure> {
     if context.data.loading {
         // A log was checked when it was written.
@@ -361,7 +398,7 @@ fn guard(
         return Err(Failure::SNAPSHOT_FAILED);
     }
     if switches & Switch::MAXMEMORY != 0
-        && eviction::make_room(context.server, context.data) == Room::None
+        && make_room(context, client, output) == Room::None
         && (command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM))
     {
         return Err(Failure::OUT_OF_MEMORY);
@@ -370,6 +407,21 @@ fn guard(
         return Err(Failure::format(context.server.log_failure()));
     }
     Ok(true)
+}
+
+/// Evicts keys if there are too many. That a copy of the client's own is gone comes before the reply.
+fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -> Room {
+    let id = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
+    context.data.evicting_for = id;
+    let room = eviction::make_room(context.server, context.data);
+    context.data.evicting_for = 0;
+    if id != 0
+        && client.replies == Replies::On
+        && let Some(subscribers) = &mut context.data.subscribers
+    {
+        output.append(subscribers.set_aside());
+    }
+    room
 }
 
 /// Whether a pause holds the command up.
@@ -403,16 +455,6 @@ fn would_execute(client: &Client, command: &Registered, flags: Flags) -> bool {
 /// Commands that change keys, or go to replicas for another reason.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
 const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);
-
-/// Until it has authenticated a client may only use the commands that serve that.
-#[cold]
-fn check_authentication(server: &Server, request: &Request<'_>) -> Outcome {
-    let free = request.command.is_some_and(|command| command.has(Flags::NO_AUTH));
-    if free || server.config.requirepass().is_empty() {
-        return Ok(());
-    }
-    Err(Failure::NOT_AUTHENTICATED)
-}
 
 /// The shards that a plan needs.
 #[derive(Default)]
@@ -532,6 +574,9 @@ fn refuse(
         context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);
     }
     context.stats.totals.error_replies.add(1);
+    if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {
+        tracked.caching = false;
+    }
     let executes = |command: &Registered| command.has(Flags::EXECUTES);
     let failure = if request.command.is_some_and(executes) {
         transaction::abort(client, context.data);

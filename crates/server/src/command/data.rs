@@ -6,6 +6,7 @@
 
 mod expiry;
 mod holding;
+mod notices;
 
 use std::collections::VecDeque;
 
@@ -24,10 +25,11 @@ use super::call::ShardSet;
 use super::{Failure, Registered, Values};
 use crate::eviction::Evictor;
 use crate::log::Effects;
-use crate::notify::{self, Classes, Event};
+use crate::notify::{Classes, Event};
 use crate::pubsub::Subscribers;
 use crate::random::Random;
 use crate::script::{Lua, Paused};
+use crate::tracking::{Notice, Tracker};
 
 /// A key of the command at hand, hashed once.
 #[derive(Clone, Copy)]
@@ -54,9 +56,17 @@ pub struct Data {
     /// Which events somebody listens to.
     pub event_classes: Classes,
     /// What happened to keys and is not published yet.
-    pub events: Vec<Event>,
+    pub events: Vec<Notice>,
     /// What this worker's clients listen to; `None`: there are no clients.
     pub subscribers: Option<Box<Subscribers>>,
+    /// Telling clients that keep copies of keys; `None`: there are no clients.
+    pub tracker: Option<Box<Tracker>>,
+    /// Some of them want to be told of all changes.
+    broadcasts: bool,
+    /// The client whose job is at work, by number; 0: none.
+    pub working_for: u64,
+    /// The client that keys are evicted for, if it keeps copies; 0: none.
+    pub evicting_for: u64,
     /// Keys (and their databases) that changed while blocked clients wait for them.
     pub ready: VecDeque<(u32, Box<[u8]>)>,
     pub random: Random,
@@ -135,6 +145,10 @@ impl Data {
             event_classes: Classes::NONE,
             events: Vec::new(),
             subscribers: None,
+            tracker: None,
+            broadcasts: false,
+            working_for: 0,
+            evicting_for: 0,
             ready: VecDeque::new(),
             random: Random::new(seed),
             lua: None,
@@ -195,11 +209,17 @@ impl Data {
         }
     }
 
-    /// Logs a command that is done: itself, if it changed something and did not say what else to log.
-    pub fn log_command(&mut self, args: &[&[u8]], changed: bool) {
-        if !self.effects.take_replaced() && changed {
+    /// Logs a command that is done: itself, if it changed something and did not say what else to log. With `ends_unit`
+    /// its effects become a record, whose number is returned.
+    pub fn log_command(&mut self, args: &[&[u8]], changed: bool, ends_unit: bool) -> Option<u64> {
+        let logs_itself = !self.effects.take_replaced() && changed;
+        if logs_itself && ends_unit && !self.effects.has_unit() {
+            return self.effects.commit_alone(self.database, args);
+        }
+        if logs_itself {
             self.effects.add(self.database, args);
         }
+        if ends_unit { self.effects.commit(true) } else { None }
     }
 
     /// Adds to what is logged, beside the command at hand.
@@ -305,7 +325,9 @@ impl Data {
         self.discard(entry);
         self.counters.expired += 1;
         self.log_expired(self.database, key.bytes);
-        self.touch_watched(key);
+        if self.shard(key.hash.shard()).has_watched() | self.broadcasts {
+            self.tell_changed(self.database, key, false);
+        }
         self.event(Classes::EXPIRED, "expired", key);
     }
 
@@ -599,27 +621,14 @@ impl Data {
 
     #[cold]
     fn note_event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
-        self.events.push(Event { class, name, database: self.database, key: key.bytes.into() });
-    }
-
-    /// Publishes what happened to keys. To be called while their shards are held.
-    #[cold]
-    pub fn publish_events(&mut self) {
-        let mut events = std::mem::take(&mut self.events);
-        if let Some(subscribers) = &mut self.subscribers {
-            for event in &events {
-                notify::publish(subscribers, event, self.event_classes);
-            }
-        }
-        events.clear();
-        self.events = events;
+        let event = Event { class, name, database: self.database, key: key.bytes.into() };
+        self.events.push(Notice::Event(event));
     }
 
     #[inline(always)]
     fn touch_watched(&mut self, key: Key<'_>) {
-        let database = self.database;
-        if self.shard(key.hash.shard()).key_changed(database, key.bytes, key.hash) {
-            self.ready.push_back((database, key.bytes.into()));
+        if self.shard(key.hash.shard()).has_watched() | self.broadcasts {
+            self.tell_changed(self.database, key, true);
         }
     }
 

@@ -87,6 +87,8 @@ bits! {
         RUNS = "",
         /// What a client may do that listens and has RESP2.
         LISTENERS = "",
+        /// SELECT: what follows it in a transaction works on another database.
+        SELECTS = "",
     }
 }
 

@@ -48,6 +48,29 @@ pub enum Find {
     Unknown,
 }
 
+/// Calls a function with the index of each argument that names something.
+pub type Finder = fn(&[&[u8]], &mut dyn FnMut(usize));
+
+/// Which arguments of a command are channels that it listens or publishes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Channels {
+    None,
+    First,
+    All,
+    /// All of them, and they are patterns.
+    Patterns,
+}
+
+/// Which databases a command works on.
+#[derive(Clone, Copy)]
+pub enum DatabaseUse {
+    /// The selected one, if it is about keys at all.
+    Selected,
+    /// Those that arguments name, and the selected one if it has keys in it.
+    Named(Finder),
+    Every,
+}
+
 /// One specification; a command has one for each kind of use.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {

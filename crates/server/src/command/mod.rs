@@ -20,7 +20,7 @@ pub use call::Call;
 pub use data::{Data, Key};
 pub use failure::Failure;
 pub use flags::{Categories, Flags};
-pub use keys::{KeySpec, KeyUse};
+pub use keys::{Channels, DatabaseUse, KeySpec, KeyUse};
 pub use registry::{Registered, Registry};
 pub use walk::Walk;
 
@@ -60,6 +60,8 @@ pub struct Command {
     pub gate_when: Option<Condition>,
     /// Which arguments become values of keys.
     pub values: Option<Values>,
+    pub channels: Channels,
+    pub databases: DatabaseUse,
     pub handler: Handler,
     /// The first version of Redis or Valkey that had it.
     pub since: &'static str,
@@ -112,6 +114,8 @@ impl Command {
             key_finder: None,
             gate_when: None,
             values: None,
+            channels: Channels::None,
+            databases: DatabaseUse::Selected,
             handler,
             since: "1.0.0",
             group: "generic",
@@ -155,6 +159,16 @@ impl Command {
     /// The argument at `first` becomes a value, and with a `step` every `step`th from there on.
     pub const fn values(mut self, first: usize, step: usize) -> Self {
         self.values = Some(Values { first, step });
+        self
+    }
+
+    pub const fn channels(mut self, channels: Channels) -> Self {
+        self.channels = channels;
+        self
+    }
+
+    pub const fn databases(mut self, databases: DatabaseUse) -> Self {
+        self.databases = databases;
         self
     }
 

@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::{
-    Command, Flags, KeySpec,
-    keys::{Begin, Find},
-};
+use super::keys::{Begin, Find};
+use super::{Categories, Command, DatabaseUse, Flags, KeySpec, KeyUse};
 
 /// A command that the server knows, with what is worked out once at start.
 pub struct Registered {
@@ -15,6 +13,8 @@ pub struct Registered {
     /// Counts from 0 over commands and subcommands; indexes statistics.
     pub id: usize,
     pub shape: KeyShape,
+    /// Whether it works on the selected database.
+    pub uses_selected_database: bool,
     /// Of a container, by name.
     pub subcommands: Vec<&'static Self>,
     pub parent: Option<usize>,
@@ -138,15 +138,19 @@ impl Registered {
     fn new(row: &'static Command, full_name: String, id: usize, parent: Option<usize>) -> Self {
         let shape = match row.keys {
             [] => KeyShape::None,
-            keys if keys.iter().all(|spec| spec.usage.has(super::KeyUse::NOT_KEY)) => {
-                KeyShape::None
-            }
+            keys if keys.iter().all(|spec| spec.usage.has(KeyUse::NOT_KEY)) => KeyShape::None,
             [KeySpec { begin: Begin::Index(1), find: Find::Range { last: 0, .. }, .. }] => {
                 KeyShape::First
             }
             _ => KeyShape::Specified,
         };
-        Self { row, full_name, id, shape, subcommands: Vec::new(), parent }
+        let has_keys = row.keys.iter().any(|spec| !spec.usage.has(KeyUse::NOT_KEY));
+        let about_keys = Categories::KEYSPACE.with(Categories::READ).with(Categories::WRITE);
+        let uses_selected_database = has_keys
+            || matches!(row.databases, DatabaseUse::Selected)
+                && row.categories.complete(row.flags).has(about_keys);
+        let subcommands = Vec::new();
+        Self { row, full_name, id, shape, uses_selected_database, subcommands, parent }
     }
 
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Self> {
@@ -166,6 +170,18 @@ impl Registered {
         if arity >= 0 { words == arity } else { words >= -arity }
     }
 
+    /// Calls `f` with the index of each key, and what the command does with it. Arguments that are not of the
+    /// command's form have the keys that they have: the handler answers with the error before it looks at one.
+    pub fn key_uses(&self, args: &[&[u8]], mut f: impl FnMut(usize, KeyUse)) {
+        if let Some(finder) = self.row.key_finder {
+            finder(args, &mut f);
+            return;
+        }
+        for spec in self.row.keys.iter().filter(|spec| !spec.usage.has(KeyUse::NOT_KEY)) {
+            spec.positions(args, |at| f(at, spec.usage));
+        }
+    }
+
     /// Calls `f` with the index of each key; `false` when the arguments are not of the command's
     /// form.
     #[inline]
@@ -182,7 +198,7 @@ impl Registered {
                     return true;
                 }
                 let mut fits = true;
-                for spec in self.row.keys.iter().filter(|s| !s.usage.has(super::KeyUse::NOT_KEY)) {
+                for spec in self.row.keys.iter().filter(|s| !s.usage.has(KeyUse::NOT_KEY)) {
                     fits &= spec.positions(args, &mut f);
                 }
                 fits

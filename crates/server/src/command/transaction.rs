@@ -9,6 +9,7 @@ use bobbin_store::entry::{INLINE_MAX, Shared};
 use super::call::{self, Call, Request};
 use super::registry::KeyShape;
 use super::{Failure, Flags, Outcome, Registered};
+use crate::acl;
 use crate::blocking;
 use crate::client::{Client, ClientFlag, ClientInfo};
 use crate::slowlog::{self, Measured};
@@ -30,6 +31,8 @@ pub struct Transaction {
     spoiled: bool,
     /// Those of all queued commands.
     flags: Flags,
+    /// That a queued SELECT leads to.
+    database: Option<u32>,
 }
 
 /// A command and which of the transaction's arguments are its.
@@ -58,6 +61,11 @@ impl Transaction {
         self.flags.has(flags)
     }
 
+    /// The database that is selected behind the commands so far; `None`: as before.
+    pub const fn database(&self) -> Option<u32> {
+        self.database
+    }
+
     /// Bytes of the arguments, as `client-query-buffer-limit` counts them.
     pub const fn argument_bytes(&self) -> usize {
         self.bytes.len() + self.large_bytes + self.ends.len() * ARGUMENT_BYTES
@@ -81,6 +89,10 @@ impl Transaction {
             self.ends.push(self.bytes.len());
         }
         self.flags = self.flags.with(command.row.flags);
+        if command.has(Flags::SELECTS) {
+            let number = request.args.get(1).and_then(|word| bobbin_resp::parse_i64(word));
+            self.database = number.and_then(|number| u32::try_from(number).ok()).or(self.database);
+        }
         let (args, first_hash) = (first..self.ends.len(), request.first_hash);
         self.queue.push(Queued { command, args, first_hash });
         info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
@@ -259,6 +271,15 @@ impl Running {
 
 /// Runs one queued command, under the locks of all.
 fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]]) {
+    if !call.client.rights.is_open(call.server)
+        && let Err(failure) = acl::admit_queued(call, queued.command, args)
+    {
+        call.stats.commands[queued.command.id].rejected.add(1);
+        call.stats.totals.error_replies.add(1);
+        call.server.errors.count(failure.code());
+        call.reply.error(failure.0.as_bytes());
+        return;
+    }
     let start = call.reply.output().len();
     let mut inner = Call {
         server: call.server,

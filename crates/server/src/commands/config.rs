@@ -36,7 +36,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
 }
 
 fn rewrite(call: &mut Call<'_>) -> Outcome {
-    call.server.config.rewrite().map_err(failure)?;
+    call.server.config.rewrite(&call.server.user_lines()).map_err(failure)?;
     log::info!("CONFIG REWRITE executed with success.");
     call.reply.ok();
     Ok(())
@@ -49,6 +49,8 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     server.errors.reset();
     server.services.reset_statistics(&server.clients);
     server.scripts.reset_statistics();
+    server.acl.reset_statistics();
+    server.tls.reset_statistics();
     crate::memory::reset_peak();
     crate::lazyfree::reset_freed_objects();
     call.data.counters = Default::default();
@@ -69,11 +71,20 @@ pub(super) fn is_allowed(action: ProtectedAction, client: &Client) -> bool {
 fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(), String> {
     match option {
         OptionId::io_threads => server.set_worker_count(config.worker_count()),
-        OptionId::bind => server.listen_again(),
-        OptionId::port => server.listen_again().map_err(|reason| {
+        OptionId::bind => server.listen_again(false).and_then(|()| server.listen_again(true)),
+        OptionId::port => server.listen_again(false).map_err(|reason| {
             log::warn!("Unable to listen on port {}: {reason}", config.port());
             "Unable to listen on this port. Check server logs.".to_owned()
         }),
+        OptionId::tls_port => {
+            follow_tls(server, config)?;
+            server.listen_again(true).map_err(|reason| {
+                log::warn!("Unable to listen on port {}: {reason}", config.tls_port());
+                "Unable to listen on this port. Check server logs.".to_owned()
+            })
+        }
+        OptionId::tls_auto_reload_interval => server.tls.reloader.follow(server),
+        option if crate::tls::OPTIONS.contains(&option) => follow_tls(server, config),
         OptionId::tcp_keepalive => {
             if let Some(acceptor) = &*lock(&server.acceptor) {
                 acceptor.change_keepalive(config.tcp_keepalive() as u32);
@@ -84,8 +95,16 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
             server.follow_config();
             Ok(())
         }
+        OptionId::watchdog_period => {
+            server.follow_watchdog();
+            Ok(())
+        }
         OptionId::appendfsync => {
             server.follow_log_config();
+            Ok(())
+        }
+        OptionId::requirepass => {
+            server.follow_requirepass();
             Ok(())
         }
         OptionId::maxclients => raise_open_files(server, config),
@@ -125,6 +144,17 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
         // The others are read where they are used.
         _ => Ok(()),
     }
+}
+
+/// Has connections from now on begin as the options for TLS say.
+fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
+    if config.tls_port() == 0 {
+        return Ok(());
+    }
+    server.tls.follow(config).map_err(|reason| {
+        log::warn!("Failed to configure TLS: {reason}");
+        "Unable to update TLS configuration. Check server logs.".to_owned()
+    })
 }
 
 /// Makes sure that the system allows so many connections.

@@ -1,12 +1,20 @@
 //! Commands about the connection itself: who it is, what it speaks, which database it uses.
 
+use std::sync::atomic::Ordering;
+
 use bobbin_resp::Protocol;
 
 use super::client::name::{checked_name, set_name};
 use super::{monitor, pubsub};
+use crate::acl::check::Reason;
+use crate::acl::log::{Event, Scene};
+use crate::acl::{self, DEFAULT_USER, Rights};
 use crate::client::Replies;
-use crate::command::{Call, Categories, Command, Failure, Flags, Outcome, transaction};
-use crate::server::{HELLO_SERVER, REDIS_VERSION, Server};
+use crate::command::{
+    Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome, transaction,
+};
+use crate::server::{HELLO_SERVER, REDIS_VERSION};
+use crate::tracking;
 
 fn ping(call: &mut Call<'_>) -> Outcome {
     match call.args {
@@ -29,6 +37,8 @@ fn echo(call: &mut Call<'_>) -> Outcome {
 
 fn quit(call: &mut Call<'_>) -> Outcome {
     call.client.close = true;
+    // Before anybody can see the answer: from then on it hears of nothing.
+    call.client.info.gone.store(true, Ordering::Release);
     call.reply.ok();
     Ok(())
 }
@@ -39,6 +49,7 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     call.data.release();
     transaction::end(call);
     pubsub::leave_all(call);
+    tracking::disable(call.server, call.client);
     let client = &mut call.client;
     client.select(0);
     client.set_protocol(Protocol::Resp2);
@@ -49,7 +60,7 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     if client.replies != Replies::On {
         client.replies = Replies::Skip;
     }
-    client.authenticated = call.server.config.requirepass().is_empty();
+    client.become_newcomer(Rights::new(call.server));
     call.reply.simple("RESET");
     Ok(())
 }
@@ -73,8 +84,7 @@ fn select(call: &mut Call<'_>) -> Outcome {
 
 fn auth(call: &mut Call<'_>) -> Outcome {
     let (user, password) = match call.args {
-        [_, password] if call.server.config.requirepass().is_empty() => {
-            let _ = password;
+        [_, _] if call.server.acl.default_user().has_no_password() => {
             return Err("ERR AUTH <password> called without any password configured for the \
                         default user. Are you sure your configuration is correct?"
                 .into());
@@ -123,7 +133,7 @@ fn hello(call: &mut Call<'_>) -> Outcome {
     if let Some((user, password)) = credentials {
         authenticate(call, user, password)?;
     }
-    if !call.client.authenticated && !call.server.config.requirepass().is_empty() {
+    if !call.client.rights.authenticated && call.server.acl.demands_password() {
         return Err(NOT_AUTHENTICATED);
     }
     if let Some(name) = name {
@@ -158,32 +168,17 @@ fn hello(call: &mut Call<'_>) -> Outcome {
 }
 
 fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
-    if !is_password(call.server, user, password) {
-        call.stats.totals.auth_failures.add(1);
-        return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
+    if let Some(user) = call.server.acl.log_in(user, password) {
+        acl::log_in(call.server, call.client, user);
+        return Ok(());
     }
-    call.client.authenticated = true;
-    Ok(())
+    let scene = if call.in_transaction { Scene::Multi } else { Scene::Toplevel };
+    let (object, user) = (call.args[0].to_vec(), user.to_vec());
+    let event = Event { reason: Reason::Password, context: scene, object, user };
+    call.server.note_denied(&call.client.info, event, call.data.now_ms);
+    Err("WRONGPASS invalid username-password pair or user is disabled.".into())
 }
 
-/// Whether a user may come in with a password. With none configured any will do.
-fn is_password(server: &Server, user: &[u8], password: &[u8]) -> bool {
-    let required = server.config.requirepass();
-    user == DEFAULT_USER && (required.is_empty() || equal_in_constant_time(&required, password))
-}
-
-/// Compares without telling, by the time it takes, how much of a guess was right.
-fn equal_in_constant_time(secret: &[u8], guess: &[u8]) -> bool {
-    let mut difference = secret.len() ^ guess.len();
-    for (index, byte) in guess.iter().enumerate() {
-        let other = secret[index % secret.len().max(1)];
-        difference |= usize::from(std::hint::black_box(byte ^ other));
-    }
-    std::hint::black_box(difference) == 0
-}
-
-/// The only user until there are ACLs.
-const DEFAULT_USER: &[u8] = b"default";
 const NOT_AUTHENTICATED: Failure = Failure::new(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
      AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
@@ -240,21 +235,9 @@ pub(super) const COMMANDS: &[Command] = &[
         ])
         .syntax("[protover [AUTH username password] [SETNAME clientname]] :arguments"),
     Command::new("select", 2, select)
-        .flags(ANYTIME.with(Flags::ALLOW_BUSY))
+        .flags(ANYTIME.with(Flags::ALLOW_BUSY).with(Flags::SELECTS))
         .categories(Categories::CONNECTION)
+        .databases(DatabaseUse::Named(|_, found| found(1)))
         .doc("connection", "1.0.0", "O(1)", "Chooses the database that commands work on.")
         .syntax("index"),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_password_itself_is_equal_to_it() {
-        for guess in ["", "s", "secre", "secret", "secrets", "secretsecret", "Secret"] {
-            let equal = equal_in_constant_time(b"secret", guess.as_bytes());
-            assert_eq!(equal, guess == "secret", "{guess}");
-        }
-    }
-}

@@ -5,7 +5,7 @@ use bobbin_store::SHARDS;
 use bobbin_store::shard::Database;
 
 use super::generic::NO_DATABASE;
-use crate::command::{Call, Categories, Command, Data, Failure, Flags, Outcome};
+use crate::command::{Call, Categories, Command, Data, DatabaseUse, Failure, Flags, Outcome};
 use crate::lazyfree;
 use crate::worker::{Job, Slice};
 
@@ -31,6 +31,7 @@ fn take_everything(data: &mut Data) -> Vec<Database> {
         let databases = data.visit(index, |shard| shard.databases());
         flushed.extend((0..databases).map(|database| data.flush(index, database)));
     }
+    data.all_changed();
     flushed
 }
 
@@ -44,6 +45,7 @@ fn flushdb(call: &mut Call<'_>) -> Outcome {
     call.data.propagate(call.args);
     let database = call.client.database;
     let flushed = (0..SHARDS).map(|index| call.data.flush(index, database)).collect();
+    call.data.all_changed();
     dispose(call, flushed, in_background);
     Ok(())
 }
@@ -94,6 +96,7 @@ fn swapdb(call: &mut Call<'_>) -> Outcome {
     let (Some(a), Some(b)) = (index(a), index(b)) else { return Err(NO_DATABASE) };
     if a != b {
         (0..SHARDS).for_each(|index| call.data.swap(index, a, b));
+        call.data.all_changed();
     }
     call.data.counters.dirty += 1;
     call.reply.ok();
@@ -115,6 +118,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("flushall", -1, flushall)
         .flags(Flags::WRITE.with(Flags::GATE))
         .categories(DANGEROUS)
+        .databases(DatabaseUse::Every)
         .doc(
             "server",
             "1.0.0",
@@ -139,6 +143,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("swapdb", 3, swapdb)
         .flags(Flags::WRITE.with(Flags::FAST).with(Flags::GATE))
         .categories(DANGEROUS)
+        .databases(DatabaseUse::Named(|_, found| (1..=2).for_each(found)))
         .doc(
             "server",
             "4.0.0",

@@ -4,7 +4,9 @@ use bobbin_store::value::AnyCollection;
 use bobbin_store::{NewValue, OwnedEntry, SHARDS};
 
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Key, Outcome};
+use crate::command::{
+    Call, Categories, Classes, Command, DatabaseUse, Failure, Flags, Key, Outcome,
+};
 
 fn exists(call: &mut Call<'_>) -> Outcome {
     let found = (1..call.args.len()).filter(|&at| call.data.look(call.key(at)).is_some()).count();
@@ -88,6 +90,16 @@ fn rename_key(call: &mut Call<'_>, overwrite: bool) -> Result<bool, Failure> {
     // Two keys changed, but Redis counts one change.
     call.data.counters.dirty -= 1;
     Ok(true)
+}
+
+/// The arguments behind DB.
+fn find_databases(args: &[&[u8]], found: &mut dyn FnMut(usize)) {
+    let mut options = args.iter().enumerate().skip(3);
+    while let Some((at, option)) = options.next() {
+        if option.eq_ignore_ascii_case(b"db") && options.next().is_some() {
+            found(at + 1);
+        }
+    }
 }
 
 fn copy(call: &mut Call<'_>) -> Outcome {
@@ -318,13 +330,15 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) for strings, O(N) for others, N: elements",
             "Copies what a key holds to another key.",
         )
-        .syntax("source destination [DB destination-db] [REPLACE]"),
+        .syntax("source destination [DB destination-db] [REPLACE]")
+        .databases(DatabaseUse::Named(find_databases)),
     Command::new("move", 3, move_key)
         .flags(CHANGE)
         .categories(Categories::KEYSPACE)
         .keys(&[KeySpec::at(1, KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE))])
         .doc("generic", "1.0.0", "O(1)", "Moves a key to another database.")
-        .syntax("key db"),
+        .syntax("key db")
+        .databases(DatabaseUse::Named(|_, found| found(2))),
     Command::new("randomkey", 1, randomkey)
         .flags(Flags::READONLY.with(Flags::WALKS))
         .categories(Categories::KEYSPACE)

@@ -2,6 +2,7 @@
 
 use crate::command::{Call, Command, Failure, Outcome};
 
+mod acl;
 mod aof;
 mod bitmap;
 mod choice;
@@ -20,6 +21,7 @@ mod function;
 mod generic;
 mod geo;
 mod hash;
+mod hotkeys;
 mod hyperloglog;
 mod info;
 mod latency;
@@ -49,6 +51,7 @@ pub use monitor::Monitors;
 
 /// Every family's rows.
 pub const FAMILIES: &[&[Command]] = &[
+    acl::COMMANDS,
     aof::COMMANDS,
     bitmap::COMMANDS,
     client::COMMANDS,
@@ -65,6 +68,7 @@ pub const FAMILIES: &[&[Command]] = &[
     geo::COMMANDS,
     hash::COMMANDS,
     hyperloglog::COMMANDS,
+    hotkeys::COMMANDS,
     info::COMMANDS,
     latency::COMMANDS,
     list::COMMANDS,

@@ -3,7 +3,6 @@
 //! A command is shown once it has run and while its shards are still held, so that a monitor sees the
 //! commands on one key in the order in which they happened.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use crate::client::{ClientFlag, ClientInfo};
@@ -12,7 +11,7 @@ use crate::command::{Call, Categories, Command, Flags, Outcome};
 use crate::config::quote;
 use crate::server::{Server, Switch, lock};
 use crate::slowlog;
-use crate::worker::Post;
+use crate::tracking::Push;
 
 /// The clients that monitor.
 #[derive(Default)]
@@ -54,8 +53,7 @@ pub fn feed(call: &Call<'_>) {
 pub fn show(call: &Call<'_>) {
     let line: Arc<[u8]> = line(call).into();
     for client in lock(&call.server.monitors.clients).iter() {
-        let post = Post::Push { to: Arc::clone(client), bytes: Arc::clone(&line) };
-        call.server.workers.post(client.worker.load(Ordering::Relaxed), post);
+        call.server.push_to(client, Push::Bytes(Arc::clone(&line)));
     }
 }
 

@@ -11,7 +11,7 @@ use bobbin_store::entry::INLINE_MAX;
 
 use super::help;
 use crate::client::{Client, Replies};
-use crate::command::keys::{KeySpec, KeyUse};
+use crate::command::keys::{Channels, KeySpec, KeyUse};
 use crate::command::{Call, Command, Failure, Flags, Outcome};
 use crate::pubsub::{Kind, Payload, Subscribers};
 
@@ -229,6 +229,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "O(N), N: channels given",
         "Has the client get what is published to channels.",
     )
+    .channels(Channels::All)
     .syntax("channel [channel ...]"),
     row(
         "unsubscribe",
@@ -249,6 +250,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "O(N), N: patterns given",
         "Has the client get what is published to channels whose names match.",
     )
+    .channels(Channels::Patterns)
     .syntax("pattern [pattern ...]"),
     row(
         "punsubscribe",
@@ -270,6 +272,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "Has the client get what is published to shard channels.",
     )
     .keys(&[KeySpec::range(1, -1, 1, SHARD)])
+    .channels(Channels::All)
     .syntax("shardchannel [shardchannel ...]"),
     row(
         "sunsubscribe",
@@ -292,6 +295,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "Sends a message to all who listen to a channel.",
     )
     .values(2, 0)
+    .channels(Channels::First)
     .syntax("channel message"),
     row(
         "spublish",
@@ -304,6 +308,7 @@ pub(super) const COMMANDS: &[Command] = &[
     )
     .keys(&[KeySpec::at(1, SHARD)])
     .values(2, 0)
+    .channels(Channels::First)
     .syntax("shardchannel message"),
     Command::new("pubsub", -2, super::container)
         .doc("pubsub", "2.8.0", "Depends on subcommand.", "Tells who listens to what.")

@@ -67,7 +67,7 @@ impl Config {
         for ((row, name), (_, text)) in options.iter().zip(pairs) {
             let old = self.value(row);
             let kept = parse_for_set(row, text, &old).and_then(|new| {
-                let is_new = new != old;
+                let is_new = new != old || row.flags.contains(Flags::VOLATILE);
                 self.enter(row, &new).map(|()| is_new)
             });
             match kept {
@@ -152,7 +152,7 @@ pub(super) fn unsupported(what: &str) -> String {
 }
 
 /// What the system calls an error: its text without the number that Rust adds.
-pub(super) fn system_text(error: &std::io::Error) -> String {
+pub(crate) fn system_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {
         Some(end) => text[..end].to_owned(),

@@ -90,9 +90,10 @@ const HEADING: &str = "\
 # 1000 bytes and 1kb is 1024; likewise m, mb, g, gb. Options of the command line come after the file.
 # CONFIG SET changes options while the server runs, CONFIG REWRITE writes the changes into the file.
 #
-# Besides options there are two directives:
+# Besides options there are three directives:
 #     include /path/to/other.conf         reads another file here; may hold * ? [...]
 #     rename-command CONFIG \"\"            hides a command, or gives it another name
+#     user NAME on >PASSWORD ~KEYS* +@read  a user and its rights (ACL HELP, docs/acl.md)
 #
 # This file is generated from the table of options (crates/server/src/config/options.rs).
 ";
@@ -105,6 +106,10 @@ mod tests {
     struct NoDirectives;
 
     impl Directives for NoDirectives {
+        fn user(&mut self, _: &[&[u8]]) -> Result<(), String> {
+            Ok(())
+        }
+
         fn rename_command(&mut self, _: &[u8], _: &[u8]) -> Result<(), String> {
             Ok(())
         }

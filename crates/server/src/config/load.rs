@@ -26,6 +26,9 @@ pub struct CommandLine {
 pub trait Directives {
     /// `rename-command`: `to` may be empty, which hides the command. The error is shown as the reason.
     fn rename_command(&mut self, from: &[u8], to: &[u8]) -> Result<(), String>;
+
+    /// `user`: a name and rules.
+    fn user(&mut self, words: &[&[u8]]) -> Result<(), String>;
 }
 
 /// Why the configuration could not be read.
@@ -194,10 +197,8 @@ impl Loader<'_> {
             (_, [_]) if known(OBSOLETE) => Ok(()),
             (b"include", [pattern]) => self.include(pattern).map_err(LineError::Reported),
             (b"rename-command", [from, to]) => Ok(self.directives.rename_command(from, to)?),
-            (b"user", rights) if is_open_default_user(rights) => Ok(()),
-            (b"user" | b"loadmodule", [_, ..]) => {
-                Err(unsupported(&String::from_utf8_lossy(&name)).into())
-            }
+            (b"user", [_, ..]) => Ok(self.directives.user(values)?),
+            (b"loadmodule", [_, ..]) => Err(unsupported(&String::from_utf8_lossy(&name)).into()),
             (b"sentinel", []) => Err(unsupported("sentinel").into()),
             (b"sentinel", _) => Err("sentinel directive while not in sentinel mode".into()),
             (name, []) if name.contains(&b'.') => {
@@ -294,18 +295,6 @@ impl Loader<'_> {
     }
 }
 
-/// Whether these are the words CONFIG REWRITE of Redis and Valkey adds to each file: the default user may do
-/// everything without a password. That is what holds without them.
-fn is_open_default_user(words: &[&[u8]]) -> bool {
-    const RIGHTS: [&str; 7] = ["on", "nopass", "sanitize-payload", "~*", "&*", "+@all", "alldbs"];
-    let [user, rights @ ..] = words else { return false };
-    *user == b"default"
-        && ["on", "nopass", "~*", "&*", "+@all"]
-            .iter()
-            .all(|right| rights.contains(&right.as_bytes()))
-        && rights.iter().all(|right| RIGHTS.iter().any(|known| known.as_bytes() == *right))
-}
-
 fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
     std::fs::read(path).map_err(|error| {
         LoadError::Unreadable(format!(
@@ -330,6 +319,10 @@ mod tests {
     struct Renames(Vec<(String, String)>);
 
     impl Directives for Renames {
+        fn user(&mut self, _: &[&[u8]]) -> Result<(), String> {
+            Ok(())
+        }
+
         fn rename_command(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
             if from == b"nope" {
                 return Err("No such command in rename-command".into());
@@ -440,6 +433,7 @@ mod tests {
             ("rename-command nope bar", "No such command in rename-command"),
             ("rename-command ping", "Bad directive or wrong number of arguments"),
             ("a.b", "Module config specified without value"),
+            ("user", "Bad directive or wrong number of arguments"),
             ("loadmodule", "Bad directive or wrong number of arguments"),
             ("appendonly maybe", "argument must be 'yes' or 'no'"),
             ("dir /nope/x", "No such file or directory"),
@@ -462,8 +456,6 @@ mod tests {
             ),
             // Bobbin's own.
             ("activedefrag yes", "'activedefrag yes' is not supported by this version of Bobbin"),
-            ("user default on", "'user' is not supported by this version of Bobbin"),
-            ("user x on", "'user' is not supported by this version of Bobbin"),
         ] {
             let expected = format!(
                 "\n*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***\n\

@@ -25,11 +25,13 @@ mod words;
 use crate::cores::cores;
 use options::COUNT;
 
+pub(crate) use change::system_text;
 pub use change::{Apply, ConfigError};
 pub use choice::*;
 pub use kind::{Kind, Value};
 pub use load::{CommandLine, Directives, LoadError};
 pub use options::{IO_THREADS_MAX, OPTIONS, OptionId};
+pub(crate) use rewrite::replace as replace_file;
 pub use special::OutputLimit;
 pub use table::{Flags, OptionRow, Support};
 pub use words::{quote, split};

@@ -23,7 +23,6 @@ const SIZE_MAX: u64 = i64::MAX as u64;
 const MB: u64 = 1 << 20;
 const GB: u64 = 1 << 30;
 
-const ACL: &str = "access control lists";
 const CLUSTER: &str = "the cluster";
 const DEFRAG: &str = "active defragmentation";
 const LUA: &str = "scripts";
@@ -31,8 +30,7 @@ const MODULES: &str = "modules";
 const PERSISTENCE: &str = "persistence";
 const RDMA: &str = "RDMA";
 const REPLICATION: &str = "replication";
-const TLS: &str = "TLS";
-const TRACKING: &str = "client-side caching";
+const OUTGOING_TLS: &str = "connections to other servers with TLS";
 
 const NO_CYCLE: Support = Neutral("work is paced by what there is to do, not by a fixed cycle");
 
@@ -73,7 +71,7 @@ options! {
         max_new_connections_per_cycle = integer(1, 1000, 10) =>
             Neutral("a thread of its own accepts, so a burst does not hold up commands");
         /// New TLS connections accepted in one cycle.
-        max_new_tls_connections_per_cycle = integer(1, 1000, 1) => Dormant(TLS);
+        max_new_tls_connections_per_cycle = integer(1, 1000, 1) => Neutral("handshakes are the workers', and connections are spread over them");
     }
 
     section "threads" {
@@ -130,7 +128,7 @@ options! {
         /// Keep the contents of keys and arguments out of the log.
         hide_user_data_from_log = yes_no(true) => Full;
         /// Log a report when the server crashes.
-        crash_log_enabled = yes_no(true) => Neutral("a crash always says where on the standard error");
+        crash_log_enabled = yes_no(true) => Full;
         /// Test the memory after a crash.
         crash_memcheck_enabled = yes_no(true) => Neutral("memory is not tested after a crash");
         /// Number of databases.
@@ -170,25 +168,25 @@ options! {
         /// Seed of the hash function, for the same order on several servers.
         hash_seed = text("") => Full, flags IMMUTABLE;
         /// Milliseconds between a watchdog's looks; 0 for no watchdog.
-        watchdog_period = integer(0, INT_MAX, 0) => NotYet("the software watchdog"), flags HIDDEN;
+        watchdog_period = integer(0, INT_MAX, 0) => Full, flags HIDDEN;
         /// Leave by exit rather than abort after a panic.
         use_exit_on_panic = yes_no(false) => Full, flags HIDDEN;
         /// Allow DEBUG's assertions.
         enable_debug_assert = yes_no(false) => Neutral("assertions are chosen when building"),
             flags IMMUTABLE HIDDEN;
         /// Any text, shown in crash reports.
-        debug_context = text("") => Neutral("there is no crash report to show it in"), flags HIDDEN;
+        debug_context = text("") => Full, flags HIDDEN;
     }
 
     section "security" {
         /// Password that clients must give with AUTH; empty for none.
         requirepass = text("") => Full, flags SENSITIVE;
         /// File with users and their rights.
-        aclfile = text("") => NotYet(ACL), flags IMMUTABLE;
+        aclfile = text("") => Full, flags IMMUTABLE;
         /// Entries kept of refused commands.
-        acllog_max_len = integer(0, LONG_MAX, 128) => Dormant(ACL);
+        acllog_max_len = integer(0, LONG_MAX, 128) => Full;
         /// Channels that a new user may use.
-        acl_pubsub_default = choice(AclPubsubDefault, Resetchannels) => Dormant(ACL);
+        acl_pubsub_default = choice(AclPubsubDefault, Resetchannels) => Full;
     }
 
     section "clients" {
@@ -208,7 +206,7 @@ options! {
         /// Bytes of one argument at most.
         proto_max_bulk_len = memory(MB, SIZE_MAX, 512 * MB) => Full;
         /// Keys remembered for client-side caching.
-        tracking_table_max_keys = integer(0, LONG_MAX, 1_000_000) => Dormant(TRACKING);
+        tracking_table_max_keys = integer(0, LONG_MAX, 1_000_000) => Full;
     }
 
     section "memory" {
@@ -310,6 +308,10 @@ options! {
         latency_tracking = yes_no(true) => Full;
         /// Percentiles that INFO shows of each command's time.
         latency_tracking_info_percentiles = words("50 99 99.9", special::percentiles) => Full;
+        /// Port on which metrics are served over HTTP, in Prometheus's text format; 0 for none. Bobbin's own.
+        metrics_port = integer(0, 65535, 0) => Full, flags IMMUTABLE;
+        /// Addresses to serve metrics on, in the form of `bind`. Bobbin's own.
+        metrics_bind = words("127.0.0.1 -::1", special::bind) => Full, flags IMMUTABLE;
         /// Which events on keys are published: K (by key), E (by event) and classes of events; empty for none.
         notify_keyspace_events = letters(special::notification_classes, special::notification_letters) => Full;
     }
@@ -496,49 +498,49 @@ options! {
 
     section "tls" {
         /// Port for TLS; 0 listens on none.
-        tls_port = integer(0, 65535, 0) => NotYet(TLS);
+        tls_port = integer(0, 65535, 0) => Full;
         /// Certificate of the server.
-        tls_cert_file = text("") => Dormant(TLS);
+        tls_cert_file = text("") => Full, flags VOLATILE;
         /// Its private key.
-        tls_key_file = text("") => Dormant(TLS);
+        tls_key_file = text("") => Full, flags VOLATILE;
         /// Password of that key.
-        tls_key_file_pass = text("") => Dormant(TLS), flags SENSITIVE;
+        tls_key_file_pass = text("") => Full, flags SENSITIVE;
         /// Certificate for outgoing connections.
-        tls_client_cert_file = text("") => Dormant(TLS);
+        tls_client_cert_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE;
         /// Its private key.
-        tls_client_key_file = text("") => Dormant(TLS);
+        tls_client_key_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE;
         /// Password of that key.
-        tls_client_key_file_pass = text("") => Dormant(TLS), flags SENSITIVE;
+        tls_client_key_file_pass = text("") => Dormant(OUTGOING_TLS), flags SENSITIVE;
         /// Diffie-Hellman parameters.
-        tls_dh_params_file = text("") => Dormant(TLS);
+        tls_dh_params_file = text("") => NotYet("Diffie-Hellman over prime fields; keys are agreed on over elliptic curves");
         /// File of trusted authorities.
-        tls_ca_cert_file = text("") => Dormant(TLS);
+        tls_ca_cert_file = text("") => Full, flags VOLATILE;
         /// Directory of trusted authorities.
-        tls_ca_cert_dir = text("") => Dormant(TLS);
+        tls_ca_cert_dir = text("") => Full, flags VOLATILE;
         /// Whether clients must show a certificate: yes, no or optional.
-        tls_auth_clients = choice(TlsAuthClients, Yes) => Dormant(TLS);
+        tls_auth_clients = choice(TlsAuthClients, Yes) => Full;
         /// Field of the certificate that names the user.
-        tls_auth_clients_user = choice(TlsAuthClientsUser, Off) => Dormant(TLS);
+        tls_auth_clients_user = choice(TlsAuthClientsUser, Off) => Full;
         /// Seconds between looks for new certificates; 0 for never.
-        tls_auto_reload_interval = integer(0, INT_MAX, 0) => Dormant(TLS);
+        tls_auto_reload_interval = integer(0, INT_MAX, 0) => Full;
         /// Use TLS towards the primary.
-        tls_replication = yes_no(false) => NotYet(TLS);
+        tls_replication = yes_no(false) => NotYet(REPLICATION);
         /// Use TLS on the cluster bus.
-        tls_cluster = yes_no(false) => NotYet(TLS);
+        tls_cluster = yes_no(false) => NotYet(CLUSTER);
         /// Versions allowed.
-        tls_protocols = text("") => Dormant(TLS);
+        tls_protocols = text("") => Full;
         /// Ciphers allowed up to version 1.2.
-        tls_ciphers = text("") => Dormant(TLS);
+        tls_ciphers = text("") => Full;
         /// Ciphers allowed in version 1.3.
-        tls_ciphersuites = text("") => Dormant(TLS);
+        tls_ciphersuites = text("") => Full;
         /// Choose the cipher by the server's order.
-        tls_prefer_server_ciphers = yes_no(false) => Dormant(TLS);
+        tls_prefer_server_ciphers = yes_no(false) => Full;
         /// Let clients resume sessions.
-        tls_session_caching = yes_no(true) => Dormant(TLS);
+        tls_session_caching = yes_no(true) => Full;
         /// Sessions remembered.
-        tls_session_cache_size = integer(0, INT_MAX, 20480) => Dormant(TLS);
+        tls_session_cache_size = integer(0, INT_MAX, 20480) => Full;
         /// Seconds they are remembered.
-        tls_session_cache_timeout = integer(0, INT_MAX, 300) => Dormant(TLS);
+        tls_session_cache_timeout = integer(0, INT_MAX, 300) => Full;
     }
 
     section "rdma" {

@@ -50,6 +50,8 @@ impl Flags {
     pub const PROTECTED: Self = Self(4);
     /// Answers CONFIG GET only to its exact name.
     pub const HIDDEN: Self = Self(8);
+    /// Names a file: set to the same name again, what is in it is taken up anew.
+    pub const VOLATILE: Self = Self(16);
 
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

@@ -18,7 +18,7 @@ pub(super) const CLIENTS: Section = Section {
         gauge("client_recent_max_input_buffer", |s| s.clients().input_max_bytes.into()),
         gauge("client_recent_max_output_buffer", |s| s.clients().output_max_bytes.into()),
         gauge("blocked_clients", |s| s.clients().blocked.into()),
-        zero("tracking_clients"),
+        gauge("tracking_clients", |s| s.server.tracking.clients().into()),
         gauge("pubsub_clients", |s| s.clients().pubsub.into()),
         gauge("watching_clients", |s| s.clients().watching.into()),
         gauge("clients_in_timeout_table", |s| (s.server.waiters.timed() as u64).into()),

@@ -13,7 +13,7 @@ pub(super) const KEYSPACE: Section = Section {
 };
 
 /// Figures of all shards.
-#[derive(Default, Debug)]
+#[derive(Default, Clone, Debug)]
 pub struct KeyspaceFigures {
     /// By number.
     pub databases: Vec<DatabaseFigures>,
@@ -42,8 +42,14 @@ impl DatabaseFigures {
     }
 }
 
-/// Walks the shards, one at a time.
-pub(super) fn figures(data: &mut Data) -> KeyspaceFigures {
+impl KeyspaceFigures {
+    /// Walks the shards, one at a time.
+    pub fn of(data: &mut Data) -> Self {
+        figures(data)
+    }
+}
+
+fn figures(data: &mut Data) -> KeyspaceFigures {
     let mut figures = KeyspaceFigures::default();
     let now_ms = data.now_ms;
     for index in 0..SHARDS {

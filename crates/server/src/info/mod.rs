@@ -13,10 +13,11 @@ mod process;
 mod snapshot;
 mod stats;
 mod threads;
+mod tls;
 
-pub use keyspace::DatabaseFigures;
+pub use keyspace::{DatabaseFigures, KeyspaceFigures};
 pub use memory::MemoryFigures;
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, Usage};
 
 /// A group of lines under a title.
 pub struct Section {
@@ -66,6 +67,8 @@ pub enum Nature {
     Gauge,
     /// No number, or one that says the same as another field.
     Label,
+    /// Of something that is not there: always zero.
+    Absent,
 }
 
 /// What a field shows.
@@ -81,6 +84,7 @@ pub enum Value {
 /// The sections, in the order of INFO.
 pub static SECTIONS: &[Section] = &[
     process::SERVER,
+    tls::TLS,
     clients::CLIENTS,
     memory::MEMORY,
     process::PERSISTENCE,
@@ -158,7 +162,7 @@ const fn label(name: &'static str, value: fn(&Snapshot<'_>) -> Value) -> Field {
 
 /// A counter or gauge of something that is not there, which never leaves zero.
 const fn zero(name: &'static str) -> Field {
-    gauge(name, |_| Value::Unsigned(0))
+    Field { name, nature: Nature::Absent, value: |_| Value::Unsigned(0) }
 }
 
 impl std::fmt::Display for Value {

@@ -28,7 +28,10 @@ pub(super) const SERVER: Section = Section {
             label("process_id", |_| u64::from(std::process::id()).into()),
             label("process_supervised", |s| s.server.config.supervised().word().into()),
             label("run_id", |s| s.server.run_id.as_str().into()),
-            label("tcp_port", |s| s.server.config.port().into()),
+            label("tcp_port", |s| {
+                let (plain, tls) = (s.server.config.port(), s.server.config.tls_port());
+                (if plain == 0 { tls } else { plain }).into()
+            }),
             label("server_time_usec", |_| crate::clock::system_us().into()),
             gauge("uptime_in_seconds", |s| (s.server.clock.uptime_ms() / 1000).into()),
             label("uptime_in_days", |s| (s.server.clock.uptime_ms() / 86_400_000).into()),
@@ -221,19 +224,19 @@ fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
 
 fn listeners(snapshot: &Snapshot<'_>, text: &mut String) {
     let config = &snapshot.server.config;
-    let mut count = 0;
+    let binds = config.words_of(OptionId::bind);
+    let binds: String = binds.iter().map(|address| format!(",bind={address}")).collect();
+    // Each kind has its number, as in Valkey.
     if config.port() != 0 {
-        let mut listener = "name=tcp".to_owned();
-        for address in config.words_of(OptionId::bind) {
-            listener.push_str(&format!(",bind={address}"));
-        }
-        line(text, format_args!("listener{count}:{listener},port={}", config.port()));
-        count += 1;
+        line(text, format_args!("listener0:name=tcp{binds},port={}", config.port()));
     }
     let path = config.unixsocket();
     if !path.is_empty() {
         let path = String::from_utf8_lossy(&path);
-        line(text, format_args!("listener{count}:name=unix,bind={path}"));
+        line(text, format_args!("listener1:name=unix,bind={path}"));
+    }
+    if config.tls_port() != 0 {
+        line(text, format_args!("listener2:name=tls{binds},port={}", config.tls_port()));
     }
 }
 

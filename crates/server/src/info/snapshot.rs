@@ -4,7 +4,7 @@
 use std::cell::{OnceCell, RefCell};
 
 use super::clients::ClientFigures;
-use super::keyspace::{self, KeyspaceFigures};
+use super::keyspace::KeyspaceFigures;
 use super::memory::MemoryFigures;
 use crate::command::Data;
 use crate::server::Server;
@@ -15,12 +15,14 @@ pub struct Snapshot<'a> {
     pub server: &'static Server,
     /// Bytes in use before we took any ourselves.
     pub used_bytes: usize,
-    data: RefCell<&'a mut Data>,
+    /// `None`: what would be looked for there is known.
+    data: RefCell<Option<&'a mut Data>>,
     totals: OnceCell<Totals>,
     clients: OnceCell<ClientFigures>,
     memory: OnceCell<MemoryFigures>,
     keyspace: OnceCell<KeyspaceFigures>,
     usage: OnceCell<Usage>,
+    tracked: OnceCell<(usize, usize)>,
 }
 
 /// Processor time in seconds.
@@ -35,6 +37,20 @@ pub struct Usage {
 impl<'a> Snapshot<'a> {
     /// Keys are looked at through `data`, which holds nothing or everything.
     pub fn new(server: &'static Server, data: &'a mut Data) -> Self {
+        Self::with(server, Some(data))
+    }
+
+    /// With what was found in the shards before.
+    pub fn gathered(
+        server: &'static Server,
+        keyspace: KeyspaceFigures,
+        tracked: (usize, usize),
+    ) -> Self {
+        let (keyspace, tracked) = (OnceCell::from(keyspace), OnceCell::from(tracked));
+        Self { keyspace, tracked, ..Self::with(server, None) }
+    }
+
+    fn with(server: &'static Server, data: Option<&'a mut Data>) -> Self {
         Self {
             server,
             used_bytes: crate::memory::used(),
@@ -44,6 +60,7 @@ impl<'a> Snapshot<'a> {
             memory: OnceCell::new(),
             keyspace: OnceCell::new(),
             usage: OnceCell::new(),
+            tracked: OnceCell::new(),
         }
     }
 
@@ -52,7 +69,8 @@ impl<'a> Snapshot<'a> {
     pub fn totals(&self) -> &Totals {
         self.totals.get_or_init(|| {
             let totals = self.server.workers.totals();
-            let pending = self.data.borrow().counters;
+            let data = self.data.borrow();
+            let pending = data.as_ref().map(|data| data.counters).unwrap_or_default();
             totals.keyspace_hits.add(pending.hits);
             totals.keyspace_misses.add(pending.misses);
             totals.expired_keys.add(pending.expired);
@@ -72,7 +90,16 @@ impl<'a> Snapshot<'a> {
     }
 
     pub fn keyspace(&self) -> &KeyspaceFigures {
-        self.keyspace.get_or_init(|| keyspace::figures(&mut self.data.borrow_mut()))
+        let look = |data: &mut &mut Data| KeyspaceFigures::of(data);
+        self.keyspace.get_or_init(|| self.data.borrow_mut().as_mut().map(look).unwrap_or_default())
+    }
+
+    /// Keys that clients keep copies of, and copies.
+    pub fn tracked(&self) -> (usize, usize) {
+        *self.tracked.get_or_init(|| match self.server.tracking.clients() {
+            0 => (0, 0),
+            _ => self.data.borrow_mut().as_mut().map_or((0, 0), |data| data.tracked()),
+        })
     }
 
     pub fn usage(&self) -> Usage {
@@ -86,7 +113,8 @@ impl<'a> Snapshot<'a> {
 }
 
 impl Usage {
-    fn now() -> Self {
+    /// Until now.
+    pub fn now() -> Self {
         let (process, thread) = (usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_THREAD));
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
         Self {

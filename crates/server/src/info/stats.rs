@@ -1,6 +1,7 @@
 //! The section of counters, and the one of figures about the event loop that is shown when named.
 
 use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, zero};
+use crate::acl::check::Reason;
 use crate::migration;
 use crate::pubsub::Kind;
 use crate::rates::Note;
@@ -70,9 +71,9 @@ const FIELDS: &[Field] = &[
     zero("active_defrag_key_misses"),
     zero("total_active_defrag_time"),
     zero("current_active_defrag_time"),
-    zero("tracking_total_keys"),
-    zero("tracking_total_items"),
-    zero("tracking_total_prefixes"),
+    gauge("tracking_total_keys", |s| s.tracked().0.into()),
+    gauge("tracking_total_items", |s| s.tracked().1.into()),
+    gauge("tracking_total_prefixes", |s| s.server.tracking.prefixes().into()),
     counter("unexpected_error_replies", |s| s.totals().unexpected_error_replies.get().into()),
     counter("total_error_replies", |s| s.totals().error_replies.get().into()),
     zero("dump_payload_sanitizations"),
@@ -102,12 +103,12 @@ const FIELDS: &[Field] = &[
         let ticks = s.server.services.rates.ratio(|note| note.busy_ticks, |note| note.turns);
         s.us(ticks as u64).into()
     }),
-    counter("acl_access_denied_auth", |s| s.totals().auth_failures.get().into()),
-    zero("acl_access_denied_cmd"),
-    zero("acl_access_denied_key"),
-    zero("acl_access_denied_channel"),
-    zero("acl_access_denied_tls_cert"),
-    zero("acl_access_denied_db"),
+    counter("acl_access_denied_auth", |s| s.server.acl.denied(Reason::Password).into()),
+    counter("acl_access_denied_cmd", |s| s.server.acl.denied(Reason::Command).into()),
+    counter("acl_access_denied_key", |s| s.server.acl.denied(Reason::Key).into()),
+    counter("acl_access_denied_channel", |s| s.server.acl.denied(Reason::Channel).into()),
+    counter("acl_access_denied_tls_cert", |s| s.server.acl.denied(Reason::Certificate).into()),
+    counter("acl_access_denied_db", |s| s.server.acl.denied(Reason::Database).into()),
 ];
 
 fn rate(snapshot: &Snapshot<'_>, counter: impl Fn(&Note) -> u64) -> f64 {

@@ -1,5 +1,7 @@
 //! The section of threads: what each worker does. Bobbin's own.
 
+use std::sync::atomic::Ordering;
+
 use super::{Lines, Section, Shown, Snapshot, gauge, label, line};
 
 pub(super) const THREADS: Section = Section {
@@ -15,20 +17,29 @@ pub(super) const THREADS: Section = Section {
     ),
 };
 
-/// `busy_us` is the time between waits: the worker's share of a core, if it is divided by the uptime.
+/// `busy_us` is the time between waits, and `busy_perc` its share of the uptime; `cpu_user` and `cpu_sys` are the thread's
+/// seconds of processor time. `posts` wait in its mailbox, and messages of so many bytes (`backlog_bytes`).
 fn write(snapshot: &Snapshot<'_>, text: &mut String) {
     for (at, worker) in snapshot.server.workers.all().iter().enumerate() {
         let totals = &worker.stats.totals;
         let connections = snapshot.clients().by_worker.get(&worker.id).copied().unwrap_or(0);
+        let busy_us = snapshot.us(totals.busy_ticks.get());
+        let busy = busy_us as f64 * 100.0 / snapshot.server.clock.monotonic_us().max(1) as f64;
+        let cpu = worker.cpu_time();
         line(
             text,
             format_args!(
-                "worker_{at}:id={},driver={},connections={connections},commands={},turns={},busy_us={}",
+                "worker_{at}:id={},driver={},connections={connections},commands={},turns={},\
+                 busy_us={busy_us},busy_perc={busy:.2},cpu_user={:.2},cpu_sys={:.2},posts={},\
+                 backlog_bytes={}",
                 worker.id,
                 worker.driver,
                 totals.commands.get(),
                 totals.turns.get(),
-                snapshot.us(totals.busy_ticks.get())
+                cpu.user_s,
+                cpu.system_s,
+                worker.mailbox.len(),
+                worker.backlog_bytes.load(Ordering::Relaxed),
             ),
         );
     }

@@ -20,6 +20,8 @@ pub struct Accepted {
     pub peer: Address,
     /// Our own end: the address the peer connected to.
     pub local: Address,
+    /// The peer will begin with TLS.
+    pub is_tls: bool,
 }
 
 impl Accepted {
@@ -96,9 +98,11 @@ impl Acceptor {
         self.shared.listeners().open.retain(|_, listener| !choice(listener));
     }
 
-    /// The addresses that are listened on, in no order.
-    pub fn addresses(&self) -> Vec<Address> {
-        self.shared.listeners().open.values().map(|listener| listener.address().clone()).collect()
+    /// The addresses that are listened on, in no order, and whether with TLS.
+    pub fn addresses(&self) -> Vec<(Address, bool)> {
+        let listeners = self.shared.listeners();
+        let address = |listener: &Listener| (listener.address().clone(), listener.is_tls());
+        listeners.open.values().map(address).collect()
     }
 
     /// For connections accepted from now on.
@@ -182,7 +186,8 @@ fn accept_some(shared: &Shared, number: u64, accepted: &mut Vec<Accepted>) -> Re
         };
         // Without an address it was reset already.
         if let (Some(peer), Some(local)) = (peer, local) {
-            accepted.push(Accepted { socket, peer, local });
+            let is_tls = listener.is_tls();
+            accepted.push(Accepted { socket, peer, local, is_tls });
         }
     }
     Ok(())

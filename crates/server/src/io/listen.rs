@@ -16,6 +16,7 @@ use std::sync::Arc;
 pub struct Listener {
     socket: OwnedFd,
     address: Address,
+    is_tls: bool,
 }
 
 /// Why the server cannot listen, as it goes to the log: `Failed listening on port 6379 (tcp), aborting.`
@@ -74,6 +75,15 @@ impl Listener {
         &self.address
     }
 
+    /// The same socket, for connections that begin with TLS.
+    pub fn with_tls(self) -> Self {
+        Self { is_tls: true, ..self }
+    }
+
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
     pub fn is_tcp(&self) -> bool {
         matches!(self.address, Address::Tcp(_))
     }
@@ -113,7 +123,7 @@ impl Listener {
             .map_err(|error| Failure::of("setsockopt SO_REUSEADDR", error))?;
         bind(&socket, &address).map_err(|error| Failure::of("bind", error))?;
         listen_with(&socket, backlog)?;
-        Ok(Self { socket, address: Address::Tcp(address) })
+        Ok(Self { socket, address: Address::Tcp(address), is_tls: false })
     }
 
     fn unix_one(path: &Path, group: &[u8], permission: u32, backlog: u32) -> Result<Self, Failure> {
@@ -133,7 +143,7 @@ impl Listener {
                 .map_err(|error| Failure::of("chmod", error))?;
         }
         listen_with(&socket, backlog)?;
-        Ok(Self { socket, address: Address::Unix(Arc::from(path)) })
+        Ok(Self { socket, address: Address::Unix(Arc::from(path)), is_tls: false })
     }
 }
 

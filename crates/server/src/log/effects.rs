@@ -55,6 +55,11 @@ pub(super) const STAMP_BYTES: usize = size_of::<i64>();
 /// Bytes before each effect: database and length.
 pub(super) const DATABASE_BYTES: usize = size_of::<u32>();
 pub(super) const LENGTH_BYTES: usize = size_of::<u64>();
+const EFFECT_BYTES: usize = DATABASE_BYTES + LENGTH_BYTES;
+/// Bytes of the kind before all effects.
+const KIND_BYTES: usize = 1;
+/// A command of fewer bytes than this is written where it stays; a longer one is not copied once more.
+const IN_PLACE_MAX: usize = 32 * 1024;
 /// With more bytes than this in its lane a thread does not write on: disks that are slow for long must not fill
 /// the memory.
 const AHEAD_MAX: usize = 32 << 20;
@@ -106,12 +111,29 @@ impl Effects {
             }
         }
         self.commands += 1;
-        self.unit.extend_from_slice(&database.to_le_bytes());
-        let length_at = self.unit.len();
-        self.unit.extend_from_slice(&[0; LENGTH_BYTES]);
-        append_command(&mut self.unit, args);
-        let length = (self.unit.len() - length_at - LENGTH_BYTES) as u64;
-        self.unit[length_at..length_at + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+        let (start, len) = (self.unit.len(), command_len(args));
+        self.unit.resize(start + EFFECT_BYTES + len, 0);
+        write_effect(&mut Room(&mut self.unit[start..]), database, args, len);
+    }
+
+    /// Makes a record of an effect that is a unit by itself, and returns its number. What it changed is still held,
+    /// and there are no other effects.
+    pub fn commit_alone(&mut self, database: u32, args: &[&[u8]]) -> Option<u64> {
+        debug_assert!(self.commands == 0, "effects of the same unit");
+        let len = command_len(args);
+        let Some(lane) = self.lane.as_ref().filter(|_| len < IN_PLACE_MAX && self.stamp_s == 0)
+        else {
+            self.add(database, args);
+            return self.commit(false);
+        };
+        let appended = lane.append_with(KIND_BYTES + EFFECT_BYTES + len, |bytes| {
+            let mut room = Room(bytes);
+            room.put(&[Kind::SEQUENCE]);
+            write_effect(&mut room, database, args, len);
+        });
+        self.far_ahead = appended.waiting_bytes > AHEAD_MAX;
+        self.unannounced = true;
+        Some(appended.number)
     }
 
     /// The same, instead of the command as it came.
@@ -200,19 +222,90 @@ impl Effects {
 
 /// Appends a command as an array of bulk strings.
 pub fn append_command(out: &mut Vec<u8>, args: &[&[u8]]) {
-    let mut digits = itoa::Buffer::new();
-    let bytes: usize = args.iter().map(|arg| arg.len() + ARGUMENT_BYTES).sum();
-    out.reserve(bytes + ARGUMENT_BYTES);
-    out.push(b'*');
-    out.extend_from_slice(digits.format(args.len()).as_bytes());
-    for arg in args {
-        out.extend_from_slice(b"\r\n$");
-        out.extend_from_slice(digits.format(arg.len()).as_bytes());
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(arg);
-    }
-    out.extend_from_slice(b"\r\n");
+    let start = out.len();
+    out.resize(start + command_len(args), 0);
+    write_command(&mut Room(&mut out[start..]), args);
 }
 
-/// What an argument mostly takes beside its bytes.
-const ARGUMENT_BYTES: usize = 12;
+/// Bytes of a command as an array of bulk strings.
+fn command_len(args: &[&[u8]]) -> usize {
+    let of_arg = |arg: &&[u8]| header_len(arg.len()) + arg.len() + LINE_END.len();
+    header_len(args.len()) + args.iter().map(of_arg).sum::<usize>()
+}
+
+/// Bytes of a line with a kind and a number.
+#[inline]
+fn header_len(number: usize) -> usize {
+    let digits = if number < 10 { 1 } else { number.ilog10() as usize + 1 };
+    1 + digits + LINE_END.len()
+}
+
+/// Writes an effect: a command of `len` bytes, behind its database and length.
+#[inline]
+fn write_effect(room: &mut Room<'_>, database: u32, args: &[&[u8]], len: usize) {
+    room.put(&database.to_le_bytes());
+    room.put(&(len as u64).to_le_bytes());
+    write_command(room, args);
+}
+
+#[inline]
+fn write_command(room: &mut Room<'_>, args: &[&[u8]]) {
+    room.put_header(b'*', args.len());
+    for arg in args {
+        room.put_header(b'$', arg.len());
+        room.put(arg);
+        room.put(LINE_END);
+    }
+}
+
+/// Bytes that are to be written from the first to the last: as many as there will be.
+struct Room<'a>(&'a mut [u8]);
+
+impl Room<'_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let (to, rest) = std::mem::take(&mut self.0).split_at_mut(bytes.len());
+        to.copy_from_slice(bytes);
+        self.0 = rest;
+    }
+
+    #[inline]
+    fn put_header(&mut self, kind: u8, number: usize) {
+        let digit = |value: usize| b'0' + (value % 10) as u8;
+        match number {
+            0..10 => self.put(&[kind, digit(number), b'\r', b'\n']),
+            10..100 => self.put(&[kind, digit(number / 10), digit(number), b'\r', b'\n']),
+            _ => {
+                self.put(&[kind]);
+                self.put(itoa::Buffer::new().format(number).as_bytes());
+                self.put(LINE_END);
+            }
+        }
+    }
+}
+
+const LINE_END: &[u8] = b"\r\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_take_the_bytes_that_were_counted() {
+        let long = vec![b'x'; 100_000];
+        for len in [0, 1, 9, 10, 11, 99, 100, 101, 999, 1000, 9_999, 10_000, 100_000] {
+            let arg = &long[..len];
+            for count in [1, 9, 10, 11, 99, 100, 101] {
+                let mut expected = format!("*{count}\r\n").into_bytes();
+                for _ in 0..count {
+                    expected.extend_from_slice(format!("${len}\r\n").as_bytes());
+                    expected.extend_from_slice(arg);
+                    expected.extend_from_slice(b"\r\n");
+                }
+                let mut written = b"before".to_vec();
+                append_command(&mut written, &vec![arg; count]);
+                assert!(written.strip_prefix(b"before") == Some(&expected[..]), "{len} {count}");
+            }
+        }
+    }
+}

@@ -286,7 +286,7 @@ fn with_key<R>(
     data.event_classes = server.event_classes();
     data.wait_for_one(key.hash.shard());
     let result = f(data, key);
-    data.publish_events();
+    data.publish_events(None);
     blocking::serve_ready(server, data);
     data.leave();
     result

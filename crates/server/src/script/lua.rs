@@ -9,6 +9,7 @@ use bobbin_script::{Chunk, Profile, Vm};
 use bobbin_store::{Hash, Keyspace};
 
 use super::cache::{Habits, Script, Sha};
+use crate::acl::Rights;
 use crate::client::{Client, ClientInfo};
 use crate::command::{Data, Failure};
 use crate::server::Server;
@@ -22,7 +23,10 @@ pub struct State {
 impl State {
     pub(super) fn new(profile: Profile, seed: u64) -> Self {
         let info = ClientInfo::new(0, -1, "lua".into(), "lua".into(), false, 0);
-        Self { vm: Vm::new(profile, seed), client: Client::new(Arc::new(info), true) }
+        Self {
+            vm: Vm::new(profile, seed),
+            client: Client::new(Arc::new(info), Rights::unlimited()),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use bobbin_script::{Called, Host, Level, Verdict};
 use bobbin_store::Hash;
 
 use super::Busy;
+use crate::acl;
 use crate::client::Client;
 use crate::clock::ticks;
 use crate::command::call::{self, Call};
@@ -123,7 +124,7 @@ impl Session {
     }
 
     /// The command of these words, if a script may call it like this.
-    fn command(&self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
+    fn command(&mut self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
         let command = self.server.registry.find(args[0]);
         let mut command =
             command.ok_or_else(|| Refusal::of("ERR Unknown command called from script"))?;
@@ -142,10 +143,24 @@ impl Session {
         if command.has(Flags::NOSCRIPT) {
             return Err(refuse(NOT_FROM_SCRIPTS));
         }
+        if let Err(failure) = self.check_rights(command, args) {
+            return Err(refuse(failure));
+        }
         if command.has(WRITERS) && self.read_only {
             return Err(refuse(READ_ONLY));
         }
         Ok(command)
+    }
+
+    /// Whether the user that the script runs for may run the command.
+    fn check_rights(&mut self, command: &Registered, args: &[&[u8]]) -> Result<(), Failure> {
+        // SAFETY: as in `data`.
+        let client = unsafe { self.client.as_mut() };
+        if client.rights.is_open(self.server) {
+            return Ok(());
+        }
+        let now_ms = self.data().now_ms;
+        acl::admit_script(self.server, client, command, args, now_ms)
     }
 
     /// What keeps a command that writes or takes memory from running, on few servers.
@@ -368,12 +383,13 @@ impl Host for Session {
     }
 
     fn may_call(&mut self, args: &[&[u8]]) -> Option<bool> {
-        let command = self.server.registry.find(args[0])?;
+        let mut command = self.server.registry.find(args[0])?;
         if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
-            command.subcommand(name)?;
+            command = command.subcommand(name)?;
         }
-        // There is one user, who may do everything.
-        Some(true)
+        // SAFETY: as in `data`.
+        let client = unsafe { self.client.as_mut() };
+        Some(acl::may_call(self.server, client, command, args))
     }
 
     fn watch(&mut self) -> Verdict {

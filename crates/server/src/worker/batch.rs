@@ -5,6 +5,7 @@
 //! entries. By the time a command runs, its key is in the cache.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bobbin_resp::{Limits, Parser, ProtocolError, Step};
 use bobbin_store::{Hash, Keyspace};
@@ -33,6 +34,8 @@ pub struct Batch {
     /// Commands with arguments outside of their connection's bytes, and how many bytes those are.
     outside: Vec<(usize, usize)>,
     last: Option<(&'static [u8], &'static Registered)>,
+    /// The command at work, for who reports a crash; `usize::MAX`: none.
+    at: AtomicUsize,
 }
 
 /// One command of the batch.
@@ -172,6 +175,7 @@ impl Batch {
     /// `database` is a guess for all of them.
     #[inline(always)]
     pub fn approach(&self, index: usize, keyspace: &Keyspace, database: u32) {
+        self.at.store(index, Ordering::Relaxed);
         if index.is_multiple_of(WINDOW) {
             self.prefetch(index, keyspace, database);
         }
@@ -198,6 +202,14 @@ impl Batch {
         self.unquoted.clear();
         self.outside.clear();
         self.last = None;
+        self.at.store(usize::MAX, Ordering::Relaxed);
+    }
+
+    /// The command at work.
+    pub fn at_work(&self) -> Option<(Option<&'static Registered>, &[&[u8]])> {
+        let parsed = self.commands.get(self.at.load(Ordering::Relaxed))?;
+        let range = parsed.args.start as usize..parsed.args.end as usize;
+        Some((parsed.command, self.args.get(range)?))
     }
 
     /// Gives memory back: there is nothing to do.

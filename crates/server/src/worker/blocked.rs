@@ -93,22 +93,31 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return false };
         let Some(waiter) = connection.client.blocked.clone() else { return false };
         let mut reply = Vec::new();
-        let Ended::Answered(failed) = waiter.ended(&mut reply) else { return false };
+        let (failed, refused) = match waiter.ended(&mut reply) {
+            Ended::Not => return false,
+            Ended::Answered(failed) => (failed, false),
+            Ended::Refused => (true, true),
+        };
         connection.client.blocked = None;
         // What served it is before this.
         connection.client.last_record = self.server.log.last();
         let stats = &self.handle.stats.commands[waiter.command.id];
-        stats.executed(0, self.server.config.latency_tracking());
+        if !refused {
+            stats.executed(0, self.server.config.latency_tracking());
+        }
         connection.client.info.commands.add(1);
         // What it waited for is not the server's time.
         let measured = Measured { ticks: 0, request_bytes: 0, reply_bytes: reply.len() };
         if self.server.services.command_log.limits().exceeded_by(&measured) {
-            let words = || waiter.words.clone();
+            let words = || {
+                let args: Vec<&[u8]> = waiter.args.iter().map(|arg| &**arg).collect();
+                slowlog::shortened(waiter.command, &args)
+            };
             let (client, command) = (&connection.client, waiter.command);
             slowlog::note_words(self.server, client, command, words, &measured);
         }
         if failed {
-            stats.failed.add(1);
+            if refused { &stats.rejected } else { &stats.failed }.add(1);
             self.handle.stats.totals.error_replies.add(1);
             let code = reply[1..].split(|&byte| byte == b' ').next().unwrap_or_default();
             self.server.errors.count(&String::from_utf8_lossy(code));

@@ -8,6 +8,7 @@ use super::large::LargeArguments;
 use super::output::{Arena, Output, Range};
 use crate::client::Client;
 use crate::io::Token;
+use crate::tls::TlsSession;
 
 /// See the module. Buffers are empty, and not allocated, whenever the connection is idle.
 pub struct Connection {
@@ -21,6 +22,8 @@ pub struct Connection {
     pub large: LargeArguments,
     pub output: Output,
     pub reading: Reading,
+    /// What stands between the socket and `input` and `output`, if anything does.
+    pub tls: Option<Box<TlsSession>>,
     /// Where in the turn's arena its replies are.
     pub replies: Option<Range>,
     /// Listed among the connections that the turn has to look at before it ends.
@@ -55,6 +58,7 @@ impl Connection {
             large: LargeArguments::default(),
             output: Output::default(),
             reading: Reading::Data,
+            tls: None,
             replies: None,
             touched: false,
             deferred: false,
@@ -74,6 +78,11 @@ impl Connection {
                 self.output.push_replies(arena, range, 0);
             }
         }
+    }
+
+    /// Bytes of memory that wait for the peer.
+    pub fn output_memory(&self) -> usize {
+        self.output.memory() + self.tls.as_ref().map_or(0, |tls| tls.wire().len())
     }
 
     /// Whether commands have to wait: one is at work in slices or blocks, there are replies to be sent first,

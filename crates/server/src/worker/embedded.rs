@@ -10,6 +10,7 @@ use super::batch::Batch;
 use super::execution::Executor;
 use super::limits::ReplyLimit;
 use super::output::Arena;
+use crate::acl::Rights;
 use crate::client::{Client, ClientInfo};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
@@ -19,6 +20,7 @@ use crate::log::Effects;
 use crate::pubsub::{Queued, Subscribers};
 use crate::server::{Server, WorkerHandle};
 use crate::stats::WorkerStats;
+use crate::tracking::{self, Tracker};
 use crate::worker::{Post, Slice};
 
 /// See the module. Its server is never freed: make few.
@@ -50,6 +52,7 @@ impl Embedded {
         let waker = Waker::new().map_err(|error| error.to_string())?;
         let handle = WorkerHandle::new(0, waker, "none", server.registry.all().len());
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
+        data.tracker = Some(Box::new(Tracker::new(server)));
         data.effects = Effects::new(server.log.lane());
         let mut embedded =
             Self { server, data, stats, batch: Batch::default(), replies: Arena::default() };
@@ -70,7 +73,7 @@ impl Embedded {
     pub fn connect(&mut self) -> Session {
         let (id, now_ms) = (self.server.clients.next_id(), self.data.now_ms);
         let info = ClientInfo::new(id, -1, "embedded".into(), "embedded".into(), true, now_ms);
-        let client = Client::new(Arc::new(info), self.server.config.requirepass().is_empty());
+        let client = Client::new(Arc::new(info), Rights::new(self.server));
         Session { client, parser: Parser::default(), input: Vec::new() }
     }
 
@@ -81,6 +84,7 @@ impl Embedded {
         if let Some(subscribers) = &mut self.data.subscribers {
             subscribers.forget(&mut session.client);
         }
+        tracking::disable(self.server, &mut session.client);
         self.data.leave();
     }
 
@@ -142,7 +146,7 @@ impl Embedded {
             if client.close || client.postponed {
                 return consumed;
             }
-            let limits = if client.authenticated {
+            let limits = if client.rights.authenticated {
                 Limits::new(bulk_len_max)
             } else {
                 Limits::unauthenticated(bulk_len_max)

@@ -93,6 +93,9 @@ impl Executor<'_> {
                     if client.job.is_some() {
                         open_account(client, command, request.args, measured);
                     }
+                    if client.subscriptions.is_some() {
+                        self.append_own(client);
+                    }
                     done.end = parsed.end;
                     done.halted = true;
                     *self.clock = now;
@@ -119,13 +122,16 @@ impl Executor<'_> {
         done
     }
 
-    /// Appends what a client was sent while its command was at work: that follows the reply.
+    /// Appends what a client was sent while its command was at work: that follows the reply, also if a job is still
+    /// to make it.
     #[cold]
-    fn append_own(&mut self, client: &Client) {
+    fn append_own(&mut self, client: &mut Client) {
         if let Some(subscribers) = &mut self.data.subscribers {
             let own = subscribers.own(client);
-            self.arena.bytes.extend_from_slice(own);
-            own.clear();
+            match client.job {
+                Some(_) => client.behind.append(own),
+                None => self.arena.bytes.append(own),
+            }
         }
     }
 }

@@ -159,8 +159,10 @@ impl Worker {
                 Queued::Post(post) => {
                     let arrives =
                         matches!(&post, Post::Adopt(c) if c.client.subscriptions.is_some());
+                    // Whoever loses a channel gets nothing that was published after that.
+                    let revokes = matches!(&post, Post::Revoked(_));
                     others.push(Queued::Post(post));
-                    if arrives {
+                    if arrives || revokes {
                         break;
                     }
                 }
@@ -176,6 +178,7 @@ impl Worker {
         self.data.enter();
         self.data.hold_gate_anyway();
         let mut arrived: Vec<Box<Connection>> = Vec::new();
+        let mut pushes = std::mem::take(&mut self.early);
         for post in self.handle.mailbox.close() {
             match post {
                 Post::Adopt(connection) if !self.stop => arrived.push(connection),
@@ -186,6 +189,7 @@ impl Worker {
                         connection.output.push_owned(bytes);
                     }
                 }
+                Post::Push { to, push } => pushes.push((to, push)),
                 _ => {}
             }
         }
@@ -202,6 +206,9 @@ impl Worker {
                     Ok(()) => break,
                 }
             }
+        }
+        for (to, push) in pushes {
+            self.server.push_to(&to, push);
         }
         self.data.leave();
     }

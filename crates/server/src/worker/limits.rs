@@ -7,7 +7,6 @@ use super::connection::Connection;
 use super::output::Arena;
 use crate::client::ClientFlag;
 use crate::commands::{client_class, describe_client};
-use crate::config::Config;
 use crate::server::{Server, WorkerHandle};
 
 /// How often idle clients and soft limits are looked at.
@@ -16,6 +15,9 @@ const LOOK_MS: i64 = 1000;
 const ARRIVING_IDLE_MS: i64 = 2000;
 /// Replies of one turn count only beyond this: in Redis they fit a buffer that every client has.
 const UNCOUNTED: usize = 16 * 1024;
+/// Beyond that, a client that has not said who it is may be sent no more than this: errors, but not all that its
+/// sending of garbage could call forth.
+const UNAUTHENTICATED_OUTPUT_MAX: usize = 1024;
 
 /// How much a connection's commands may reply with before it is over its hard limit.
 pub(super) struct ReplyLimit(usize);
@@ -24,14 +26,18 @@ impl ReplyLimit {
     /// As much as memory holds.
     pub const NONE: Self = Self(usize::MAX);
 
-    pub fn new(config: &Config, connection: &Connection, arena: &Arena) -> Self {
-        let limit = config.output_limit(client_class(&connection.client.info));
-        if limit.hard_bytes == 0 {
-            return Self(usize::MAX);
-        }
-        let hard = usize::try_from(limit.hard_bytes).unwrap_or(usize::MAX);
+    pub fn new(server: &Server, connection: &Connection, arena: &Arena) -> Self {
+        let hard = if is_known(server, connection) {
+            let limit = server.config.output_limit(client_class(&connection.client.info));
+            if limit.hard_bytes == 0 {
+                return Self(usize::MAX);
+            }
+            usize::try_from(limit.hard_bytes).unwrap_or(usize::MAX)
+        } else {
+            UNAUTHENTICATED_OUTPUT_MAX
+        };
         let replied = connection.replies.map_or(0, |range| arena.len_of(range));
-        Self(hard.saturating_add(UNCOUNTED).saturating_sub(connection.output.memory() + replied))
+        Self(hard.saturating_add(UNCOUNTED).saturating_sub(connection.output_memory() + replied))
     }
 
     /// Whether the replies behind the arena's first `start` bytes are too much.
@@ -62,10 +68,19 @@ fn note_overcoming(server: &Server, handle: &WorkerHandle, connection: &Connecti
     handle.stats.totals.client_output_buffer_limit_disconnections.add(1);
 }
 
+/// Whether a client has said who it is, or need not.
+#[inline]
+fn is_known(server: &Server, connection: &Connection) -> bool {
+    connection.client.rights.authenticated || !server.acl.demands_password()
+}
+
 /// Whether a connection has more output waiting than its class may.
-fn is_over_output_limit(config: &Config, connection: &mut Connection, now_ms: i64) -> bool {
-    let limit = config.output_limit(client_class(&connection.client.info));
-    let bytes = connection.output.memory() as u64;
+fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i64) -> bool {
+    let limit = server.config.output_limit(client_class(&connection.client.info));
+    let bytes = connection.output_memory() as u64;
+    if !is_known(server, connection) && bytes >= (UNCOUNTED + UNAUTHENTICATED_OUTPUT_MAX) as u64 {
+        return true;
+    }
     if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
         return true;
     }
@@ -123,10 +138,10 @@ impl Worker {
     pub(super) fn check_output(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let info = &connection.client.info;
-        let bytes = connection.output.memory();
+        let bytes = connection.output_memory();
         if bytes > 0 || info.output_bytes.load(Ordering::Relaxed) > 0 {
             info.output_bytes.store(bytes, Ordering::Relaxed);
-            if is_over_output_limit(&self.server.config, connection, self.data.now_ms) {
+            if is_over_output_limit(self.server, connection, self.data.now_ms) {
                 note_overcoming(self.server, &self.handle, connection, self.data.now_ms);
                 self.close(slot);
                 return false;
@@ -152,9 +167,10 @@ impl Worker {
             return;
         }
         self.timer.clients_at_ms = now_ms + LOOK_MS;
+        self.look_at_handshakes();
         for slot in std::mem::take(&mut self.slow) {
             if self.check_output(slot)
-                && self.connections.at(slot).is_some_and(|c| !c.output.is_empty())
+                && self.connections.at(slot).is_some_and(|c| c.output_memory() > 0)
             {
                 self.slow.push(slot);
             }

@@ -8,6 +8,7 @@ use super::connection::Connection;
 use crate::client::ClientInfo;
 use crate::io::Waker;
 use crate::pubsub::Message;
+use crate::tracking::Push;
 
 /// A worker's queue of posts. Posting never blocks.
 pub type Mailbox = Inbox<Post, Waker>;
@@ -18,12 +19,14 @@ pub enum Post {
     Adopt(Box<Connection>),
     /// Look whether the client is to be closed.
     Kill(Arc<ClientInfo>),
-    /// Bytes for a client that it did not ask for at this moment, such as what it monitors.
-    Push { to: Arc<ClientInfo>, bytes: Arc<[u8]> },
+    /// For a client that did not ask for it at this moment.
+    Push { to: Arc<ClientInfo>, push: Push },
     /// A message for those of the worker's clients that listen.
     Message(Arc<Message>),
     /// The wait of this blocked client has ended.
     Unblock(Arc<ClientInfo>),
+    /// These users (by identity) may not listen to all that they could: look at what their clients listen to.
+    Revoked(Arc<[u64]>),
     /// A pause has ended: look again at whom it put off.
     Resume,
     /// More of the log is on disk: look again at the replies that wait for it.

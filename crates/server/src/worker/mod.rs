@@ -11,11 +11,15 @@ pub mod embedded;
 mod execution;
 mod fanout;
 mod job;
+mod jobs;
 mod large;
 mod limits;
 mod mailbox;
 mod output;
+mod push;
+mod revoked;
 mod schedule;
+mod sealed;
 mod slab;
 mod timer;
 
@@ -27,7 +31,8 @@ use std::time::Duration;
 
 use bobbin_resp::{Limits, Parser};
 
-use self::batch::{Batch, Found};
+pub use self::batch::Batch;
+use self::batch::Found;
 use self::blocked::Deadlines;
 pub use self::connection::Connection;
 use self::connection::Reading;
@@ -43,15 +48,17 @@ use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
 use crate::blocking;
-use crate::client::{ClientInfo, Replies};
+use crate::client::ClientInfo;
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::cores;
+use crate::crash::{self, SignalStack};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::lazyfree;
 use crate::log::Effects;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, Switch, WorkerHandle};
+use crate::tracking::{self, Push, Tracker};
 
 /// An argument of which at least this much is missing is received straight into the connection's own
 /// buffer.
@@ -69,8 +76,6 @@ const ARENA_KEPT_MAX: usize = 1024 * 1024;
 const ARENA_IDLE_MAX: usize = 16 * 1024;
 /// How long workers sleep between turns while the server is busy with a script.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
-/// How long the jobs of a turn may take together: so much later the others are served.
-const JOBS_US: u64 = 50;
 
 /// See the module.
 pub struct Worker {
@@ -85,6 +90,7 @@ pub struct Worker {
     arena: Arena,
     /// Slots of connections with replies, or an end, to see to.
     touched: Vec<u32>,
+    workspace: sealed::Workspace,
     /// Slots of connections that had more output than their socket took.
     slow: Vec<u32>,
     /// Slots of connections with a large argument that arrives, or did lately.
@@ -102,6 +108,8 @@ pub struct Worker {
     sends_long: bool,
     /// Connections that listen, and that the driver let go of for another worker.
     leaving: Vec<Token>,
+    /// What came here before the client that it is for.
+    early: Vec<(Arc<ClientInfo>, Push)>,
     /// Of blocked clients.
     deadlines: Deadlines,
     /// Replies that wait for the disk.
@@ -136,6 +144,7 @@ impl Worker {
         let seed = server.clock.now_ms() as u64 ^ ticks() ^ (id as u64) << 56;
         let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::clone(&handle))));
+        data.tracker = Some(Box::new(Tracker::new(server)));
         data.effects = Effects::new(server.log.lane());
         Some(Self {
             server,
@@ -147,6 +156,7 @@ impl Worker {
             spans: Vec::new(),
             arena: Arena::default(),
             touched: Vec::new(),
+            workspace: sealed::Workspace::default(),
             slow: Vec::new(),
             arriving: Vec::new(),
             jobs: Vec::new(),
@@ -156,6 +166,7 @@ impl Worker {
             replies_max: REPLIES_MAX,
             sends_long: false,
             leaving: Vec::new(),
+            early: Vec::new(),
             deadlines: Deadlines::default(),
             held: Held::default(),
             events: Vec::new(),
@@ -173,6 +184,10 @@ impl Worker {
 
     /// Works until it is told to stop.
     pub fn run(mut self) {
+        self.handle.watch.begin();
+        let signal_stack = SignalStack::install();
+        // SAFETY: the worker stays where it is until it is dropped at the end of this function.
+        unsafe { crash::show_batch(&raw const self.batch) };
         self.schedule.fit(self.server);
         while !(self.stop || self.retiring && self.connections.is_empty() && !self.has_jobs()) {
             self.turn();
@@ -181,6 +196,9 @@ impl Worker {
             self.finish();
         }
         self.close_mailbox();
+        // SAFETY: there is no batch any more.
+        unsafe { crash::show_batch(std::ptr::null()) };
+        drop(signal_stack);
     }
 
     /// Lets the last replies leave before the sockets are closed.
@@ -198,18 +216,21 @@ impl Worker {
     fn turn(&mut self) {
         self.wait();
         let (started, commands) = (ticks(), self.handle.stats.totals.commands.get());
+        self.handle.watch.enter(started);
         self.data.enter();
         self.look_at_clock();
         let mut events = std::mem::take(&mut self.events);
         self.take_sent(&events);
         if events.is_empty() && self.deferred.is_empty() {
             self.arena.clear(ARENA_IDLE_MAX);
+            self.workspace.clear(ARENA_IDLE_MAX);
             self.batch.rest();
             if !self.has_jobs() {
                 self.driver.rest();
             }
         } else {
             self.arena.clear(ARENA_KEPT_MAX);
+            self.workspace.clear(ARENA_KEPT_MAX);
         }
         self.resume_deferred();
         for event in events.drain(..) {
@@ -218,6 +239,7 @@ impl Worker {
         self.events = events;
         self.execute();
         self.move_listeners();
+        self.take_early();
         self.take_posts();
         self.look_at_deadlines();
         self.resume_postponed();
@@ -229,6 +251,7 @@ impl Worker {
             blocking::serve_ready(self.server, &mut self.data);
         }
         self.data.release();
+        self.data.broadcast();
         self.data.effects.announce();
         self.release_replies();
         self.hold_replies();
@@ -238,6 +261,7 @@ impl Worker {
         self.data.leave();
         let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
         let now = ticks();
+        self.handle.watch.leave();
         self.handle.stats.turned(now - started, commands);
         let works_long = std::mem::take(&mut self.sends_long) || self.has_jobs();
         self.schedule.turned(now, commands, works_long);
@@ -252,7 +276,7 @@ impl Worker {
         let idle = self.handle.mailbox.sleep();
         let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
         let work = self.has_jobs() || !self.deferred.is_empty() || self.await_disk();
-        let busy = !idle || more || work || self.ending;
+        let busy = !idle || more || work || self.ending || !self.early.is_empty();
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         if self.server.switches.load() & Switch::BUSY != 0 {
             // So that others get their turn beside the script that all wait for.
@@ -299,38 +323,57 @@ impl Worker {
             self.close(token.slot());
             return;
         };
+        if connection.tls.is_some() {
+            self.sent_sealed(token.slot(), sending, sent);
+            return;
+        }
         connection.client.info.net_output_bytes.add(sent as u64);
         self.handle.stats.totals.net_output_bytes.add(sent as u64);
         self.handle.stats.totals.writes_processed.add(1);
         match sending {
-            Sending::Nothing => {}
+            Sending::Nothing | Sending::Sealed(_) => {}
             Sending::Arena(range) if sent < self.arena.len_of(range) => {
                 connection.output.push_replies(&self.arena, range, sent);
                 connection.output.free();
             }
             Sending::Arena(_) => {}
-            Sending::Pending => connection.output.advance(sent),
+            Sending::Pending => {
+                connection.output.advance(sent);
+                if connection.output.is_empty() {
+                    connection.client.info.output_bytes.store(0, Ordering::Relaxed);
+                }
+            }
         }
         if connection.output.is_free() {
-            connection.output.blocked = true;
-            if !self.slow.contains(&token.slot()) {
-                self.slow.push(token.slot());
-            }
-            self.driver.notify_writable(token, connection.socket.as_fd());
-            self.check_output(token.slot());
+            self.wait_for_room(token.slot());
         } else if connection.closing && connection.output.is_empty() {
             self.close(token.slot());
         }
+    }
+
+    /// A socket did not take all it was offered.
+    fn wait_for_room(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        connection.output.blocked = true;
+        if !self.slow.contains(&slot) {
+            self.slow.push(slot);
+        }
+        self.driver.notify_writable(connection.token, connection.socket.as_fd());
+        self.check_output(slot);
     }
 
     // Step: events.
 
     fn take_event(&mut self, event: Event) {
         match event {
-            Event::Data { token, bytes } => {
-                // SAFETY: the driver keeps them until the next wait, and the batch is cleared before.
-                let bytes = unsafe { bytes.as_slice() };
-                self.received(token, bytes);
+            Event::Data { token, mut bytes } => {
+                // SAFETY: the driver keeps them until the next wait, and the batch is cleared before. Nobody else
+                // has a slice of them.
+                let bytes = unsafe { bytes.as_mut_slice() };
+                match self.connections.find(token) {
+                    Some(connection) if connection.tls.is_some() => self.open(token, bytes),
+                    _ => self.opened(token, bytes),
+                }
             }
             Event::Readable { token } => self.receive(token),
             Event::Closed { token, .. } => {
@@ -352,7 +395,8 @@ impl Worker {
         }
     }
 
-    fn received(&mut self, token: Token, bytes: &[u8]) {
+    /// Bytes arrived, and TLS if there is any has seen to them.
+    fn opened(&mut self, token: Token, bytes: &[u8]) {
         let Some(connection) = self.connections.find(token) else { return };
         arrived(self.server, &self.handle, connection, bytes.len());
         self.execute_before_growth(token);
@@ -403,6 +447,13 @@ impl Worker {
         }
     }
 
+    /// So many bytes of a large argument arrived by way of TLS.
+    fn fed(&mut self, token: Token, len: usize) {
+        let Some(connection) = self.connections.find(token) else { return };
+        arrived(self.server, &self.handle, connection, len);
+        self.received_own(token.slot());
+    }
+
     /// Bytes of a large argument were received.
     fn received_own(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
@@ -429,7 +480,7 @@ impl Worker {
     fn parse(&mut self, slot: u32, start: *const u8, len: usize, own: bool) {
         let Some(connection) = self.connections.at(slot) else { return };
         let bulk_len_max = self.server.config.proto_max_bulk_len() as usize;
-        let limits = if connection.client.authenticated {
+        let limits = if connection.client.rights.authenticated {
             Limits::new(bulk_len_max)
         } else {
             Limits::unauthenticated(bulk_len_max)
@@ -481,8 +532,9 @@ impl Worker {
             self.postponed.push(span.slot);
             return;
         }
+        self.handle.watch.serve(connection.client.info.id);
         let start = self.arena.bytes.len();
-        let reply_limit = ReplyLimit::new(&self.server.config, connection, &self.arena);
+        let reply_limit = ReplyLimit::new(self.server, connection, &self.arena);
         if !span.large.is_empty() {
             self.data.offer(span.large.iter().map(|outside| &outside.bytes));
         }
@@ -577,7 +629,7 @@ impl Worker {
         // Where one large argument came from there may be more, and changing the way has its price.
         let large = !span.large.is_empty() || connection.large.memory() > 0;
         let stay = large && connection.reading == Reading::Direct;
-        let direct = stay || wanted >= DIRECT_MIN;
+        let direct = (stay || wanted >= DIRECT_MIN) && connection.tls.is_none();
         let reading = if direct { Reading::Direct } else { Reading::Data };
         if reading != connection.reading {
             let (token, socket) = (connection.token, connection.socket.as_fd());
@@ -596,9 +648,10 @@ impl Worker {
         match post {
             Post::Adopt(connection) => self.adopt(connection),
             Post::Kill(info) => self.kill(&info),
-            Post::Push { to, bytes } => self.push(to, bytes),
+            Post::Push { to, push } => self.push(to, push),
             Post::Message(message) => _ = self.fan_out(&message),
             Post::Unblock(info) => self.unblock(&info),
+            Post::Revoked(users) => self.end_listeners(&users),
             Post::Resume | Post::Durable => {}
             Post::Rebalance => self.rebalance(),
             Post::Retire => self.retire(),
@@ -624,7 +677,9 @@ impl Worker {
             self.close(slot);
             return;
         }
-        if connection.client.info.kill.load(Ordering::Relaxed) {
+        if connection.client.info.kill.load(Ordering::Relaxed)
+            || revoked::lost_on_its_way(self.server, &connection.client)
+        {
             // Killed on its way here.
             self.close(slot);
             return;
@@ -636,6 +691,7 @@ impl Worker {
             self.arriving.push(slot);
         }
         touch(&mut self.touched, connection);
+        self.workspace.watch(connection);
         connection.client.postpone(false);
         self.adopted_blocked(slot);
         self.adopted_held(slot);
@@ -645,29 +701,6 @@ impl Worker {
         }
         self.parse_own(slot);
         self.execute();
-    }
-
-    /// Sends a client what it did not ask for at this moment, behind the replies that it has.
-    fn push(&mut self, to: Arc<ClientInfo>, bytes: Arc<[u8]>) {
-        let token = *crate::server::lock(&to.token);
-        let worker = to.worker.load(Ordering::Relaxed);
-        match self.connections.find(token) {
-            Some(connection) if connection.client.info.id == to.id => {
-                if connection.client.replies == Replies::Off || connection.closing {
-                    return;
-                }
-                if let Some(range) = connection.replies.take() {
-                    connection.output.push_replies(&self.arena, range, 0);
-                }
-                connection.output.push(&bytes);
-                touch(&mut self.touched, connection);
-            }
-            // It has moved to another worker, or is gone.
-            _ if worker != self.handle.id => {
-                self.server.workers.post(worker, Post::Push { to, bytes });
-            }
-            _ => {}
-        }
     }
 
     /// Serves the connections whose commands had to wait because the turn before had replied enough: as many
@@ -755,6 +788,7 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return };
         self.driver.remove(connection.token, connection.socket.as_fd());
         let Some(mut connection) = self.connections.remove(slot) else { return };
+        sealed::say_goodbye(&mut connection);
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.data.release();
         transaction::forget(&mut connection.client, &mut self.data);
@@ -769,6 +803,7 @@ impl Worker {
         if let Some(subscribers) = &mut self.data.subscribers {
             subscribers.forget(&mut connection.client);
         }
+        tracking::disable(self.server, &mut connection.client);
         self.server.forget_client(&connection.client.info);
         self.server.uncount_client_memory(&connection.client.info);
         self.jobs.retain(|&job| job != slot);
@@ -827,66 +862,6 @@ impl Worker {
         Some(connection)
     }
 
-    // Step: jobs.
-
-    fn has_jobs(&self) -> bool {
-        !self.jobs.is_empty() || !self.orphans.is_empty()
-    }
-
-    fn work_on_jobs(&mut self) {
-        if !self.has_jobs() {
-            return;
-        }
-        let mut clock = ticks();
-        let deadline = clock + self.server.clock.ticks(JOBS_US);
-        self.data.release();
-        for slot in std::mem::take(&mut self.jobs) {
-            let Some(connection) = self.connections.at(slot) else { continue };
-            let is_busy = self.server.switches.load() & Switch::BUSY != 0;
-            if is_busy
-                && connection.client.job.as_ref().is_some_and(|job| !job.goes_on_while_busy())
-            {
-                self.jobs.push(slot);
-                continue;
-            }
-            let Some(mut job) = connection.client.job.take() else { continue };
-            self.data.database = connection.client.database;
-            let done = job.step(&mut Slice {
-                server: self.server,
-                data: &mut self.data,
-                stats: &self.handle.stats,
-                client: &mut connection.client,
-                more: &mut || ticks() < deadline,
-            });
-            let started = std::mem::replace(&mut clock, ticks());
-            if let Some(account) = &mut connection.client.account {
-                account.add(clock - started);
-            }
-            if !done {
-                connection.client.job = Some(job);
-                self.jobs.push(slot);
-                continue;
-            }
-            // What it logged is before this.
-            connection.client.last_record = self.server.log.last();
-            let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
-            if let Some(account) = connection.client.account.take() {
-                let (stats, client) = (&self.handle.stats, &connection.client);
-                pieces = account.close(&mut *job, self.server, stats, client, &mut bytes);
-            }
-            lazyfree::free_job(job);
-            if let Some(range) = connection.replies.take() {
-                connection.output.push_replies(&self.arena, range, 0);
-            }
-            pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
-            connection.output.push_owned(bytes);
-            touch(&mut self.touched, connection);
-            self.parse_own(slot);
-        }
-        self.orphans.step(self.server, &mut self.data, &self.handle.stats);
-        self.execute();
-    }
-
     // Step: send.
 
     fn flush(&mut self) {
@@ -904,6 +879,10 @@ impl Worker {
                 continue;
             }
             let Some(connection) = self.connections.at(slot) else { continue };
+            if connection.tls.is_some() {
+                self.workspace.add(slot);
+                continue;
+            }
             let (output, replies) = (&mut connection.output, connection.replies.take());
             let (token, socket) = (connection.token, connection.socket.as_fd());
             output.free();
@@ -928,6 +907,7 @@ impl Worker {
             }
         }
         self.touched = touched;
+        self.flush_sealed();
     }
 
     /// Adds what the turn's commands did to the statistics.

@@ -72,6 +72,8 @@ pub enum Sending {
     Arena(Range),
     /// The pending bytes.
     Pending,
+    /// This range of the turn's records.
+    Sealed(Range),
 }
 
 impl Arena {
@@ -124,6 +126,25 @@ impl Arena {
         }
         let parts = bobbin_resp::parts_since(&self.parts, range.start);
         &parts[..parts.partition_point(|part| part.at < range.end)]
+    }
+
+    /// Hands on the replies of a range, piece by piece, or the first `len_max` bytes of them; returns how many.
+    pub fn each_piece(&self, range: Range, len_max: usize, f: &mut impl FnMut(&[u8])) -> usize {
+        let (mut start, mut left) = (range.start, len_max);
+        let mut hand_on = |bytes: &[u8]| {
+            let bytes = &bytes[..bytes.len().min(left)];
+            left -= bytes.len();
+            if !bytes.is_empty() {
+                f(bytes);
+            }
+        };
+        for part in self.parts_of(range) {
+            hand_on(&self.bytes[start..part.at]);
+            hand_on(&part.bytes);
+            start = part.at;
+        }
+        hand_on(&self.bytes[start..range.end]);
+        len_max - left
     }
 
     /// Sends the replies of a range, or a beginning of them.
@@ -230,6 +251,22 @@ impl Output {
         }
         // SAFETY: the caller's promise. A push appends to a block only within its capacity.
         unsafe { driver.send_vectored(token, socket, offer.slices()) };
+    }
+
+    /// Hands on what may be sent, piece by piece, or the first `len_max` bytes of it; that is pending no more.
+    pub fn drain_free(&mut self, len_max: usize, f: &mut impl FnMut(&[u8])) {
+        let len = self.free.min(len_max);
+        let (mut left, mut skipped) = (len, self.sent);
+        for piece in &self.pieces {
+            let bytes = &piece.bytes()[std::mem::take(&mut skipped)..];
+            let bytes = &bytes[..bytes.len().min(left)];
+            left -= bytes.len();
+            if bytes.is_empty() {
+                break;
+            }
+            f(bytes);
+        }
+        self.advance(len);
     }
 
     pub fn is_empty(&self) -> bool {

@@ -5,6 +5,7 @@ use bobbin_store::shard::Reaped;
 
 use super::{Data, Held};
 use crate::notify::{Classes, Event};
+use crate::tracking::Notice;
 
 /// A hash that lost fields as they had expired.
 #[derive(Default)]
@@ -26,7 +27,6 @@ impl Data {
         }
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
-        let mut ready = std::mem::take(&mut self.ready);
         let is_logged = self.effects.is_on();
         let databases = self.shard(index).databases();
         for database in 0..databases {
@@ -45,12 +45,10 @@ impl Data {
                     reaped.push(ReapedHash { key: key.into(), ..std::mem::take(&mut hash) });
                 }
             });
-            if shard.watched_mut().is_some() {
+            if shard.has_watched() | self.broadcasts {
                 let keys = gone[first..].iter().map(|entry| entry.as_ref().key());
                 for key in keys.chain(reaped.iter().map(|hash| &*hash.key)) {
-                    if shard.key_changed(database, key, hasher.hash(key)) {
-                        ready.push_back((database, key.into()));
-                    }
+                    self.tell_changed(database, self.key(key), false);
                 }
             }
             self.note_reaped(database, reaped);
@@ -60,7 +58,6 @@ impl Data {
             self.shard(index).trim();
         }
         self.garbage = gone;
-        self.ready = ready;
         self.release();
     }
 
@@ -76,7 +73,7 @@ impl Data {
             }
             if self.event_classes.has(Classes::HASH) {
                 let (class, name) = (Classes::HASH, "hexpired");
-                self.events.push(Event { class, name, database, key });
+                self.events.push(Notice::Event(Event { class, name, database, key }));
             }
         }
     }
@@ -93,7 +90,8 @@ impl Data {
                 false => (Classes::GENERIC, "del"),
             };
             if self.event_classes.has(class) {
-                self.events.push(Event { class, name, database, key: entry.key().into() });
+                let event = Event { class, name, database, key: entry.key().into() };
+                self.events.push(Notice::Event(event));
             }
             self.log_expired(database, entry.key());
         }
@@ -112,22 +110,19 @@ impl Data {
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let before = gone.len();
-        let mut ready = std::mem::take(&mut self.ready);
-        self.visit(index, |shard| {
-            for key in keys {
-                let Some(from) = shard.used_mut(database) else { break };
-                let Some(place) = from.find(hasher.hash(key), key) else { continue };
-                if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
-                    gone.push(from.remove(place, hasher));
-                    if shard.key_changed(database, key, hasher.hash(key)) {
-                        ready.push_back((database, key.clone()));
-                    }
+        for key in keys {
+            let shard = self.shard(index);
+            let Some(from) = shard.used_mut(database) else { break };
+            let Some(place) = from.find(hasher.hash(key), key) else { continue };
+            if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
+                gone.push(from.remove(place, hasher));
+                if shard.has_watched() | self.broadcasts {
+                    self.tell_changed(database, self.key(key), false);
                 }
             }
-        });
+        }
         self.note_expired(database, &gone[before..]);
         self.garbage = gone;
-        self.ready = ready;
         if alone {
             self.release();
         }

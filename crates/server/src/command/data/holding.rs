@@ -153,7 +153,7 @@ impl Data {
             self.release();
             self.member.leave();
             self.held = Held::All(self.gate.take());
-            self.effects.refresh();
+            self.refresh();
         }
     }
 
@@ -173,7 +173,7 @@ impl Data {
             self.effects.commit(false);
         }
         if !self.events.is_empty() {
-            self.publish_events();
+            self.publish_events(None);
         }
         match self.held {
             Held::None => {}
@@ -191,7 +191,7 @@ impl Data {
     pub fn set_aside(&mut self) -> Aside {
         debug_assert!(!self.effects.has_unit(), "effects would become a record of their own");
         if !self.events.is_empty() {
-            self.publish_events();
+            self.publish_events(None);
         }
         self.gate.reserve(true);
         let reserve = |guard: ShardGuard<'_>| {
@@ -252,7 +252,7 @@ impl Data {
     #[inline]
     pub fn enter(&mut self) {
         self.member.enter();
-        self.effects.refresh();
+        self.refresh();
     }
 
     /// The same, for a thread that serves no clients: not while something is reserved.
@@ -265,6 +265,13 @@ impl Data {
             self.member.leave();
             std::thread::sleep(RESERVED_PAUSE);
         }
+    }
+
+    /// Takes up what may have changed while somebody else held everything.
+    #[inline]
+    fn refresh(&mut self) {
+        self.effects.refresh();
+        self.broadcasts = self.tracker.as_ref().is_some_and(|tracker| tracker.broadcasts());
     }
 
     /// Ends a turn, with nothing held.

@@ -2,7 +2,7 @@
 
 use super::BAD_OFFSET;
 use super::window::{Overflow, Width};
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::command::{Call, Classes, Failure, KeyUse, Outcome};
 use crate::commands::string::{edit_or_make, len_max};
 
 /// One subcommand.
@@ -31,6 +31,17 @@ pub(super) fn bitfield_ro(call: &mut Call<'_>) -> Outcome {
         return Err("ERR BITFIELD_RO only supports the GET subcommand".into());
     }
     run(call, &steps)
+}
+
+/// The key is changed only by some of the subcommands.
+pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
+    let changes = args
+        .get(2..)
+        .unwrap_or_default()
+        .iter()
+        .any(|word| word.eq_ignore_ascii_case(b"set") || word.eq_ignore_ascii_case(b"incrby"));
+    let usage = if changes { KeyUse::READ_WRITE.with(KeyUse::UPDATE) } else { KeyUse::READ_ONLY };
+    found(1, usage.with(KeyUse::ACCESS));
 }
 
 fn run(call: &mut Call<'_>, steps: &[Step]) -> Outcome {

@@ -93,6 +93,7 @@ pub(super) const COMMANDS: &[Command] = &[
     FAMILY.row("bitfield", -2, GROW, field::bitfield)
         .keys(&[KeySpec::at(1, CHANGE.with(KeyUse::VARIABLE))
             .notes("Changes the key only when SET or INCRBY is given.")])
+        .keys_by(field::find_key)
         .doc("bitmap", "3.2.0", PER_OPERATION, "Reads and writes integers of any width in a string.")
         .syntax(
             "key [<<GET encoding offset> :get-block | <[OVERFLOW <WRAP | SAT | FAIL> :overflow-block] \

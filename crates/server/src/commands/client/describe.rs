@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::acl::DEFAULT_USER;
 use crate::client::{ClientFlag, ClientInfo};
 use crate::config::ClientClass;
 use crate::pubsub::Kind;
@@ -30,7 +31,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         "id={} addr={} laddr={} fd={} name={} age={} idle={idle_s} flags={} capa={} db={} sub={} \
          psub={} ssub={} multi={} watch={} qbuf={input_bytes} qbuf-free={} argv-mem={argument_bytes} \
          multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={output_bytes} \
-         tot-mem={total_bytes} events={} cmd={} user=default redir=-1 resp={} lib-name={} \
+         tot-mem={total_bytes} events={} cmd={} user={} redir={} resp={} lib-name={} \
          lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
         info.id,
         info.peer,
@@ -50,6 +51,8 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         usize::from(output_bytes > 0),
         if output_bytes > 0 { "rw" } else { "r" },
         command.map_or("NULL", |command| &command.full_name),
+        String::from_utf8_lossy(names.user.as_ref().map_or(DEFAULT_USER, |user| &user.name)),
+        info.redirect.load(Relaxed),
         info.protocol.load(Relaxed),
         String::from_utf8_lossy(&names.library),
         String::from_utf8_lossy(&names.library_version),
@@ -62,7 +65,9 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
 
 /// The letters of what a client is and does; `N`: nothing of it.
 pub(super) fn flags(info: &ClientInfo) -> String {
-    let set = FLAGS.iter().filter(|(bit, _)| info.has(*bit));
+    let broken = info.redirect_broken.load(Relaxed);
+    let is_set = |bit: u32| if bit == BROKEN { broken } else { info.has(bit) };
+    let set = FLAGS.iter().filter(|(bit, _)| is_set(*bit));
     let letters: String = set.map(|(_, letter)| *letter).collect();
     let is_ending = info.kill.load(Relaxed);
     match (letters.is_empty(), is_ending) {
@@ -83,15 +88,20 @@ pub fn class(info: &ClientInfo) -> ClientClass {
 }
 
 /// In the order in which they are shown.
-const FLAGS: [(u32, char); 8] = [
+const FLAGS: [(u32, char); 11] = [
     (ClientFlag::MONITOR, 'O'),
     (ClientFlag::PUBSUB, 'P'),
     (ClientFlag::MULTI, 'x'),
     (ClientFlag::BLOCKED, 'b'),
+    (ClientFlag::TRACKING, 't'),
+    (BROKEN, 'R'),
+    (ClientFlag::BROADCAST, 'B'),
     (ClientFlag::CLOSE_AFTER_REPLY, 'c'),
     (ClientFlag::UNIX_SOCKET, 'U'),
     (ClientFlag::NO_EVICT, 'e'),
     (ClientFlag::NO_TOUCH, 'T'),
 ];
+/// Stands for `redirect_broken`, which other threads set.
+const BROKEN: u32 = 0;
 /// A line is mostly shorter.
 const LINE_LEN: usize = 448;

@@ -29,7 +29,7 @@ enum Field {
     Type(Option<ClientClass>),
     Address(Box<[u8]>),
     LocalAddress(Box<[u8]>),
-    User,
+    User(Box<[u8]>),
     Flags(String),
     Name(Box<[u8]>),
     LibraryName(Box<[u8]>),
@@ -90,7 +90,7 @@ impl Field {
             b"type" => Self::Type(class(value)?),
             b"addr" => Self::Address(value.into()),
             b"laddr" => Self::LocalAddress(value.into()),
-            b"user" if value == b"default" => Self::User,
+            b"user" if call.server.acl.find(value).is_some() => Self::User(value.into()),
             b"user" => {
                 let user = String::from_utf8_lossy(value);
                 return Err(Failure::format(format!("ERR No such user '{user}'")));
@@ -116,7 +116,7 @@ impl Field {
             Self::Type(wanted) => *wanted == Some(describe::class(info)),
             Self::Address(wanted) => info.peer.as_bytes() == &**wanted,
             Self::LocalAddress(wanted) => info.local.as_bytes() == &**wanted,
-            Self::User => true,
+            Self::User(wanted) => info.user().is_some_and(|user| *user.name == **wanted),
             Self::Flags(wanted) => has_all(&describe::flags(info), wanted),
             Self::Name(wanted) => is(&info.names().name, wanted),
             Self::LibraryName(wanted) => is(&info.names().library, wanted),

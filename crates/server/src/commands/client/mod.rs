@@ -13,6 +13,7 @@ pub(super) mod describe;
 mod filter;
 pub(super) mod name;
 mod rows;
+mod tracking;
 
 pub(super) use rows::COMMANDS;
 
@@ -192,37 +193,4 @@ fn unblock(call: &mut Call<'_>) -> Outcome {
     let unblocked = waiter.is_some_and(|waiter| waiter.unblock(call.server, with_error));
     call.reply.integer(i64::from(unblocked));
     Ok(())
-}
-
-// Client-side caching, which is not there yet: it can be asked about and turned off.
-
-fn getredir(call: &mut Call<'_>) -> Outcome {
-    call.reply.integer(-1);
-    Ok(())
-}
-
-fn trackinginfo(call: &mut Call<'_>) -> Outcome {
-    call.reply.map(3);
-    call.reply.bulk(b"flags");
-    call.reply.set(1);
-    call.reply.bulk(b"off");
-    call.reply.bulk(b"redirect");
-    call.reply.integer(-1);
-    call.reply.bulk(b"prefixes");
-    call.reply.empty_array();
-    Ok(())
-}
-
-fn tracking(call: &mut Call<'_>) -> Outcome {
-    if switch(call)? {
-        return Err("ERR Client tracking is not supported by this server yet".into());
-    }
-    call.reply.ok();
-    Ok(())
-}
-
-fn caching(_: &mut Call<'_>) -> Outcome {
-    Err("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or \
-         OPTOUT mode enabled"
-        .into())
 }

@@ -41,12 +41,12 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[Command::new("client", -2
         "What clients know of and do to each other.",
     )
     .subcommands(&[
-        row("caching", 3, caching, BUSY, "6.0.0", "Whether the next command's keys are tracked.")
+        row("caching", 3, tracking::caching, BUSY, "6.0.0", "Whether the next command's keys are tracked.")
             .syntax("<YES | NO>"),
         row("capa", -3, capa, BUSY, "8.0.0", "Tells the server what the client can deal with.")
             .syntax("capability [capability ...]"),
         row("getname", 2, name::getname, BUSY, "2.6.9", "The connection's name."),
-        row("getredir", 2, getredir, BUSY, "6.0.0", "Which client gets this one's invalidations."),
+        row("getredir", 2, tracking::getredir, BUSY, "6.0.0", "Which client gets this one's invalidations."),
         row("help", 2, help, Flags::LOADING.with(Flags::STALE), "5.0.0", "Lists the subcommands."),
         row("id", 2, id, BUSY, "5.0.0", "The connection's number, which no other ever has."),
         row(
@@ -127,7 +127,7 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[Command::new("client", -2
             row(
                 "tracking",
                 -3,
-                tracking,
+                tracking::tracking,
                 PLAIN,
                 "6.0.0",
                 "Client-side caching with invalidations.",
@@ -135,13 +135,14 @@ pub(in crate::commands) const COMMANDS: &[Command] = &[Command::new("client", -2
             .syntax(
                 "<ON | OFF> :status [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] \
                  [OPTIN] [OPTOUT] [NOLOOP]",
-            ),
+            )
+            .gate_when(tracking::broadcasts),
             "O(1), and more with some options",
         ),
         row(
             "trackinginfo",
             2,
-            trackinginfo,
+            tracking::trackinginfo,
             PLAIN,
             "6.2.0",
             "How the connection's keys are tracked.",

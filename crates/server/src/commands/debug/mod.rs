@@ -183,7 +183,7 @@ fn reply_buffer(call: &mut Call<'_>) -> Outcome {
 }
 
 fn rewrite_every_option(call: &mut Call<'_>) -> Outcome {
-    call.server.config.rewrite_every_option().map_err(|error| {
+    call.server.config.rewrite_every_option(&call.server.user_lines()).map_err(|error| {
         let reason = error.text.strip_prefix("ERR ").unwrap_or(&error.text);
         Failure::format(format!("ERR CONFIG-REWRITE-FORCE-ALL failed: {reason}"))
     })?;
@@ -289,10 +289,12 @@ fn crash(text: &str) -> Outcome {
     std::process::abort()
 }
 
+/// Sends the signal to the very thread that executes this, as a fault would.
 fn segfault(call: &mut Call<'_>) -> Outcome {
-    let sent =
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::SEGV);
-    sent.map_err(|error| Failure::format(format!("ERR {error}")))?;
+    // SAFETY: a system call about this thread.
+    if unsafe { libc::raise(libc::SIGSEGV) } != 0 {
+        return Err("ERR The signal could not be sent".into());
+    }
     ok(call)
 }
 

@@ -19,6 +19,7 @@ use self::options::Options;
 use self::output::Stored;
 use self::sliced::Sliced;
 use self::sorting::Sorting;
+use crate::acl;
 use crate::command::keys::{Begin, Find, KeySpec, KeyUse};
 use crate::command::slices::{SLICED_MIN, change_in_slices};
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
@@ -33,6 +34,7 @@ fn sort_ro(call: &mut Call<'_>) -> Outcome {
 
 fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
     let mut options = Options::parse(call.args, may_store)?;
+    check_lookups(call, &options)?;
     let key = call.key(1);
     let source = Source::of(call.data.read(key))?;
     if options.unsorted && options.store.is_some() && matches!(source, Source::Set(_)) {
@@ -56,6 +58,19 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
     let destination = call.key(at);
     result.put(call.data, &mut call.reply, destination);
     Ok(())
+}
+
+/// Whoever may not read all keys may not have keys looked up that are named by elements.
+fn check_lookups(call: &Call<'_>, options: &Options<'_>) -> Outcome {
+    let looks_up_weights = options.by.is_some_and(|pattern| pattern.contains(&b'*'));
+    let looks_up = looks_up_weights || !options.get.is_empty();
+    if !looks_up || acl::may_read_all(call) {
+        return Ok(());
+    }
+    let option = if looks_up_weights { "BY" } else { "GET" };
+    Err(Failure::format(format!(
+        "ERR {option} option of SORT denied due to insufficient ACL permissions."
+    )))
 }
 
 fn limits(call: &Call<'_>) -> ListLimits {

@@ -48,6 +48,7 @@ pub(super) const COMMANDS: &[Command] = &[
             KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE).with(KeyUse::VARIABLE),
         )
         .notes("Reads the key only when GET or IFEQ is given.")])
+        .keys_by(set::find_key)
         .values(2, 0)
         .doc("string", "1.0.0", "O(1)", "Makes a key hold a string, whatever it held.")
         .syntax(

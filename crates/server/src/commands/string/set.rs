@@ -5,7 +5,7 @@ use bobbin_store::shard::Expire;
 use super::options::{Condition, Expiry, Grammar, Options, Unit};
 use super::read::get;
 use crate::command::data::string;
-use crate::command::{Call, Classes, Failure, Key, Outcome};
+use crate::command::{Call, Classes, Failure, Key, KeyUse, Outcome};
 
 pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     if call.args.len() == 3 {
@@ -42,6 +42,14 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// The key is read only with GET.
+pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
+    let options = args.get(3..).unwrap_or_default();
+    let reads = options.iter().any(|option| option.eq_ignore_ascii_case(b"get"));
+    let usage = if reads { KeyUse::READ_WRITE.with(KeyUse::ACCESS) } else { KeyUse::OVERWRITE };
+    found(1, usage.with(KeyUse::UPDATE));
 }
 
 pub(super) fn setnx(call: &mut Call<'_>) -> Outcome {

@@ -1,0 +1,178 @@
+//! `info`, `check` and `fix`: what a cluster looks like and what is wrong with it.
+
+use std::collections::BTreeSet;
+
+use bobbin_client::SLOTS;
+
+use super::{
+    fix::{self, Fixer},
+    load,
+    members::Cluster,
+    model::Slots,
+    say::{self, Outcome},
+};
+use crate::options::Options;
+
+pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
+    let mut cluster = load(options, words)?;
+    show_figures(&mut cluster)?;
+    check(options, &mut cluster, Depth::Shown).result()
+}
+
+pub fn info(options: &Options, words: &[Vec<u8>]) -> Outcome {
+    show_figures(&mut load(options, words)?)
+}
+
+pub fn fix(options: &Options, words: &[Vec<u8>]) -> Outcome {
+    let mut cluster = load(options, words)?;
+    show_figures(&mut cluster)?;
+    check(options, &mut cluster, Depth::Mended).result()
+}
+
+/// How far a check goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// It does not show the nodes.
+    Quiet,
+    Shown,
+    /// It mends what it finds.
+    Mended,
+}
+
+/// What a check found.
+#[derive(Clone, Copy, Debug)]
+pub struct Verdict {
+    /// Nothing is wrong, or nothing any more.
+    pub is_sound: bool,
+    /// How many things were wrong.
+    pub problems: usize,
+}
+
+impl Verdict {
+    pub fn result(self) -> Outcome {
+        if self.is_sound { Ok(()) } else { Err(say::Failed) }
+    }
+
+    fn problem(&mut self) {
+        self.problems += 1;
+        self.is_sound = false;
+    }
+}
+
+/// Looks whether the nodes agree, for slots on their way and for slots that nobody has.
+pub fn check(options: &Options, cluster: &mut Cluster, depth: Depth) -> Verdict {
+    let mut verdict = Verdict { is_sound: true, problems: 0 };
+    say::step(&format!("Performing Cluster Check (using node {})", cluster.node(0).address()));
+    if depth != Depth::Quiet {
+        for index in 0..cluster.members.len() {
+            out!("{}", cluster.describe(index, 0));
+        }
+    }
+    if cluster.agrees() {
+        say::good("All nodes agree about slots configuration.");
+    } else {
+        say::fail("Nodes don't agree about configuration!");
+        verdict.problem();
+    }
+    let mut fixer = Fixer { options, cluster };
+    let is_mended = depth == Depth::Mended;
+    say::step("Check for open slots...");
+    let open = show_open_slots(fixer.cluster, &mut verdict);
+    if is_mended && !open.is_empty() {
+        verdict.is_sound = open.iter().all(|slot| fixer.fix_open(*slot).is_ok());
+    }
+    say::step("Check slots coverage...");
+    let uncovered = uncovered(fixer.cluster);
+    if uncovered.is_empty() {
+        say::good(&format!("All {SLOTS} slots covered."));
+    } else {
+        say::fail(&format!("Not all {SLOTS} slots are covered by nodes."));
+        verdict.problem();
+        if is_mended {
+            verdict.is_sound = fixer.cover(&uncovered).is_ok();
+        }
+    }
+    if options.manager.search_multiple_owners {
+        say::step("Check for multiple slot owners...");
+        match show_multiple_owners(&mut fixer, is_mended) {
+            Ok(0) => say::good("No multiple owners found."),
+            Ok(_) | Err(_) => verdict.problem(),
+        }
+    }
+    verdict
+}
+
+fn show_figures(cluster: &mut Cluster) -> Outcome {
+    let (mut primaries, mut total) = (0, 0);
+    for index in cluster.primaries() {
+        let replicas = cluster.replicas_of(index);
+        let member = &mut cluster.members[index];
+        let keys = member.demand(&["DBSIZE"])?.as_integer().unwrap_or(0);
+        let node = &member.node;
+        let id: String = node.id.chars().take(ID_SHOWN_LEN).collect();
+        out!(
+            "{} ({id}...) -> {keys} keys | {} slots | {replicas} replicas.\n",
+            node.address(),
+            node.slots.len()
+        );
+        primaries += 1;
+        total += keys;
+    }
+    say::good(&format!("{total} keys in {primaries} primaries."));
+    out!("{:.2} keys per slot on average.\n", total as f64 / f64::from(SLOTS));
+    Ok(())
+}
+
+/// Says which slots are on their way, and gives them.
+fn show_open_slots(cluster: &Cluster, verdict: &mut Verdict) -> BTreeSet<u16> {
+    let mut all = BTreeSet::new();
+    for member in &cluster.members {
+        let node = &member.node;
+        for (state, list) in [("migrating", &node.migrating), ("importing", &node.importing)] {
+            let slots: Vec<u16> = list.iter().map(|open| open.slot).collect();
+            if !slots.is_empty() {
+                let slots = listed(&slots);
+                let address = node.address();
+                say::warn(&format!("Node {address} has slots in {state} state {slots}."));
+                verdict.problem();
+            }
+            all.extend(slots);
+        }
+    }
+    if !all.is_empty() {
+        let slots: Vec<u16> = all.iter().copied().collect();
+        say::warn(&format!("The following slots are open: {}.", listed(&slots)));
+    }
+    all
+}
+
+fn uncovered(cluster: &Cluster) -> Slots {
+    let members = &cluster.members;
+    (0..SLOTS)
+        .filter(|slot| !members.iter().any(|member| member.node.slots.contains(*slot)))
+        .collect()
+}
+
+/// Says which slots are owned by several nodes, or have keys on nodes that do not own them; gives how
+/// many of them stay so.
+fn show_multiple_owners(fixer: &mut Fixer<'_>, is_mended: bool) -> Outcome<usize> {
+    let mut left = 0;
+    for (slot, owners) in fix::multiple_owners(fixer.cluster)? {
+        say::warn(&format!("Slot {slot} has {} owners:", owners.len()));
+        for owner in &owners {
+            say::complain(&format!("    {}", fixer.cluster.node(*owner).address()));
+        }
+        left += 1;
+        if is_mended {
+            fixer.fix_owners(slot)?;
+            left -= 1;
+        }
+    }
+    Ok(left)
+}
+
+fn listed(slots: &[u16]) -> String {
+    slots.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
+}
+
+const ID_SHOWN_LEN: usize = 8;

@@ -1,0 +1,125 @@
+//! ACL LOG: what users were refused, and logins that failed.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use super::check::Reason;
+use crate::server::lock;
+
+/// See the module. The newest first.
+#[derive(Default)]
+pub struct AclLog(Mutex<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    list: VecDeque<Entry>,
+    next_id: u64,
+}
+
+#[derive(Clone)]
+pub struct Entry {
+    /// How often it happened.
+    pub count: u64,
+    pub id: u64,
+    pub created_ms: i64,
+    pub updated_ms: i64,
+    /// The client that it happened to last, as CLIENT LIST shows it.
+    pub client: String,
+    pub event: Event,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Event {
+    pub reason: Reason,
+    pub context: Scene,
+    /// The command, key, channel or database.
+    pub object: Vec<u8>,
+    pub user: Vec<u8>,
+}
+
+/// From where a command came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scene {
+    Toplevel,
+    Multi,
+    Script,
+}
+
+impl Scene {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Toplevel => "toplevel",
+            Self::Multi => "multi",
+            Self::Script => "lua",
+        }
+    }
+}
+
+/// Bytes of a name that are kept: a client may be refused keys of any size.
+const NAME_MAX: usize = 1024;
+/// The same again within this time is the same entry, ...
+const GROUPED_MS: i64 = 60_000;
+/// ... if it is among so many newest ones.
+const SEARCHED_MAX: usize = 10;
+
+impl AclLog {
+    /// Logs an event. `keep`: so many entries at most.
+    pub fn add(&self, mut event: Event, client: String, now_ms: i64, keep: usize) {
+        event.object.truncate(NAME_MAX);
+        event.user.truncate(NAME_MAX);
+        let mut entries = lock(&self.0);
+        if keep == 0 {
+            entries.list.clear();
+            return;
+        }
+        let newest = entries.list.iter().take(SEARCHED_MAX);
+        let same =
+            |entry: &Entry| entry.event == event && (now_ms - entry.updated_ms).abs() <= GROUPED_MS;
+        let at = newest.into_iter().position(same);
+        let entry = match at.and_then(|at| entries.list.remove(at)) {
+            Some(entry) => Entry { count: entry.count + 1, updated_ms: now_ms, client, ..entry },
+            None => {
+                let id = entries.next_id;
+                entries.next_id += 1;
+                Entry { count: 1, id, created_ms: now_ms, updated_ms: now_ms, client, event }
+            }
+        };
+        entries.list.push_front(entry);
+        entries.list.truncate(keep);
+    }
+
+    /// The newest, at most so many.
+    pub fn entries(&self, count_max: usize) -> Vec<Entry> {
+        lock(&self.0).list.iter().take(count_max).cloned().collect()
+    }
+
+    pub fn reset(&self) {
+        lock(&self.0).list.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_again_counts_and_moves_to_the_front() {
+        let log = AclLog::default();
+        let add = |object: &str, now_ms| {
+            let (reason, context) = (Reason::Key, Scene::Toplevel);
+            let event = Event { reason, context, object: object.into(), user: b"u".to_vec() };
+            log.add(event, String::new(), now_ms, 3);
+        };
+        add("a", 0);
+        add("b", 1);
+        add("a", GROUPED_MS);
+        add("b", GROUPED_MS + 2);
+        add("c", GROUPED_MS + 3);
+        let shown = |entry: &Entry| (entry.event.object[0], entry.count, entry.id);
+        let shown: Vec<_> = log.entries(9).iter().map(shown).collect();
+        assert_eq!(shown, [(b'c', 1, 3), (b'b', 1, 2), (b'a', 2, 0)]);
+        log.reset();
+        assert!(log.entries(9).is_empty());
+    }
+}

@@ -1,0 +1,316 @@
+//! HOTKEYS: which keys take most of the time and of the network, found while serving.
+//!
+//! While nobody looks, nothing is done: the limits of the command log, which each command is compared with anyway, say
+//! that none is worth a look. While somebody does, they say that every command is, and what was measured of a sampled
+//! command is added to its keys' sums. Of each kind of sum a bounded number is kept, by the rule of space saving (Metwally
+//! and others, 2005): a key that has no place takes that of the smallest sum, and its sum. So no key with a large share
+//! is missed, and sums are too high by no more than the smallest. Each thread adds to a part of its own.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock};
+
+use crate::clock::system_ms;
+use crate::command::Registered;
+use crate::command::registry::KeyShape;
+use crate::random::Random;
+use crate::server::lock;
+use crate::slowlog::Measured;
+
+/// What a session is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Time of keys.
+    pub cpu: bool,
+    /// Bytes of keys.
+    pub net: bool,
+    /// Keys to tell of.
+    pub count: usize,
+    /// How long, in milliseconds; 0: until it is stopped.
+    pub duration_ms: i64,
+    /// One of so many commands is looked at.
+    pub sample: u32,
+}
+
+/// A look at keys, at work or ended.
+pub struct Session {
+    pub wanted: Wanted,
+    pub started_ms: i64,
+    /// 0: it has not ended.
+    ended_ms: std::sync::atomic::AtomicI64,
+    parts: [Mutex<Part>; PARTS],
+    /// Processor time of the process at the start, in milliseconds: its own, and the kernel's for it.
+    cpu_ms: (u64, u64),
+}
+
+/// All that happened, and the keys that had most of it.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub is_active: bool,
+    pub duration_ms: i64,
+    /// Of all commands with keys, looked at or not.
+    pub us: u64,
+    pub bytes: u64,
+    /// Processor time of the process meanwhile.
+    pub cpu_user_ms: u64,
+    pub cpu_system_ms: u64,
+    /// Keys with microseconds, and keys with bytes; the most first.
+    pub by_us: Vec<(Box<[u8]>, u64)>,
+    pub by_bytes: Vec<(Box<[u8]>, u64)>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct HotKeys {
+    is_active: AtomicBool,
+    session: RwLock<Option<Session>>,
+}
+
+#[derive(Default)]
+struct Part {
+    random: u64,
+    us: u64,
+    bytes: u64,
+    by_us: Top,
+    by_bytes: Top,
+}
+
+/// Sums by key: the largest, as far as one can tell from so many.
+#[derive(Default)]
+struct Top {
+    sums: HashMap<Box<[u8]>, u64>,
+}
+
+/// So many threads add at a time without waiting for each other.
+const PARTS: usize = 16;
+/// Sums that a part keeps for each key that is asked for.
+const KEPT_PER_KEY: usize = 20;
+
+impl HotKeys {
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Relaxed)
+    }
+
+    /// Begins a session; whether there was none at work.
+    pub fn start(&self, wanted: Wanted) -> bool {
+        let mut session = self.session.write().unwrap_or_else(|e| e.into_inner());
+        if session.as_ref().is_some_and(Session::is_active) {
+            return false;
+        }
+        *session = Some(Session::new(wanted));
+        self.is_active.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Ends the session; whether there was one at work.
+    pub fn stop(&self) -> bool {
+        let stopped = self.read(|session| session.is_some_and(|session| session.end(system_ms())));
+        self.is_active.store(false, Ordering::Relaxed);
+        stopped
+    }
+
+    /// Forgets the session that has ended; whether none is at work.
+    pub fn reset(&self) -> bool {
+        let mut session = self.session.write().unwrap_or_else(|e| e.into_inner());
+        if session.as_ref().is_some_and(Session::is_active) {
+            return false;
+        }
+        *session = None;
+        true
+    }
+
+    /// What the session found so far; `None`: there was none.
+    pub fn report(&self) -> Option<(Wanted, i64, Report)> {
+        self.read(|session| {
+            session.map(|session| (session.wanted, session.started_ms, session.report()))
+        })
+    }
+
+    /// Adds a command that was executed.
+    #[cold]
+    pub fn note(&self, command: &Registered, args: &[&[u8]], measured: &Measured, us: u64) {
+        let is_over = self.read(|session| {
+            let Some(session) = session.filter(|session| session.is_active()) else { return true };
+            session.note(command, args, measured, us);
+            false
+        });
+        if is_over {
+            self.is_active.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn read<R>(&self, f: impl FnOnce(Option<&Session>) -> R) -> R {
+        f(self.session.read().unwrap_or_else(|e| e.into_inner()).as_ref())
+    }
+}
+
+impl Session {
+    fn new(wanted: Wanted) -> Self {
+        let part = |at| Mutex::new(Part { random: at as u64, ..Part::default() });
+        Self {
+            wanted,
+            started_ms: system_ms(),
+            ended_ms: 0.into(),
+            parts: std::array::from_fn(part),
+            cpu_ms: cpu_ms(),
+        }
+    }
+
+    fn is_active(&self) -> bool {
+        if self.ended_ms.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let until_ms = self.started_ms.saturating_add(self.wanted.duration_ms);
+        if self.wanted.duration_ms > 0 && system_ms() >= until_ms {
+            self.end(until_ms);
+            return false;
+        }
+        true
+    }
+
+    /// Whether that was the end.
+    fn end(&self, now_ms: i64) -> bool {
+        let ended = self.ended_ms.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed);
+        ended.is_ok()
+    }
+
+    fn note(&self, command: &Registered, args: &[&[u8]], measured: &Measured, us: u64) {
+        let mut keys = Vec::new();
+        match command.shape {
+            KeyShape::None => {}
+            KeyShape::First => keys.extend(args.get(1)),
+            KeyShape::Specified => _ = command.key_positions(args, |at| keys.push(&args[at])),
+        }
+        if keys.is_empty() {
+            return;
+        }
+        let bytes = (measured.request_bytes + measured.reply_bytes) as u64;
+        let mut part = lock(&self.parts[own_part()]);
+        part.us += us;
+        part.bytes += bytes;
+        if self.wanted.sample > 1 {
+            let mut random = Random::new(part.random);
+            let looked_at = random.below(self.wanted.sample) == 0;
+            part.random = part.random.wrapping_add(GOLDEN);
+            if !looked_at {
+                return;
+            }
+        }
+        let (kept, count) = (self.wanted.count * KEPT_PER_KEY, keys.len() as u64);
+        for key in keys {
+            if self.wanted.cpu {
+                part.by_us.add(key, us / count, kept);
+            }
+            if self.wanted.net {
+                part.by_bytes.add(key, bytes / count, kept);
+            }
+        }
+    }
+
+    fn report(&self) -> Report {
+        let is_active = self.is_active();
+        let until_ms = if is_active { system_ms() } else { self.ended_ms.load(Ordering::Relaxed) };
+        let (user_ms, system_ms) = cpu_ms();
+        let mut report = Report {
+            is_active,
+            duration_ms: until_ms - self.started_ms,
+            cpu_user_ms: user_ms - self.cpu_ms.0,
+            cpu_system_ms: system_ms - self.cpu_ms.1,
+            ..Report::default()
+        };
+        let (mut by_us, mut by_bytes) = (HashMap::new(), HashMap::new());
+        for part in &self.parts {
+            let part = lock(part);
+            report.us += part.us;
+            report.bytes += part.bytes;
+            for (sums, all) in [(&part.by_us, &mut by_us), (&part.by_bytes, &mut by_bytes)] {
+                for (key, sum) in &sums.sums {
+                    *all.entry(key.clone()).or_insert(0) += sum;
+                }
+            }
+        }
+        report.by_us = most(by_us, self.wanted.count);
+        report.by_bytes = most(by_bytes, self.wanted.count);
+        report
+    }
+}
+
+impl Top {
+    fn add(&mut self, key: &[u8], amount: u64, kept: usize) {
+        if let Some(sum) = self.sums.get_mut(key) {
+            *sum += amount;
+            return;
+        }
+        let mut inherited = 0;
+        if self.sums.len() >= kept {
+            let smallest = self.sums.iter().min_by_key(|(_, sum)| **sum);
+            if let Some((key, sum)) = smallest.map(|(key, sum)| (key.clone(), *sum)) {
+                self.sums.remove(&key);
+                inherited = sum;
+            }
+        }
+        self.sums.insert(key.into(), inherited + amount);
+    }
+}
+
+/// The largest sums, the largest first.
+fn most(sums: HashMap<Box<[u8]>, u64>, count: usize) -> Vec<(Box<[u8]>, u64)> {
+    let mut sums: Vec<_> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
+    sums.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    sums.truncate(count);
+    sums
+}
+
+/// The calling thread's part.
+fn own_part() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % PARTS);
+    }
+    OWN.get()
+}
+
+/// Processor time of the process in milliseconds: its own, and the kernel's for it.
+fn cpu_ms() -> (u64, u64) {
+    let usage = crate::info::Usage::now();
+    ((usage.user_s * 1e3) as u64, (usage.system_s * 1e3) as u64)
+}
+
+/// Spreads the seeds of one draw after the other.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_sums_survive_many_small_ones() {
+        let mut top = Top::default();
+        for round in 0..1000u64 {
+            top.add(b"hot", 10, 20);
+            top.add(format!("cold {round}").as_bytes(), 1, 20);
+        }
+        let most = most(top.sums, 1);
+        assert_eq!(&*most[0].0, b"hot");
+        assert!((10_000..11_000).contains(&most[0].1), "{most:?}");
+    }
+
+    #[test]
+    fn one_session_at_a_time() {
+        let wanted = Wanted { cpu: true, net: false, count: 3, duration_ms: 0, sample: 1 };
+        let keys = HotKeys::default();
+        assert!(keys.report().is_none() && !keys.stop());
+        assert!(keys.start(wanted) && !keys.start(wanted) && !keys.reset());
+        assert!(keys.is_active());
+        assert!(keys.stop() && !keys.stop() && !keys.is_active());
+        assert!(keys.report().is_some_and(|(_, _, report)| !report.is_active));
+        assert!(keys.reset() && keys.report().is_none());
+        let short = Wanted { duration_ms: 1, ..wanted };
+        assert!(keys.start(short));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let (_, _, report) = keys.report().expect("a session");
+        assert!(!report.is_active && report.duration_ms == 1);
+    }
+}

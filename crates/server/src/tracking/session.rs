@@ -1,0 +1,127 @@
+//! A client's own part in client-side caching: its mode, and remembering what it read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Notice, Reader};
+use crate::client::{Client, ClientFlag, ClientInfo};
+use crate::command::flags::bits;
+use crate::command::registry::KeyShape;
+use crate::command::{Call, Flags};
+use crate::server::Server;
+
+bits! {
+    /// How a client tracks, as CLIENT TRACKING names it.
+    Mode: u32 {
+        BROADCAST = "bcast",
+        OPT_IN = "optin",
+        OPT_OUT = "optout",
+        NO_LOOP = "noloop",
+    }
+}
+
+/// A client that tracks, in the connection's own memory.
+#[derive(Clone)]
+pub struct Tracked {
+    /// The client; that of a script is who called it.
+    pub id: u64,
+    pub mode: Mode,
+    /// Who is told in its place; 0: nobody.
+    pub redirect: u64,
+    /// In broadcast mode: what keys begin with.
+    pub prefixes: BTreeSet<Box<[u8]>>,
+    /// CLIENT CACHING made the next command an exception.
+    pub caching: bool,
+}
+
+/// Tracks for a client from now on. With broadcasts the gate is held.
+pub fn enable(
+    server: &Server,
+    client: &mut Client,
+    mode: Mode,
+    redirect: Option<Arc<ClientInfo>>,
+    prefixes: Vec<Box<[u8]>>,
+) {
+    let id = client.info.id;
+    let redirect_id = redirect.as_ref().map_or(0, |to| to.id);
+    let before = client.tracking.take().map(|tracked| tracked.prefixes);
+    let mut all = before.unwrap_or_default();
+    server.tracking.change(server, |registry| {
+        let redirect = redirect.map(|to| (to.id, to));
+        registry.readers.insert(id, Reader { info: Arc::clone(&client.info), redirect, mode });
+        for prefix in prefixes {
+            if all.insert(prefix.clone()) {
+                registry.prefixes.entry(prefix).or_default().push(id);
+            }
+        }
+    });
+    client.tracking =
+        Some(Box::new(Tracked { id, mode, redirect: redirect_id, prefixes: all, caching: false }));
+    // So that what concerns it follows the reply of a command of its own.
+    client.subscriptions.get_or_insert_default();
+    client.info.flag(ClientFlag::TRACKING, true);
+    client.info.flag(ClientFlag::BROADCAST, mode.has(Mode::BROADCAST));
+    client.info.redirect.store(redirect_id as i64, Ordering::Relaxed);
+    client.info.redirect_broken.store(false, Ordering::Relaxed);
+}
+
+/// Does not track for a client any more.
+pub fn disable(server: &Server, client: &mut Client) {
+    let Some(tracked) = client.tracking.take() else { return };
+    server.tracking.change(server, |registry| {
+        registry.readers.remove(&tracked.id);
+        for prefix in &tracked.prefixes {
+            let Some(clients) = registry.prefixes.get_mut(prefix) else { continue };
+            clients.retain(|&id| id != tracked.id);
+            if clients.is_empty() {
+                registry.prefixes.remove(prefix);
+            }
+        }
+    });
+    client.info.flag(ClientFlag::TRACKING | ClientFlag::BROADCAST, false);
+    client.info.redirect.store(-1, Ordering::Relaxed);
+    client.info.redirect_broken.store(false, Ordering::Relaxed);
+}
+
+/// After a command of a client that tracks: remembers which keys it read. Their shards are held, as a rule.
+#[cold]
+pub fn remember(call: &mut Call<'_>) {
+    let Some(tracked) = &mut call.client.tracking else { return };
+    let (id, mode, caching) = (tracked.id, tracked.mode, tracked.caching);
+    if caching
+        && !call.in_transaction
+        && call.client.transaction.is_none()
+        && !call.command.full_name.starts_with("client|")
+    {
+        tracked.caching = false;
+    }
+    // What CLIENT CACHING says is the exception from the rule of either mode.
+    let wanted = !mode.has(Mode::BROADCAST) && mode.has(Mode::OPT_IN) == caching;
+    if !wanted || !call.command.has(Flags::READONLY) || call.command.has(Flags::RUNS) {
+        return;
+    }
+    match call.command.shape {
+        KeyShape::None => {}
+        KeyShape::First => track(call, 1, id),
+        KeyShape::Specified => {
+            let (command, args) = (call.command, call.args);
+            command.key_positions(args, |at| track(call, at, id));
+        }
+    }
+    if !call.data.events.is_empty() {
+        call.data.publish_events(Some(call.client));
+    }
+}
+
+fn track(call: &mut Call<'_>, at: usize, reader: u64) {
+    let key = call.key(at);
+    if call.data.holds(key.hash.shard()) {
+        call.data.track(key, reader);
+    } else {
+        // The command let go of the key before it was done, so that it may have changed since: the copy that the
+        // client is about to make is not to be kept.
+        let (key, readers) = (key.bytes.into(), vec![reader]);
+        call.data.events.push(Notice::Invalid { key, readers, by_client: false });
+    }
+}

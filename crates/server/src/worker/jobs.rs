@@ -1,0 +1,76 @@
+//! A worker's step for jobs: each goes on for a slice, until the time for all of them is over.
+
+use super::job::Slice;
+use super::{Worker, touch};
+use crate::clock::ticks;
+use crate::lazyfree;
+use crate::server::Switch;
+
+impl Worker {
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty() || !self.orphans.is_empty()
+    }
+
+    pub(super) fn work_on_jobs(&mut self) {
+        if !self.has_jobs() {
+            return;
+        }
+        let mut clock = ticks();
+        let deadline = clock + self.server.clock.ticks(JOBS_US);
+        self.data.release();
+        for slot in std::mem::take(&mut self.jobs) {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            let is_busy = self.server.switches.load() & Switch::BUSY != 0;
+            if is_busy
+                && connection.client.job.as_ref().is_some_and(|job| !job.goes_on_while_busy())
+            {
+                self.jobs.push(slot);
+                continue;
+            }
+            let Some(mut job) = connection.client.job.take() else { continue };
+            self.data.database = connection.client.database;
+            self.data.working_for = connection.client.info.id;
+            let done = job.step(&mut Slice {
+                server: self.server,
+                data: &mut self.data,
+                stats: &self.handle.stats,
+                client: &mut connection.client,
+                more: &mut || ticks() < deadline,
+            });
+            self.data.release();
+            self.data.working_for = 0;
+            self.data.take_own(&mut connection.client.behind);
+            let started = std::mem::replace(&mut clock, ticks());
+            if let Some(account) = &mut connection.client.account {
+                account.add(clock - started);
+            }
+            if !done {
+                connection.client.job = Some(job);
+                self.jobs.push(slot);
+                continue;
+            }
+            // What it logged is before this.
+            connection.client.last_record = self.server.log.last();
+            let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
+            if let Some(account) = connection.client.account.take() {
+                let (stats, client) = (&self.handle.stats, &connection.client);
+                pieces = account.close(&mut *job, self.server, stats, client, &mut bytes);
+            }
+            lazyfree::free_job(job);
+            if let Some(range) = connection.replies.take() {
+                connection.output.push_replies(&self.arena, range, 0);
+            }
+            pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
+            connection.output.push_owned(bytes);
+            connection.output.push_owned(std::mem::take(&mut connection.client.behind));
+            touch(&mut self.touched, connection);
+            self.parse_own(slot);
+        }
+        self.orphans.step(self.server, &mut self.data, &self.handle.stats);
+        self.data.take_own(&mut Vec::new());
+        self.execute();
+    }
+}
+
+/// How long the jobs of a turn may take together, in microseconds: so much later the others are served.
+const JOBS_US: u64 = 50;

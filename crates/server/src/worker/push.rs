@@ -1,0 +1,52 @@
+//! What clients are sent that they did not ask for at this moment: it may be left for them by any thread, wherever their
+//! connection is just then.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Worker, touch};
+use crate::client::{ClientInfo, Replies};
+use crate::tracking::Push;
+
+impl Worker {
+    /// Sends a client what it did not ask for at this moment, behind the replies that it has.
+    pub(super) fn push(&mut self, to: Arc<ClientInfo>, push: Push) {
+        let token = *crate::server::lock(&to.token);
+        let worker = to.worker.load(Ordering::Acquire);
+        match self.connections.find(token) {
+            Some(connection) if connection.client.info.id == to.id => {
+                let unwanted = connection.client.replies == Replies::Off && push.is_answer();
+                if unwanted || connection.closing {
+                    return;
+                }
+                if connection.client.job.is_some() {
+                    // The reply that is being made may hold what this revokes.
+                    push.append_for(&to, &mut connection.client.behind);
+                    return;
+                }
+                let mut bytes = Vec::new();
+                push.append_for(&to, &mut bytes);
+                if bytes.is_empty() {
+                    return;
+                }
+                if let Some(range) = connection.replies.take() {
+                    connection.output.push_replies(&self.arena, range, 0);
+                }
+                connection.output.push(&bytes);
+                touch(&mut self.touched, connection);
+            }
+            _ if to.gone.load(Ordering::Acquire) => {}
+            // It has moved to another worker.
+            _ if worker != self.handle.id => self.server.push_to(&to, push),
+            // It is on its way here.
+            _ => self.early.push((to, push)),
+        }
+    }
+
+    /// Looks again for those whom something came here for before they did.
+    pub(super) fn take_early(&mut self) {
+        for (to, push) in std::mem::take(&mut self.early) {
+            self.push(to, push);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Clients of users that lost rights, and listen to what they may not listen to any more.
+
+use std::sync::atomic::Ordering;
+
+use super::{Worker, touch};
+use crate::client::Client;
+use crate::pubsub::Kind;
+use crate::server::Server;
+
+impl Worker {
+    /// Ends those among these users' clients.
+    pub(super) fn end_listeners(&mut self, users: &[u64]) {
+        for slot in self.connections.used() {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            if !listens_without_right(self.server, &connection.client, users) {
+                continue;
+            }
+            connection.client.info.kill.store(true, Ordering::Relaxed);
+            if connection.replies.is_some() {
+                // It did this itself, and is told so first.
+                connection.closing = true;
+                touch(&mut self.touched, connection);
+            } else {
+                self.close(slot);
+            }
+        }
+    }
+}
+
+/// Whether a client that comes from another worker was on its way when it lost a channel that it listens to.
+pub(super) fn lost_on_its_way(server: &Server, client: &Client) -> bool {
+    let identity = client.info.user().map(|user| user.identity);
+    client.rights.is_outdated(server)
+        && identity.is_some_and(|identity| listens_without_right(server, client, &[identity]))
+}
+
+fn listens_without_right(server: &Server, client: &Client, users: &[u64]) -> bool {
+    let Some(subscriptions) = client.subscriptions.as_ref().filter(|all| !all.is_empty()) else {
+        return false;
+    };
+    let user = client.info.user().filter(|user| users.contains(&user.identity));
+    let Some(user) = user.and_then(|user| server.acl.renewed(&user)) else { return false };
+    Kind::ALL.into_iter().any(|kind| {
+        let is_pattern = kind == Kind::Pattern;
+        subscriptions.names(kind).iter().any(|name| !user.may_listen(name, is_pattern))
+    })
+}

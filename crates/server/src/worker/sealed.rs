@@ -1,0 +1,360 @@
+//! Connections with TLS: their bytes are opened before they are parsed, and sealed after they were answered.
+//!
+//! All between is as for any connection: what waits in `Output` is not sealed yet. A turn seals, for each connection,
+//! what it has to say as one run of records, all connections' behind each other, and then sends.
+
+use std::os::fd::AsFd;
+
+use rustix::net::SendFlags;
+
+use super::connection::Connection;
+use super::output::{Range, Sending};
+use super::{Worker, touch};
+use crate::io::{Driver, Token};
+use crate::tls::{Handshake, TlsSession, identify};
+
+/// Memory of a worker for such connections.
+#[derive(Default)]
+pub(super) struct Workspace {
+    /// What the turn's bytes were opened to. The batch's arguments lie in it, so it never grows while there are any.
+    plain: Vec<u8>,
+    /// The records that the turn sends. It grows only before the first of them is sent.
+    sealed: Vec<u8>,
+    /// Slots of connections that may have something to seal.
+    sealing: Vec<u32>,
+    /// Slots of connections whose handshake has not come to its end.
+    greeting: Vec<u32>,
+    complaints: Complaints,
+}
+
+/// How many failures were logged lately.
+#[derive(Default)]
+struct Complaints {
+    since_ms: i64,
+    count: usize,
+}
+
+impl Workspace {
+    /// Forgets what the turn opened and sealed, and gives back memory beyond so many bytes.
+    pub(super) fn clear(&mut self, kept_max: usize) {
+        if self.plain.capacity() + self.sealed.capacity() > 0 {
+            self.plain.clear();
+            self.plain.shrink_to(kept_max);
+            self.sealed.clear();
+            self.sealed.shrink_to(kept_max);
+        }
+    }
+
+    /// The turn has something to send for this connection, perhaps.
+    pub(super) fn add(&mut self, slot: u32) {
+        self.sealing.push(slot);
+    }
+
+    /// A connection came; its handshake is looked after.
+    pub(super) fn watch(&mut self, connection: &Connection) {
+        if connection.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+            self.greeting.push(connection.token.slot());
+        }
+    }
+}
+
+impl Worker {
+    /// Opens what came for a connection, and has it executed.
+    pub(super) fn open(&mut self, token: Token, bytes: &mut [u8]) {
+        self.execute_before_growth(token);
+        let Some(room) = self.begin_opening(token, bytes.len()) else { return };
+        self.make_room(room);
+        let Self { connections, workspace, .. } = self;
+        let Some(connection) = connections.find(token) else { return };
+        let Some(tls) = &mut connection.tls else { return };
+        let (plain, large) = (&mut workspace.plain, &mut connection.large);
+        let (start, mut fed) = (plain.len(), 0);
+        let outcome = tls.open(bytes, &mut |piece| {
+            // Where a large argument arrives, its bytes need not go another way.
+            let taken = large.feed(piece);
+            fed += taken;
+            plain.extend_from_slice(&piece[taken..]);
+        });
+        let has_to_send = !tls.wire().is_empty();
+        if has_to_send {
+            touch(&mut self.touched, connection);
+        }
+        let opened = match outcome {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.refuse(token.slot(), &bobbin_tls::explain(&error));
+                return;
+            }
+        };
+        if let Some(handshake) = opened.handshake {
+            self.greeted(token.slot(), &handshake);
+        }
+        if fed > 0 {
+            self.fed(token, fed);
+        }
+        let plain = &self.workspace.plain[start..];
+        if !plain.is_empty() {
+            // SAFETY: they stay in place until `make_room` or the next turn, and both come after the batch was cleared.
+            let plain = unsafe { std::slice::from_raw_parts(plain.as_ptr(), plain.len()) };
+            self.opened(token, plain);
+        }
+        if opened.is_over {
+            self.end_sealed(token);
+        }
+    }
+
+    /// Has the connection's part of the protocol begin if it has not. How much room the bytes may need; none: they
+    /// are not looked at.
+    fn begin_opening(&mut self, token: Token, len: usize) -> Option<usize> {
+        let connection = self.connections.find(token)?;
+        let tls = connection.tls.as_mut()?;
+        if tls.has_failed() {
+            return None;
+        }
+        if tls.is_untouched() {
+            match self.server.tls.begin() {
+                Ok(begun) => tls.begin(begun),
+                Err(reason) => {
+                    self.refuse(token.slot(), &reason);
+                    self.close(token.slot());
+                    return None;
+                }
+            }
+        }
+        Some(tls.room_for(len))
+    }
+
+    /// Makes sure that so many bytes can be opened without moving those that were.
+    fn make_room(&mut self, len: usize) {
+        let plain = &self.workspace.plain;
+        if plain.capacity() - plain.len() >= len {
+            return;
+        }
+        self.execute();
+        let plain = &mut self.workspace.plain;
+        plain.clear();
+        plain.reserve(len.max(PLAIN_LEN));
+    }
+
+    /// The other side said that nothing more will come.
+    fn end_sealed(&mut self, token: Token) {
+        self.execute();
+        self.execute_deferred(token);
+        if let Some(connection) = self.connections.find(token) {
+            connection.closing = true;
+            touch(&mut self.touched, connection);
+        }
+    }
+
+    /// A handshake came to its end.
+    fn greeted(&mut self, slot: u32, handshake: &Handshake) {
+        self.server.tls.count_finished(handshake.is_resumed);
+        let Some(connection) = self.connections.at(slot) else { return };
+        if let Some(certificate) = &handshake.certificate {
+            identify(self.server, &mut connection.client, certificate, self.data.now_ms);
+        }
+        touch(&mut self.touched, connection);
+    }
+
+    /// What came makes no sense, or is of nobody we know: the connection ends, with the reason as its last word.
+    #[cold]
+    fn refuse(&mut self, slot: u32, reason: &str) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let info = &connection.client.info;
+        let was_known = connection.client.info.commands.get() > 0;
+        if !was_known {
+            self.server.tls.count_failed();
+        }
+        if self.workspace.complaints.may_say(self.data.now_ms) {
+            let (peer, local) = (&info.peer, &info.local);
+            if was_known {
+                log::warn!("Closing a TLS connection: {reason} (addr={peer} laddr={local})");
+            } else {
+                log::warn!(
+                    "Error accepting a client connection: {reason} (addr={peer} laddr={local})"
+                );
+            }
+        }
+        connection.replies = None;
+        connection.output.clear();
+        connection.closing = true;
+        touch(&mut self.touched, connection);
+    }
+
+    /// Once a second: who is slow to begin goes.
+    pub(super) fn look_at_handshakes(&mut self) {
+        let mut greeting = std::mem::take(&mut self.workspace.greeting);
+        greeting.sort_unstable();
+        greeting.dedup();
+        for slot in greeting {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            if !connection.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+                continue;
+            }
+            if self.data.now_ms - connection.client.info.created_ms < HANDSHAKE_MS {
+                self.workspace.greeting.push(slot);
+            } else {
+                self.refuse(slot, "the handshake takes too long");
+                self.close(slot);
+            }
+        }
+    }
+
+    // Step: send.
+
+    /// Seals and sends what the turn's connections have to say.
+    pub(super) fn flush_sealed(&mut self) {
+        let mut sealing = std::mem::take(&mut self.workspace.sealing);
+        for &slot in &sealing {
+            self.seal(slot);
+        }
+        for slot in sealing.drain(..) {
+            self.send_sealed(slot);
+        }
+        self.workspace.sealing = sealing;
+    }
+
+    /// Seals what a connection has to say, or a beginning of it.
+    fn seal(&mut self, slot: u32) {
+        let Self { connections, workspace, arena, touched, .. } = self;
+        let Some(connection) = connections.at(slot) else { return };
+        let (output, sealed) = (&mut connection.output, &mut workspace.sealed);
+        let start = sealed.len();
+        let mut replies = connection.replies.take();
+        output.free();
+        if output.blocked || start > SEALED_MAX {
+            if let Some(range) = replies {
+                output.push_replies(arena, range, 0);
+                output.free();
+            }
+            if !output.blocked {
+                // There was much to seal; it is this one's turn in the next.
+                touch(touched, connection);
+                self.ending = true;
+            }
+            return;
+        }
+        let Some(tls) = &mut connection.tls else { return };
+        sealed.extend_from_slice(tls.wire());
+        tls.advance(sealed.len() - start);
+        let mut run = Run { tls, sealed, plain_len: 0, failure: None };
+        if run.tls.may_send() && output.is_empty() {
+            if let Some(range) = replies.take() {
+                let done = arena.each_piece(range, SEAL_MAX, &mut |piece| run.seal(piece));
+                if done < arena.len_of(range) {
+                    output.push_replies(arena, range, done);
+                }
+            }
+        } else if run.tls.may_send() {
+            output.drain_free(SEAL_MAX, &mut |piece| run.seal(piece));
+        }
+        if let Some(range) = replies {
+            output.push_replies(arena, range, 0);
+        }
+        output.free();
+        let Run { tls, sealed, plain_len, failure } = run;
+        if let Some(error) = failure {
+            log::warn!("Closing a TLS connection: {}", bobbin_tls::explain(&error));
+            output.clear();
+            connection.closing = true;
+        }
+        if connection.closing && output.is_empty() {
+            tls.seal_end(sealed);
+        }
+        connection.client.info.net_output_bytes.add(plain_len as u64);
+        self.handle.stats.totals.net_output_bytes.add(plain_len as u64);
+        if sealed.len() > start {
+            output.sending = Sending::Sealed(Range { start, end: sealed.len() });
+        }
+    }
+
+    /// Sends what was sealed for a connection, or ends it if it has nothing more to say.
+    fn send_sealed(&mut self, slot: u32) {
+        let Self { connections, workspace, driver, .. } = self;
+        let Some(connection) = connections.at(slot) else { return };
+        let output = &connection.output;
+        let has_failed = connection.tls.as_ref().is_some_and(|tls| tls.has_failed());
+        if let Sending::Sealed(range) = output.sending {
+            let bytes = &workspace.sealed[range.start..range.end];
+            let (token, socket) = (connection.token, connection.socket.as_fd());
+            // SAFETY: the records are not changed before the next wait has returned.
+            unsafe { driver.send(token, socket, bytes.as_ptr(), bytes.len()) };
+            self.sends_long |= output.is_free();
+            // What is left, or the end, comes next: do not sleep before.
+            self.ending |= output.is_free() || connection.closing;
+        } else if connection.closing && !output.blocked && (output.is_empty() || has_failed) {
+            self.close(slot);
+        }
+    }
+
+    /// What became of a connection's records.
+    pub(super) fn sent_sealed(&mut self, slot: u32, sending: Sending, sent: usize) {
+        let Self { connections, workspace, .. } = self;
+        let Some(connection) = connections.at(slot) else { return };
+        let (Some(tls), Sending::Sealed(range)) = (&mut connection.tls, sending) else { return };
+        self.handle.stats.totals.writes_processed.add(1);
+        let unsent = &workspace.sealed[range.start + sent..range.end];
+        let has_failed = tls.has_failed();
+        if !unsent.is_empty() {
+            tls.keep(unsent);
+            self.wait_for_room(slot);
+        } else if connection.closing && (connection.output.is_empty() || has_failed) {
+            self.close(slot);
+        } else if connection.output.is_free() {
+            touch(&mut self.touched, connection);
+        }
+    }
+}
+
+/// What one connection has sealed in a turn.
+struct Run<'a> {
+    tls: &'a mut TlsSession,
+    sealed: &'a mut Vec<u8>,
+    plain_len: usize,
+    failure: Option<rustls::Error>,
+}
+
+impl Run<'_> {
+    fn seal(&mut self, piece: &[u8]) {
+        self.plain_len += piece.len();
+        if self.failure.is_none() {
+            self.failure = self.tls.seal(piece, self.sealed).err();
+        }
+    }
+}
+
+impl Complaints {
+    /// Whether one more line is fit for the log: who sends garbage without end shall not fill the disk.
+    fn may_say(&mut self, now_ms: i64) -> bool {
+        if now_ms - self.since_ms >= 1000 {
+            (self.since_ms, self.count) = (now_ms, 0);
+        }
+        self.count += 1;
+        self.count <= COMPLAINTS_MAX
+    }
+}
+
+/// Tells the other side that this is the end, if that can be done at once. The driver has let go of the socket.
+pub(super) fn say_goodbye(connection: &mut Connection) {
+    let Some(tls) = &mut connection.tls else { return };
+    if connection.output.sending != Sending::Nothing || !tls.wire().is_empty() {
+        return;
+    }
+    let mut word = Vec::new();
+    tls.seal_end(&mut word);
+    if !word.is_empty() {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let _ = rustix::net::send(&connection.socket, &word, flags);
+    }
+}
+
+/// Opened bytes of a turn before what was parsed is executed.
+const PLAIN_LEN: usize = 256 * 1024;
+/// Bytes that a turn seals for one connection: as many are copied by the kernel and kept by us until it takes them.
+const SEAL_MAX: usize = 256 * 1024;
+/// A turn that has sealed so much leaves the others to the next.
+const SEALED_MAX: usize = 4 * 1024 * 1024;
+/// How long a handshake may take.
+const HANDSHAKE_MS: i64 = 10_000;
+/// Failures that are logged in a second, by each worker.
+const COMPLAINTS_MAX: usize = 20;

@@ -1,0 +1,472 @@
+//! TLS on the server's side: what clients see of it, who gets in, and that certificates change under way. Through both
+//! drivers, with several workers.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bobbin_client::{Address, Client, TlsConnector, TlsOptions, Transport, Value};
+use bobbin_testkit::tls::{Certificates, TlsServer};
+use bobbin_testkit::{Server, peers};
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn commands_are_answered_whatever_their_size() {
+    on_both_drivers(&["--tls-auth-clients", "no"], |server| {
+        let mut client = connect(server);
+        assert_eq!(text(&mut client, "SET a b"), "OK");
+        assert_eq!(text(&mut client, "GET a"), "b");
+        // Larger than records, the driver's buffers and what is sealed in a turn.
+        let large: Vec<u8> = (0..3_000_000u32).map(|n| (n * 7 % 251) as u8).collect();
+        for len in [1, 16_384, 65_535, 65_536, 300_000, large.len()] {
+            let value = &large[..len];
+            assert!(matches!(
+                client.command(&[&b"SET"[..], b"large", value]),
+                Ok(Value::Simple(ok)) if ok == b"OK"
+            ));
+            assert_eq!(client.command(&["GET", "large"]).unwrap(), Value::Bulk(value.to_vec()));
+        }
+        // A pipeline, with large values among small ones.
+        for round in 0..2000 {
+            client.send(&["SET", &format!("key:{round}"), &format!("value:{round}")]);
+            client.send(&["GET", &format!("key:{round}")]);
+            if round % 500 == 0 {
+                client.send(&[&b"APPEND"[..], b"grown", &large[..200_000]]);
+                client.send(&["GET", "grown"]);
+            }
+        }
+        client.flush().unwrap();
+        for round in 0..2000 {
+            assert_eq!(client.receive().unwrap(), Value::Simple(b"OK".to_vec()));
+            let value = format!("value:{round}").into_bytes();
+            assert_eq!(client.receive().unwrap(), Value::Bulk(value));
+            if round % 500 == 0 {
+                let len = (round / 500 + 1) * 200_000;
+                assert_eq!(client.receive().unwrap(), Value::Integer(len as i64));
+                let Value::Bulk(grown) = client.receive().unwrap() else { panic!("no bulk") };
+                assert!(
+                    grown.len() == len && grown.chunks(200_000).all(|c| c == &large[..200_000])
+                );
+            }
+        }
+        client.send(&["MULTI"]);
+        client.send(&["INCR", "n"]);
+        client.send(&["GET", "large"]);
+        client.send(&["EXEC"]);
+        client.flush().unwrap();
+        for expected in ["OK", "QUEUED", "QUEUED"] {
+            assert_eq!(client.receive().unwrap(), Value::Simple(expected.as_bytes().to_vec()));
+        }
+        let whole = Value::Array(vec![Value::Integer(1), Value::Bulk(large.clone())]);
+        assert_eq!(client.receive().unwrap(), whole);
+        // Its last words arrive, and then the end.
+        client.send(&["GET", "a"]);
+        client.send(&["QUIT"]);
+        assert_eq!(client.receive_to_end().unwrap(), b"$1\r\nb\r\n+OK\r\n");
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn who_reads_slowly_gets_everything_and_holds_up_nobody() {
+    on_both_drivers(&["--tls-auth-clients", "no", "--io-threads", "2"], |server| {
+        let mut slow = connect(server);
+        let mut other = connect(server);
+        let value = vec![b'x'; 1 << 20];
+        slow.command(&[&b"SET"[..], b"large", value.as_slice()]).unwrap();
+        for round in 0..40 {
+            slow.send(&["GET", "large"]);
+            slow.send(&["ECHO", &round.to_string()]);
+        }
+        slow.flush().unwrap();
+        for _ in 0..100 {
+            assert_eq!(text(&mut other, "PING"), "PONG");
+        }
+        for round in 0..40 {
+            assert_eq!(slow.receive().unwrap(), Value::Bulk(value.clone()));
+            assert_eq!(slow.receive().unwrap(), Value::Bulk(round.to_string().into_bytes()));
+        }
+        assert_eq!(text(&mut slow, "PING"), "PONG");
+        // Over its limit it goes, as without TLS.
+        let limit = "normal 4194304 0 0";
+        let set = ["CONFIG", "SET", "client-output-buffer-limit", limit];
+        assert_eq!(other.command(&set).unwrap(), Value::Simple(b"OK".to_vec()));
+        for _ in 0..100 {
+            slow.send(&["GET", "large"]);
+        }
+        let _ = slow.flush();
+        let closed = "client_output_buffer_limit_disconnections:1";
+        eventually(|| text(&mut other, "INFO stats").contains(closed));
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn messages_come_over_tls_and_connections_change_workers() {
+    on_both_drivers(&["--tls-auth-clients", "no", "--io-threads", "2"], |server| {
+        let mut listeners: Vec<Client> = (0..8).map(|_| connect(server)).collect();
+        for listener in &mut listeners {
+            listener.command(&["SUBSCRIBE", "news"]).unwrap();
+        }
+        let mut control = server.server.connect();
+        let mut talking = connect(server);
+        for (round, threads) in ["4", "1", "3", "2"].iter().enumerate() {
+            control.say(&format!("CONFIG SET io-threads {threads}"));
+            assert_eq!(control.say(&format!("PUBLISH news {round}")).as_integer(), Some(8));
+            for listener in &mut listeners {
+                let message = ["message", "news", &round.to_string()];
+                let message = message.map(|word| Value::Bulk(word.as_bytes().to_vec()));
+                assert_eq!(listener.receive().unwrap(), Value::Array(message.to_vec()));
+            }
+            assert_eq!(text(&mut talking, "PING"), "PONG");
+        }
+        // A blocked client is woken.
+        talking.send(&["BLPOP", "list", "0"]);
+        talking.flush().unwrap();
+        control.say("RPUSH list item");
+        let popped = ["list", "item"].map(|word| Value::Bulk(word.as_bytes().to_vec()));
+        assert_eq!(talking.receive().unwrap(), Value::Array(popped.to_vec()));
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn clients_show_certificates_as_asked() {
+    on_both_drivers(&[], |server| {
+        let strangers = Certificates::create();
+        let own = Some(&server.certificates);
+        assert!(try_ping(server, &options(server, None)).is_err());
+        assert_eq!(try_ping(server, &options(server, own)), Ok(()));
+        assert!(try_ping(server, &options(server, Some(&strangers))).is_err());
+        let mut control = server.server.connect();
+        assert_eq!(control.say("CONFIG SET tls-auth-clients optional").text(), "OK");
+        assert_eq!(try_ping(server, &options(server, None)), Ok(()));
+        assert_eq!(try_ping(server, &options(server, own)), Ok(()));
+        assert!(try_ping(server, &options(server, Some(&strangers))).is_err());
+        assert_eq!(control.say("CONFIG SET tls-auth-clients no").text(), "OK");
+        assert_eq!(try_ping(server, &options(server, None)), Ok(()));
+        // The client judges the server, too.
+        let doubting = TlsOptions {
+            authorities: Some(strangers.path("ca.crt").into()),
+            ..TlsOptions::default()
+        };
+        assert!(try_ping(server, &doubting).is_err());
+        let log = server.server.log();
+        assert!(log.contains("Error accepting a client connection: "), "{log}");
+        let failed = field(&control.say("INFO tls").text(), "tls_handshakes_failed");
+        assert!(failed.parse::<u32>().unwrap() >= 4, "{failed}");
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_certificate_may_name_the_user() {
+    let arguments = ["--requirepass", "secret", "--tls-auth-clients-user", "CN"];
+    let server = TlsServer::start(Server::bobbin, "server", &arguments);
+    let shown = |name: &str| TlsOptions {
+        certificate: Some(server.certificates.path(&format!("{name}.crt")).into()),
+        key: Some(server.certificates.path(&format!("{name}.key")).into()),
+        ..options(&server, None)
+    };
+    // Twice: who goes on with a session is who it was.
+    let connector = TlsConnector::new(&shown("default")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(text(&mut connect_by(&server, &connector).unwrap(), "PING"), "PONG");
+    }
+    let unknown = try_ping(&server, &shown("client")).unwrap_err();
+    assert!(unknown.contains("NOAUTH"), "{unknown}");
+    let mut control = server.server.connect();
+    assert_eq!(control.say("AUTH secret").text(), "OK");
+    let stats = control.say("INFO stats").text();
+    assert_eq!(field(&stats, "acl_access_denied_tls_cert"), "1");
+    let log = control.say("ACL LOG").items()[0]
+        .items()
+        .iter()
+        .map(|item| item.text())
+        .collect::<Vec<_>>();
+    assert!(log.contains(&"tls-cert".to_owned()) && log.contains(&"client".to_owned()), "{log:?}");
+    assert_eq!(control.say("ACL SETUSER client on ~* +@all").text(), "OK");
+    let connector = TlsConnector::new(&shown("client")).unwrap();
+    let mut named = connect_by(&server, &connector).unwrap();
+    assert_eq!(text(&mut named, "ACL WHOAMI"), "client");
+    assert_eq!(control.say("ACL SETUSER client off").text(), "OK");
+    assert!(try_ping(&server, &shown("client")).unwrap_err().contains("NOAUTH"));
+    assert_eq!(control.say("CONFIG SET tls-auth-clients-user off").text(), "OK");
+    assert!(try_ping(&server, &shown("default")).unwrap_err().contains("NOAUTH"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn strangers_are_sent_little() {
+    let server = TlsServer::start(Server::bobbin, "server", &["--requirepass", "secret"]);
+    let mut stranger = server.server.connect();
+    let refused = b"*1\r\n$4\r\nPING\r\n".repeat(1000);
+    // Until the socket takes no more, and some: nothing of it is read.
+    let sends = (0..10_000).take_while(|_| stranger.send_raw(&refused).is_ok()).count();
+    assert!(sends < 10_000, "errors for ten million commands were kept");
+    let mut control = server.server.connect();
+    assert_eq!(control.say("AUTH secret").text(), "OK");
+    let stats = control.say("INFO stats").text();
+    assert_eq!(field(&stats, "client_output_buffer_limit_disconnections"), "1");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn certificates_are_replaced_while_clients_stay() {
+    let server = TlsServer::start(Server::bobbin, "server", &["--tls-auth-clients", "no"]);
+    let others = Certificates::create();
+    let mut control = server.server.connect();
+    let mut before = connect(&server);
+    let serial = field(&control.say("INFO tls").text(), "tls_server_cert_serial");
+    // Half of a pair is refused, and changes nothing.
+    let new = others.path("server.crt");
+    let refused = control.say(&format!("CONFIG SET tls-cert-file {new}")).text();
+    assert!(refused.contains("Unable to update TLS configuration"), "{refused}");
+    assert_eq!(field(&control.say("INFO tls").text(), "tls_server_cert_serial"), serial);
+    // The files change, and the same names are set again.
+    for file in ["server.crt", "server.key"] {
+        std::fs::copy(others.path(file), server.certificates.path(file)).unwrap();
+    }
+    let [certificate, key] =
+        ["server.crt", "server.key"].map(|file| server.certificates.path(file));
+    let set = format!("CONFIG SET tls-cert-file {certificate} tls-key-file {key}");
+    assert_eq!(control.say(&set).text(), "OK");
+    assert_ne!(field(&control.say("INFO tls").text(), "tls_server_cert_serial"), serial);
+    assert_eq!(text(&mut before, "PING"), "PONG");
+    assert!(try_ping(&server, &options(&server, None)).is_err());
+    let believing =
+        TlsOptions { authorities: Some(others.path("ca.crt").into()), ..TlsOptions::default() };
+    assert_eq!(try_ping(&server, &believing), Ok(()));
+    // The clock does the same.
+    assert_eq!(control.say("CONFIG SET tls-auto-reload-interval 1").text(), "OK");
+    let third = Certificates::create();
+    for file in ["server.crt", "server.key"] {
+        std::fs::copy(third.path(file), server.certificates.path(file)).unwrap();
+    }
+    let believing =
+        TlsOptions { authorities: Some(third.path("ca.crt").into()), ..TlsOptions::default() };
+    eventually(|| try_ping(&server, &believing).is_ok());
+    assert_eq!(text(&mut before, "PING"), "PONG");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn sessions_go_on_where_that_is_allowed() {
+    for (arguments, resumed) in [
+        (&["--tls-protocols", "TLSv1.3"][..], true),
+        (&["--tls-protocols", "TLSv1.2"], true),
+        (&["--tls-protocols", "TLSv1.3", "--tls-session-caching", "no"], false),
+        (&["--tls-protocols", "TLSv1.2", "--tls-session-caching", "no"], false),
+        (&["--tls-session-cache-timeout", "0"], false),
+    ] {
+        let server = TlsServer::start(Server::bobbin, "server", arguments);
+        let connector = TlsConnector::new(&options(&server, Some(&server.certificates))).unwrap();
+        for _ in 0..3 {
+            let mut client = connect_by(&server, &connector).unwrap();
+            assert_eq!(text(&mut client, "PING"), "PONG");
+        }
+        let shown = server.server.connect().say("INFO tls").text();
+        let count: u32 = field(&shown, "tls_handshakes_resumed").parse().unwrap();
+        assert_eq!(count > 0, resumed, "{arguments:?}: {shown}");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_is_no_tls_ends_the_connection_alone() {
+    on_both_drivers(&["--tls-auth-clients", "no"], |server| {
+        let mut client = connect(server);
+        let mut record = b"\x16\x03\x01\x40\x00".to_vec();
+        record.resize(20_000, b'x');
+        let mut alert_in_pieces = b"\x16\x03\x01\x00\x06\x01\x00\x00\x02\x03\x03".to_vec();
+        alert_in_pieces.extend_from_slice(b"\x15\x03\x01\x00\x02\x02\x28");
+        for junk in [
+            &b"PING\r\n"[..],
+            b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"\x16\x03\x01\x00\x05hello",
+            b"\x00\x00\x00\x00\x00\x00",
+            b"\x17\x03\x03\x00\x01x",
+            b"\x14\x03\x03\x00\x01\x01\x14\x03\x03\x00\x01\x01\x14\x03\x03\x00\x01\x01",
+            &alert_in_pieces,
+            &record,
+        ] {
+            let mut socket = socket(server);
+            let _ = socket.write_all(junk);
+            let mut answer = Vec::new();
+            let _ = socket.read_to_end(&mut answer);
+            // Nothing, or an alert.
+            assert!(answer.is_empty() || answer[0] == 0x15, "{junk:?}: {answer:?}");
+        }
+        // Half of a record and then nothing: the one who waits is not the server.
+        let mut half = socket(server);
+        half.write_all(&record[..300]).unwrap();
+        half.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(half.read_to_end(&mut Vec::new()).unwrap_or(0), 0);
+        assert_eq!(text(&mut client, "PING"), "PONG");
+        let log = server.server.log();
+        assert!(log.contains("Error accepting a client connection: received corrupt"), "{log}");
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn who_never_finishes_a_handshake_goes() {
+    on_both_drivers(&["--tls-auth-clients", "no"], |server| {
+        let mut silent = socket(server);
+        silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut busy = connect(server);
+        assert_eq!(silent.read_to_end(&mut Vec::new()).unwrap_or(0), 0);
+        assert_eq!(text(&mut busy, "PING"), "PONG");
+        assert!(server.server.log().contains("the handshake takes too long"));
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_port_for_plain_connections_can_be_closed() {
+    let server = TlsServer::start(Server::bobbin, "server", &["--tls-auth-clients", "no"]);
+    let mut control = server.server.connect();
+    let plain = control.say("CONFIG GET port").items()[1].text();
+    assert_eq!(control.say("CONFIG SET port 0").text(), "OK");
+    assert!(TcpStream::connect(("127.0.0.1", plain.parse().unwrap())).is_err());
+    let mut client = connect(&server);
+    let info = text(&mut client, "INFO server");
+    assert_eq!(field(&info, "tcp_port"), server.port.to_string());
+    assert!(info.contains("listener2:name=tls,") && !info.contains("listener0:"), "{info}");
+    assert_eq!(text(&mut client, "CONFIG SET tls-port 0"), "OK");
+    assert!(TcpStream::connect(("127.0.0.1", server.port)).is_err());
+    assert_eq!(text(&mut client, "PING"), "PONG");
+    assert_eq!(text(&mut client, &format!("CONFIG SET tls-port {}", server.port)), "OK");
+    assert_eq!(try_ping(&server, &options(&server, None)), Ok(()));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn options_that_cannot_be_followed_are_refused_with_the_reason() {
+    let certificates = Certificates::create();
+    let [authority, certificate, key] =
+        ["ca.crt", "server.crt", "server.key"].map(|file| certificates.path(file));
+    let whole =
+        ["--tls-cert-file", &certificate, "--tls-key-file", &key, "--tls-ca-cert-file", &authority];
+    for (arguments, reason) in [
+        (&[][..], "No tls-cert-file configured!"),
+        (&whole[..2], "No tls-key-file configured!"),
+        (&whole[..4], "tls-auth-clients needs tls-ca-cert-file or tls-ca-cert-dir"),
+        (&[&whole[..], &["--tls-ciphers", "AES128-SHA"]].concat(), "ECDHE-RSA-AES256-GCM-SHA384"),
+        (&[&whole[..], &["--tls-ciphersuites", "NONE"]].concat(), "TLS_AES_128_GCM_SHA256"),
+        (&[&whole[..], &["--tls-protocols", "TLSv1.1"]].concat(), "neither TLSv1.2 nor TLSv1.3"),
+        (&[&whole[..], &["--tls-key-file", "/nowhere"]].concat(), "/nowhere: "),
+        (&[&whole[..], &["--tls-dh-params-file", "/x"]].concat(), "is not supported"),
+    ] {
+        let port = bobbin_testkit::server::free_port().unwrap().to_string();
+        let arguments = [&["--tls-port", &port][..], arguments].concat();
+        let error = Server::start(&peers::bobbin(), &arguments).expect_err("it cannot start");
+        assert!(error.contains(reason), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_key_may_be_encrypted() {
+    let server = TlsServer::start(Server::bobbin, "server", &["--tls-auth-clients", "no"]);
+    let (key, encrypted) =
+        (server.certificates.path("server.key"), server.certificates.path("encrypted.key"));
+    let mut control = server.server.connect();
+    for cipher in ["aes-256-cbc", "aes-128-cbc"] {
+        let pass = ["-passout", "pass:secret", "-v2", cipher];
+        let made = Command::new("openssl")
+            .args(["pkcs8", "-topk8", "-in", &key, "-out", &encrypted])
+            .args(pass)
+            .status();
+        let Ok(made) = made else {
+            eprintln!("without openssl there is no encrypted key to try");
+            return;
+        };
+        assert!(made.success());
+        let set = format!("CONFIG SET tls-key-file {encrypted}");
+        let with = |password: &str| format!("{set} tls-key-file-pass {password}");
+        let plain = ["CONFIG", "SET", "tls-key-file", &key, "tls-key-file-pass", ""];
+        assert_eq!(control.call(&plain).expect("is answered").text(), "OK");
+        assert!(control.say(&set).text().contains("Unable to update TLS"), "{cipher}");
+        assert!(control.say(&with("wrong")).text().contains("Unable to update TLS"), "{cipher}");
+        assert_eq!(control.say(&with("secret")).text(), "OK", "{cipher}");
+        assert_eq!(try_ping(&server, &options(&server, None)), Ok(()));
+    }
+    let log = server.server.log();
+    assert!(log.contains("there is no password for it") && log.contains("the password is wrong"));
+    assert!(!log.contains("secret"), "a password is in the log");
+}
+
+fn on_both_drivers(arguments: &[&str], test: impl Fn(&TlsServer)) {
+    for driver in ["epoll", "io_uring"] {
+        let arguments = [&["--io-driver", driver][..], arguments].concat();
+        test(&TlsServer::start(Server::bobbin, "server", &arguments));
+    }
+}
+
+/// Believes the server's authority, and shows the certificate of these.
+fn options(server: &TlsServer, shown: Option<&Certificates>) -> TlsOptions {
+    TlsOptions {
+        authorities: Some(server.certificates.path("ca.crt").into()),
+        certificate: shown.map(|certificates| certificates.path("client.crt").into()),
+        key: shown.map(|certificates| certificates.path("client.key").into()),
+        ..TlsOptions::default()
+    }
+}
+
+fn connect(server: &TlsServer) -> Client {
+    let connector = TlsConnector::new(&options(server, Some(&server.certificates))).unwrap();
+    connect_by(server, &connector).unwrap()
+}
+
+fn connect_by(server: &TlsServer, connector: &TlsConnector) -> std::io::Result<Client> {
+    let address = Address::Tcp { host: "127.0.0.1".to_owned(), port: server.port };
+    let transport = Transport {
+        tls: Some(connector.clone()),
+        timeout: Some(Duration::from_secs(20)),
+        ..Transport::default()
+    };
+    let mut client = Client::connect_to(&address, &transport)?;
+    client.set_read_timeout(Some(Duration::from_secs(20)))?;
+    Ok(client)
+}
+
+fn try_ping(server: &TlsServer, options: &TlsOptions) -> Result<(), String> {
+    let connector = TlsConnector::new(options)?;
+    let mut client = connect_by(server, &connector).map_err(|error| error.to_string())?;
+    match client.line("PING").map_err(|error| error.to_string())? {
+        Value::Simple(pong) if pong == b"PONG" => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+fn socket(server: &TlsServer) -> TcpStream {
+    let socket = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket
+}
+
+fn text(client: &mut Client, line: &str) -> String {
+    match client.line(line).unwrap() {
+        Value::Simple(text) | Value::Bulk(text) | Value::Error(text) => {
+            String::from_utf8(text).unwrap()
+        }
+        Value::Verbatim { text, .. } => String::from_utf8(text).unwrap(),
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// A field of INFO.
+fn field(info: &str, name: &str) -> String {
+    let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.unwrap_or_else(|| panic!("no {name} in {info}")).trim_end().to_owned()
+}
+
+fn eventually(mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it does not happen");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

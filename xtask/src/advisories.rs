@@ -1,0 +1,151 @@
+//! Warnings about published crates, from a checkout of RustSec's database: a file each, whose head says which versions
+//! are mended, and which never were at fault.
+
+use std::path::Path;
+
+use crate::supply::Package;
+
+/// Looks all packages up; returns how many advisories there are. That something is not maintained is no fault.
+pub(crate) fn check(
+    folder: &Path,
+    packages: &[Package],
+    faults: &mut Vec<String>,
+) -> Result<usize, String> {
+    let fault = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let mut count = 0;
+    for krate in std::fs::read_dir(folder.join("crates")).map_err(fault)? {
+        for file in std::fs::read_dir(krate.map_err(fault)?.path()).map_err(fault)? {
+            let text = std::fs::read_to_string(file.map_err(fault)?.path()).map_err(fault)?;
+            let Some(advisory) = Advisory::read(&text) else { continue };
+            count += 1;
+            for package in packages.iter().filter(|package| package.name == advisory.package) {
+                if advisory.concerns(&package.version) {
+                    let (id, name, version) = (&advisory.id, &package.name, &package.version);
+                    faults.push(format!("{id} warns of {name} {version}"));
+                }
+            }
+        }
+    }
+    Ok(count)
+}
+
+struct Advisory {
+    id: String,
+    package: String,
+    /// Requirements; a version that meets one of them is sound.
+    sound: Vec<String>,
+}
+
+impl Advisory {
+    fn read(text: &str) -> Option<Self> {
+        let (_, head) = text.split_once("```toml")?;
+        let (head, _) = head.split_once("```")?;
+        let after = |key: &str| {
+            let lines = head.lines().map(str::trim);
+            let mut values =
+                lines.filter_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix('='));
+            values.next()
+        };
+        let text_of = |key: &str| after(key).map(|value| value.trim().trim_matches('"').to_owned());
+        if after("informational").is_some() || after("withdrawn").is_some() {
+            return None;
+        }
+        let mut sound = requirements(head, "patched");
+        sound.extend(requirements(head, "unaffected"));
+        Some(Self { id: text_of("id")?, package: text_of("package")?, sound })
+    }
+
+    fn concerns(&self, version: &str) -> bool {
+        !self.sound.iter().any(|requirement| meets(version, requirement))
+    }
+}
+
+/// The strings of a list, which may be spread over lines.
+fn requirements(head: &str, key: &str) -> Vec<String> {
+    let start = head.lines().scan(0, |at, line| {
+        let start = *at;
+        *at += line.len() + 1;
+        Some((start, line))
+    });
+    let mut lists = start.filter(|(_, line)| {
+        line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='))
+    });
+    let Some((start, _)) = lists.next() else { return Vec::new() };
+    let list = head[start..].split(']').next().unwrap_or_default();
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// Whether a version meets all the comparisons of a requirement, as Cargo reads it.
+fn meets(version: &str, requirement: &str) -> bool {
+    requirement.split(',').all(|comparison| meets_one(version, comparison.trim()))
+}
+
+fn meets_one(version: &str, comparison: &str) -> bool {
+    let operators = [">=", "<=", ">", "<", "=", "^", "~"];
+    let operator = operators.iter().find(|operator| comparison.starts_with(**operator));
+    let operator = operator.copied().unwrap_or("");
+    let (bound, given) = numbers(&comparison[operator.len()..]);
+    let (version, _) = numbers(version);
+    match operator {
+        ">=" => version >= bound,
+        "<=" => version <= bound,
+        ">" => version > bound,
+        "<" => version < bound,
+        "=" => version[..given] == bound[..given],
+        "~" => version >= bound && version[..given.clamp(1, 2)] == bound[..given.clamp(1, 2)],
+        _ => {
+            // Up to the first number that is not zero all must be the same.
+            let fixed = bound.iter().position(|number| *number > 0).map_or(given, |at| at + 1);
+            version >= bound && version[..fixed] == bound[..fixed]
+        }
+    }
+}
+
+/// Major, minor and patch, and how many of them are there. What is before a release counts as the release.
+fn numbers(version: &str) -> ([u64; 3], usize) {
+    let version = version.trim().split(['-', '+']).next().unwrap_or_default();
+    let mut numbers = [0; 3];
+    let mut given = 0;
+    for (number, text) in numbers.iter_mut().zip(version.split('.')) {
+        let Ok(parsed) = text.parse() else { break };
+        *number = parsed;
+        given += 1;
+    }
+    (numbers, given)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requirements_are_met_as_cargo_reads_them() {
+        for (version, requirement, met) in [
+            ("0.23.46", ">= 0.23.5", true),
+            ("0.22.4", ">= 0.22.4, < 0.23.0", true),
+            ("0.23.4", ">= 0.22.4, < 0.23.0", false),
+            ("1.2.3", "^1.2", true),
+            ("2.0.0", "^1.2", false),
+            ("0.3.9", "^0.3.2", true),
+            ("0.4.0", "^0.3.2", false),
+            ("1.2.9", "~1.2.3", true),
+            ("1.3.0", "~1.2.3", false),
+            ("1.2.3", "= 1.2.3", true),
+            ("1.2.4", "> 1.2.3", true),
+        ] {
+            assert_eq!(meets(version, requirement), met, "{version} {requirement}");
+        }
+    }
+
+    #[test]
+    fn advisories_are_read() {
+        let text = "```toml\n[advisory]\nid = \"RUSTSEC-1\"\npackage = \"a\"\n\n[versions]\n\
+                    patched = [\n  \">= 1.2\",\n]\nunaffected = [\"< 1.0\"]\n```\n# Words";
+        let advisory = Advisory::read(text).unwrap();
+        assert_eq!((advisory.id.as_str(), advisory.package.as_str()), ("RUSTSEC-1", "a"));
+        assert!(advisory.concerns("1.1.0") && !advisory.concerns("1.2.0"));
+        assert!(!advisory.concerns("0.9.0"));
+        let unmaintained = text.replace("package", "informational = \"unmaintained\"\npackage");
+        assert!(Advisory::read(&unmaintained).is_none());
+    }
+}
