@@ -247,7 +247,8 @@ unsafe extern "C-unwind" fn repeat(state: *mut lua_State) -> c_int {
     // SAFETY: as above; the block is Lua's, lies on the stack, and is as long as is written.
     unsafe {
         let text = argument(state, 1);
-        let count = lua::luaL_checkinteger(state, 2).max(0) as usize;
+        // Lua 5.1 takes the count as an `int`: what is larger comes out as something else.
+        let count = (lua::luaL_checkinteger(state, 2) as c_int).max(0) as usize;
         let Some(total) = text.len().checked_mul(count).filter(|&total| total <= REPEATED_MAX)
         else {
             let Raise = stack.fail("not enough memory: resulting string too large");
