@@ -228,3 +228,34 @@ fn progress_is_told() {
     assert_eq!(outcome.seconds.len(), 1);
     assert!(outcome.seconds[0].rate > 0.0);
 }
+
+/// What a server with known delays is said to take is, at each percentile, no less than what it saw
+/// itself, to the histogram's three figures. How much more it is depends on the machine.
+#[test]
+fn latencies_are_those_of_the_server() {
+    let delays = [2, 2, 2, 2, 2, 2, 2, 2, 5, 20].map(Duration::from_millis);
+    let slept = Arc::new(Mutex::new(Vec::new()));
+    let seen = slept.clone();
+    let (node, _) = serve(move |_, line| {
+        let start = std::time::Instant::now();
+        std::thread::sleep(delays[line as usize % delays.len()]);
+        seen.lock().unwrap().push(start.elapsed());
+        b"+PONG\r\n".to_vec()
+    });
+    let outcome = outcome(node, |job| {
+        (job.connections, job.threads, job.pipeline) = (1, 1, 1);
+        job.limit = Limit::Total(200);
+    })
+    .unwrap();
+    let mut slept = slept.lock().unwrap().clone();
+    slept.sort_unstable();
+    let latencies = outcome.latencies();
+    for (percent, delay_ms) in [(50.0, 2), (79.0, 2), (85.0, 5), (89.0, 5), (95.0, 20), (99.0, 20)]
+    {
+        let rank = (percent / 100.0 * 200.0_f64).ceil() as usize - 1;
+        let server = slept[rank].as_nanos() as f64;
+        let said = latencies.value_at_percentile(percent) as f64;
+        assert!(said >= server * 0.999, "p{percent}: {said} ns, the server slept {server}");
+        assert!(said >= f64::from(delay_ms) * 1e6 * 0.999, "p{percent}: {said} ns");
+    }
+}

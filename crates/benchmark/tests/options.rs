@@ -183,6 +183,7 @@ fn the_options_of_memtier() {
     assert_eq!(integer(&server, "STRLEN range-1"), 110);
     let waits = memtier(&server, "-t 1 -c 1 -n 8 --ratio 1:0 --wait-ratio 1:1 --hide-histogram");
     assert!(waits.contains("\nWaits "), "{waits}");
+    monitored(&server);
     let prefix = scratch(&server, "m");
     memtier(&server, &format!("-t 1 -c 1 -n 50 --hdr-file-prefix {}", prefix.display()));
     for name in ["m_FULL_RUN_1", "m_SET_command_run_1", "m_GET_command_run_1"] {
@@ -195,6 +196,42 @@ fn the_options_of_memtier() {
     let line = format!("-t 1 -c 1 -n 5 -o {}", output.display());
     assert_eq!(memtier(&server, &line), "");
     assert!(std::fs::read_to_string(output).unwrap().contains("ALL STATS"));
+}
+
+/// What MONITOR once said is sent again.
+fn monitored(server: &Server) {
+    let file = scratch(server, "monitor");
+    let lines = "OK\n1.5 [0 127.0.0.1:1] \"INCR\" \"m\"\n1.6 [0 lua] \"APPEND\" \"t\" \"a \\\"\\x41\"\n\
+                 1.7 [0 127.0.0.1:1] \"INCRBY\" \"m\" \"10\"\n";
+    std::fs::write(&file, lines).unwrap();
+    let replay = |line: &str| {
+        let file = file.display();
+        let line = format!(
+            "-t 1 -c 1 --hide-histogram --monitor-input {file} --command __monitor_line{line}"
+        );
+        memtier(server, &line)
+    };
+    let text = replay("@__ -n 6");
+    for row in ["\nIncrs ", "\nAppends ", "\nIncrbys "] {
+        assert!(text.contains(row), "{row:?} is not in {text}");
+    }
+    assert_eq!((integer(server, "INCRBY m 0"), integer(server, "STRLEN t")), (22, 8));
+    // Two of them, then a command of its own, and on with the third.
+    replay("@__ --command-ratio 2 --command INCR~own -n 9");
+    assert_eq!((integer(server, "INCRBY m 0"), integer(server, "INCRBY own 0")), (44, 3));
+    replay("3__ -n 4");
+    assert_eq!(integer(server, "INCRBY m 0"), 84);
+    replay("@__ --monitor-pattern R -n 60");
+    assert!(integer(server, "INCRBY m 0") > 84 && integer(server, "STRLEN t") > 16);
+    for (line, text) in [
+        ("--monitor-input /nowhere --command __monitor_line@__", "--monitor-input '/nowhere'"),
+        ("--command __monitor_line1__", "needs --monitor-input"),
+        ("--monitor-input /nowhere", "--monitor-input needs --command"),
+    ] {
+        let output = run_with(&["--memtier"], server, line);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains(text), "{line}: {error}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use super::{Failure, measure, median, write_distribution, write_file};
+use super::{Failure, measure, median, monitor, write_distribution, write_file};
 use crate::{
     engine::{ClassRecord, Greeting, Job, Latencies, Limit, Node, Outcome, Pace},
     options::{
@@ -237,7 +237,8 @@ fn workload(settings: &Settings) -> Result<Workload, Failure> {
         }
         steps = mixed_steps(sets, gets, settings.wait_ratio);
     }
-    for command in &settings.commands {
+    let sequence = monitor::expand(settings)?;
+    for command in &sequence.commands {
         let row = if settings.row_for_each_line {
             command.line.clone()
         } else {
@@ -253,7 +254,11 @@ fn workload(settings: &Settings) -> Result<Workload, Failure> {
         workload.templates.push(template);
         steps.push((workload.templates.len() - 1, command.ratio));
     }
-    workload.order = if steps.len() == 1 { Order::Single } else { Order::Cycle(steps) };
+    workload.order = match steps.len() {
+        1 => Order::Single,
+        _ if sequence.is_random => Order::Weighted(steps),
+        _ => Order::Cycle(steps),
+    };
     Ok(workload)
 }
 

@@ -6,6 +6,7 @@ mod fuzz;
 pub mod generate;
 pub mod limits;
 pub mod memtier;
+mod monitor;
 mod process;
 pub mod redis;
 pub mod sweep;

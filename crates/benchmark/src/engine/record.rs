@@ -142,3 +142,25 @@ pub(super) fn merge(workload: &Workload, records: Vec<Record>) -> Outcome {
 /// Ten minutes; longer latencies count as this.
 pub(super) const LATENCY_NS_MAX: u64 = 600_000_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_kept_to_three_figures() {
+        let mut latencies = latencies();
+        for (count, ns) in
+            [(900, 2_171_234), (90, 5_204_321), (10, 20_312_345), (1, 599_999_999_999)]
+        {
+            latencies.record_n(ns, count).unwrap();
+        }
+        for (percent, ns) in
+            [(50.0, 2_171_234), (95.0, 5_204_321), (99.5, 20_312_345), (100.0, 599_999_999_999)]
+        {
+            let said = latencies.value_at_percentile(percent) as f64;
+            let off = (said / ns as f64 - 1.0).abs();
+            assert!(off <= 0.001, "p{percent}: {said} instead of {ns}");
+        }
+    }
+}

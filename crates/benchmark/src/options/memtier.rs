@@ -43,6 +43,9 @@ pub struct Settings {
     pub wait_replicas: (u64, u64),
     pub wait_ms: (u64, u64),
     pub commands: Vec<CustomCommand>,
+    /// What MONITOR once said, for commands that name its lines.
+    pub monitor_input: Option<PathBuf>,
+    pub monitor_at_random: bool,
     pub row_for_each_line: bool,
     pub out_file: Option<PathBuf>,
     pub hide_histogram: bool,
@@ -116,6 +119,8 @@ impl Default for Settings {
             wait_replicas: (0, 0),
             wait_ms: (0, 0),
             commands: Vec::new(),
+            monitor_input: None,
+            monitor_at_random: false,
             row_for_each_line: false,
             out_file: None,
             hide_histogram: false,
@@ -145,7 +150,12 @@ impl CustomCommand {
         if words.is_empty() {
             return Err("the command is empty".into());
         }
-        Ok(Self { line: line.to_owned(), words, ratio: 1, pattern: KeyPattern::Random })
+        Ok(Self::plain(line.to_owned(), words))
+    }
+
+    /// Once in a round.
+    pub fn plain(line: String, words: Vec<Vec<u8>>) -> Self {
+        Self { line, words, ratio: 1, pattern: KeyPattern::Random }
     }
 }
 
@@ -535,6 +545,29 @@ const FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| {
             let pattern = value.parse()?;
             settings.last_command()?.pattern = pattern;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--monitor-input"],
+        value: "file",
+        help: "Commands out of MONITOR's output: --command \"__monitor_line1__\" is the first one, \
+               \"__monitor_line@__\" all of them.",
+        apply: |settings, value| {
+            settings.monitor_input = Some(value.into());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["--monitor-pattern"],
+        value: "S|R",
+        help: "__monitor_line@__ goes through them in order (S, default) or draws one (R).",
+        apply: |settings, value| {
+            settings.monitor_at_random = match value {
+                "S" => false,
+                "R" => true,
+                other => return Err(format!("'{other}' is neither S nor R")),
+            };
             Ok(())
         },
     },

@@ -149,16 +149,49 @@ fn figures_and_load() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn scripts() {
-    [Server::valkey(&[]), Server::bobbin(&[])].iter().for_each(check_scripts);
+    for server in [Server::bobbin(&[]), Server::valkey(&[]), Server::redis(&[])] {
+        let write = |name: &str, script: &str| {
+            let file = server.folder().join(name);
+            std::fs::write(&file, script).unwrap();
+            file.to_str().unwrap().to_owned()
+        };
+        let file = write("script.lua", "return {KEYS[1], KEYS[2], ARGV[1]}");
+        assert_eq!(run(&server, &["--eval", &file, "a", "b", ",", "c"]).ok(), "a\nb\nc\n");
+        assert_eq!(run(&server, &["--eval", &file]).ok(), "\n");
+        assert_eq!(run(&server, &["-3", "--json", "--eval", &file, "a"]).ok(), "[\"a\"]\n");
+        assert!(run(&server, &["--eval", "/nowhere.lua"]).failed().starts_with("Can't open file"));
+        let change = write("change.lua", "return redis.call('incrby', KEYS[1], ARGV[1])");
+        assert_eq!(
+            run(&server, &["-r", "3", "--eval", &change, "n", ",", "7"]).ok(),
+            "7\n14\n21\n"
+        );
+        let wrong = write("wrong.lua", "return redis.call('nonsense')");
+        assert!(run(&server, &["--eval", &wrong]).ok().starts_with("ERR Unknown"));
+        assert!(run(&server, &["-e", "--eval", &wrong]).failed().starts_with("ERR Unknown"));
+    }
 }
 
-fn check_scripts(server: &Server) {
-    let file = server.folder().join("script.lua");
-    std::fs::write(&file, "return {KEYS[1], KEYS[2], ARGV[1]}").unwrap();
-    let file = file.to_str().unwrap();
-    assert_eq!(run(server, &["--eval", file, "a", "b", ",", "c"]).ok(), "a\nb\nc\n");
-    assert_eq!(run(server, &["--eval", file]).ok(), "\n");
-    assert!(run(server, &["--eval", "/nowhere.lua"]).failed().starts_with("Can't open file"));
+/// What needs more than Bobbin has is said by it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_bobbin_lacks_is_said() {
+    let server = Server::bobbin(&[]);
+    let script = server.folder().join("script.lua");
+    std::fs::write(&script, "return 1").unwrap();
+    for option in ["--ldb", "--ldb-sync-mode"] {
+        let errors = run(&server, &[option, "--eval", script.to_str().unwrap()]).failed();
+        assert!(errors.starts_with("ERR SCRIPT DEBUG is not supported"), "{errors}");
+    }
+    let file = server.folder().join("copy.rdb");
+    for arguments in [&["--rdb", file.to_str().unwrap()][..], &["--replica"]] {
+        let errors = run(&server, arguments).failed();
+        assert!(errors.contains("SYNC with primary failed: ERR unknown command"), "{errors}");
+    }
+    let errors = run(&server, &["--functions-rdb", file.to_str().unwrap()]).failed();
+    assert!(errors.ends_with("The server does not send functions alone.\n"), "{errors}");
+    assert!(!file.exists());
+    let errors = run(&server, &["--cluster", "info", &server.address().to_string()]);
+    assert!(errors.output.contains("is not configured as a cluster node."), "{errors:?}");
 }
 
 /// What is typed at the debugger gives what valkey-cli gives, colours and all.
@@ -205,11 +238,14 @@ fn scripts_are_debugged() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn rdb_files_and_replicas() {
-    for diskless in ["no", "yes"] {
+    let start_server = [Server::valkey, Server::redis];
+    for (start_server, diskless) in
+        start_server.into_iter().flat_map(|start| [(start, "no"), (start, "yes")])
+    {
         let server =
-            Server::valkey(&["--repl-diskless-sync", diskless, "--repl-diskless-sync-delay", "0"]);
+            start_server(&["--repl-diskless-sync", diskless, "--repl-diskless-sync-delay", "0"]);
         run(&server, &["SET", "precious", &"v".repeat(10_000)]).ok();
-        let library = "#!lua name=lib\nserver.register_function('f', function() return 1 end)";
+        let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
         run(&server, &["FUNCTION", "LOAD", library]).ok();
         let file = server.folder().join("copy.rdb");
         let name = file.to_str().unwrap();
