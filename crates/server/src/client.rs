@@ -27,6 +27,8 @@ pub struct Client {
     pub watched: Vec<WatchedKey>,
     /// `None`: it never listened to anything.
     pub subscriptions: Option<Box<Subscriptions>>,
+    /// Of a script: the client that called it, by number; 0 of all others.
+    pub caller: u64,
     /// It keeps copies of keys.
     pub tracking: Option<Box<Tracked>>,
     pub replies: Replies,
@@ -195,6 +197,11 @@ impl ClientInfo {
         self.flags.load(Ordering::Relaxed) & bits != 0
     }
 
+    /// Whether it is gone, or will be without another word.
+    pub fn is_going(&self) -> bool {
+        self.gone.load(Ordering::Acquire) || self.kill.load(Ordering::Relaxed)
+    }
+
     /// What it speaks.
     pub fn protocol(&self) -> Protocol {
         match self.protocol.load(Ordering::Relaxed) {
@@ -252,6 +259,7 @@ impl Client {
             transaction: None,
             watched: Vec::new(),
             subscriptions: None,
+            caller: 0,
             tracking: None,
             replies: Replies::On,
             close: false,

@@ -69,11 +69,8 @@ pub unsafe fn show_batch(batch: *const Batch) {
     BATCH.set(batch);
 }
 
-/// Reports crashes from now on.
+/// Reports crashes from now on, as long as `crash-log-enabled` says so.
 pub fn install(server: &'static Server) -> std::io::Result<()> {
-    if !server.config.crash_log_enabled() {
-        return Ok(());
-    }
     let (woken, wake) = std::io::pipe()?;
     let (done, finished) = std::io::pipe()?;
     let base = program_base();
@@ -180,13 +177,16 @@ extern "C" fn stack_wanted(_: c_int, _: *mut libc::siginfo_t, context: *mut c_vo
 }
 
 extern "C" fn crashed(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    if let Some(reporter) = REPORTER.get()
+    let reporter = REPORTER.get().filter(|reporter| reporter.server.config.crash_log_enabled());
+    if let Some(reporter) = reporter
         && !IS_REPORTING.swap(true, Ordering::SeqCst)
     {
         // SAFETY: the kernel passes a valid one.
         let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
         report(reporter, signal, code, address, context);
-    } else if CRASHED.load(Ordering::SeqCst) != rustix::thread::gettid().as_raw_nonzero().get() {
+    } else if reporter.is_some()
+        && CRASHED.load(Ordering::SeqCst) != rustix::thread::gettid().as_raw_nonzero().get()
+    {
         // Another thread is at it, and ends the process when it is done.
         pause_ms(REPORT_MS * 2);
     }

@@ -167,7 +167,7 @@ pub fn note(
     measured: &Measured,
 ) {
     // What a script calls is part of the script's own command.
-    let is_script = client.info.id == 0;
+    let is_script = client.caller != 0;
     if server.services.hot_keys.is_active() && !is_script {
         let us = server.clock.us(measured.ticks) as u64;
         server.services.hot_keys.note(command, args, measured, us);
@@ -204,6 +204,8 @@ pub fn note_words(
             measured.reply_bytes as u64,
         ),
     ];
+    let caller = if client.caller == 0 { None } else { server.clients.find(client.caller) };
+    let info = caller.as_ref().unwrap_or(&client.info);
     for ((over, class, value), keep) in over.into_iter().zip(lengths(&server.config)) {
         if over && keep > 0 {
             let entry = Entry {
@@ -211,8 +213,8 @@ pub fn note_words(
                 time_s: system_ms() / 1000,
                 value,
                 words: words(),
-                peer: client.info.peer.clone(),
-                name: client.info.names().name.clone(),
+                peer: info.peer.clone(),
+                name: info.names().name.clone(),
             };
             log.add(class, keep, entry);
         }

@@ -214,8 +214,14 @@ impl Shard {
 
     /// A client, by number, keeps a copy of what a key holds; whether nobody did before. `is_there` tells which
     /// clients are still around.
-    pub fn track(&mut self, key: &[u8], reader: u64, is_there: impl Fn(u64) -> bool) -> bool {
-        self.watched.get_or_insert_default().tracked.add(key, reader, is_there)
+    pub fn track(
+        &mut self,
+        key: &[u8],
+        hash: Hash,
+        reader: u64,
+        is_there: impl Fn(u64) -> bool,
+    ) -> bool {
+        self.watched.get_or_insert_default().tracked.add(key, hash, reader, is_there)
     }
 
     /// How many keys clients keep copies of, and how many copies those are.

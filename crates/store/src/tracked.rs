@@ -3,26 +3,44 @@
 //! A key counts by its name alone, whatever the database: a copy does not say where it is from either.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::hash::Hash;
 
 /// The keys of a shard that readers keep copies of.
 #[derive(Default)]
 pub struct TrackedKeys {
-    readers: HashMap<Box<[u8]>, Vec<u64>>,
-    /// Of all keys together.
+    /// By the hash that every command has of its keys anyway.
+    keys: HashMap<u64, Tracked, BuildHasherDefault<Mixed>>,
+    /// Keys whose hash one of those had before.
+    others: HashMap<Box<[u8]>, Vec<u64>>,
+    /// Readers of all keys together.
     items: usize,
 }
 
+struct Tracked {
+    key: Box<[u8]>,
+    readers: Vec<u64>,
+}
+
+/// The hash of a hash: mixed, since those of one shard have bits in common.
+#[derive(Default)]
+struct Mixed(u64);
+
 /// A list is looked through for readers that are gone when it is about to grow beyond this, and then at each doubling.
 const LOOKED_THROUGH_MIN: usize = 8;
+/// Odd, and with as many ones as zeros: 2^64 over the golden ratio.
+const MIXER: u128 = 0x9e37_79b9_7f4a_7c15;
 
 impl TrackedKeys {
     pub fn is_empty(&self) -> bool {
-        self.readers.is_empty()
+        self.keys.is_empty() && self.others.is_empty()
     }
 
     /// How many keys.
     pub fn len(&self) -> usize {
-        self.readers.len()
+        self.keys.len() + self.others.len()
     }
 
     /// How many readers, each counted once for every key.
@@ -32,40 +50,62 @@ impl TrackedKeys {
 
     /// A reader has a copy of the key from now on; whether the key had none before. `is_there` tells which readers
     /// are still around.
-    pub fn add(&mut self, key: &[u8], reader: u64, is_there: impl Fn(u64) -> bool) -> bool {
-        let Some(readers) = self.readers.get_mut(key) else {
-            self.readers.insert(key.into(), vec![reader]);
-            self.items += 1;
-            return true;
+    pub fn add(
+        &mut self,
+        key: &[u8],
+        hash: Hash,
+        reader: u64,
+        is_there: impl Fn(u64) -> bool,
+    ) -> bool {
+        let readers = match self.keys.entry(hash.0) {
+            // Each key is in one place.
+            _ if self.others.contains_key(key) => self.others.entry(key.into()).or_default(),
+            Entry::Vacant(place) => {
+                place.insert(Tracked { key: key.into(), readers: vec![reader] });
+                self.items += 1;
+                return true;
+            }
+            Entry::Occupied(found) if *found.get().key == *key => &mut found.into_mut().readers,
+            Entry::Occupied(_) => self.others.entry(key.into()).or_default(),
         };
         if readers.contains(&reader) {
             return false;
         }
-        if readers.len() == readers.capacity() && readers.len() >= LOOKED_THROUGH_MIN {
-            let before = readers.len();
+        let before = readers.len();
+        if before == readers.capacity() && before >= LOOKED_THROUGH_MIN {
             readers.retain(|&reader| is_there(reader));
             self.items -= before - readers.len();
         }
         readers.push(reader);
         self.items += 1;
-        false
+        before == 0
     }
 
     /// The readers of a key, which know nothing of it any more.
-    pub fn take(&mut self, key: &[u8]) -> Option<Vec<u64>> {
-        let readers = self.readers.remove(key)?;
+    pub fn take(&mut self, key: &[u8], hash: Hash) -> Option<Vec<u64>> {
+        let readers = match self.keys.entry(hash.0) {
+            Entry::Occupied(found) if *found.get().key == *key => found.remove().readers,
+            _ => self.others.remove(key)?,
+        };
         self.items -= readers.len();
-        if self.readers.is_empty() {
-            self.readers = HashMap::new();
+        if self.is_empty() {
+            self.clear();
         }
         Some(readers)
     }
 
     /// Takes any keys out, at most so many, with their readers.
     pub fn take_some(&mut self, count: usize) -> Vec<(Box<[u8]>, Vec<u64>)> {
-        let keys: Vec<Box<[u8]>> = self.readers.keys().take(count).cloned().collect();
-        let take = |key: Box<[u8]>| self.take(&key).map(|readers| (key, readers));
-        keys.into_iter().filter_map(take).collect()
+        let hashes: Vec<u64> = self.keys.keys().take(count).copied().collect();
+        let of_hash = hashes.iter().filter_map(|hash| self.keys.remove(hash));
+        let mut taken: Vec<_> = of_hash.map(|tracked| (tracked.key, tracked.readers)).collect();
+        let more: Vec<Box<[u8]>> = self.others.keys().take(count - taken.len()).cloned().collect();
+        taken.extend(more.into_iter().filter_map(|key| self.others.remove_entry(&key)));
+        self.items -= taken.iter().map(|(_, readers)| readers.len()).sum::<usize>();
+        if self.is_empty() {
+            self.clear();
+        }
+        taken
     }
 
     pub fn clear(&mut self) {
@@ -73,20 +113,53 @@ impl TrackedKeys {
     }
 }
 
+impl Hasher for Mixed {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("hashes are numbers");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        let product = u128::from(hash) * MIXER;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const A: Hash = Hash(7);
+    const B: Hash = Hash(8);
+
     #[test]
     fn readers_are_counted_once_for_each_key() {
         let mut keys = TrackedKeys::default();
-        assert!(keys.add(b"a", 1, |_| true));
-        assert!(!keys.add(b"a", 1, |_| true) && !keys.add(b"a", 2, |_| true));
-        assert!(keys.add(b"b", 1, |_| true));
+        assert!(keys.add(b"a", A, 1, |_| true));
+        assert!(!keys.add(b"a", A, 1, |_| true) && !keys.add(b"a", A, 2, |_| true));
+        assert!(keys.add(b"b", B, 1, |_| true));
         assert_eq!((keys.len(), keys.items()), (2, 3));
-        assert_eq!(keys.take(b"a"), Some(vec![1, 2]));
-        assert_eq!((keys.take(b"a"), keys.items()), (None, 1));
+        assert_eq!(keys.take(b"a", A), Some(vec![1, 2]));
+        assert_eq!((keys.take(b"a", A), keys.items()), (None, 1));
         assert_eq!(keys.take_some(9), [(b"b"[..].into(), vec![1])]);
+        assert!(keys.is_empty() && keys.items() == 0);
+    }
+
+    #[test]
+    fn keys_of_the_same_hash_are_told_apart() {
+        let mut keys = TrackedKeys::default();
+        assert!(keys.add(b"a", A, 1, |_| true) && keys.add(b"b", A, 2, |_| true));
+        assert!(!keys.add(b"b", A, 3, |_| true));
+        assert_eq!((keys.len(), keys.items()), (2, 3));
+        assert_eq!(keys.take(b"a", A), Some(vec![1]));
+        // Its place may be taken by another key while a third is still among the others.
+        assert!(!keys.add(b"b", A, 5, |_| true));
+        assert!(keys.add(b"c", A, 4, |_| true));
+        assert_eq!(keys.take(b"b", A), Some(vec![2, 3, 5]));
+        assert_eq!(keys.take_some(1), [(b"c"[..].into(), vec![4])]);
         assert!(keys.is_empty() && keys.items() == 0);
     }
 
@@ -94,10 +167,10 @@ mod tests {
     fn readers_that_are_gone_do_not_pile_up() {
         let mut keys = TrackedKeys::default();
         for reader in 0..10_000 {
-            keys.add(b"a", reader, |other| other + 5 > reader);
+            keys.add(b"a", A, reader, |other| other + 5 > reader);
         }
         assert!(keys.items() <= 16, "{}", keys.items());
-        assert!(keys.take(b"a").is_some_and(|readers| readers.contains(&9_999)));
+        assert!(keys.take(b"a", A).is_some_and(|readers| readers.contains(&9_999)));
         assert_eq!(keys.items(), 0);
     }
 }

@@ -159,7 +159,7 @@ impl WatchedKeys {
         if !self.observers.is_empty() {
             self.tell(|observer| observer.note(database, hash));
         }
-        let readers = if self.tracked.is_empty() { None } else { self.tracked.take(key) };
+        let readers = if self.tracked.is_empty() { None } else { self.tracked.take(key, hash) };
         let keys = self.databases.iter_mut().find(|(of, _)| *of == database);
         let Some(watched) = keys.and_then(|(_, keys)| keys.get_mut(key)) else {
             return Concerned { waiters: false, readers };

@@ -9,7 +9,7 @@ use rcgen::{
 use crate::{Server, server};
 
 /// PEM files in a folder that goes away: `ca.crt`, and certificate and key of a server at
-/// `localhost`, of one called `elsewhere.test`, and of a client.
+/// `localhost`, of one called `elsewhere.test`, and of clients named `client` and `default`.
 #[derive(Debug)]
 pub struct Certificates {
     folder: PathBuf,
@@ -24,7 +24,7 @@ impl Certificates {
     }
 
     /// The path of `ca.crt`, `server.crt`, `server.key`, `elsewhere.crt`, `elsewhere.key`,
-    /// `client.crt` or `client.key`.
+    /// `client.crt`, `client.key`, `default.crt` or `default.key`.
     pub fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
@@ -44,6 +44,7 @@ impl Certificates {
             ("server", &["localhost", "127.0.0.1"][..], ExtendedKeyUsagePurpose::ServerAuth),
             ("elsewhere", &["elsewhere.test"], ExtendedKeyUsagePurpose::ServerAuth),
             ("client", &[], ExtendedKeyUsagePurpose::ClientAuth),
+            ("default", &[], ExtendedKeyUsagePurpose::ClientAuth),
         ] {
             let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
             let mut parameters = CertificateParams::new(names)?;

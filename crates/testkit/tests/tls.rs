@@ -161,6 +161,58 @@ fn clients_show_certificates_as_asked() {
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
+fn a_certificate_may_name_the_user() {
+    let arguments = ["--requirepass", "secret", "--tls-auth-clients-user", "CN"];
+    let server = TlsServer::start(Server::bobbin, "server", &arguments);
+    let shown = |name: &str| TlsOptions {
+        certificate: Some(server.certificates.path(&format!("{name}.crt")).into()),
+        key: Some(server.certificates.path(&format!("{name}.key")).into()),
+        ..options(&server, None)
+    };
+    // Twice: who goes on with a session is who it was.
+    let connector = TlsConnector::new(&shown("default")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(text(&mut connect_by(&server, &connector).unwrap(), "PING"), "PONG");
+    }
+    let unknown = try_ping(&server, &shown("client")).unwrap_err();
+    assert!(unknown.contains("NOAUTH"), "{unknown}");
+    let mut control = server.server.connect();
+    assert_eq!(control.say("AUTH secret").text(), "OK");
+    let stats = control.say("INFO stats").text();
+    assert_eq!(field(&stats, "acl_access_denied_tls_cert"), "1");
+    let log = control.say("ACL LOG").items()[0]
+        .items()
+        .iter()
+        .map(|item| item.text())
+        .collect::<Vec<_>>();
+    assert!(log.contains(&"tls-cert".to_owned()) && log.contains(&"client".to_owned()), "{log:?}");
+    assert_eq!(control.say("ACL SETUSER client on ~* +@all").text(), "OK");
+    let connector = TlsConnector::new(&shown("client")).unwrap();
+    let mut named = connect_by(&server, &connector).unwrap();
+    assert_eq!(text(&mut named, "ACL WHOAMI"), "client");
+    assert_eq!(control.say("ACL SETUSER client off").text(), "OK");
+    assert!(try_ping(&server, &shown("client")).unwrap_err().contains("NOAUTH"));
+    assert_eq!(control.say("CONFIG SET tls-auth-clients-user off").text(), "OK");
+    assert!(try_ping(&server, &shown("default")).unwrap_err().contains("NOAUTH"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn strangers_are_sent_little() {
+    let server = TlsServer::start(Server::bobbin, "server", &["--requirepass", "secret"]);
+    let mut stranger = server.server.connect();
+    let refused = b"*1\r\n$4\r\nPING\r\n".repeat(1000);
+    // Until the socket takes no more, and some: nothing of it is read.
+    let sends = (0..10_000).take_while(|_| stranger.send_raw(&refused).is_ok()).count();
+    assert!(sends < 10_000, "errors for ten million commands were kept");
+    let mut control = server.server.connect();
+    assert_eq!(control.say("AUTH secret").text(), "OK");
+    let stats = control.say("INFO stats").text();
+    assert_eq!(field(&stats, "client_output_buffer_limit_disconnections"), "1");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
 fn certificates_are_replaced_while_clients_stay() {
     let server = TlsServer::start(Server::bobbin, "server", &["--tls-auth-clients", "no"]);
     let others = Certificates::create();
@@ -309,8 +361,7 @@ fn options_that_cannot_be_followed_are_refused_with_the_reason() {
     ] {
         let port = bobbin_testkit::server::free_port().unwrap().to_string();
         let arguments = [&["--tls-port", &port][..], arguments].concat();
-        let started = Server::start(&peers::bobbin(), &arguments);
-        let error = started.map(drop).expect_err("it cannot start");
+        let error = Server::start(&peers::bobbin(), &arguments).expect_err("it cannot start");
         assert!(error.contains(reason), "{arguments:?}: {error}");
     }
 }

@@ -142,7 +142,7 @@ mod tests {
         let line = br#"1795298847.282483 [0 127.0.0.1:60764] "set" "a \"] \"" "\x00b""#;
         assert_eq!(parse(line).unwrap().words, [&b"set"[..], b"a \"] \"", b"\0b"]);
         let script = br#"1.2 [0 lua] "GET" "k""#;
-        assert_eq!(parse(script).unwrap().words, [b"GET", b"k"]);
+        assert_eq!(parse(script).unwrap().words, [&b"GET"[..], b"k"]);
         assert_eq!(parse(b"OK"), None);
         assert_eq!(parse(b""), None);
     }

@@ -156,7 +156,7 @@ mod tests {
             latencies.record_n(ns, count).unwrap();
         }
         for (percent, ns) in
-            [(50.0, 2_171_234), (95.0, 5_204_321), (99.5, 20_312_345), (100.0, 599_999_999_999)]
+            [(50.0, 2_171_234), (95.0, 5_204_321), (99.5, 20_312_345), (100.0, 599_999_999_999u64)]
         {
             let said = latencies.value_at_percentile(percent) as f64;
             let off = (said / ns as f64 - 1.0).abs();

@@ -23,10 +23,12 @@ pub enum Reason {
     Channel,
     /// A password was wrong. Only the log knows it.
     Password,
+    /// A certificate names a user that there is not.
+    Certificate,
 }
 
 impl Reason {
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 6;
 
     /// As ACL LOG shows it.
     pub const fn name(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Reason {
             Self::Key => "key",
             Self::Channel => "channel",
             Self::Password => "auth",
+            Self::Certificate => "tls-cert",
         }
     }
 }
@@ -173,7 +176,7 @@ impl Denied {
             Reason::Key => ("No permissions to access a key", "key"),
             Reason::Channel => ("No permissions to access a channel", "channel"),
             Reason::Database => ("No permissions to access database", "database"),
-            Reason::Password => ("WRONGPASS", "password"),
+            Reason::Password | Reason::Certificate => ("WRONGPASS", "password"),
         };
         let Some(name) = named.map(String::from_utf8_lossy) else { return short.into() };
         match self.reason {
@@ -188,7 +191,7 @@ impl Denied {
             Reason::Command => "no permission to execute the command or subcommand",
             Reason::Key => "no permission to touch the specified keys",
             Reason::Channel => "no permission to access one of the channels used as arguments",
-            Reason::Database | Reason::Password => "no permission",
+            Reason::Database | Reason::Password | Reason::Certificate => "no permission",
         };
         Failure::format(format!(
             "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \

@@ -1,5 +1,7 @@
 //! Commands about the connection itself: who it is, what it speaks, which database it uses.
 
+use std::sync::atomic::Ordering;
+
 use bobbin_resp::Protocol;
 
 use super::client::name::{checked_name, set_name};
@@ -35,6 +37,8 @@ fn echo(call: &mut Call<'_>) -> Outcome {
 
 fn quit(call: &mut Call<'_>) -> Outcome {
     call.client.close = true;
+    // Before anybody can see the answer: from then on it hears of nothing.
+    call.client.info.gone.store(true, Ordering::Release);
     call.reply.ok();
     Ok(())
 }

@@ -128,7 +128,7 @@ options! {
         /// Keep the contents of keys and arguments out of the log.
         hide_user_data_from_log = yes_no(true) => Full;
         /// Log a report when the server crashes.
-        crash_log_enabled = yes_no(true) => Full, flags IMMUTABLE;
+        crash_log_enabled = yes_no(true) => Full;
         /// Test the memory after a crash.
         crash_memcheck_enabled = yes_no(true) => Neutral("memory is not tested after a crash");
         /// Number of databases.

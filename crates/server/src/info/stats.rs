@@ -107,7 +107,7 @@ const FIELDS: &[Field] = &[
     counter("acl_access_denied_cmd", |s| s.server.acl.denied(Reason::Command).into()),
     counter("acl_access_denied_key", |s| s.server.acl.denied(Reason::Key).into()),
     counter("acl_access_denied_channel", |s| s.server.acl.denied(Reason::Channel).into()),
-    zero("acl_access_denied_tls_cert"),
+    counter("acl_access_denied_tls_cert", |s| s.server.acl.denied(Reason::Certificate).into()),
     counter("acl_access_denied_db", |s| s.server.acl.denied(Reason::Database).into()),
 ];
 

@@ -114,6 +114,7 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
         client.no_touch = call.client.no_touch;
         client.rights.act_for(call.client, call.server);
         client.tracking.clone_from(&call.client.tracking);
+        client.caller = call.client.info.id;
         let mut session = Session::new(call.server, call.data, call.stats, client, can_restart);
         session.read_only = task.read_only || task.flags.has(ScriptFlags::NO_WRITES);
         session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);

@@ -4,6 +4,7 @@
 //! A connection keeps what it began with. So certificates can be replaced while it lasts, and only who comes later
 //! sees the new ones.
 
+mod identity;
 mod reload;
 mod session;
 mod settings;
@@ -17,6 +18,7 @@ use bobbin_tls::CertificateFacts;
 use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
 
+pub use self::identity::identify;
 pub use self::reload::Reloader;
 pub use self::session::{Handshake, TlsSession};
 pub use self::settings::{OPTIONS, Settings};
@@ -117,7 +119,8 @@ impl Tls {
 
     /// CONFIG RESETSTAT.
     pub fn reset_statistics(&self) {
-        for count in [&self.finished, &self.resumed, &self.failed_handshakes] {
+        let counts = [&self.finished, &self.resumed, &self.failed_handshakes];
+        for count in counts {
             count.store(0, Ordering::Relaxed);
         }
     }

@@ -168,7 +168,7 @@ impl Tracker {
         let invalid = |redirected| Push::Invalid { keys: Arc::clone(keys), redirected };
         match &reader.redirect {
             None => self.push(&reader.info, invalid(false), at_work),
-            Some((_, to)) if !to.gone.load(Ordering::Acquire) => {
+            Some((_, to)) if !to.is_going() => {
                 self.push(to, invalid(true), at_work);
             }
             Some((id, _)) => {

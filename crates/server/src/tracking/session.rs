@@ -89,7 +89,8 @@ pub fn disable(server: &Server, client: &mut Client) {
 pub fn remember(call: &mut Call<'_>) {
     let Some(tracked) = &mut call.client.tracking else { return };
     let (id, mode, caching) = (tracked.id, tracked.mode, tracked.caching);
-    if !call.in_transaction
+    if caching
+        && !call.in_transaction
         && call.client.transaction.is_none()
         && !call.command.full_name.starts_with("client|")
     {

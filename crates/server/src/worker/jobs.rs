@@ -39,6 +39,7 @@ impl Worker {
             });
             self.data.release();
             self.data.working_for = 0;
+            self.data.take_own(&mut connection.client.behind);
             let started = std::mem::replace(&mut clock, ticks());
             if let Some(account) = &mut connection.client.account {
                 account.add(clock - started);
@@ -66,6 +67,7 @@ impl Worker {
             self.parse_own(slot);
         }
         self.orphans.step(self.server, &mut self.data, &self.handle.stats);
+        self.data.take_own(&mut Vec::new());
         self.execute();
     }
 }

@@ -7,7 +7,6 @@ use super::connection::Connection;
 use super::output::Arena;
 use crate::client::ClientFlag;
 use crate::commands::{client_class, describe_client};
-use crate::config::Config;
 use crate::server::{Server, WorkerHandle};
 
 /// How often idle clients and soft limits are looked at.
@@ -27,9 +26,9 @@ impl ReplyLimit {
     /// As much as memory holds.
     pub const NONE: Self = Self(usize::MAX);
 
-    pub fn new(config: &Config, connection: &Connection, arena: &Arena) -> Self {
-        let hard = if connection.client.rights.authenticated {
-            let limit = config.output_limit(client_class(&connection.client.info));
+    pub fn new(server: &Server, connection: &Connection, arena: &Arena) -> Self {
+        let hard = if is_known(server, connection) {
+            let limit = server.config.output_limit(client_class(&connection.client.info));
             if limit.hard_bytes == 0 {
                 return Self(usize::MAX);
             }
@@ -69,13 +68,17 @@ fn note_overcoming(server: &Server, handle: &WorkerHandle, connection: &Connecti
     handle.stats.totals.client_output_buffer_limit_disconnections.add(1);
 }
 
+/// Whether a client has said who it is, or need not.
+#[inline]
+fn is_known(server: &Server, connection: &Connection) -> bool {
+    connection.client.rights.authenticated || !server.acl.demands_password()
+}
+
 /// Whether a connection has more output waiting than its class may.
-fn is_over_output_limit(config: &Config, connection: &mut Connection, now_ms: i64) -> bool {
-    let limit = config.output_limit(client_class(&connection.client.info));
+fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i64) -> bool {
+    let limit = server.config.output_limit(client_class(&connection.client.info));
     let bytes = connection.output_memory() as u64;
-    if !connection.client.rights.authenticated
-        && bytes >= (UNCOUNTED + UNAUTHENTICATED_OUTPUT_MAX) as u64
-    {
+    if !is_known(server, connection) && bytes >= (UNCOUNTED + UNAUTHENTICATED_OUTPUT_MAX) as u64 {
         return true;
     }
     if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
@@ -138,7 +141,7 @@ impl Worker {
         let bytes = connection.output_memory();
         if bytes > 0 || info.output_bytes.load(Ordering::Relaxed) > 0 {
             info.output_bytes.store(bytes, Ordering::Relaxed);
-            if is_over_output_limit(&self.server.config, connection, self.data.now_ms) {
+            if is_over_output_limit(self.server, connection, self.data.now_ms) {
                 note_overcoming(self.server, &self.handle, connection, self.data.now_ms);
                 self.close(slot);
                 return false;

@@ -534,7 +534,7 @@ impl Worker {
         }
         self.handle.watch.serve(connection.client.info.id);
         let start = self.arena.bytes.len();
-        let reply_limit = ReplyLimit::new(&self.server.config, connection, &self.arena);
+        let reply_limit = ReplyLimit::new(self.server, connection, &self.arena);
         if !span.large.is_empty() {
             self.data.offer(span.large.iter().map(|outside| &outside.bytes));
         }

@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::output::{Range, Sending};
 use super::{Worker, touch};
 use crate::io::{Driver, Token};
-use crate::tls::{Handshake, TlsSession};
+use crate::tls::{Handshake, TlsSession, identify};
 
 /// Memory of a worker for such connections.
 #[derive(Default)]
@@ -150,6 +150,9 @@ impl Worker {
     fn greeted(&mut self, slot: u32, handshake: &Handshake) {
         self.server.tls.count_finished(handshake.is_resumed);
         let Some(connection) = self.connections.at(slot) else { return };
+        if let Some(certificate) = &handshake.certificate {
+            identify(self.server, &mut connection.client, certificate, self.data.now_ms);
+        }
         touch(&mut self.touched, connection);
     }
 

@@ -35,6 +35,13 @@ impl Data {
         self.events = events;
     }
 
+    /// Moves what is to follow the reply of the client at work.
+    pub fn take_own(&mut self, to: &mut Vec<u8>) {
+        if let Some(subscribers) = &mut self.subscribers {
+            to.append(subscribers.set_aside());
+        }
+    }
+
     /// Notes whom a key's change concerns. `by_client`: the client at work changed it; else it went by itself.
     #[inline(never)]
     pub(super) fn tell_changed(&mut self, database: u32, key: Key<'_>, by_client: bool) {
@@ -55,7 +62,7 @@ impl Data {
     pub fn track(&mut self, key: Key<'_>, reader: u64) {
         let Some(mut tracker) = self.tracker.take() else { return };
         let shard = self.shard(key.hash.shard());
-        if shard.track(key.bytes, reader, |other| tracker.is_there(other)) {
+        if shard.track(key.bytes, key.hash, reader, |other| tracker.is_there(other)) {
             tracker.count_added();
         }
         self.tracker = Some(tracker);

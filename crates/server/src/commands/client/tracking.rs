@@ -144,12 +144,12 @@ impl<'a> Options<'a> {
 }
 
 pub(super) fn caching(call: &mut Call<'_>) -> Outcome {
-    let mode = call.client.tracking.as_ref().map_or(Mode::NONE, |tracked| tracked.mode);
-    if !mode.has(Mode::OPT_IN.with(Mode::OPT_OUT)) {
+    let Some(tracked) = &call.client.tracking else {
         return Err("ERR CLIENT CACHING can be called only when the client is in tracking mode \
                     with OPTIN or OPTOUT mode enabled"
             .into());
-    }
+    };
+    let mode = tracked.mode;
     let (yes, no) = (call.word_is(2, "yes"), call.word_is(2, "no"));
     if !yes && !no {
         return Err(Failure::SYNTAX);

@@ -1,0 +1,35 @@
+//! `tls-auth-clients-user`: a certificate that names a user logs its client in.
+
+use bobbin_tls::CertificateFacts;
+
+use crate::acl::check::Reason;
+use crate::acl::log::{Event, Scene};
+use crate::acl::log_in;
+use crate::client::Client;
+use crate::config::TlsAuthClientsUser;
+use crate::server::Server;
+
+/// Logs the client in whose handshake ended with this certificate, as the first user that is to be found in it. Else it
+/// stays who it is, and the log of refusals tells of it, as in Valkey.
+pub fn identify(server: &Server, client: &mut Client, certificate: &[u8], now_ms: i64) {
+    let wanted = server.config.tls_auth_clients_user();
+    if wanted == TlsAuthClientsUser::Off {
+        return;
+    }
+    let facts = CertificateFacts::of(certificate).unwrap_or_default();
+    let names = match wanted {
+        TlsAuthClientsUser::Uri => facts.uris,
+        _ => facts.common_name.into_iter().collect(),
+    };
+    let mut users = names.iter().filter_map(|name| server.acl.find(name.as_bytes()));
+    if let Some(user) = users.find(|user| user.is_enabled()) {
+        log::debug!("TLS: client {} is known by its certificate", client.info.id);
+        log_in(server, client, user);
+        return;
+    }
+    log::debug!("TLS: the certificate of client {} names no user", client.info.id);
+    let user = names.into_iter().next().unwrap_or_default().into_bytes();
+    let (reason, context) = (Reason::Certificate, Scene::Toplevel);
+    let event = Event { reason, context, object: Vec::new(), user };
+    server.note_denied(&client.info, event, now_ms);
+}
