@@ -601,7 +601,14 @@ mod tests {
         let own: Vec<_> = names.filter(|name| !known.contains(**name)).collect();
         assert_eq!(
             own,
-            [&"connections-per-io-thread", &"io-driver", &"io-threads-do-reads", &"dynamic-hz"]
+            [
+                &"connections-per-io-thread",
+                &"io-driver",
+                &"io-threads-do-reads",
+                &"dynamic-hz",
+                &"metrics-port",
+                &"metrics-bind"
+            ]
         );
     }
 
