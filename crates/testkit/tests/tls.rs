@@ -437,6 +437,7 @@ fn try_ping(server: &TlsServer, options: &TlsOptions) -> Result<(), String> {
     let mut client = connect_by(server, &connector).map_err(|error| error.to_string())?;
     match client.line("PING").map_err(|error| error.to_string())? {
         Value::Simple(pong) if pong == b"PONG" => Ok(()),
+        Value::Error(text) => Err(String::from_utf8_lossy(&text).into_owned()),
         other => Err(format!("{other:?}")),
     }
 }
