@@ -338,7 +338,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, super::contain
         row("list", 2, list, ADMIN, PER_USER, "Shows all users as the rules that make them."),
         row("load", 2, load, CHANGE, PER_USER, "Takes all users from the file of `aclfile`."),
         row("log", -2, log, ADMIN, "O(N), N: entries shown", "Shows what users were refused.")
-            .syntax("[<count | RESET>]")
+            .syntax("[<count | RESET>] :operation")
             .history(&[("7.2.0", "Entries have ids, and tell when they were made and changed.")]),
         row("save", 2, save, ADMIN, PER_USER, "Writes all users into the file of `aclfile`.")
             .tips(ALL_NODES),
