@@ -47,6 +47,22 @@ fn all_tests_in_all_reports() {
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
+fn functions() {
+    for server in [Server::valkey(&[]), Server::bobbin(&[])] {
+        ask(&server, "CONFIG SET commandlog-execution-slower-than 0");
+        bench(&server, "-q -t function_load -n 20 --num-functions 3");
+        let call = |name: &str| ask(&server, &format!("FCALL {name} 1 key"));
+        assert!(!matches!(call("foo3"), Value::Error(_)), "the third function is there");
+        assert!(matches!(call("foo4"), Value::Error(_)), "and no fourth");
+        bench(&server, "-q -t fcall -n 20 --num-keys-in-fcall 2");
+        let log = format!("{:?}", ask(&server, "COMMANDLOG GET 128 slow"));
+        let words = ["FCALL", "foo1", "2"].map(|word| format!("{:?}", Value::Bulk(word.into())));
+        assert_eq!(log.matches(&words.join(", ")).count(), 20, "{log}");
+    }
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
 fn keys_and_values() {
     let server = Server::valkey(&[]);
     bench(&server, "-q -t set -n 500 -r 500 --sequential -P 7 --threads 2 -d 64");
