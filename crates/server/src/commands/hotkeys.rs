@@ -145,10 +145,9 @@ fn hotkeys_help(call: &mut Call<'_>) -> Outcome {
     help(
         call,
         &[
-            ("START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <s>] [SAMPLE <n>]", "Looks"),
             (
-                "",
-                "at the keys of all commands, or of one in <n>, for so many seconds or until STOP.",
+                "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <s>] [SAMPLE <n>]",
+                "Looks at the keys of all commands, or of one in <n>, for so many seconds or until STOP.",
             ),
             ("GET", "The <k> keys (10 unless told) that took most time, and most bytes."),
             ("STOP", "Ends the look. What it found is kept."),
