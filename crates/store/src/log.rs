@@ -175,19 +175,19 @@ impl Lane {
     /// Appends a record and gives it its number. The caller holds everything that the record is about.
     #[inline]
     pub fn append(&self, record: &[u8]) -> Appended {
-        self.append_with(record.len(), |bytes| bytes.copy_from_slice(record))
+        self.append_with(|bytes| bytes.extend_from_slice(record))
     }
 
-    /// The same, for a record that is written in place, by `write`, into bytes which are zero.
+    /// The same, for a record that `write` writes where it stays: it appends to what is there.
     #[inline]
-    pub fn append_with(&self, len: usize, write: impl FnOnce(&mut [u8])) -> Appended {
+    pub fn append_with(&self, write: impl FnOnce(&mut Vec<u8>)) -> Appended {
         let mut records = self.buffer.lock();
-        // Between taking the number and letting go of the buffer nothing can take long: all others wait for it.
-        let start = records.bytes.len() + HEADER_BYTES;
-        records.bytes.resize(start + len, 0);
-        write(&mut records.bytes[start..]);
+        let at = records.bytes.len();
+        records.push_header(0, 0);
+        write(&mut records.bytes);
+        // From taking the number until the buffer is let go nothing can take long: all others wait for it.
         let number = self.shared.next_number();
-        records.set_header(start - HEADER_BYTES, number, len as u64);
+        records.set_header(at, number);
         records.prefetch_end();
         Appended { number, waiting_bytes: records.len() }
     }
@@ -302,14 +302,16 @@ impl Buffer {
 }
 
 impl Records {
+    #[inline]
     fn push_header(&mut self, number: u64, length: u64) {
         self.bytes.extend_from_slice(&number.to_le_bytes());
         self.bytes.extend_from_slice(&length.to_le_bytes());
     }
 
-    /// Sets the header that lies `at` so many bytes from the start.
+    /// Sets the header `at` this place, of the last record.
     #[inline]
-    fn set_header(&mut self, at: usize, number: u64, length: u64) {
+    fn set_header(&mut self, at: usize, number: u64) {
+        let length = (self.bytes.len() - at - HEADER_BYTES) as u64;
         let (number_bytes, length_bytes) =
             self.bytes[at..at + HEADER_BYTES].split_at_mut(NUMBER_BYTES);
         number_bytes.copy_from_slice(&number.to_le_bytes());

@@ -266,8 +266,7 @@ fn admit_again(context: &mut Context<'_>, client: &mut Client, request: &Request
 
 /// A slow script keeps what the command needs. Nothing was done yet.
 #[cold]
-fn reserved(context: &mut Context<'_>) -> Failure {
-    context.data.end_prepared();
+fn reserved(context: &Context<'_>) -> Failure {
     context.server.scripts.busy_failure()
 }
 
@@ -569,6 +568,7 @@ fn refuse(
     failure: Failure,
     output: &mut Vec<u8>,
 ) {
+    context.data.end_prepared();
     if let Some(command) = request.command {
         let counted = request.args.get(1).and_then(|name| command.subcommand(name));
         context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);

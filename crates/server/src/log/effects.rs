@@ -4,7 +4,7 @@
 //! of the thread and become one record with one number. By default the effect of a command that changed something
 //! is the command as it came. A handler whose command would not do the same again says instead what would.
 
-use bobbin_store::log::Lane;
+use bobbin_store::log::{Appended, Lane};
 
 /// See the module.
 #[derive(Default)]
@@ -55,9 +55,6 @@ pub(super) const STAMP_BYTES: usize = size_of::<i64>();
 /// Bytes before each effect: database and length.
 pub(super) const DATABASE_BYTES: usize = size_of::<u32>();
 pub(super) const LENGTH_BYTES: usize = size_of::<u64>();
-const EFFECT_BYTES: usize = DATABASE_BYTES + LENGTH_BYTES;
-/// Bytes of the kind before all effects.
-const KIND_BYTES: usize = 1;
 /// A command of fewer bytes than this is written where it stays; a longer one is not copied once more.
 const IN_PLACE_MAX: usize = 32 * 1024;
 /// With more bytes than this in its lane a thread does not write on: disks that are slow for long must not fill
@@ -111,9 +108,7 @@ impl Effects {
             }
         }
         self.commands += 1;
-        let (start, len) = (self.unit.len(), command_len(args));
-        self.unit.resize(start + EFFECT_BYTES + len, 0);
-        write_effect(&mut Room(&mut self.unit[start..]), database, args, len);
+        append_effect(&mut self.unit, database, args, command_len(args));
     }
 
     /// Makes a record of an effect that is a unit by itself, and returns its number. What it changed is still held,
@@ -126,14 +121,19 @@ impl Effects {
             self.add(database, args);
             return self.commit(false);
         };
-        let appended = lane.append_with(KIND_BYTES + EFFECT_BYTES + len, |bytes| {
-            let mut room = Room(bytes);
-            room.put(&[Kind::SEQUENCE]);
-            write_effect(&mut room, database, args, len);
+        let appended = lane.append_with(|record| {
+            record.push(Kind::SEQUENCE);
+            append_effect(record, database, args, len);
         });
+        Some(self.appended(appended))
+    }
+
+    /// Notes what became of a record, and returns its number.
+    #[inline]
+    const fn appended(&mut self, appended: Appended) -> u64 {
         self.far_ahead = appended.waiting_bytes > AHEAD_MAX;
         self.unannounced = true;
-        Some(appended.number)
+        appended.number
     }
 
     /// The same, instead of the command as it came.
@@ -197,12 +197,8 @@ impl Effects {
         if grouped && self.commands > 1 {
             self.unit[0] |= Kind::GROUP;
         }
-        let number = self.lane.as_ref().map(|lane| {
-            let appended = lane.append_from(&mut self.unit);
-            self.far_ahead = appended.waiting_bytes > AHEAD_MAX;
-            appended.number
-        });
-        self.unannounced = true;
+        let appended = self.lane.as_ref().map(|lane| lane.append_from(&mut self.unit));
+        let number = appended.map(|appended| self.appended(appended));
         self.commands = 0;
         if self.unit.capacity() > KEPT_MAX {
             self.unit = Vec::new();
@@ -222,9 +218,7 @@ impl Effects {
 
 /// Appends a command as an array of bulk strings.
 pub fn append_command(out: &mut Vec<u8>, args: &[&[u8]]) {
-    let start = out.len();
-    out.resize(start + command_len(args), 0);
-    write_command(&mut Room(&mut out[start..]), args);
+    append_sized(out, args, command_len(args));
 }
 
 /// Bytes of a command as an array of bulk strings.
@@ -240,16 +234,20 @@ fn header_len(number: usize) -> usize {
     1 + digits + LINE_END.len()
 }
 
-/// Writes an effect: a command of `len` bytes, behind its database and length.
+/// Appends an effect: a command of `len` bytes, behind its database and length.
 #[inline]
-fn write_effect(room: &mut Room<'_>, database: u32, args: &[&[u8]], len: usize) {
-    room.put(&database.to_le_bytes());
-    room.put(&(len as u64).to_le_bytes());
-    write_command(room, args);
+fn append_effect(out: &mut Vec<u8>, database: u32, args: &[&[u8]], len: usize) {
+    out.extend_from_slice(&database.to_le_bytes());
+    out.extend_from_slice(&(len as u64).to_le_bytes());
+    append_sized(out, args, len);
 }
 
+/// Appends a command of `len` bytes.
 #[inline]
-fn write_command(room: &mut Room<'_>, args: &[&[u8]]) {
+fn append_sized(out: &mut Vec<u8>, args: &[&[u8]], len: usize) {
+    let start = out.len();
+    out.resize(start + len, 0);
+    let room = &mut Room(&mut out[start..]);
     room.put_header(b'*', args.len());
     for arg in args {
         room.put_header(b'$', arg.len());
