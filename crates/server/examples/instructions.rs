@@ -25,6 +25,7 @@ fn main() {
         Some((_, "beside")) => {
             embedded.feed(&mut other, &encode(&["CLIENT", "TRACKING", "ON"]));
         }
+        Some((_, "logged")) => embedded.log(),
         Some((_, "tracked")) => {
             embedded.feed(&mut session, &encode(&["CLIENT", "TRACKING", "ON"]));
         }
@@ -94,7 +95,7 @@ fn encode(words: &[&str]) -> Vec<u8> {
 
 fn usage() -> ! {
     eprintln!(
-        "usage: instructions (get|set|incr|mget|expire|eval)[-beside|-tracked][@many|@limited] COMMANDS"
+        "usage: instructions (get|set|incr|mget|expire|eval)[-beside|-tracked|-logged][@many|@limited] COMMANDS"
     );
     std::process::exit(2);
 }

@@ -47,7 +47,7 @@ impl Replay {
         let unknown = || String::from_utf8_lossy(args[0]).into_owned();
         let command = self.server.registry.find(args[0]).ok_or_else(unknown)?;
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
-        let request = Request { command: Some(command), args, first_hash };
+        let request = Request { command: Some(command), args, wire: &[], first_hash };
         self.data.enter();
         let mut context = Context {
             server: self.server,

@@ -21,6 +21,8 @@ pub struct Call<'a> {
     pub command: &'static Registered,
     /// The words of the command, its name included.
     pub args: &'a [&'a [u8]],
+    /// See `Request`.
+    pub wire: &'a [u8],
     pub client: &'a mut Client,
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
@@ -39,6 +41,8 @@ pub struct Request<'a> {
     /// `None`: no such command.
     pub command: Option<&'static Registered>,
     pub args: &'a [&'a [u8]],
+    /// The same as an array of bulk strings, if it came as one and lies in one piece; else nothing.
+    pub wire: &'a [u8],
     pub first_hash: Hash,
 }
 
@@ -284,6 +288,7 @@ fn run_held(
         server: context.server,
         command,
         args: request.args,
+        wire: request.wire,
         data: context.data,
         stats: context.stats,
         reply: Reply::with_parts(output, context.parts, client.protocol),
@@ -343,7 +348,8 @@ fn show_onlookers(call: &mut Call<'_>) {
 fn log_effects(call: &mut Call<'_>, changed: bool) {
     // EXEC's commands have logged theirs.
     let changed = changed && !call.command.has(Flags::EXECUTES);
-    if let Some(number) = call.data.log_command(call.args, changed, !call.in_transaction) {
+    if let Some(number) = call.data.log_command(call.args, call.wire, changed, !call.in_transaction)
+    {
         call.client.last_record = number;
     }
     if call.data.effects.take_far_ahead() {

@@ -209,12 +209,19 @@ impl Data {
         }
     }
 
-    /// Logs a command that is done: itself, if it changed something and did not say what else to log. With `ends_unit`
+    /// Logs a command that is done: itself (`wire`: its bytes, if they lie in one piece), if it changed something and did
+    /// not say what else to log. With `ends_unit`
     /// its effects become a record, whose number is returned.
-    pub fn log_command(&mut self, args: &[&[u8]], changed: bool, ends_unit: bool) -> Option<u64> {
+    pub fn log_command(
+        &mut self,
+        args: &[&[u8]],
+        wire: &[u8],
+        changed: bool,
+        ends_unit: bool,
+    ) -> Option<u64> {
         let logs_itself = !self.effects.take_replaced() && changed;
         if logs_itself && ends_unit && !self.effects.has_unit() {
-            return self.effects.commit_alone(self.database, args);
+            return self.effects.commit_alone(self.database, args, wire);
         }
         if logs_itself {
             self.effects.add(self.database, args);

@@ -209,7 +209,7 @@ impl<C: Change> Job for Changing<C> {
         });
         if data.effects.is_on() {
             let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
-            data.log_command(&args, data.counters.dirty != dirty, true);
+            data.log_command(&args, &[], data.counters.dirty != dirty, true);
         }
         if !data.ready.is_empty() {
             blocking::serve_ready(server, data);

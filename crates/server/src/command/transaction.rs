@@ -285,6 +285,7 @@ fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]]) {
         server: call.server,
         command: queued.command,
         args,
+        wire: &[],
         client: call.client,
         data: call.data,
         stats: call.stats,

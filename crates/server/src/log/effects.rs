@@ -55,6 +55,9 @@ pub(super) const STAMP_BYTES: usize = size_of::<i64>();
 /// Bytes before each effect: database and length.
 pub(super) const DATABASE_BYTES: usize = size_of::<u32>();
 pub(super) const LENGTH_BYTES: usize = size_of::<u64>();
+const EFFECT_BYTES: usize = DATABASE_BYTES + LENGTH_BYTES;
+/// Bytes of the kind, before the first effect.
+const KIND_BYTES: usize = 1;
 /// A command of fewer bytes than this is written where it stays; a longer one is not copied once more.
 const IN_PLACE_MAX: usize = 32 * 1024;
 /// With more bytes than this in its lane a thread does not write on: disks that are slow for long must not fill
@@ -108,13 +111,29 @@ impl Effects {
             }
         }
         self.commands += 1;
-        append_effect(&mut self.unit, database, args, command_len(args));
+        let len = command_len(args);
+        self.unit.extend_from_slice(&effect_header(database, len));
+        append_sized(&mut self.unit, args, len);
     }
 
     /// Makes a record of an effect that is a unit by itself, and returns its number. What it changed is still held,
-    /// and there are no other effects.
-    pub fn commit_alone(&mut self, database: u32, args: &[&[u8]]) -> Option<u64> {
+    /// and there are no other effects. `wire`: the same command as an array of bulk strings, if there is one.
+    #[inline]
+    pub fn commit_alone(&mut self, database: u32, args: &[&[u8]], wire: &[u8]) -> Option<u64> {
         debug_assert!(self.commands == 0, "effects of the same unit");
+        if self.stamp_s == 0 && !wire.is_empty() && wire.len() < IN_PLACE_MAX {
+            let appended = self.lane.as_ref()?.append_with(|record| {
+                record.extend_from_slice(&lone_header(database, wire.len()));
+                record.extend_from_slice(wire);
+            });
+            return Some(self.appended(appended));
+        }
+        self.commit_args(database, args)
+    }
+
+    /// The same, for a command of which only the arguments are there, or which is large.
+    #[inline(never)]
+    fn commit_args(&mut self, database: u32, args: &[&[u8]]) -> Option<u64> {
         let len = command_len(args);
         let Some(lane) = self.lane.as_ref().filter(|_| len < IN_PLACE_MAX && self.stamp_s == 0)
         else {
@@ -122,8 +141,8 @@ impl Effects {
             return self.commit(false);
         };
         let appended = lane.append_with(|record| {
-            record.push(Kind::SEQUENCE);
-            append_effect(record, database, args, len);
+            record.extend_from_slice(&lone_header(database, len));
+            append_sized(record, args, len);
         });
         Some(self.appended(appended))
     }
@@ -239,12 +258,22 @@ fn header_len(number: usize) -> usize {
     1 + digits + LINE_END.len()
 }
 
-/// Appends an effect: a command of `len` bytes, behind its database and length.
+/// What is before the command in a record that has one effect.
 #[inline]
-fn append_effect(out: &mut Vec<u8>, database: u32, args: &[&[u8]], len: usize) {
-    out.extend_from_slice(&database.to_le_bytes());
-    out.extend_from_slice(&(len as u64).to_le_bytes());
-    append_sized(out, args, len);
+fn lone_header(database: u32, len: usize) -> [u8; KIND_BYTES + EFFECT_BYTES] {
+    let mut header = [0; KIND_BYTES + EFFECT_BYTES];
+    header[0] = Kind::SEQUENCE;
+    header[KIND_BYTES..].copy_from_slice(&effect_header(database, len));
+    header
+}
+
+/// What is before each effect.
+#[inline]
+fn effect_header(database: u32, len: usize) -> [u8; EFFECT_BYTES] {
+    let mut header = [0; EFFECT_BYTES];
+    header[..DATABASE_BYTES].copy_from_slice(&database.to_le_bytes());
+    header[DATABASE_BYTES..].copy_from_slice(&(len as u64).to_le_bytes());
+    header
 }
 
 /// Appends a command of `len` bytes.

@@ -212,6 +212,7 @@ impl Paused {
             server,
             command: running.command(),
             args: &[b"EXEC"],
+            wire: &[],
             client,
             data,
             stats,

@@ -273,6 +273,7 @@ impl Session {
             server,
             command,
             args,
+            wire: &[],
             client,
             data,
             stats,

@@ -18,6 +18,9 @@ use crate::command::{Registered, Registry};
 /// cache beside what executing them needs.
 const WINDOW: usize = 32;
 
+/// A command of more bytes than this is logged by its arguments: in one piece, that is not copied again.
+const WIRE_MAX: usize = 32 * 1024;
+
 /// Memory for more arguments than this, or commands, is given back after the turn, ...
 const ARGS_KEPT_MAX: usize = 16 * 1024;
 /// ... and when there is nothing to do, down to this.
@@ -46,6 +49,9 @@ pub struct Parsed {
     pub first_hash: Hash,
     /// Where it ends in its connection's bytes.
     pub end: usize,
+    /// How many bytes before that are the same command as an array of bulk strings. 0: they are something else, do not
+    /// lie in one piece, or are too many to be copied once more.
+    wire_len: u32,
 }
 
 /// What a connection's bytes held.
@@ -57,6 +63,8 @@ pub struct Found {
     /// How many bytes more the incomplete command needs, at least.
     pub wanted: usize,
     pub error: Option<ProtocolError>,
+    /// All the bytes. The lifetime is a lie, as that of the arguments.
+    input: &'static [u8],
 }
 
 impl Found {
@@ -86,11 +94,17 @@ impl Batch {
         let input: &'static [u8] =
             unsafe { std::slice::from_raw_parts(input.as_ptr(), input.len()) };
         let first = self.commands.len();
-        let mut found = Found { commands: first..first, consumed: 0, wanted: 0, error: None };
+        let mut found =
+            Found { commands: first..first, consumed: 0, wanted: 0, error: None, input };
         while found.consumed < input.len() {
-            let args = self.args.len();
+            let (args, start) = (self.args.len(), found.consumed);
             match parser.next(input, &mut found.consumed, limits, &mut self.args) {
-                Ok(Step::Complete) => self.push(args, found.consumed, registry, keyspace),
+                Ok(Step::Complete) => {
+                    let len = found.consumed - start;
+                    let is_array = input[start] == b'*' && len <= WIRE_MAX;
+                    let wire_len = if is_array { len as u32 } else { 0 };
+                    self.push(args, wire_len, found.consumed, registry, keyspace);
+                }
                 Ok(Step::CompleteOutside(numbers)) => {
                     let len = outside.iter().map(|outside| outside.bytes.len()).sum();
                     self.outside.push((self.commands.len(), len));
@@ -101,7 +115,7 @@ impl Batch {
                             unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
                         self.args[args + number] = bytes;
                     }
-                    self.push(args, found.consumed, registry, keyspace);
+                    self.push(args, 0, found.consumed, registry, keyspace);
                 }
                 Ok(Step::Empty) => {}
                 Ok(Step::Inline(words)) => {
@@ -111,7 +125,7 @@ impl Batch {
                         self.args.push(word);
                     }
                     self.unquoted.push(words);
-                    self.push(args, found.consumed, registry, keyspace);
+                    self.push(args, 0, found.consumed, registry, keyspace);
                 }
                 Ok(Step::Incomplete { wanted }) => {
                     found.wanted = wanted;
@@ -128,7 +142,14 @@ impl Batch {
     }
 
     #[inline(always)]
-    fn push(&mut self, first_arg: usize, end: usize, registry: &Registry, keyspace: &Keyspace) {
+    fn push(
+        &mut self,
+        first_arg: usize,
+        wire_len: u32,
+        end: usize,
+        registry: &Registry,
+        keyspace: &Keyspace,
+    ) {
         let args = &self.args[first_arg..];
         if args.is_empty() {
             return;
@@ -151,7 +172,7 @@ impl Batch {
             keyspace.prefetch_shard(first_hash);
         }
         let args = first_arg as u32..self.args.len() as u32;
-        self.commands.push(Parsed { command, args, first_hash, end });
+        self.commands.push(Parsed { command, args, first_hash, end, wire_len });
     }
 
     #[inline(always)]
@@ -162,6 +183,13 @@ impl Batch {
     #[inline(always)]
     pub fn args(&self, parsed: &Parsed) -> &[&[u8]] {
         &self.args[parsed.args.start as usize..parsed.args.end as usize]
+    }
+
+    /// A command of these bytes as an array of bulk strings, if it came as one; else nothing. Not to be called after `clear`.
+    #[inline(always)]
+    pub fn wire<'a>(&'a self, found: &'a Found, parsed: &Parsed) -> &'a [u8] {
+        let start = parsed.end - parsed.wire_len as usize;
+        found.input.get(start..parsed.end).unwrap_or_default()
     }
 
     /// Bytes of a command's arguments that lie outside of its connection's bytes.

@@ -1,8 +1,6 @@
 //! Running the parsed commands of one connection, one after the other, with their times measured.
 
-use std::ops::Range;
-
-use super::batch::Batch;
+use super::batch::{Batch, Found};
 use super::job::Account;
 use super::limits::ReplyLimit;
 use super::output::Arena;
@@ -45,13 +43,13 @@ pub(super) struct Execution {
 }
 
 impl Executor<'_> {
-    /// Executes these commands of the batch.
+    /// Executes the commands of the batch that were found in a connection's bytes.
     #[inline(always)]
     pub fn run(
         &mut self,
         client: &mut Client,
         batch: &Batch,
-        commands: Range<usize>,
+        found: &Found,
         reply_limit: &ReplyLimit,
     ) -> Execution {
         let server = self.server;
@@ -59,16 +57,18 @@ impl Executor<'_> {
         let track = server.config.latency_tracking();
         let limits = server.services.command_log.limits();
         let mut done = Execution::default();
-        for index in commands {
+        for index in found.commands.clone() {
             if self.arena.bytes.len() >= self.replies_max {
                 (done.deferred, done.halted) = (true, true);
                 break;
             }
             batch.approach(index, &server.keyspace, client.database);
             let parsed = batch.command(index);
+            let logs = self.data.effects.is_on();
             let request = Request {
                 command: parsed.command,
                 args: batch.args(parsed),
+                wire: if logs { batch.wire(found, parsed) } else { &[] },
                 first_hash: parsed.first_hash,
             };
             let reply_start = self.arena.bytes.len();

@@ -548,8 +548,7 @@ impl Worker {
             replies_max: self.replies_max,
             clock,
         };
-        let commands = span.found.commands.clone();
-        let done = executor.run(&mut connection.client, &self.batch, commands, &reply_limit);
+        let done = executor.run(&mut connection.client, &self.batch, &span.found, &reply_limit);
         if done.overflowed {
             limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
             self.arena.truncate(start);
