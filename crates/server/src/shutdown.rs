@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use crate::blocking::Waiter;
 use crate::command::{Data, Failure};
@@ -65,6 +66,10 @@ impl Server {
         if self.abort_save() {
             self.persistence.wait_until_idle();
         }
+        if !self.end_rewrite(request) {
+            request.refuse(self);
+            return false;
+        }
         // While a file is loaded there is nothing that it could be replaced by.
         let is_loading = self.persistence.loading.is_on.load(Ordering::Relaxed);
         if is_loading || !request.save.unwrap_or_else(|| self.has_save_points()) {
@@ -89,12 +94,44 @@ impl Server {
                 log::warn!("Error trying to save the DB, can't exit.");
             }
         }
-        if !may_end && let Some(waiter) = &request.waiter {
-            waiter.answer(self, |_| Err(Failure::new(CANNOT_END)));
+        if !may_end {
+            request.refuse(self);
         }
         may_end
     }
+
+    /// Ends a rewrite of the log that is going on: the log is whole without it, unless it has no base yet. Then the
+    /// server may only end by force.
+    fn end_rewrite(&self, request: &Request) -> bool {
+        if self.log.is_on() && self.aof.is_waiting_for_base() {
+            if !request.force {
+                log::warn!("Writing initial AOF, can't exit.");
+                return false;
+            }
+            log::warn!("Writing initial AOF. Exit anyway.");
+        }
+        self.aof.rewrites.cancel();
+        // It takes away what it had written.
+        let deadline = Instant::now() + REWRITE_LIMIT;
+        while self.aof.rewrites.is_running() && Instant::now() < deadline {
+            std::thread::sleep(REWRITE_POLL);
+        }
+        true
+    }
 }
+
+impl Request {
+    /// Tells who asked that the server goes on.
+    fn refuse(&self, server: &Server) {
+        if let Some(waiter) = &self.waiter {
+            waiter.answer(server, |_| Err(Failure::new(CANNOT_END)));
+        }
+    }
+}
+
+/// How long a rewrite that was given up is waited for; the disk may hang.
+const REWRITE_LIMIT: Duration = Duration::from_secs(2);
+const REWRITE_POLL: Duration = Duration::from_millis(2);
 
 const CANNOT_END: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
 
