@@ -131,11 +131,11 @@ impl Life {
             balance.text().parse::<i64>().unwrap_or(0)
         });
         assert_eq!(accounts.sum::<i64>(), 0, "{what}: the accounts");
-        self.kills += 1;
     }
 
     /// Notes what has to be there after a kill; how many units were acknowledged.
     fn killed(&mut self, at: Instant) -> usize {
+        self.kills += 1;
         let always = self.policy == "always";
         let is_safe = |when: Instant| always || at.duration_since(when) > LOSS_MAX;
         let mut least = [0; CLIENTS];

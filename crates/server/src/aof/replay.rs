@@ -77,7 +77,7 @@ impl Replay {
     /// What the last command was answered with, without what marks it as an error.
     fn complaint(&self) -> String {
         let text = String::from_utf8_lossy(&self.replies);
-        let text = text.trim_end().trim_start_matches('-');
+        let text = text.trim_end_matches("\r\n").trim_start_matches('-');
         text.strip_prefix("ERR ").unwrap_or(text).to_owned()
     }
 
