@@ -140,7 +140,8 @@ fn a_script_that_has_written_goes_on() {
         if policy == "always" {
             assert_eq!(client.receive().expect("at last").text(), "done");
             for _ in 0..4 {
-                assert_eq!(other.receive().expect("at last").text(), "OK");
+                let told = other.receive().expect("at last").text();
+                assert!(told == "OK" || told.starts_with("MISCONF"), "{told}");
             }
         }
         wait_for_room(&mut other);
