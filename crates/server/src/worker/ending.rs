@@ -78,7 +78,6 @@ impl Worker {
         }
         self.take_posts();
         self.data.release();
-        self.data.effects.announce();
         self.release_replies();
         self.hold_replies();
         self.flush();

@@ -242,7 +242,6 @@ impl Worker {
         }
         self.data.release();
         self.data.broadcast();
-        self.data.effects.announce();
         self.release_replies();
         self.hold_replies();
         self.flush();
@@ -282,6 +281,9 @@ impl Worker {
             std::process::abort();
         }
         self.handle.mailbox.awake();
+        if self.events.is_empty() {
+            self.commit_held();
+        }
         self.ending = false;
     }
 
