@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::blocking::Waiter;
 use crate::command::{Data, Failure};
-use crate::server::Server;
+use crate::server::{Server, Switch};
 
 /// An end that was asked for.
 pub struct Request {
@@ -20,6 +20,8 @@ pub struct Request {
     pub force: bool,
     /// Who is told when it does.
     pub waiter: Option<Arc<Waiter>>,
+    /// By the process's signals, which are seen to by the clock.
+    pub by_signal: bool,
 }
 
 /// What SHUTDOWN asks for.
@@ -61,6 +63,12 @@ impl Shutdown {
 }
 
 impl Server {
+    /// Sleeps until the server is to end.
+    pub(crate) fn wait_until_end_is_wanted(&self) -> Request {
+        let paused = || self.switches.load() & Switch::CRON_PAUSED != 0;
+        self.end.wait(|request| !(request.by_signal && paused()))
+    }
+
     /// What comes before the end. With `true` nobody is served any more; with `false` all goes on.
     pub(crate) fn prepare_end(&'static self, request: &Request) -> bool {
         if self.abort_save() {
@@ -122,7 +130,7 @@ impl Server {
 
 impl Request {
     /// Tells who asked that the server goes on.
-    fn refuse(&self, server: &Server) {
+    pub(crate) fn refuse(&self, server: &Server) {
         if let Some(waiter) = &self.waiter {
             waiter.answer(server, |_| Err(Failure::new(CANNOT_END)));
         }

@@ -234,7 +234,7 @@ impl Server {
     /// Sleeps until somebody ends the server, and ends it in order: no new connections, then the workers
     /// finish their turns and send what they have.
     pub fn wait_for_end(&'static self) -> Result<ExitCode, String> {
-        while !self.prepare_end(&self.end.wait()) {}
+        while !self.prepare_end(&self.wait_until_end_is_wanted()) {}
         *lock(&self.acceptor) = None;
         let path = self.config.unixsocket();
         if !path.is_empty() {

@@ -194,3 +194,33 @@ fn no_end_before_the_log_has_its_base() {
         assert!(!left.iter().any(is_base), "{left:?}");
     }
 }
+
+/// A signal is seen to by the clock; as long as that stands still its end can be called off.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn an_end_can_be_called_off() {
+    type Start = fn(&[&str]) -> Server;
+    for start in [Server::valkey as Start, Server::bobbin] {
+        let mut server = start(&["--enable-debug-command", "yes"]);
+        let mut client = server.connect();
+        let refused = "ERR No shutdown in progress.";
+        assert_eq!(client.say("SHUTDOWN ABORT").text(), refused);
+        assert_eq!(client.say("DEBUG PAUSE-CRON 1").text(), "OK");
+        let terminate = |server: &Server| {
+            let sent = Command::new("kill").args(["-TERM", &server.id().to_string()]).status();
+            assert!(sent.is_ok_and(|status| status.success()));
+            while !server.log().contains("Received SIGTERM") {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        terminate(&server);
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(client.say("SHUTDOWN ABORT").text(), "OK");
+        assert!(server.log().contains("Shutdown manually aborted"));
+        assert_eq!(client.say("SHUTDOWN ABORT").text(), refused);
+        assert_eq!(client.say("DEBUG PAUSE-CRON 0").text(), "OK");
+        assert_eq!(client.say("PING").text(), "PONG");
+        terminate(&server);
+        assert_eq!(server.wait(LIMIT).expect("it ends").code(), Some(0));
+    }
+}

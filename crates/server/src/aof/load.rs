@@ -36,7 +36,12 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
 /// Loads what is there now, all of which is on disk.
 pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
     let directory = Directory::of(&server.config);
-    let manifest = directory.load()?.ok_or("There is no manifest")?;
+    let manifest = {
+        // A rewrite that ends meanwhile writes another.
+        let mut known = lock(&server.aof.manifest);
+        *known = directory.load()?.ok_or("There is no manifest")?;
+        known.clone()
+    };
     load_all(server, &directory, &manifest)
 }
 
