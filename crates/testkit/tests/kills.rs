@@ -256,7 +256,7 @@ impl Ledger {
         .map(line)
         .into();
         commands.push(vec!["SET".into(), self.key("saw"), saw.into()]);
-        if n % 50 == 0 {
+        if n.is_multiple_of(50) {
             commands.push(line(format!("SET large:{me} {}", "x".repeat(80_000))));
         }
         commands
