@@ -179,7 +179,18 @@ impl End {
     pub fn signal(&self, name: &str, flags: ShutdownFlags) {
         log::warn!("Received {name} scheduling shutdown...");
         let save = (flags.save() || flags.nosave()).then_some(flags.save());
-        self.end(Request { save, force: flags.force(), waiter: None });
+        self.end(Request { save, force: flags.force(), waiter: None, by_signal: true });
+    }
+
+    /// Forgets that an end is wanted, unless it has begun.
+    pub fn cancel(&self) -> Option<Request> {
+        lock(&self.wanted).take()
+    }
+
+    /// What may be seen to has changed.
+    pub fn look_again(&self) {
+        drop(lock(&self.wanted));
+        self.bell.notify_all();
     }
 
     /// Ends the server, in order and soon.
@@ -193,11 +204,11 @@ impl End {
         lock(&self.wanted).is_some()
     }
 
-    /// Sleeps until somebody ends the server.
-    pub fn wait(&self) -> Request {
+    /// Sleeps until somebody ends the server, and it may be seen to.
+    pub fn wait(&self, may_be: impl Fn(&Request) -> bool) -> Request {
         let mut wanted = lock(&self.wanted);
         loop {
-            if let Some(request) = wanted.take() {
+            if let Some(request) = wanted.take_if(|request| may_be(request)) {
                 return request;
             }
             wanted = self.bell.wait(wanted).unwrap_or_else(PoisonError::into_inner);

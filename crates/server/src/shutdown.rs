@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use crate::blocking::Waiter;
 use crate::command::{Data, Failure};
-use crate::server::Server;
+use crate::server::{Server, Switch};
 
 /// An end that was asked for.
 pub struct Request {
@@ -19,6 +20,8 @@ pub struct Request {
     pub force: bool,
     /// Who is told when it does.
     pub waiter: Option<Arc<Waiter>>,
+    /// By the process's signals, which are seen to by the clock.
+    pub by_signal: bool,
 }
 
 /// What SHUTDOWN asks for.
@@ -60,10 +63,20 @@ impl Shutdown {
 }
 
 impl Server {
+    /// Sleeps until the server is to end.
+    pub(crate) fn wait_until_end_is_wanted(&self) -> Request {
+        let paused = || self.switches.load() & Switch::CRON_PAUSED != 0;
+        self.end.wait(|request| !(request.by_signal && paused()))
+    }
+
     /// What comes before the end. With `true` nobody is served any more; with `false` all goes on.
     pub(crate) fn prepare_end(&'static self, request: &Request) -> bool {
         if self.abort_save() {
             self.persistence.wait_until_idle();
+        }
+        if !self.end_rewrite(request) {
+            request.refuse(self);
+            return false;
         }
         // While a file is loaded there is nothing that it could be replaced by.
         let is_loading = self.persistence.loading.is_on.load(Ordering::Relaxed);
@@ -89,12 +102,44 @@ impl Server {
                 log::warn!("Error trying to save the DB, can't exit.");
             }
         }
-        if !may_end && let Some(waiter) = &request.waiter {
-            waiter.answer(self, |_| Err(Failure::new(CANNOT_END)));
+        if !may_end {
+            request.refuse(self);
         }
         may_end
     }
+
+    /// Ends a rewrite of the log that is going on: the log is whole without it, unless it has no base yet. Then the
+    /// server may only end by force.
+    fn end_rewrite(&self, request: &Request) -> bool {
+        if self.log.is_on() && self.aof.is_waiting_for_base() {
+            if !request.force {
+                log::warn!("Writing initial AOF, can't exit.");
+                return false;
+            }
+            log::warn!("Writing initial AOF. Exit anyway.");
+        }
+        self.aof.rewrites.cancel();
+        // It takes away what it had written.
+        let deadline = Instant::now() + REWRITE_LIMIT;
+        while self.aof.rewrites.is_running() && Instant::now() < deadline {
+            std::thread::sleep(REWRITE_POLL);
+        }
+        true
+    }
 }
+
+impl Request {
+    /// Tells who asked that the server goes on.
+    pub(crate) fn refuse(&self, server: &Server) {
+        if let Some(waiter) = &self.waiter {
+            waiter.answer(server, |_| Err(Failure::new(CANNOT_END)));
+        }
+    }
+}
+
+/// How long a rewrite that was given up is waited for; the disk may hang.
+const REWRITE_LIMIT: Duration = Duration::from_secs(2);
+const REWRITE_POLL: Duration = Duration::from_millis(2);
 
 const CANNOT_END: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
 

@@ -12,7 +12,7 @@ use std::thread;
 use bobbin_store::hash::Hasher;
 use bobbin_store::{Gate, Keyspace};
 use rustix::net::SendFlags;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::acl::{Acl, Rights};
@@ -209,9 +209,9 @@ impl Server {
         Ok(())
     }
 
-    /// SIGTERM and SIGINT end the server, SIGHUP opens the log anew.
+    /// SIGTERM and SIGINT end the server, SIGHUP opens the log anew, SIGALRM has it say what it does.
     fn watch_signals(&'static self) -> Result<(), String> {
-        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGALRM])
             .map_err(|error| format!("Can't watch for signals: {error}"))?;
         let run = move || {
             for signal in signals.forever() {
@@ -221,6 +221,7 @@ impl Server {
                             log::warn!("Can't open the log file anew: {error}");
                         }
                     }
+                    SIGALRM => crate::watchdog::show_workers(self),
                     SIGINT => self.end.signal("SIGINT", self.config.shutdown_on_sigint()),
                     _ => self.end.signal("SIGTERM", self.config.shutdown_on_sigterm()),
                 }
@@ -233,7 +234,7 @@ impl Server {
     /// Sleeps until somebody ends the server, and ends it in order: no new connections, then the workers
     /// finish their turns and send what they have.
     pub fn wait_for_end(&'static self) -> Result<ExitCode, String> {
-        while !self.prepare_end(&self.end.wait()) {}
+        while !self.prepare_end(&self.wait_until_end_is_wanted()) {}
         *lock(&self.acceptor) = None;
         let path = self.config.unixsocket();
         if !path.is_empty() {

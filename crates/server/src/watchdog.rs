@@ -144,6 +144,23 @@ fn watch(server: &'static Server) {
     }
 }
 
+/// SIGALRM: logs what all workers do, and where.
+pub fn show_workers(server: &'static Server) {
+    log::warn!("Received SIGALRM");
+    let now = ticks();
+    for worker in server.workers.all() {
+        let turn = worker.watch.turn.load(Ordering::Relaxed);
+        if turn == 0 {
+            log::warn!("Worker {} waits.", worker.id);
+            continue;
+        }
+        let ms = server.clock.us(now.saturating_sub(turn)) as u64 / 1000;
+        let what = describe(server, &worker);
+        log::warn!("Worker {} has been in one turn for {ms} ms. {what}", worker.id);
+        crash::show_stack(worker.watch.thread());
+    }
+}
+
 /// What a worker does, as far as others can see it.
 pub fn describe(server: &Server, worker: &WorkerHandle) -> String {
     let Some(info) = server.clients.find(worker.watch.client()) else {

@@ -164,6 +164,19 @@ fn a_number_that_is_taken_too_late_is_caught() {
     assert_caught("out of order", || log_storm(false));
 }
 
+/// What a reader saw is in the log up to the number that was given out last when it had looked: its reply may go when
+/// all up to there is on disk.
+#[test]
+fn what_a_reader_saw_is_in_the_log_up_to_its_number() {
+    explore(|| reading_storm(true));
+}
+
+/// The canary: a reader that asks for the number before it looks.
+#[test]
+fn a_reply_that_waits_for_too_little_is_caught() {
+    assert_caught("missing in the log", || reading_storm(false));
+}
+
 // What is explored.
 
 /// A lock, right or wrong.
@@ -442,6 +455,44 @@ fn read_log(log: &Log, records: u32) {
             log.sleep(None);
             merger.collect(log);
         }
+    }
+}
+
+/// Writers change a thing and readers look at it. A record is the version that it made.
+fn reading_storm(number_is_asked_for_last: bool) {
+    const WRITERS: u32 = 2;
+    const READERS: u32 = 2;
+    const ROUNDS: u32 = 2;
+    let (log, things) = (Arc::<Log>::default(), Things::default());
+    // The number that each reply waits for, and the version that it tells of.
+    let replies = Arc::<Mutex<Vec<(u64, u32)>>>::default();
+    let (shared, told) = (Arc::clone(&log), Arc::clone(&replies));
+    spawn_and_join(WRITERS + READERS, move |number| {
+        let lane = (number < WRITERS).then(|| shared.lane());
+        for _ in 0..ROUNDS {
+            let before = shared.last();
+            assert!(things.locks[0].lock_unless_reserved());
+            let version = things.versions[0].load(Ordering::SeqCst);
+            if let Some(lane) = &lane {
+                things.versions[0].store(version + 1, Ordering::SeqCst);
+                lane.append(&[version as u8 + 1]);
+            }
+            things.locks[0].unlock();
+            if lane.is_none() {
+                let number = if number_is_asked_for_last { shared.last() } else { before };
+                told.lock().expect("nobody panics").push((number, version));
+            }
+        }
+    });
+    let mut merger = Merger::default();
+    merger.collect(&log);
+    let mut versions = vec![0];
+    while let Some(record) = merger.take_next() {
+        versions.push(u32::from(record[0]));
+    }
+    assert_eq!(versions.len() as u32, WRITERS * ROUNDS + 1);
+    for &(number, version) in &*replies.lock().expect("nobody panics") {
+        assert!(version <= versions[number as usize], "missing in the log");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The order of the log, and what is left of it after a kill.
+//! The order of the log.
 //!
 //! Clients on several threads write to keys of many shards and note in each value what they know: of every client
 //! the last write that was acknowledged to it or whose value they have read. In every beginning of the log a write
@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::random::{Random, seed};
@@ -149,146 +149,4 @@ fn check_log(folder: &Path) -> u64 {
         }
     }
     writes
-}
-
-/// Killed at any moment, with all types, transactions, snapshots and rewrites going on: what was acknowledged is
-/// there (with `everysec` but for what is younger than two seconds), and transactions are whole.
-#[test]
-#[ignore = "end to end: run by `cargo xtask test`"]
-fn what_was_acknowledged_survives_being_killed() {
-    let rounds = std::env::var("BOBBIN_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
-    let seed = seed();
-    for policy in ["always", "everysec"] {
-        let (folder, mut random) = (Folder::new(), Random::new(seed));
-        let mut ledgers: Vec<Ledger> = (0..CLIENTS).map(Ledger::new).collect();
-        for round in 0..rounds {
-            let mut server =
-                start(&folder, policy, &["--aof-use-rdb-preamble", ["yes", "no"][round % 2]]);
-            let mut client = server.connect();
-            for ledger in &mut ledgers {
-                ledger.check(&mut client, &format!("seed {seed}, {policy}, round {round}"));
-            }
-            let stop = AtomicBool::new(false);
-            let kill_after = Duration::from_millis(10 + random.below(150) as u64);
-            let started = Instant::now();
-            std::thread::scope(|scope| {
-                for ledger in &mut ledgers {
-                    let (client, stop) = (server.connect(), &stop);
-                    scope.spawn(move || ledger.write(client, stop));
-                }
-                while started.elapsed() < kill_after {
-                    let command = ["BGREWRITEAOF", "BGSAVE", "PING"][random.below(3)];
-                    let _ = client.call(&[command]);
-                    std::thread::sleep(Duration::from_millis(random.below(40) as u64));
-                }
-                assert!(server.kill());
-                stop.store(true, Ordering::Relaxed);
-            });
-            let killed = Instant::now();
-            for ledger in &mut ledgers {
-                ledger.killed(policy, killed);
-            }
-        }
-    }
-}
-
-/// What a client did and was told. Its n-th transaction adds one thing to each of its keys.
-struct Ledger {
-    number: usize,
-    sent: u64,
-    /// When each transaction of this round was acknowledged.
-    told: Vec<(Instant, u64)>,
-    /// How many have to be there.
-    least: u64,
-}
-
-impl Ledger {
-    fn new(number: usize) -> Self {
-        Self { number, sent: 0, told: Vec::new(), least: 0 }
-    }
-
-    fn name(&self, kind: &str) -> String {
-        format!("{kind}:{}", self.number)
-    }
-
-    fn write(&mut self, mut client: Connection, stop: &AtomicBool) {
-        while !stop.load(Ordering::Relaxed) {
-            let n = self.sent + 1;
-            let number = n.to_string();
-            let id = format!("{n}-1");
-            let commands: [(&str, &str, &[&str]); 9] = [
-                ("INCR", "counter", &[]),
-                ("RPUSH", "list", &[&number]),
-                ("SADD", "set", &[&number]),
-                ("HSET", "hash", &[&number, "value"]),
-                ("ZADD", "zset", &[&number, &number]),
-                ("XADD", "stream", &[&id, "field", "value"]),
-                ("SETBIT", "bits", &[&number, "1"]),
-                ("SET", "last", &[&number, "EX", "100000"]),
-                ("PFADD", "hll", &[&number]),
-            ];
-            let mut send = || {
-                client.send(&["MULTI"])?;
-                for (command, kind, words) in commands {
-                    let key = format!("{kind}:{}", self.number);
-                    client.send(&[&[command, &key], words].concat())?;
-                }
-                client.send(&["EXEC"])
-            };
-            if send().is_err() {
-                return;
-            }
-            self.sent = n;
-            for _ in 0..=commands.len() {
-                if client.receive().is_err() {
-                    return;
-                }
-            }
-            let Ok(done) = client.receive() else { return };
-            assert_eq!(done.items().len(), commands.len(), "{}", done.text());
-            self.told.push((Instant::now(), n));
-        }
-    }
-
-    /// The server was killed.
-    fn killed(&mut self, policy: &str, at: Instant) {
-        let safe = |told: &&(Instant, u64)| {
-            policy == "always" || at.duration_since(told.0) > Duration::from_secs(2)
-        };
-        if let Some((_, count)) = self.told.iter().rfind(safe) {
-            self.least = *count;
-        }
-        self.told.clear();
-    }
-
-    /// All keys tell of the same transactions, and of as many as they have to.
-    fn check(&mut self, client: &mut Connection, what: &str) {
-        let ask = |client: &mut Connection, command: &str, kind: &str| {
-            client.call(&[command, &self.name(kind)]).expect("answers").text()
-        };
-        let count = ask(client, "GET", "counter").parse::<u64>().unwrap_or(0);
-        assert!(
-            (self.least..=self.sent).contains(&count),
-            "{what}: {count} are there of {} to {}",
-            self.least,
-            self.sent
-        );
-        let expected = if count > 0 { count.to_string() } else { "0".into() };
-        for (command, kind) in [
-            ("LLEN", "list"),
-            ("SCARD", "set"),
-            ("HLEN", "hash"),
-            ("ZCARD", "zset"),
-            ("XLEN", "stream"),
-            ("BITCOUNT", "bits"),
-        ] {
-            assert_eq!(ask(client, command, kind), expected, "{what}: {kind}");
-        }
-        if count > 0 {
-            assert_eq!(ask(client, "GET", "last"), expected, "{what}");
-            let last = client.call(&["LINDEX", &self.name("list"), "-1"]).expect("answers");
-            assert_eq!(last.text(), expected, "{what}");
-        }
-        (self.sent, self.least) = (count, count);
-    }
 }

@@ -196,10 +196,12 @@ fn logs_that_are_no_logs_any_more_are_refused() {
     flipped[at + 1] = b'9';
     let twice = [&whole[..middle], &whole].concat();
     let unknown = [&whole[..], b"*1\r\n$4\r\nNOPE\r\n"].concat();
+    let too_short = [&whole[..], b"*1\r\n$3\r\nGET\r\n"].concat();
     for (bytes, reason) in [
         (&flipped, "Bad file format reading the append only file"),
         (&twice, "Bad file format reading the append only file"),
-        (&unknown, "Unknown command 'NOPE' reading the append only file"),
+        (&unknown, "incr.aof, error: unknown command 'NOPE', with args beginning with: "),
+        (&too_short, "incr.aof, error: wrong number of arguments for 'get' command"),
     ] {
         fs::write(&path, bytes).expect("is written");
         let refused = refusal(&folder);

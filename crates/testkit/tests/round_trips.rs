@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::{Connection, Reply, Server};
 
 /// Those whose files we read and who read ours. Redis 7.0 is Debian's, and not on every machine.
 const PEERS: [&str; 3] = ["valkey-server", "redis-server", "redis-server-7.0"];
@@ -27,8 +27,14 @@ fn ask(connection: &mut Connection, words: &[&str]) -> String {
     connection.call(words).expect("answers").text()
 }
 
+/// The digest of all keys, and the libraries of functions.
 fn digest(of: &mut Connection) -> String {
-    ask(of, &["DEBUG", "DIGEST"])
+    let mut all = vec![ask(of, &["DEBUG", "DIGEST"])];
+    for library in of.say("FUNCTION LIST WITHCODE").items() {
+        let code = library.items().iter().skip_while(|item| item.text() != "library_code").nth(1);
+        all.push(code.map_or_else(String::new, Reply::text));
+    }
+    all.join("\n")
 }
 
 /// Each pair, there and back.
@@ -114,8 +120,119 @@ fn wait_for_rewrite(client: &mut Connection) {
     }
 }
 
+/// Fields of hashes that expire go along, to the millisecond. Only Valkey reads the snapshots that we write of them.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn fields_that_expire_move_between_servers() {
+    for (from, to) in pairs() {
+        if from == "redis-server-7.0" || to == "redis-server-7.0" {
+            continue;
+        }
+        for how in ["snapshot", "log", "base", "base of commands"] {
+            if (from, to) == ("bobbin", "redis-server") && how != "log" {
+                continue;
+            }
+            let (folder, what) = (Folder::new(), format!("{from} to {to}, {how}"));
+            let mut arguments = vec!["--dir", folder.text()];
+            if how != "snapshot" {
+                let preamble = if how == "base" { "yes" } else { "no" };
+                let log = ["--appendonly", "yes", "--aof-use-rdb-preamble", preamble];
+                arguments.extend(log);
+            }
+            let Some(mut source) = start(from, &arguments) else { continue };
+            let mut client = source.connect();
+            fill_fields(&mut client);
+            match how {
+                "snapshot" => assert_eq!(ask(&mut client, &["SAVE"]), "OK"),
+                "log" => {}
+                _ => {
+                    client.say("BGREWRITEAOF");
+                    wait_for_rewrite(&mut client);
+                }
+            }
+            change_fields(&mut client, how != "snapshot");
+            let before = fields(&mut client);
+            assert!(before.len() > 700, "{what}: {}", before.len());
+            client.send(&["SHUTDOWN", "NOSAVE"]).expect("is sent");
+            source.wait(Duration::from_secs(30)).expect("it ends");
+            let Some(target) = start(to, &arguments) else { continue };
+            let after = fields(&mut target.connect());
+            let differs = before.iter().zip(&after).find(|(before, after)| before != after);
+            assert!(before.len() == after.len() && differs.is_none(), "{what}: {differs:?}");
+        }
+    }
+}
+
+/// What Redis 8 and Valkey 9 both have.
+fn fill_fields(client: &mut Connection) {
+    let many: Vec<_> = (0..700).flat_map(|n| [format!("f{n}"), format!("v{n}")]).collect();
+    let words = |start: &[&str], rest: &[String]| {
+        start.iter().map(|&word| word.to_owned()).chain(rest.iter().cloned()).collect::<Vec<_>>()
+    };
+    client.call(&words(&["HSET", "large"], &many)).expect("answers");
+    let some: Vec<_> = (0..300).map(|n| format!("f{}", n * 2)).collect();
+    let expire = ["HPEXPIREAT", "large", "5000000000123", "FIELDS", "300"];
+    client.call(&words(&expire, &some)).expect("answers");
+    for line in [
+        "HSET small a 1 b 2 c 3 d 4 e 5 f 6",
+        "HEXPIRE small 5000 FIELDS 2 a b",
+        "HPEXPIRE small 5000001 FIELDS 2 c d",
+        "HEXPIREAT small 5000000000 FIELDS 1 e",
+        "HSET plain a 1",
+        "HSET dying a 1 b 2 c 3",
+        "HSETEX set EX 4000 FIELDS 2 a 1 b 2",
+        "HSETEX set FNX PXAT 5000000000777 FIELDS 1 c 3",
+        "EXPIRE small 100000",
+    ] {
+        let reply = client.say(line);
+        assert!(!reply.is_error(), "{line}: {}", reply.text());
+    }
+}
+
+fn change_fields(client: &mut Connection, is_logged: bool) {
+    if !is_logged {
+        return;
+    }
+    for line in [
+        "HPERSIST small FIELDS 1 a",
+        "HINCRBY small b 5",
+        "HSET small c new",
+        "HEXPIRE small 6000 GT FIELDS 2 d e",
+        "HPEXPIRE dying 1 FIELDS 2 a b",
+        "HGETEX set EX 9000 FIELDS 1 a",
+        "HGETEX set PERSIST FIELDS 1 b",
+        "HGETDEL small FIELDS 1 f",
+        "HDEL large f0 f1",
+        "RENAME large renamed",
+        "COPY renamed copied",
+        "HPEXPIRE plain 0 FIELDS 1 a",
+    ] {
+        let reply = client.say(line);
+        assert!(!reply.is_error(), "{line}: {}", reply.text());
+    }
+    // What dies is dead for all.
+    std::thread::sleep(Duration::from_millis(300));
+}
+
+/// Every field with what it holds and when it dies.
+fn fields(client: &mut Connection) -> Vec<String> {
+    let mut all = Vec::new();
+    for key in ["small", "large", "renamed", "copied", "plain", "dying", "set"] {
+        for name in client.say(&format!("HKEYS {key}")).items() {
+            let name = name.text();
+            let value = client.say(&format!("HGET {key} {name}")).text();
+            let time = client.say(&format!("HPEXPIRETIME {key} FIELDS 1 {name}"));
+            all.push(format!("{key} {name} {value} {:?}", time.items()[0].as_integer()));
+        }
+    }
+    all.sort();
+    all
+}
+
 /// Values of every type, packed and not.
 fn fill(to: &mut Connection, keys: usize) {
+    let loaded = to.call(&["FUNCTION", "LOAD", LIBRARY]).expect("answers");
+    assert_eq!(loaded.text(), "library");
     for key in 0..keys {
         let many = if key % 7 == 0 { 700 } else { 5 };
         let words = |command: &str, kind: &str, of: &dyn Fn(usize) -> Vec<String>| {
@@ -176,6 +293,18 @@ fn change(client: &mut Connection) {
         let reply = client.say(line);
         assert!(!reply.is_error(), "{line}: {}", reply.text());
     }
+    for words in [
+        &["EVAL", SCRIPT, "2", "m:5", "h:5", "1"][..],
+        &["EVAL_RO", "return redis.call('get', KEYS[1])", "1", "s:5"],
+        &["FCALL", "move", "2", "m:6", "h:6", "1"],
+        &["FUNCTION", "LOAD", SECOND],
+        &["FCALL", "second", "1", "by second"],
+        &["FUNCTION", "DELETE", "second"],
+        &["FUNCTION", "LOAD", "REPLACE", LIBRARY],
+    ] {
+        let reply = client.call(words).expect("answers");
+        assert!(!reply.is_error(), "{words:?}: {}", reply.text());
+    }
     for _ in 0..200 {
         let key = random.below(20);
         let words: Vec<String> = match random.below(5) {
@@ -197,3 +326,28 @@ fn change_and_end(mut server: Server, mut client: Connection) -> String {
     server.wait(Duration::from_secs(30)).expect("it ends");
     at_the_end
 }
+
+/// Moves what the server chooses from a set into a hash, with a time that the server has.
+const SCRIPT: &str = "
+for _, member in ipairs(redis.call('SPOP', KEYS[1], ARGV[1])) do
+    redis.call('HSET', KEYS[2], 'moved', member)
+    redis.call('SET', 'by script', redis.call('TIME')[1])
+    redis.call('EXPIRE', 'by script', 3000)
+end
+return redis.call('DEL', 'nothing')";
+
+const LIBRARY: &str = "#!lua name=library
+redis.register_function('move', function(keys, args)
+    for _, member in ipairs(redis.call('SPOP', keys[1], args[1])) do
+        redis.call('HSET', keys[2], 'moved', member)
+        redis.call('LPUSH', 'by function', member, 'more')
+    end
+    return redis.call('SELECT', '0')
+end)";
+
+const SECOND: &str = "#!lua name=second
+redis.register_function('second', function(keys)
+    redis.call('SET', keys[1], '1')
+    redis.call('APPEND', keys[1], '2')
+    return redis.call('INCR', keys[1])
+end)";

@@ -182,3 +182,19 @@ fn writers_wait_for_a_slow_snapshot_until_it_is_given_up() {
         assert!(grown < ((KEYS * value.len()) >> 20) as u64 + 150, "{command}: {grown} MiB");
     }
 }
+
+/// What a process left that was killed while it saved, and had our number, as all have in a container, is no obstacle.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_another_process_left_is_overwritten() {
+    let server = Server::bobbin(&[]);
+    let mut client = server.connect();
+    assert_eq!(client.say("SET k v").text(), "OK");
+    for number in 0..2 {
+        let name = format!("temp-{}-{number}.rdb", server.id());
+        std::fs::write(server.folder().join(name), "x".repeat(10_000)).expect("is written");
+        assert_eq!(client.say("SAVE").text(), "OK");
+        let saved = std::fs::read(server.folder().join("dump.rdb")).expect("it is there");
+        assert!(saved.len() < 1000 && saved.starts_with(b"REDIS"));
+    }
+}

@@ -121,6 +121,13 @@ impl Directory {
         self.persist(manifest)
     }
 
+    /// Whether a manifest was written to take over a log of a single file, which then was not moved.
+    pub fn awaits_single_file(&self, manifest: &Manifest) -> bool {
+        *manifest == Manifest::of_single_file(&self.prefix)
+            && !self.file(&self.prefix).exists()
+            && Path::new(&self.prefix).is_file()
+    }
+
     /// Takes over a log of a single file in the working directory, if there is one and no manifest.
     pub fn take_over_single_file(&self) -> Result<Option<Manifest>, String> {
         let single = Path::new(&self.prefix);

@@ -22,8 +22,8 @@ const BUFFER_BYTES: usize = 1 << 18;
 pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
     let directory = Directory::of(&server.config);
     let found = match directory.load()? {
-        Some(manifest) => Some(manifest),
-        None => directory.take_over_single_file()?,
+        Some(manifest) if !directory.awaits_single_file(&manifest) => Some(manifest),
+        _ => directory.take_over_single_file()?,
     };
     let mut manifest = found.unwrap_or_default();
     load_all(server, &directory, &manifest)?;
@@ -36,7 +36,12 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
 /// Loads what is there now, all of which is on disk.
 pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
     let directory = Directory::of(&server.config);
-    let manifest = directory.load()?.ok_or("There is no manifest")?;
+    let manifest = {
+        // A rewrite that ends meanwhile writes another.
+        let mut known = lock(&server.aof.manifest);
+        *known = directory.load()?.ok_or("There is no manifest")?;
+        known.clone()
+    };
     load_all(server, &directory, &manifest)
 }
 
@@ -132,8 +137,8 @@ fn load_file(
             Err(fault) => break Err(fault),
         }
         let args: Vec<&[u8]> = reader.args().collect();
-        replay.run(&args).map_err(|command| {
-            format!("Unknown command '{command}' reading the append only file {name}")
+        replay.run(&args).map_err(|complaint| {
+            format!("Error reading the append only file {name}, error: {complaint}")
         })?;
         if !replay.is_in_transaction() {
             good = reader.offset();

@@ -132,9 +132,11 @@ impl Manifest {
         self.base_sequence += 1;
         let sequence = self.base_sequence;
         let name = format!("{prefix}.{sequence}.base.{extension}");
-        self.history.extend(self.base.replace(Part { name: name.clone(), sequence }));
         let kept = self.increments.iter().position(|part| Some(part.name.as_str()) == from);
-        self.history.extend(self.increments.drain(..kept.unwrap_or(self.increments.len())));
+        let increments = self.increments.drain(..kept.unwrap_or(self.increments.len()));
+        let base = self.base.replace(Part { name: name.clone(), sequence });
+        // The newest first, as Redis has it.
+        self.history.splice(0..0, increments.chain(base));
         name
     }
 
@@ -184,8 +186,8 @@ mod tests {
         let base = manifest.replace_base("a.aof", "aof", Some("a.aof.3.incr.aof"));
         assert_eq!(base, "a.aof.2.base.aof");
         let text = String::from_utf8(manifest.text()).unwrap();
-        let expected = "file a.aof.2.base.aof seq 2 type b\nfile a.aof.1.base.rdb seq 1 type h\n\
-                        file a.aof.1.incr.aof seq 1 type h\nfile a.aof.2.incr.aof seq 2 type h\n\
+        let expected = "file a.aof.2.base.aof seq 2 type b\nfile a.aof.1.incr.aof seq 1 type h\n\
+                        file a.aof.2.incr.aof seq 2 type h\nfile a.aof.1.base.rdb seq 1 type h\n\
                         file a.aof.3.incr.aof seq 3 type i\n";
         assert_eq!(text, expected);
         assert_eq!(Manifest::parse(expected.as_bytes()).unwrap(), manifest);

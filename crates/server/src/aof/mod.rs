@@ -16,6 +16,7 @@ mod rewrite;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -214,17 +215,26 @@ impl Server {
     /// Takes up what `appendfsync` says; the gate is held.
     pub fn follow_log_config(&self) {
         let holds = self.log.is_on() && self.config.appendfsync() == AppendFsync::Always;
-        self.aof.holds_replies.store(holds, Ordering::SeqCst);
+        let held = self.aof.holds_replies.swap(holds, Ordering::SeqCst);
+        if held && !holds {
+            // There may be replies that were promised to wait, and with `no` nothing else would end that.
+            drop(self.settle_log());
+        }
         self.log.wake();
     }
 
     /// Writes all there is, and forces it to disk. Nobody adds to it any more.
     pub fn end_log(&self) {
         if self.aof.writer.get().is_some() {
-            let (done, wait) = std::sync::mpsc::channel();
-            self.aof.order(self, Order::Settle { done });
-            let _ = wait.recv();
+            let _ = self.settle_log().recv();
         }
+    }
+
+    /// Has all that was logged so far forced to disk, and the receiver told.
+    fn settle_log(&self) -> Receiver<()> {
+        let (done, wait) = channel();
+        self.aof.order(self, Order::Settle { number: self.log.last(), done });
+        wait
     }
 
     /// Whether there is a log on disk, with all that it needs, and what is not there yet can be written.

@@ -8,7 +8,7 @@ use bobbin_store::Hash;
 use crate::acl::Rights;
 use crate::client::{Client, ClientInfo};
 use crate::command::Data;
-use crate::command::call::{self, Context, Request};
+use crate::command::call::{self, Context, Executed, Request};
 use crate::server::Server;
 use crate::stats::WorkerStats;
 use crate::worker::Slice;
@@ -42,12 +42,12 @@ impl Replay {
         })
     }
 
-    /// Carries a command out. The error is the name of one that is not known.
+    /// Carries a command out. The error is why it cannot be one of a log: it is not known, or makes no sense. One
+    /// that fails when it runs failed when it was logged, too.
     pub(super) fn run(&mut self, args: &[&[u8]]) -> Result<(), String> {
-        let unknown = || String::from_utf8_lossy(args[0]).into_owned();
-        let command = self.server.registry.find(args[0]).ok_or_else(unknown)?;
+        let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
-        let request = Request { command: Some(command), args, wire: &[], first_hash };
+        let request = Request { command, args, wire: &[], first_hash };
         self.data.enter();
         let mut context = Context {
             server: self.server,
@@ -55,7 +55,7 @@ impl Replay {
             stats: &self.stats,
             parts: &mut self.parts,
         };
-        call::execute(&mut context, &mut self.client, request, &mut self.replies);
+        let executed = call::execute(&mut context, &mut self.client, request, &mut self.replies);
         if let Some(mut job) = self.client.job.take() {
             self.data.release();
             self.data.database = self.client.database;
@@ -68,9 +68,17 @@ impl Replay {
             }) {}
         }
         self.data.leave();
+        let outcome = if executed == Executed::Refused { Err(self.complaint()) } else { Ok(()) };
         self.replies.clear();
         self.parts.clear();
-        Ok(())
+        outcome
+    }
+
+    /// What the last command was answered with, without what marks it as an error.
+    fn complaint(&self) -> String {
+        let text = String::from_utf8_lossy(&self.replies);
+        let text = text.trim_end_matches("\r\n").trim_start_matches('-');
+        text.strip_prefix("ERR ").unwrap_or(text).to_owned()
     }
 
     /// Whether the commands so far end within a transaction.

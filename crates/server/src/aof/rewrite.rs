@@ -15,8 +15,8 @@ use std::time::Instant;
 use bobbin_dump::append_shared_collection_payload;
 use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
 
-use super::Directory;
 use super::writer::{Order, Rotated};
+use super::{Directory, Manifest};
 use crate::clock::system_ms;
 use crate::command::Data;
 use crate::log::{append_command, append_timestamp};
@@ -115,6 +115,14 @@ impl Server {
         if data.hold_gate() {
             self.begin_rewrite(data);
             data.release();
+        }
+    }
+
+    /// Deletes what `aof-disable-auto-gc` had kept, if that is not set any more. A rewrite that is about to end does so
+    /// itself.
+    pub fn follow_log_history(&self) {
+        if let Ok(mut manifest) = self.aof.manifest.try_lock() {
+            collect_history(self, &Directory::of(&self.config), &mut manifest);
         }
     }
 
@@ -257,14 +265,19 @@ fn publish(
     server.aof.waits_for_base.store(false, Ordering::SeqCst);
     server.aof.mended_gaps.store(gaps, Ordering::SeqCst);
     server.log.wake();
+    collect_history(server, directory, &mut new);
+    *manifest = new;
+    Ok(())
+}
+
+/// Deletes the files of the history, if that is to happen by itself.
+fn collect_history(server: &Server, directory: &Directory, manifest: &mut Manifest) {
     if !server.config.aof_disable_auto_gc()
-        && let Err(error) = directory.delete_history(&mut new)
+        && let Err(error) = directory.delete_history(manifest)
     {
         // The files are gone all the same, and what the manifest says of them is of no account.
         log::warn!("Can't write the AOF manifest without its history: {error}");
     }
-    *manifest = new;
-    Ok(())
 }
 
 /// Writes a base and forces it to disk; its bytes.

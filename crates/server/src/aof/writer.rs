@@ -43,8 +43,8 @@ pub(super) enum Order {
     Rotate { after: u64, done: Sender<io::Result<Rotated>> },
     /// What comes behind `after` is not written.
     Stop { after: u64 },
-    /// Force everything to disk and say so.
-    Settle { done: Sender<()> },
+    /// Force everything up to a number to disk and say so.
+    Settle { number: u64, done: Sender<()> },
 }
 
 /// Sleep for `nap`, then until there is something to do, at most for `timeout`.
@@ -65,11 +65,16 @@ pub(super) enum Rotated {
 
 impl Order {
     /// The record behind which it is carried out.
-    const fn after(&self) -> Option<u64> {
+    const fn after(&self) -> u64 {
         match self {
-            Self::Rotate { after, .. } | Self::Stop { after } => Some(*after),
-            Self::Settle { .. } => None,
+            Self::Rotate { after, .. } | Self::Stop { after } => *after,
+            Self::Settle { number, .. } => *number,
         }
+    }
+
+    /// Whether what comes behind that record goes elsewhere.
+    const fn is_boundary(&self) -> bool {
+        !matches!(self, Self::Settle { .. })
     }
 }
 
@@ -180,7 +185,7 @@ impl Writer {
 
     /// Up to which record the current file goes.
     fn boundary(&self) -> u64 {
-        self.orders.iter().find_map(Order::after).unwrap_or(u64::MAX)
+        self.orders.iter().find(|order| order.is_boundary()).map_or(u64::MAX, Order::after)
     }
 
     /// Adds records to what is to be written; whether there may be more of them.
@@ -334,7 +339,7 @@ impl Writer {
     /// Carries out the first order if its time has come; whether it did.
     fn obey(&mut self) -> bool {
         let Some(first) = self.orders.first() else { return false };
-        let after = first.after().unwrap_or_else(|| self.server.log.last());
+        let after = first.after();
         let gives_up = self.failed && !matches!(first, Order::Rotate { .. });
         if self.written < after && !gives_up {
             return false;
@@ -350,7 +355,7 @@ impl Writer {
                 let _ = done.send(rotated);
             }
             Order::Stop { after } => self.stop(after),
-            Order::Settle { done } => {
+            Order::Settle { done, .. } => {
                 self.sync_now();
                 // Who gave up waiting does not mind.
                 let _ = done.send(());

@@ -99,6 +99,10 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
             server.follow_watchdog();
             Ok(())
         }
+        OptionId::aof_disable_auto_gc => {
+            server.follow_log_history();
+            Ok(())
+        }
         OptionId::appendfsync => {
             server.follow_log_config();
             Ok(())

@@ -89,7 +89,11 @@ impl Wait for WaitForReplicas {
 fn shutdown(call: &mut Call<'_>) -> Outcome {
     let shutdown = Shutdown::parse(&call.args[1..]).ok_or(Failure::SYNTAX)?;
     let Shutdown::End { save, force } = shutdown else {
-        return Err("ERR No shutdown in progress.".into());
+        let cancelled = call.server.end.cancel().ok_or("ERR No shutdown in progress.")?;
+        cancelled.refuse(call.server);
+        log::info!("Shutdown manually aborted.");
+        call.reply.ok();
+        return Ok(());
     };
     if let Some(busy) = call.server.scripts.busy().filter(|_| save != Some(false)) {
         // What is half done must not be saved.
@@ -98,7 +102,7 @@ fn shutdown(call: &mut Call<'_>) -> Outcome {
     // No reply: the connection ends with the process, unless that cannot end.
     log::warn!("User requested shutdown...");
     let waiter = Some(blocking::block(call, ShuttingDown, &[], None));
-    call.server.end.end(Request { save, force, waiter });
+    call.server.end.end(Request { save, force, waiter, by_signal: false });
     Ok(())
 }
 

@@ -207,7 +207,8 @@ impl SnapshotFile {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(format!("temp-{}-{number}.rdb", std::process::id()));
-        let created = OpenOptions::new().write(true).create_new(true).open(&path);
+        // There may be one of a process that was killed and had the same number, as in a container.
+        let created = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
         let file = created.inspect_err(|error| {
             let directory = std::env::current_dir().unwrap_or_default();
             log::warn!(

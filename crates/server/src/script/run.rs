@@ -8,7 +8,7 @@ use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
 use super::busy::{Owner, Paused};
 use super::cache::{Habits, Learned};
 use super::lua::Compiled;
-use super::session::{Session, Way};
+use super::session::{Session, Way, disk_failure};
 use super::{Lua, State};
 use crate::command::call::hold_keys;
 use crate::command::{Call, Failure, Outcome};
@@ -91,7 +91,7 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
         && !call.in_transaction
         && eviction::make_room(call.server, call.data) == Room::None;
     if task.is_strict
-        && let Err(failure) = check_promises(task, is_oom)
+        && let Err(failure) = check_promises(call, task, is_oom)
     {
         owner.give_back(call.data);
         return Err(failure);
@@ -149,8 +149,14 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
 }
 
 /// What a script that says in its first line what it is must keep to.
-fn check_promises(task: &Task<'_>, is_oom: bool) -> Outcome {
+fn check_promises(call: &Call<'_>, task: &Task<'_>, is_oom: bool) -> Outcome {
     let writes = !task.flags.has(ScriptFlags::NO_WRITES);
+    if writes
+        && !call.data.loading
+        && let Some(failure) = disk_failure(call.server)
+    {
+        return Err(failure);
+    }
     if task.read_only && writes {
         return Err("ERR Can not execute a script with write flag using *_ro command.".into());
     }

@@ -36,6 +36,8 @@ pub(super) struct Session {
     way: Way,
     /// A command ran that cannot be run again as if it had not.
     changed: bool,
+    /// A command ran that writes: the others are not kept from it any more, for half of a script is worse.
+    has_written: bool,
     /// `REPL_*` bits.
     replication: u8,
     /// In ticks.
@@ -77,6 +79,7 @@ impl Session {
             can_restart,
             way: Way::Declared,
             changed: false,
+            has_written: false,
             replication: REPLICATE_ALL,
             started,
             // Zero and less is no limit.
@@ -166,23 +169,16 @@ impl Session {
     /// What keeps a command that writes or takes memory from running, on few servers.
     #[cold]
     fn check_state(&mut self, command: &Registered) -> Result<(), Failure> {
-        let switches = self.server.switches.load();
-        if self.is_oom && !self.changed && command.has(Flags::DENYOOM) {
+        if self.has_written {
+            return Ok(());
+        }
+        if self.is_oom && command.has(Flags::DENYOOM) {
             return Err(Failure::OUT_OF_MEMORY);
         }
         if !command.has(Flags::WRITE) || self.data().loading {
             return Ok(());
         }
-        if switches & Switch::SAVE_FAILED != 0
-            && self.server.config.stop_writes_on_bgsave_error()
-            && self.server.has_save_points()
-        {
-            return Err(Failure::SNAPSHOT_FAILED);
-        }
-        if switches & Switch::LOG_FAILED != 0 {
-            return Err(Failure::format(self.server.log_failure()));
-        }
-        Ok(())
+        disk_failure(self.server).map_or(Ok(()), Err)
     }
 
     /// Holds what the command needs; the hash of its first key.
@@ -318,6 +314,18 @@ impl Session {
     }
 }
 
+/// What scripts that write are refused with while the disk does not take what they do.
+pub(super) fn disk_failure(server: &Server) -> Option<Failure> {
+    let switches = server.switches.load();
+    if switches & Switch::SAVE_FAILED != 0
+        && server.config.stop_writes_on_bgsave_error()
+        && server.has_save_points()
+    {
+        return Some(Failure::SNAPSHOT_FAILED);
+    }
+    (switches & Switch::LOG_FAILED != 0).then(|| Failure::format(server.log_failure()))
+}
+
 /// Why a command did not run.
 struct Refusal {
     failure: Failure,
@@ -361,6 +369,7 @@ impl Host for Session {
             }
         };
         self.changed |= command.has(WRITERS.with(Flags::ADMIN));
+        self.has_written |= command.has(Flags::WRITE);
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         // SAFETY: as in `data`.
         let client = unsafe { self.client.as_mut() };

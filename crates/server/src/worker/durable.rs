@@ -48,6 +48,10 @@ impl Held {
         held > CONNECTION_MAX || held > 0 && self.bytes > WORKER_MAX
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
     /// A connection's commands were all refused, with these replies.
     #[cold]
     pub(super) fn note_refusals(&mut self, slot: u32, range: Range) {

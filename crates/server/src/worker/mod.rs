@@ -8,6 +8,7 @@ mod blocked;
 mod connection;
 mod durable;
 pub mod embedded;
+mod ending;
 mod execution;
 mod fanout;
 mod job;
@@ -199,17 +200,6 @@ impl Worker {
         // SAFETY: there is no batch any more.
         unsafe { crash::show_batch(std::ptr::null()) };
         drop(signal_stack);
-    }
-
-    /// Lets the last replies leave before the sockets are closed.
-    fn finish(&mut self) {
-        self.ending = true;
-        self.wait();
-        let events = std::mem::take(&mut self.events);
-        self.take_sent(&events);
-        for slot in self.connections.used() {
-            self.close(slot);
-        }
     }
 
     /// One round: wait, then see to all that happened.

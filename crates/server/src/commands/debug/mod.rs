@@ -111,6 +111,7 @@ fn ok(call: &mut Call<'_>) -> Outcome {
 /// Turns a switch on if the argument is this word, else off.
 fn switch(call: &mut Call<'_>, bit: u32, on: &[u8]) -> Outcome {
     call.server.switches.set(bit, call.args[2] == on);
+    call.server.end.look_again();
     ok(call)
 }
 

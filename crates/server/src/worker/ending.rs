@@ -1,0 +1,86 @@
+//! The end of a worker: nothing more is executed, what was answered is sent, and the connections are closed.
+//!
+//! With `appendfsync always` replies may still wait for the disk. The log's thread outlives the workers, so they wait
+//! for it here. Where the disk fails or hangs they are not sent: what they tell of may be lost.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::output::Sending;
+use super::{ARENA_KEPT_MAX, Worker};
+use crate::io::{Driver, Event};
+
+/// How long replies may wait for the disk.
+const DISK_LIMIT: Duration = Duration::from_secs(10);
+/// How long peers that are slow to read are waited for.
+const SEND_LIMIT: Duration = Duration::from_millis(500);
+
+impl Worker {
+    /// Lets the last replies leave before the sockets are closed.
+    pub(super) fn finish(&mut self) {
+        self.deferred.clear();
+        self.postponed.clear();
+        self.jobs.clear();
+        for slot in self.connections.used() {
+            let Some(connection) = self.connections.at(slot).filter(|it| !it.moving) else {
+                continue;
+            };
+            self.driver.pause(connection.token, connection.socket.as_fd());
+        }
+        let mut deadline = Instant::now() + DISK_LIMIT;
+        while self.may_release() && Instant::now() < deadline {
+            self.last_turn();
+        }
+        deadline = Instant::now() + SEND_LIMIT;
+        while self.is_sending() && Instant::now() < deadline {
+            self.last_turn();
+        }
+        for slot in self.connections.used() {
+            self.close(slot);
+        }
+    }
+
+    /// Whether there are replies that wait for a disk which may still take what they tell of.
+    fn may_release(&self) -> bool {
+        !self.held.is_empty() && self.server.aof.figures.error.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether something is on its way, or could be.
+    fn is_sending(&self) -> bool {
+        let sends = |slot: &u32| {
+            self.connections.get(*slot).is_some_and(|connection| {
+                let output = &connection.output;
+                output.sending != Sending::Nothing
+                    || output.is_free()
+                    || connection.tls.as_ref().is_some_and(|tls| !tls.wire().is_empty())
+            })
+        };
+        self.connections.used().iter().any(sends)
+    }
+
+    /// A turn in which nothing is executed for those who are connected.
+    fn last_turn(&mut self) {
+        self.wait();
+        self.data.enter();
+        let events = std::mem::take(&mut self.events);
+        self.take_sent(&events);
+        self.arena.clear(ARENA_KEPT_MAX);
+        self.workspace.clear(ARENA_KEPT_MAX);
+        for event in events {
+            match event {
+                Event::Writable { .. } => self.take_event(event),
+                Event::Closed { token, .. } if self.connections.find(token).is_some() => {
+                    self.close(token.slot());
+                }
+                _ => {}
+            }
+        }
+        self.take_posts();
+        self.data.release();
+        self.release_replies();
+        self.hold_replies();
+        self.flush();
+        self.data.leave();
+    }
+}
