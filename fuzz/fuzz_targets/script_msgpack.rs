@@ -13,6 +13,7 @@ const CODE: &str = "
     end
     pcall(cmsgpack.unpack_one, ARGV[1], #ARGV[1] / 2)
     pcall(cmsgpack.unpack_limit, ARGV[1], 3, 1)
+    pcall(cmsgpack.unpack_limit, ARGV[1], tonumber(ARGV[1]) or 0/0, tonumber(ARGV[1]) or 1e300)
     assert(cmsgpack.unpack(cmsgpack.pack(ARGV[1])) == ARGV[1])
     return 1
 ";

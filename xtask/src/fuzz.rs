@@ -42,9 +42,13 @@ fn cargo_fuzz(arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(["+nightly", "fuzz"]).args(arguments);
     command.current_dir(repository()).env_remove("RUSTUP_TOOLCHAIN");
+    command.env("RUSTFLAGS", RUSTFLAGS);
     command
 }
 
+/// Lua leaves its functions by `longjmp`, on a stack that the sanitizer knows nothing of: it would take what lies there
+/// now for what was there before.
+const RUSTFLAGS: &str = "-Cllvm-args=-asan-stack=0";
 pub(crate) const SECONDS: &str = "10";
 const VERSION: [&str; 2] = ["fuzz", "--version"];
 const NO_NIGHTLY: &str = "there is no nightly toolchain, which fuzzing needs; `rustup toolchain \

@@ -218,7 +218,7 @@ fn unpack(stack: Stack) -> Returned {
     }
     let short = || stack.bad_argument(2, "unpack", "data string too short");
     // Before the data there is as little as behind it.
-    let mut at = usize::try_from(start - 1).map_err(|_| short())?;
+    let mut at = usize::try_from(start).map_err(|_| short())? - 1;
     let mut count = 0;
     while let Some((item, _)) = format.next()? {
         let begin = at.checked_add(format.padding(item, at));

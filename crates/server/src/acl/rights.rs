@@ -267,7 +267,7 @@ fn event(
         0 => command.full_name.as_bytes(),
         at => args[at],
     };
-    Event { reason: denied.reason, context, object: object.to_vec(), user: user.name.to_vec() }
+    Event::new(denied.reason, context, object, &user.name)
 }
 
 impl Denied {
