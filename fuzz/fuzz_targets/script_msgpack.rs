@@ -8,8 +8,9 @@ use libfuzzer_sys::fuzz_target;
 const CODE: &str = "
     local ok, value = pcall(cmsgpack.unpack, ARGV[1])
     if ok then
-        local packed = cmsgpack.pack(value)
-        assert(cmsgpack.pack(cmsgpack.unpack(packed)) ~= nil)
+        -- What lies too deep is packed as nil, and is no key then.
+        local fine, again = pcall(cmsgpack.unpack, cmsgpack.pack(value))
+        assert(not fine or cmsgpack.pack(again) ~= nil)
     end
     pcall(cmsgpack.unpack_one, ARGV[1], #ARGV[1] / 2)
     pcall(cmsgpack.unpack_limit, ARGV[1], 3, 1)

@@ -70,7 +70,7 @@ fn import(
         for (key, target) in keys.iter().zip(targets) {
             done += 1;
             progress.set(done);
-            match source.receive() {
+            match receive(&mut source.client) {
                 Ok(_) if terminal::shows_progress() => {}
                 Ok(_) => out!("Migrating {} to {target}: OK\n", String::from_utf8_lossy(key)),
                 Err(text) => {
