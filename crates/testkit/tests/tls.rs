@@ -211,8 +211,9 @@ fn protected_mode_holds_over_tls() {
             let transport = Transport { tls: Some(connector.clone()), ..Transport::default() };
             Client::connect_to(&address, &transport)
         };
-        let refused = connect(&elsewhere).and_then(|mut client| client.line("SET stranger 1"));
-        if let Ok(answer) = refused {
+        // Its own words may be what the connection's end cuts off.
+        let stranger = connect(&elsewhere).ok();
+        if let Some(answer) = stranger.and_then(|mut client| client.line("SET stranger 1").ok()) {
             let Value::Error(text) = answer else { panic!("{answer:?}") };
             assert!(text.starts_with(b"DENIED Running in protected mode"));
         }
