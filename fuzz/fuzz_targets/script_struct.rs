@@ -10,6 +10,8 @@ const CODE: &str = "
     pcall(struct.size, format)
     pcall(struct.unpack, format, ARGV[1])
     pcall(struct.unpack, format, ARGV[1], #format)
+    pcall(struct.unpack, format, ARGV[1], tonumber(format) or 0/0)
+    pcall(struct.unpack, ARGV[1], format, 1e300)
     pcall(struct.pack, format, 1, ARGV[1], -2.5, ARGV[1], 1e30)
     pcall(bit.band, ARGV[1], 1)
     pcall(bit.tohex, ARGV[1], ARGV[2])

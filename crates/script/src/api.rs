@@ -254,12 +254,10 @@ fn hex(bytes: &[u8]) -> Vec<u8> {
 
 fn make_error(stack: Stack) -> Returned {
     let Some(text) = only_string(stack) else { return Ok(1) };
-    // Without a code it gets one; what begins with `-` has said itself that it has.
-    let text = match text.strip_prefix(b"-") {
-        Some(rest) => rest.to_vec(),
-        None if text.contains(&b' ') => text.to_vec(),
-        None => [b"ERR ", text].concat(),
-    };
+    // One word alone has no code, and gets one.
+    let text = text.strip_prefix(b"-").unwrap_or(text);
+    let code: &[u8] = if text.contains(&b' ') { b"" } else { b"ERR " };
+    let text = [code, text].concat();
     stack.push_table(0, 1);
     stack.push_bytes(&text);
     stack.set_field(stack.top() - 1, b"err");

@@ -3,7 +3,7 @@
 use bobbin_resp::{Aggregate, Reply};
 
 use crate::api::COUNTED_FIELD;
-use crate::raw::{LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Stack};
+use crate::raw::{self, LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Stack};
 use crate::vm::Ended;
 
 /// Pushes a command's reply, in the form that scripts know. The bytes are ours, and so are whole and right.
@@ -142,7 +142,7 @@ fn append_value(stack: Stack, resp3: bool, reply: &mut Reply<'_>, depth: usize) 
     }
     match stack.kind(-1) {
         LUA_TSTRING => reply.bulk(stack.bytes(-1).unwrap_or_default()),
-        LUA_TNUMBER => reply.integer(stack.number(-1) as i64),
+        LUA_TNUMBER => reply.integer(raw::integer(stack.number(-1))),
         LUA_TBOOLEAN if resp3 => reply.boolean(stack.boolean(-1)),
         LUA_TBOOLEAN if stack.boolean(-1) => reply.integer(1),
         LUA_TTABLE => append_table(stack, resp3, reply, depth),
@@ -173,7 +173,10 @@ fn append_table(stack: Stack, resp3: bool, reply: &mut Reply<'_>, depth: usize) 
     } else if field(b"set", LUA_TTABLE) {
         append_pairs(stack, resp3, reply, depth, false);
     } else if field(b"big_number", LUA_TSTRING) {
-        reply.big_number(stack.bytes(-1).unwrap_or_default());
+        // It is one line, in either protocol.
+        let digits = stack.bytes(-1).unwrap_or_default().iter();
+        let line = digits.map(|byte| if b"\r\n".contains(byte) { b' ' } else { *byte });
+        reply.big_number(&line.collect::<Vec<_>>());
     } else if field(b"verbatim_string", LUA_TTABLE) && append_verbatim(stack, reply) {
     } else {
         stack.set_top(table);
@@ -238,6 +241,10 @@ pub(crate) fn append_number(value: f64, text: &mut Vec<u8>) {
     if whole as f64 == value && value.abs() < WHOLE_MAX {
         text.extend_from_slice(itoa::Buffer::new().format(whole).as_bytes());
     } else {
+        if value.is_nan() && value.is_sign_negative() {
+            // What 0/0 gives, and C prints.
+            text.push(b'-');
+        }
         bobbin_number::append_f64(value, text);
     }
 }

@@ -173,51 +173,53 @@ fn append_table(stack: Stack, depth: usize, out: &mut Vec<u8>) {
 
 fn take_all(stack: Stack) -> Returned {
     let data = stack.check_bytes(1, "unpack")?;
-    take(stack, data, 0.0, None)
+    take(stack, data, 0, None)
 }
 
 fn take_one(stack: Stack) -> Returned {
     let data = stack.check_bytes(1, "unpack_one")?;
     let offset = optional(stack, 2, "unpack_one")?;
-    take(stack, data, offset, Some(1.0))
+    take(stack, data, offset, Some(1))
 }
 
 fn take_some(stack: Stack) -> Returned {
     let data = stack.check_bytes(1, "unpack_limit")?;
-    let limit = stack.check_number(2, "unpack_limit")?;
+    let limit = stack.check_integer(2, "unpack_limit")?;
     let offset = optional(stack, 3, "unpack_limit")?;
-    take(stack, data, offset, Some(limit))
+    // Neither a limit nor an offset is to unpack all, without a word of where the next one begins.
+    take(stack, data, offset, (limit != 0 || offset != 0).then_some(limit))
 }
 
-fn optional(stack: Stack, at: i32, function: &str) -> Result<f64, Raise> {
+fn optional(stack: Stack, at: i32, function: &str) -> Result<i64, Raise> {
     let is_there = stack.has(at) && stack.kind(at) != LUA_TNIL;
-    if is_there { Ok(stack.check_number(at, function)?.trunc()) } else { Ok(0.0) }
+    if is_there { stack.check_integer(at, function) } else { Ok(0) }
 }
 
 /// Pushes the values from an offset on: all, or at most so many, and before those where the next one begins (-1:
 /// there is none).
-fn take(stack: Stack, data: &[u8], offset: f64, limit: Option<f64>) -> Returned {
-    let most = limit.map(f64::trunc);
-    if offset < 0.0 || most.is_some_and(|most| most < 0.0) {
-        // The library says its own figures the wrong way about.
+fn take(stack: Stack, data: &[u8], offset: i64, most: Option<i64>) -> Returned {
+    let Some(at) = usize::try_from(offset).ok().filter(|_| most.is_none_or(|most| most >= 0))
+    else {
+        // The library says its own figures the wrong way about, and 32 bits of the offset.
         let text = format!(
-            "Invalid request to unpack with offset of {offset} and limit of {}.",
+            "Invalid request to unpack with offset of {} and limit of {}.",
+            offset as i32,
             data.len()
         );
         return Err(stack.fail(&text));
-    }
-    if offset > data.len() as f64 {
-        let text = format!("Start offset {offset} greater than input length {}.", data.len());
+    };
+    if at > data.len() {
+        let text = format!("Start offset {at} greater than input length {}.", data.len());
         return Err(stack.fail(&text));
     }
-    let mut reader = Reader { stack, data, at: offset as usize };
+    let mut reader = Reader { stack, data, at };
     let mut count = 0;
     if most.is_some() {
         // Room for the position.
         stack.push_nil();
     }
     let first = stack.top();
-    while reader.at < data.len() && most.is_none_or(|most| f64::from(count) < most) {
+    while reader.at < data.len() && most.is_none_or(|most| i64::from(count) < most) {
         reader.value(0).map_err(|fault| match fault {
             Fault::Missing => stack.fail("Missing bytes in input."),
             Fault::Format => stack.fail("Bad data format in input."),
@@ -283,11 +285,11 @@ impl<'a> Reader<'a> {
             0xcc => stack.push_number(f64::from(self.array::<1>()?[0])),
             0xcd => stack.push_number(f64::from(u16::from_be_bytes(self.array()?))),
             0xce => stack.push_number(f64::from(u32::from_be_bytes(self.array()?))),
-            0xcf => stack.push_number(u64::from_be_bytes(self.array()?) as f64),
+            // The library takes the largest for negative ones.
+            0xcf | 0xd3 => stack.push_number(i64::from_be_bytes(self.array()?) as f64),
             0xd0 => stack.push_number(f64::from(i8::from_be_bytes(self.array()?))),
             0xd1 => stack.push_number(f64::from(i16::from_be_bytes(self.array()?))),
             0xd2 => stack.push_number(f64::from(i32::from_be_bytes(self.array()?))),
-            0xd3 => stack.push_number(i64::from_be_bytes(self.array()?) as f64),
             0xc4..=0xc6 => {
                 let len = self.len(1 << (first - 0xc4))?;
                 self.string(len)?;

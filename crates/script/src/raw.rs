@@ -293,10 +293,24 @@ impl Stack {
         Err(self.bad_argument(at, function, &text))
     }
 
+    /// The same as an integer; see [`integer`].
+    pub(crate) fn check_integer(self, at: c_int, function: &str) -> Result<i64, Raise> {
+        self.check_number(at, function).map(integer)
+    }
+
     pub(crate) fn argument_kind(self, at: c_int) -> &'static str {
         if self.has(at) { self.kind_name(at) } else { "no value" }
     }
 }
 
+/// A number without its fraction. What has no place in 64 bits (infinities and NaN, too) is the smallest integer, as on
+/// the processors that most servers run on: C leaves it open, but scripts have come to see that.
+pub(crate) fn integer(number: f64) -> i64 {
+    let whole = number.trunc();
+    if (-INTEGER_BOUND..INTEGER_BOUND).contains(&whole) { whole as i64 } else { i64::MIN }
+}
+
+/// 2^63.
+const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
 /// Tables are not made larger beforehand than this: a number in an input need not be true.
 const PRESIZED_MAX: usize = 1 << 16;

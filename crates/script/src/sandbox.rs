@@ -576,21 +576,22 @@ fn collect_garbage(stack: Stack) -> Returned {
     Ok(1)
 }
 
-/// `math.random`: by a generator of the state.
+/// `math.random`: by the generator of POSIX's `lrand48`, so that a script which seeds it gets the numbers that it gets
+/// elsewhere.
 fn random(stack: Stack) -> Returned {
     let core = core_of(stack.0);
-    let next = core.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-    core.random.set(next);
-    let mixed = (next ^ next >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let fraction = ((mixed ^ mixed >> 31) >> 11) as f64 / (1u64 << 53) as f64;
+    let next = core.random.get().wrapping_mul(RANDOM_FACTOR).wrapping_add(RANDOM_ADDED);
+    core.random.set(next & ((1 << 48) - 1));
+    let drawn = (core.random.get() >> 17) as i32 % RANDOM_MAX;
+    let fraction = f64::from(drawn) / f64::from(RANDOM_MAX);
+    let bound = |at| stack.check_integer(at, "random").map(|bound| f64::from(bound as i32));
     let (low, high) = match stack.top() {
         0 => {
             stack.push_number(fraction);
             return Ok(1);
         }
-        1 => (1.0, stack.check_number(1, "random")?.floor()),
-        2 => (stack.check_number(1, "random")?.floor(), stack.check_number(2, "random")?.floor()),
+        1 => (1.0, bound(1)?),
+        2 => (bound(1)?, bound(2)?),
         _ => return Err(stack.fail("wrong number of arguments")),
     };
     if low > high {
@@ -600,11 +601,19 @@ fn random(stack: Stack) -> Returned {
     Ok(1)
 }
 
+/// `math.randomseed`: 32 bits of it count.
 fn seed(stack: Stack) -> Returned {
-    let seed = stack.check_number(1, "randomseed")?;
-    core_of(stack.0).random.set(seed.to_bits());
+    let seed = stack.check_integer(1, "randomseed")? as u32;
+    core_of(stack.0).random.set(u64::from(seed) << 16 | RANDOM_SEED_LOW);
     Ok(0)
 }
+
+/// Of the generator, as POSIX says it.
+const RANDOM_FACTOR: u64 = 0x5_deec_e66d;
+const RANDOM_ADDED: u64 = 0xb;
+const RANDOM_SEED_LOW: u64 = 0x330e;
+/// The largest number that is drawn counts as the smallest, so that a fraction is below 1.
+const RANDOM_MAX: i32 = i32::MAX;
 
 /// Not for scripts.
 const REMOVED: [&str; 9] = [

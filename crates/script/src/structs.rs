@@ -104,6 +104,8 @@ impl<'a> Format<'a> {
                     self.align_max = align;
                     continue;
                 }
+                // Who only counts passes over letters that it does not know, as the library does.
+                _ if self.function == "size" && option.is_ascii_alphanumeric() => continue,
                 _ => {
                     let text = format!("invalid format option '{}'", option as char);
                     return Err(self.stack.bad_argument(1, self.function, &text));
@@ -210,15 +212,17 @@ fn pack(stack: Stack) -> Returned {
 fn unpack(stack: Stack) -> Returned {
     let mut format = Format::new(stack, "unpack")?;
     let data = stack.check_bytes(2, "unpack")?;
-    let start = if stack.has(3) { stack.check_number(3, "unpack")? } else { 1.0 };
-    if start < 1.0 {
+    let start = if stack.has(3) { stack.check_integer(3, "unpack")? } else { 1 };
+    if start == 0 {
         return Err(stack.bad_argument(3, "unpack", "offset must be 1 or greater"));
     }
-    let mut at = start as usize - 1;
-    let mut count = 0;
     let short = || stack.bad_argument(2, "unpack", "data string too short");
+    // Before the data there is as little as behind it.
+    let mut at = usize::try_from(start).map_err(|_| short())? - 1;
+    let mut count = 0;
     while let Some((item, _)) = format.next()? {
-        at += format.padding(item, at);
+        let begin = at.checked_add(format.padding(item, at));
+        at = begin.filter(|begin| *begin <= data.len()).ok_or_else(short)?;
         let end = at.checked_add(item.size()).filter(|end| *end <= data.len());
         let end = end.ok_or_else(short)?;
         if !stack.reserve(STACK_ROOM) {

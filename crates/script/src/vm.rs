@@ -14,7 +14,8 @@ use crate::api::{self, Host, Verdict};
 use crate::convert;
 use crate::raw::{
     LUA_GLOBALSINDEX, LUA_HOOKCOUNT, LUA_MASKCOUNT, LUA_MASKLINE, LUA_TFUNCTION, LUA_TNIL,
-    LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_Debug, lua_State, lua_function,
+    LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_Debug, lua_State,
+    lua_function,
 };
 use crate::sandbox::{self, Base};
 
@@ -543,7 +544,7 @@ fn describe_error(stack: Stack) -> Returned {
             counted = stack.boolean(-1);
             stack.push_field(1, b"err");
             match stack.kind(-1) {
-                LUA_TSTRING => stack.bytes(-1).unwrap_or_default().to_vec(),
+                LUA_TSTRING | LUA_TNUMBER => stack.bytes(-1).unwrap_or_default().to_vec(),
                 _ => b"ERR unknown error".to_vec(),
             }
         }

@@ -19,6 +19,7 @@ use crate::acl;
 use crate::client::{ClientFlag, ClientInfo};
 use crate::command::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::server::{Server, lock};
+use crate::tracking;
 use crate::worker::Post;
 
 /// What a blocked client waits for.
@@ -69,6 +70,8 @@ pub struct Waiter {
     pub args: Box<[Box<[u8]>]>,
     /// Of the rules by which it was allowed.
     epoch: u32,
+    /// By which number it is remembered with the keys that serve it, if it keeps copies of what it reads.
+    reader: Option<u64>,
     /// Unix ms; `None`: as long as it takes.
     pub deadline_ms: Option<i64>,
     wait: Box<dyn Wait>,
@@ -361,6 +364,7 @@ pub fn block(
         command: call.command,
         args: call.args.iter().map(|arg| Box::from(*arg)).collect(),
         epoch: call.server.acl.epoch(),
+        reader: tracking::reader(call),
         deadline_ms,
         wait: Box::new(wait),
         database,
@@ -449,7 +453,12 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
                 at += 1;
                 continue;
             }
-            Ok(true) => {}
+            // The change that serves it has made it forget the key.
+            Ok(true) => {
+                if let Some(reader) = waiter.reader {
+                    held.iter().for_each(|(_, key)| data.track(*key, reader));
+                }
+            }
             Err(failure) => {
                 answer.bytes.clear();
                 answer.failed = Some(failure);

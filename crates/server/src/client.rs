@@ -103,6 +103,8 @@ pub struct ClientInfo {
     pub input_bytes: AtomicUsize,
     pub input_capacity: AtomicUsize,
     pub output_bytes: AtomicUsize,
+    /// What TLS keeps of the connection.
+    pub tls_bytes: AtomicUsize,
     /// What the sum of all clients' memory holds of it; see `client_eviction`.
     pub counted_bytes: AtomicUsize,
     pub net_input_bytes: Counter,
@@ -178,6 +180,7 @@ impl ClientInfo {
             input_bytes: AtomicUsize::new(0),
             input_capacity: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
+            tls_bytes: AtomicUsize::new(0),
             counted_bytes: AtomicUsize::new(0),
             net_input_bytes: Counter::default(),
             net_output_bytes: Counter::default(),
@@ -210,7 +213,7 @@ impl ClientInfo {
         }
     }
 
-    /// Bytes of memory that the client takes: its connection, buffers, transaction, watched keys and subscriptions.
+    /// Bytes of memory that the client takes: its connection, TLS, buffers, transaction, watched keys and subscriptions.
     pub fn memory(&self) -> usize {
         let names = self.names();
         let named = names.name.len() + names.library.len() + names.library_version.len();
@@ -224,6 +227,7 @@ impl ClientInfo {
             + self.subscription_bytes.load(Ordering::Relaxed)
             + self.input_capacity.load(Ordering::Relaxed)
             + self.output_bytes.load(Ordering::Relaxed)
+            + self.tls_bytes.load(Ordering::Relaxed)
     }
 
     /// Forgets how many keys are watched.

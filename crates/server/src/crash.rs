@@ -171,6 +171,8 @@ extern "C" fn stack_wanted(_: c_int, _: *mut libc::siginfo_t, context: *mut c_vo
         let out = Out(logging::descriptor());
         out.text("------ STACK OF THE STUCK THREAD ------\n");
         write_stack(out, reporter, context);
+        out.text("------ ITS COMMAND ------\n");
+        write_command(out, reporter.server);
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = error };

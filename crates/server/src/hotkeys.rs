@@ -1,10 +1,13 @@
-//! HOTKEYS: which keys take most of the time and of the network, found while serving.
+//! HOTKEYS: which keys take most of the time, of the network and of the memory, found while serving.
 //!
 //! While nobody looks, nothing is done: the limits of the command log, which each command is compared with anyway, say
 //! that none is worth a look. While somebody does, they say that every command is, and what was measured of a sampled
 //! command is added to its keys' sums. Of each kind of sum a bounded number is kept, by the rule of space saving (Metwally
 //! and others, 2005): a key that has no place takes that of the smallest sum, and its sum. So no key with a large share
 //! is missed, and sums are too high by no more than the smallest. Each thread adds to a part of its own.
+//!
+//! Sizes are looked at behind a command's handler, while its keys are held, and of those met the largest are kept: a key
+//! that nobody uses is not found.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -12,10 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
 
 use crate::clock::system_ms;
-use crate::command::Registered;
 use crate::command::registry::KeyShape;
+use crate::command::{Call, Registered};
 use crate::random::Random;
-use crate::server::lock;
+use crate::server::{Switch, lock};
 use crate::slowlog::Measured;
 
 /// What a session is asked to do.
@@ -23,8 +26,10 @@ use crate::slowlog::Measured;
 pub struct Wanted {
     /// Time of keys.
     pub cpu: bool,
-    /// Bytes of keys.
+    /// Bytes of requests and replies.
     pub net: bool,
+    /// Bytes of memory.
+    pub size: bool,
     /// Keys to tell of.
     pub count: usize,
     /// How long, in milliseconds; 0: until it is stopped.
@@ -58,6 +63,8 @@ pub struct Report {
     /// Keys with microseconds, and keys with bytes; the most first.
     pub by_us: Vec<(Box<[u8]>, u64)>,
     pub by_bytes: Vec<(Box<[u8]>, u64)>,
+    /// With the memory that each took when it was last met.
+    pub by_size: Vec<(Box<[u8]>, u64)>,
 }
 
 /// See the module.
@@ -74,12 +81,21 @@ struct Part {
     bytes: u64,
     by_us: Top,
     by_bytes: Top,
+    by_size: Largest,
 }
 
 /// Sums by key: the largest, as far as one can tell from so many.
 #[derive(Default)]
 struct Top {
     sums: HashMap<Box<[u8]>, u64>,
+}
+
+/// The largest figures by key. Each is the last that was told of the key.
+#[derive(Default)]
+struct Largest {
+    figures: HashMap<Box<[u8]>, u64>,
+    /// While there is no room for more: no figure that is kept is below this.
+    floor: u64,
 }
 
 /// So many threads add at a time without waiting for each other.
@@ -128,17 +144,30 @@ impl HotKeys {
         })
     }
 
-    /// Adds a command that was executed.
+    /// Adds a command that was executed. `false`: the session is over.
     #[cold]
-    pub fn note(&self, command: &Registered, args: &[&[u8]], measured: &Measured, us: u64) {
-        let is_over = self.read(|session| {
-            let Some(session) = session.filter(|session| session.is_active()) else { return true };
-            session.note(command, args, measured, us);
-            false
-        });
-        if is_over {
-            self.is_active.store(false, Ordering::Relaxed);
-        }
+    #[must_use]
+    pub fn note(&self, command: &Registered, args: &[&[u8]], measured: &Measured, us: u64) -> bool {
+        self.with_session(|session| session.note(command, args, measured, us))
+    }
+
+    /// Calls `f` with whether a session is at work, which stays so for as long as that takes.
+    pub fn while_steady<R>(&self, f: impl FnOnce(bool) -> R) -> R {
+        self.read(|session| f(session.is_some_and(Session::is_active)))
+    }
+
+    /// Calls `f` with the session at work; `false`: it is over.
+    fn with_session(&self, f: impl FnOnce(&Session)) -> bool {
+        self.read(|session| match session.filter(|session| session.is_active()) {
+            Some(session) => {
+                f(session);
+                true
+            }
+            None => {
+                self.is_active.store(false, Ordering::Relaxed);
+                false
+            }
+        })
     }
 
     fn read<R>(&self, f: impl FnOnce(Option<&Session>) -> R) -> R {
@@ -190,13 +219,8 @@ impl Session {
         let mut part = lock(&self.parts[own_part()]);
         part.us += us;
         part.bytes += bytes;
-        if self.wanted.sample > 1 {
-            let mut random = Random::new(part.random);
-            let looked_at = random.below(self.wanted.sample) == 0;
-            part.random = part.random.wrapping_add(GOLDEN);
-            if !looked_at {
-                return;
-            }
+        if !part.draw(self.wanted.sample) {
+            return;
         }
         let (kept, count) = (self.wanted.count * KEPT_PER_KEY, keys.len() as u64);
         for key in keys {
@@ -206,6 +230,28 @@ impl Session {
             if self.wanted.net {
                 part.by_bytes.add(key, bytes / count, kept);
             }
+        }
+    }
+
+    /// Looks at the sizes of a command's keys, as far as they are held.
+    fn note_sizes(&self, call: &mut Call<'_>) {
+        let mut part = lock(&self.parts[own_part()]);
+        if !part.draw(self.wanted.sample) {
+            return;
+        }
+        let kept = self.wanted.count * KEPT_PER_KEY;
+        let (command, args) = (call.command, call.args);
+        let mut look = |at| {
+            let key = call.key(at);
+            if call.data.holds(key.hash.shard()) {
+                let size = call.data.peek(key).map_or(0, |entry| entry.memory() as u64);
+                part.by_size.set(key.bytes, size, kept);
+            }
+        };
+        match command.shape {
+            KeyShape::None => {}
+            KeyShape::First => look(1),
+            KeyShape::Specified => _ = command.key_positions(args, look),
         }
     }
 
@@ -220,9 +266,14 @@ impl Session {
             cpu_system_ms: system_ms - self.cpu_ms.1,
             ..Report::default()
         };
-        let (mut by_us, mut by_bytes) = (HashMap::new(), HashMap::new());
+        let (mut by_us, mut by_bytes, mut by_size) =
+            (HashMap::new(), HashMap::new(), HashMap::<Box<[u8]>, u64>::new());
         for part in &self.parts {
             let part = lock(part);
+            for (key, size) in &part.by_size.figures {
+                let largest = by_size.entry(key.clone()).or_default();
+                *largest = (*largest).max(*size);
+            }
             report.us += part.us;
             report.bytes += part.bytes;
             for (sums, all) in [(&part.by_us, &mut by_us), (&part.by_bytes, &mut by_bytes)] {
@@ -233,7 +284,54 @@ impl Session {
         }
         report.by_us = most(by_us, self.wanted.count);
         report.by_bytes = most(by_bytes, self.wanted.count);
+        report.by_size = most(by_size, self.wanted.count);
         report
+    }
+}
+
+/// Behind a command's handler, with its keys held: looks at their sizes, if somebody wants to know.
+#[cold]
+pub fn look_at_sizes(call: &mut Call<'_>) {
+    // What a script calls is part of the script's own command.
+    let server = call.server;
+    if call.client.caller == 0 && !server.services.hot_keys.with_session(|it| it.note_sizes(call)) {
+        server.switches.set(Switch::SIZED, false);
+    }
+}
+
+impl Part {
+    /// Whether this command is looked at: one of `sample`.
+    fn draw(&mut self, sample: u32) -> bool {
+        if sample <= 1 {
+            return true;
+        }
+        self.random = self.random.wrapping_add(GOLDEN);
+        Random::new(self.random).below(sample) == 0
+    }
+}
+
+impl Largest {
+    /// 0: the key is no more.
+    fn set(&mut self, key: &[u8], figure: u64, kept: usize) {
+        if let Some(known) = self.figures.get_mut(key) {
+            *known = figure;
+            self.floor = self.floor.min(figure);
+            if figure == 0 {
+                self.figures.remove(key);
+            }
+        } else if self.figures.len() < kept {
+            if figure > 0 {
+                self.figures.insert(key.into(), figure);
+            }
+        } else if figure > self.floor {
+            let smallest = self.figures.iter().min_by_key(|(_, figure)| **figure);
+            let smallest = smallest.map(|(key, figure)| (key.clone(), *figure));
+            self.floor = smallest.as_ref().map_or(0, |(_, smallest)| *smallest);
+            if let Some((smallest, _)) = smallest.filter(|(_, smallest)| *smallest < figure) {
+                self.figures.remove(&smallest);
+                self.figures.insert(key.into(), figure);
+            }
+        }
     }
 }
 
@@ -299,7 +397,8 @@ mod tests {
 
     #[test]
     fn one_session_at_a_time() {
-        let wanted = Wanted { cpu: true, net: false, count: 3, duration_ms: 0, sample: 1 };
+        let wanted =
+            Wanted { cpu: true, net: false, size: false, count: 3, duration_ms: 0, sample: 1 };
         let keys = HotKeys::default();
         assert!(keys.report().is_none() && !keys.stop());
         assert!(keys.start(wanted) && !keys.start(wanted) && !keys.reset());
@@ -312,5 +411,28 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(5));
         let (_, _, report) = keys.report().expect("a session");
         assert!(!report.is_active && report.duration_ms == 1);
+        assert!(keys.is_active(), "nobody has looked");
+        assert!(!keys.while_steady(|is_active| is_active) && !keys.with_session(|_| {}));
+        assert!(!keys.is_active());
+    }
+
+    #[test]
+    fn the_largest_are_kept_as_they_were_last() {
+        let mut largest = Largest::default();
+        for figure in 1..=1000 {
+            largest.set(format!("key {figure}").as_bytes(), figure, 20);
+        }
+        let kept = |largest: &Largest| most(largest.figures.clone(), 99);
+        assert_eq!(kept(&largest).len(), 20);
+        assert!(kept(&largest).iter().all(|(_, figure)| *figure > 980));
+        // What shrinks makes room, and what is deleted goes.
+        largest.set(b"key 1000", 5, 20);
+        largest.set(b"key 999", 0, 20);
+        largest.set(b"new", 3, 20);
+        largest.set(b"newer", 50, 20);
+        let kept = kept(&largest);
+        assert_eq!((&*kept[0].0, kept[0].1), (&b"key 998"[..], 998));
+        assert_eq!(&*kept[19].0, b"newer");
+        assert!(!kept.iter().any(|(key, _)| &**key == b"key 1000" || &**key == b"new"));
     }
 }

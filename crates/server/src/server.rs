@@ -146,10 +146,12 @@ impl Switch {
     /// Clients keep copies of keys and are told when they change. A worker sets it for a client of its own, with
     /// no gate: it concerns that client's later commands.
     pub const TRACKED: u32 = 1 << 12;
+    /// HOTKEYS looks at the sizes of keys. Set at any time: it is no matter which command is the first.
+    pub const SIZED: u32 = 1 << 13;
     /// What is looked at once a command has run.
-    pub const ONLOOKERS: u32 = Self::MONITORED | Self::TRACKED;
+    pub const ONLOOKERS: u32 = Self::MONITORED | Self::TRACKED | Self::SIZED;
     /// What may keep a command from running, or is to be seen to before: all the others.
-    pub const GUARDED: u32 = !Self::TRACKED;
+    pub const GUARDED: u32 = !(Self::TRACKED | Self::SIZED);
 }
 
 impl Switches {

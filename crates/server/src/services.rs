@@ -40,7 +40,9 @@ impl Services {
 
     /// Takes up what the configuration says now.
     pub fn follow(&self, config: &Config, clock: &Clock) {
-        self.command_log.follow(config, |us| clock.ticks(us), self.hot_keys.is_active());
+        self.hot_keys.while_steady(|is_active| {
+            self.command_log.follow(config, |us| clock.ticks(us), is_active);
+        });
     }
 
     /// Connections since the start, or since CONFIG RESETSTAT.

@@ -170,7 +170,10 @@ pub fn note(
     let is_script = client.caller != 0;
     if server.services.hot_keys.is_active() && !is_script {
         let us = server.clock.us(measured.ticks) as u64;
-        server.services.hot_keys.note(command, args, measured, us);
+        if !server.services.hot_keys.note(command, args, measured, us) {
+            // Not every command is worth a look any more.
+            server.services.follow(&server.config, &server.clock);
+        }
     }
     note_words(server, client, command, || shortened(command, args), measured);
 }

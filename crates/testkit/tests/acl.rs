@@ -54,6 +54,32 @@ fn a_user_without_rights_may_run_nothing() {
     });
 }
 
+/// What the configuration forbids to all is said before what the user may not; but not to who has said nothing yet.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_is_off_is_told_before_rights() {
+    common::on_both(&[], |name, server| {
+        let mut admin = server.connect();
+        admin.say("ACL SETUSER nobody on nopass");
+        let mut nobody = server.connect();
+        nobody.say("AUTH nobody x");
+        for (command, start) in [
+            ("DEBUG OBJECT k", "ERR DEBUG command not allowed."),
+            ("DEBUG", "ERR wrong number of arguments for 'debug' command"),
+            (
+                "CONFIG GET x",
+                "NOPERM User nobody has no permissions to run the 'config|get' command",
+            ),
+        ] {
+            let answer = nobody.say(command).text();
+            assert!(answer.starts_with(start), "{name}: {command}: {answer}");
+        }
+        admin.say("ACL SETUSER default resetpass");
+        let answer = server.connect().say("DEBUG OBJECT k").text();
+        assert_eq!(answer, "NOAUTH Authentication required.", "{name}");
+    });
+}
+
 /// Commands and subcommands (which their containers do not stand for), and their arities.
 fn commands(admin: &mut Connection) -> Vec<(Vec<String>, i64)> {
     let text =

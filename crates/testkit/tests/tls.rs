@@ -196,6 +196,44 @@ fn a_certificate_may_name_the_user() {
     assert!(try_ping(&server, &shown("default")).unwrap_err().contains("NOAUTH"));
 }
 
+/// In protected mode a peer from elsewhere is told so once it can read it, and nothing of what it sends is executed.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn protected_mode_holds_over_tls() {
+    let Some(elsewhere) = address_elsewhere() else {
+        eprintln!("without a network there is no peer from elsewhere");
+        return;
+    };
+    on_both_drivers(&["--tls-auth-clients", "no", "--bind", "0.0.0.0"], |server| {
+        let connector = TlsConnector::new(&options(server, None)).unwrap();
+        let connect = |host: &str| {
+            let address = Address::Tcp { host: host.to_owned(), port: server.port };
+            let transport = Transport { tls: Some(connector.clone()), ..Transport::default() };
+            Client::connect_to(&address, &transport)
+        };
+        // Its own words may be what the connection's end cuts off.
+        let stranger = connect(&elsewhere).ok();
+        if let Some(answer) = stranger.and_then(|mut client| client.line("SET stranger 1").ok()) {
+            let Value::Error(text) = answer else { panic!("{answer:?}") };
+            assert!(text.starts_with(b"DENIED Running in protected mode"));
+        }
+        let mut own = connect("127.0.0.1").unwrap();
+        assert_eq!(own.line("EXISTS stranger").unwrap(), Value::Integer(0));
+        assert_eq!(text(&mut own, "CONFIG SET protected-mode no"), "OK");
+        let mut client = connect(&elsewhere).unwrap();
+        assert_eq!(text(&mut client, "SET stranger 1"), "OK");
+    });
+}
+
+/// An address of this machine that is not of its loopback.
+fn address_elsewhere() -> Option<String> {
+    // Nothing is sent: the kernel only looks which way it would go.
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback()).then(|| address.to_string())
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn strangers_are_sent_little() {
@@ -331,6 +369,12 @@ fn the_port_for_plain_connections_can_be_closed() {
     assert_eq!(control.say("CONFIG SET port 0").text(), "OK");
     assert!(TcpStream::connect(("127.0.0.1", plain.parse().unwrap())).is_err());
     let mut client = connect(&server);
+    let memory = |list: &str| {
+        let total = list.split(' ').find_map(|field| field.strip_prefix("tot-mem="));
+        total.expect("its memory").parse::<u64>().unwrap()
+    };
+    let listed = memory(&text(&mut client, "CLIENT INFO"));
+    assert!(listed > memory(&control.say("CLIENT INFO").text()) + 2048, "{listed} with TLS");
     let info = text(&mut client, "INFO server");
     assert_eq!(field(&info, "tcp_port"), server.port.to_string());
     assert!(info.contains("listener2:name=tls,") && !info.contains("listener0:"), "{info}");

@@ -146,7 +146,8 @@ impl Decoder<'_> {
         let at = self.at;
         let one = |kind| (kind, 1);
         let (kind, len) = match self.text.get(at) {
-            None => (Kind::End, 0),
+            // The text ends with a zero, too: the library reads C's strings.
+            None | Some(0) => (Kind::End, 0),
             Some(b'{') => one(Kind::ObjectBegin),
             Some(b'}') => one(Kind::ObjectEnd),
             Some(b'[') => one(Kind::ListBegin),
@@ -158,17 +159,24 @@ impl Decoder<'_> {
                 [b't', b'r', b'u', b'e', ..] => (Kind::Boolean(true), 4),
                 [b'f', b'a', b'l', b's', b'e', ..] => (Kind::Boolean(false), 5),
                 [b'n', b'u', b'l', b'l', ..] => (Kind::Null, 4),
-                rest => match number(rest) {
-                    Some((_, len)) if !self.options.decode_invalid && !is_plain(&rest[..len]) => {
-                        (Kind::Invalid("invalid number"), 0)
-                    }
-                    Some((number, len)) => (Kind::Number(number), len),
-                    None => (Kind::Invalid("invalid token"), 0),
-                },
+                rest => self.number_token(rest),
             },
         };
         self.at += len;
         Token { kind, at }
+    }
+
+    /// What begins neither like a value nor like a number is no token at all.
+    fn number_token(&self, text: &[u8]) -> (Kind, usize) {
+        let (is_odd, takes_odd) = (is_odd(text), self.options.decode_invalid);
+        let begins = text[0] == b'-' || text[0].is_ascii_digit();
+        if !(begins || is_odd && takes_odd) {
+            return (Kind::Invalid("invalid token"), 0);
+        }
+        match number(text) {
+            Some((number, len)) if takes_odd || !is_odd => (Kind::Number(number), len),
+            _ => (Kind::Invalid("invalid number"), 0),
+        }
     }
 
     fn string(&mut self) -> Token {
@@ -178,7 +186,7 @@ impl Decoder<'_> {
         let invalid = |what, at| Token { kind: Kind::Invalid(what), at };
         loop {
             match self.text.get(at) {
-                None => return invalid("unexpected end of string", at),
+                None | Some(0) => return invalid("unexpected end of string", at),
                 Some(b'"') => break,
                 Some(b'\\') => {
                     let escaped = match self.text.get(at + 1) {
@@ -278,13 +286,15 @@ fn number(text: &[u8]) -> Option<(f64, usize)> {
     Some((sign * value, signed + len))
 }
 
-/// Whether a number is one by JSON's own rules.
-fn is_plain(number: &[u8]) -> bool {
-    let digits = number.strip_prefix(b"-").unwrap_or(number);
-    match digits {
-        [b'0', second, ..] => matches!(second, b'.' | b'e' | b'E'),
-        [first, ..] => first.is_ascii_digit(),
-        [] => false,
+/// Whether a text begins like a number that is none by JSON's rules: with `+`, with a zero too many, hexadecimal, or
+/// without digits at all. The library looks at no more of it.
+fn is_odd(text: &[u8]) -> bool {
+    let begins =
+        |text: &[u8], word| text.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(word));
+    match text.strip_prefix(b"-").unwrap_or(text) {
+        _ if text[0] == b'+' => true,
+        [b'0', second, ..] => matches!(second, b'x' | b'X' | b'0'..=b'9'),
+        rest => begins(rest, b"inf") || begins(rest, b"nan"),
     }
 }
 

@@ -130,18 +130,15 @@ impl Selector {
                 let (mut denied, mut is_sound) = (None, true);
                 find(args, &mut |at| {
                     let number = args.get(at).and_then(|word| bobbin_resp::parse_i64(word));
-                    // What is no number is the command's to refuse.
-                    is_sound &= number.is_some();
-                    let number = number.filter(|_| is_sound);
                     let number = number.and_then(|number| u32::try_from(number).ok());
-                    let number = number.filter(|number| *number < databases);
-                    if denied.is_none()
-                        && number.is_some_and(|number| !self.databases.allow(number))
-                    {
-                        denied = Some(at);
+                    match number.filter(|number| *number < databases) {
+                        Some(number) if self.databases.allow(number) => {}
+                        Some(_) => denied = denied.or(Some(at)),
+                        None => is_sound = false,
                     }
                 });
-                if let Some(at) = denied {
+                // If one of them is no database it is the command that refuses.
+                if let Some(at) = denied.filter(|_| is_sound) {
                     return deny(at);
                 }
             }

@@ -38,6 +38,14 @@ pub struct Event {
     pub user: Vec<u8>,
 }
 
+impl Event {
+    /// Of names as long as they like: their beginnings are kept.
+    pub fn new(reason: Reason, context: Scene, object: &[u8], user: &[u8]) -> Self {
+        let kept = |name: &[u8]| name[..name.len().min(NAME_MAX)].to_vec();
+        Self { reason, context, object: kept(object), user: kept(user) }
+    }
+}
+
 /// From where a command came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scene {
@@ -65,9 +73,7 @@ const SEARCHED_MAX: usize = 10;
 
 impl AclLog {
     /// Logs an event. `keep`: so many entries at most.
-    pub fn add(&self, mut event: Event, client: String, now_ms: i64, keep: usize) {
-        event.object.truncate(NAME_MAX);
-        event.user.truncate(NAME_MAX);
+    pub fn add(&self, event: Event, client: String, now_ms: i64, keep: usize) {
         let mut entries = lock(&self.0);
         if keep == 0 {
             entries.list.clear();
@@ -107,8 +113,7 @@ mod tests {
     fn the_same_again_counts_and_moves_to_the_front() {
         let log = AclLog::default();
         let add = |object: &str, now_ms| {
-            let (reason, context) = (Reason::Key, Scene::Toplevel);
-            let event = Event { reason, context, object: object.into(), user: b"u".to_vec() };
+            let event = Event::new(Reason::Key, Scene::Toplevel, object.as_bytes(), b"u");
             log.add(event, String::new(), now_ms, 3);
         };
         add("a", 0);
@@ -121,5 +126,7 @@ mod tests {
         assert_eq!(shown, [(b'c', 1, 3), (b'b', 1, 2), (b'a', 2, 0)]);
         log.reset();
         assert!(log.entries(9).is_empty());
+        let long = Event::new(Reason::Key, Scene::Toplevel, &[b'k'; 5000], &[b'u'; 5000]);
+        assert_eq!((long.object.len(), long.user.len()), (NAME_MAX, NAME_MAX));
     }
 }

@@ -9,6 +9,7 @@ use crate::blocking::Waiter;
 use crate::client::{Client, ClientInfo};
 use crate::command::call::{Context, Request};
 use crate::command::{Call, Failure, Flags, Registered};
+use crate::commands::debug;
 use crate::server::Server;
 
 /// Who a client is. See the module above.
@@ -134,6 +135,10 @@ pub fn admit(
     let in_transaction = client.transaction.is_some();
     if !command.accepts(args.len()) || in_transaction && command.has(Flags::NO_MULTI) {
         return Ok(());
+    }
+    if command.has(Flags::PROTECTED) {
+        // What nobody may do is told before what this one may not.
+        debug::check_allowed(server, client)?;
     }
     let scene = if in_transaction { Scene::Multi } else { Scene::Toplevel };
     // The log shows what the client is at.
@@ -262,7 +267,7 @@ fn event(
         0 => command.full_name.as_bytes(),
         at => args[at],
     };
-    Event { reason: denied.reason, context, object: object.to_vec(), user: user.name.to_vec() }
+    Event::new(denied.reason, context, object, &user.name)
 }
 
 impl Denied {

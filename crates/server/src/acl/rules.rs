@@ -1,6 +1,7 @@
 //! The rules that make a user: `on`, `>password`, `~key*`, `+@read`, `-config|set`, `(+get ~other*)` and so on.
 
 use std::borrow::Cow;
+use std::num::{IntErrorKind, ParseIntError};
 
 use super::pattern::Pattern;
 use super::selector::{Channels, CommandSet, Databases, KeyPattern, Keys, Selector};
@@ -171,7 +172,7 @@ impl Selector {
             (b"resetdbs", _) => self.databases = Databases::These(Vec::new()),
             (b"allcommands" | b"+@all", _) => self.set_all_commands(grammar.registry, true),
             (b"nocommands" | b"-@all", _) => self.set_all_commands(grammar.registry, false),
-            (_, [b'~' | b'%', ..]) => self.add_keys(parse_keys(rule)?)?,
+            (_, [b'~' | b'%', ..]) => self.add_keys(rule)?,
             (_, [b'&', pattern @ ..]) => self.add_channels(pattern)?,
             ([b'd', b'b', b'=', numbers @ ..], _) => self.databases = parse_databases(numbers)?,
             ([b'+', b'@', name @ ..], _) => self.set_category(name, true, grammar.registry)?,
@@ -187,8 +188,9 @@ impl Selector {
         Ok(())
     }
 
-    fn add_keys(&mut self, added: KeyPattern) -> Result<(), RuleError> {
+    fn add_keys(&mut self, rule: &[u8]) -> Result<(), RuleError> {
         let Keys::These(patterns) = &mut self.keys else { return Err(RuleError::AllKeysAlready) };
+        let added = parse_keys(rule)?;
         match patterns.iter_mut().find(|known| known.pattern == added.pattern) {
             Some(known) => {
                 known.reads |= added.reads;
@@ -312,7 +314,12 @@ fn parse_keys(rule: &[u8]) -> Result<KeyPattern, RuleError> {
 fn parse_databases(text: &[u8]) -> Result<Databases, RuleError> {
     let mut numbers = Vec::new();
     for number in text.split(|byte| *byte == b',') {
-        let number = bobbin_resp::parse_i64(number).ok_or(RuleError::Syntax)?;
+        // As C reads them: with white space and a plus before them, and with zeros.
+        let number = str::from_utf8(number).map_err(|_| RuleError::Syntax)?.trim_ascii_start();
+        let number: i64 = number.parse().map_err(|error: ParseIntError| match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => RuleError::DatabaseOutOfRange,
+            _ => RuleError::Syntax,
+        })?;
         let number = i32::try_from(number).map_err(|_| RuleError::DatabaseOutOfRange)?;
         numbers.push(u32::try_from(number).map_err(|_| RuleError::DatabaseOutOfRange)?);
     }
@@ -391,6 +398,7 @@ mod tests {
             ("+select|0 -select", "off resetchannels -@all -select"),
             ("db=1,0,1 +get", "off resetchannels db=0,1 -@all +get"),
             ("db=1 db=2", "off resetchannels db=2 -@all"),
+            ("DB=+1,01,00", "off resetchannels db=0,1 -@all"),
             ("resetdbs", "off resetchannels resetdbs -@all"),
             (
                 "(+get ~a) (-@all ~b db=3)",
@@ -416,6 +424,7 @@ mod tests {
             ("+get|", RuleError::Syntax),
             ("+", RuleError::Unknown),
             ("~* ~x", RuleError::AllKeysAlready),
+            ("~* %X~x", RuleError::AllKeysAlready),
             ("&* &x", RuleError::AllChannelsAlready),
             ("%~x", RuleError::Syntax),
             ("%RR~x", RuleError::Syntax),

@@ -173,11 +173,11 @@ impl Selector {
         described.collect::<Vec<_>>().join(&b' ')
     }
 
-    /// `alldbs`, `resetdbs` or `db=0,1`.
+    /// `alldbs`, `db=0,1`, or nothing.
     pub fn describe_databases(&self) -> Vec<u8> {
         match &self.databases {
             Databases::All => b"alldbs".to_vec(),
-            Databases::These(numbers) if numbers.is_empty() => b"resetdbs".to_vec(),
+            Databases::These(numbers) if numbers.is_empty() => Vec::new(),
             Databases::These(numbers) => {
                 let numbers: Vec<_> = numbers.iter().map(u32::to_string).collect();
                 format!("db={}", numbers.join(",")).into_bytes()
@@ -192,8 +192,10 @@ impl Selector {
             parts.push(b"resetchannels".to_vec());
         }
         parts.push(self.describe_channels());
-        if self.databases != Databases::All {
-            parts.push(self.describe_databases());
+        match &self.databases {
+            Databases::All => {}
+            Databases::These(numbers) if numbers.is_empty() => parts.push(b"resetdbs".to_vec()),
+            Databases::These(_) => parts.push(self.describe_databases()),
         }
         parts.push(self.describe_commands());
         parts.retain(|part| !part.is_empty());

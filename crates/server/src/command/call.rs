@@ -11,6 +11,7 @@ use crate::blocking;
 use crate::client::{Client, ClientFlag, Replies};
 use crate::commands::{debug, monitor};
 use crate::eviction::{self, Room};
+use crate::hotkeys;
 use crate::server::{Server, Switch};
 use crate::stats::WorkerStats;
 use crate::tracking;
@@ -93,6 +94,25 @@ impl<'a> Call<'a> {
         if self.data.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun()) {
             self.client.postpone(true);
         }
+    }
+
+    /// Lets go of the keys before the command is done: it has what it needs, and nobody is to wait for it. Within a
+    /// transaction, or a script, they stay held.
+    pub fn let_go(&mut self) {
+        if self.in_transaction {
+            return;
+        }
+        if self.client.tracking.is_some() {
+            tracking::remember_already(self);
+        }
+        if !self.data.events.is_empty() {
+            // Nobody may see it before it has its place in the log; and it is this client's doing.
+            if self.data.effects.has_unit() {
+                self.data.effects.commit(false);
+            }
+            self.data.publish_events(Some(self.client));
+        }
+        self.data.release();
     }
 
     /// An argument as an integer.
@@ -340,6 +360,9 @@ fn show_onlookers(call: &mut Call<'_>) {
     }
     if call.client.tracking.is_some() {
         tracking::remember(call);
+    }
+    if call.server.switches.load() & Switch::SIZED != 0 {
+        hotkeys::look_at_sizes(call);
     }
 }
 

@@ -173,8 +173,7 @@ fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
         return Ok(());
     }
     let scene = if call.in_transaction { Scene::Multi } else { Scene::Toplevel };
-    let (object, user) = (call.args[0].to_vec(), user.to_vec());
-    let event = Event { reason: Reason::Password, context: scene, object, user };
+    let event = Event::new(Reason::Password, scene, call.args[0], user);
     call.server.note_denied(&call.client.info, event, call.data.now_ms);
     Err("WRONGPASS invalid username-password pair or user is disabled.".into())
 }

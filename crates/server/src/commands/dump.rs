@@ -24,10 +24,8 @@ fn dump(call: &mut Call<'_>) -> Outcome {
         append_string_payload(bytes, compress, &mut payload);
     } else {
         let pinned = Pinned::new(entry.value());
-        if !call.in_transaction {
-            // Compressing takes long: nobody else needs to wait for it.
-            call.data.release();
-        }
+        // Compressing takes long: nobody else needs to wait for it.
+        call.let_go();
         pinned.append_payload(compress, &mut payload);
     }
     call.reply.bulk(&payload);

@@ -52,9 +52,9 @@ fn delete(call: &mut Call<'_>, in_background: bool) -> Outcome {
         }
     }
     call.reply.integer(deleted);
-    if !heavy.is_empty() && !call.in_transaction {
+    if !heavy.is_empty() {
         // Freeing may take long: nobody else needs to wait for it.
-        call.data.release();
+        call.let_go();
     }
     Ok(())
 }

@@ -1,10 +1,11 @@
-//! HOTKEYS, as Redis 8.6 has it: which keys take most time and network.
+//! HOTKEYS, as Redis 8.6 has it: which keys take most time and network; and, what is our own, most memory.
 
 use super::help;
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::hotkeys::Wanted;
+use crate::server::Switch;
 
-/// `HOTKEYS START METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]`.
+/// `HOTKEYS START METRICS count [CPU] [NET] [SIZE] [COUNT k] [DURATION seconds] [SAMPLE ratio]`.
 fn start(call: &mut Call<'_>) -> Outcome {
     if call.server.services.hot_keys.report().is_some_and(|(_, _, report)| report.is_active) {
         return Err(IN_PROGRESS);
@@ -17,17 +18,21 @@ fn start(call: &mut Call<'_>) -> Outcome {
         return Err(IN_PROGRESS);
     }
     call.server.services.follow(&call.server.config, &call.server.clock);
+    call.server.switches.set(Switch::SIZED, wanted.size);
     call.reply.ok();
     Ok(())
 }
 
 fn parse(call: &Call<'_>) -> Result<Wanted, Failure> {
-    let metrics = number(call, 3, 1, 2, "METRICS count must be > 0 and <= 2")? as usize;
-    let mut wanted = Wanted { cpu: false, net: false, count: 10, duration_ms: 0, sample: 1 };
+    let metrics = number(call, 3, 1, 3, "METRICS count must be > 0 and <= 3")? as usize;
+    let mut wanted =
+        Wanted { cpu: false, net: false, size: false, count: 10, duration_ms: 0, sample: 1 };
     let named = call.args.len().min(4 + metrics);
     for at in 4..named {
         // Others may come with later versions.
-        for (word, metric) in [("CPU", &mut wanted.cpu), ("NET", &mut wanted.net)] {
+        let metrics =
+            [("CPU", &mut wanted.cpu), ("NET", &mut wanted.net), ("SIZE", &mut wanted.size)];
+        for (word, metric) in metrics {
             if call.word_is(at, word) && std::mem::replace(metric, true) {
                 let text = format!("ERR METRICS {word} defined more than once!");
                 return Err(Failure::format(text));
@@ -38,8 +43,8 @@ fn parse(call: &Call<'_>) -> Result<Wanted, Failure> {
         let text = "ERR METRICS count does not match number of metric types provided";
         return Err(text.into());
     }
-    if !wanted.cpu && !wanted.net {
-        return Err("ERR METRICS no valid metrics passed. Supported: CPU|NET".into());
+    if !wanted.cpu && !wanted.net && !wanted.size {
+        return Err("ERR METRICS no valid metrics passed. Supported: CPU|NET|SIZE".into());
     }
     let mut at = named;
     while at < call.args.len() {
@@ -73,6 +78,7 @@ fn number(call: &Call<'_>, at: usize, least: i64, most: i64, text: &str) -> Resu
 
 fn stop(call: &mut Call<'_>) -> Outcome {
     let stopped = call.server.services.hot_keys.stop();
+    call.server.switches.set(Switch::SIZED, false);
     call.server.services.follow(&call.server.config, &call.server.clock);
     if stopped {
         call.reply.ok();
@@ -99,7 +105,8 @@ fn get(call: &mut Call<'_>) -> Outcome {
     };
     let reply = &mut call.reply;
     reply.array(1);
-    reply.map(7 + if wanted.cpu { 3 } else { 0 } + if wanted.net { 2 } else { 0 });
+    let fields = [(wanted.cpu, 3), (wanted.net, 2), (wanted.size, 1)];
+    reply.map(7 + fields.iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, n)| n).sum::<usize>());
     let mut integer = |name: &str, value: i64| {
         reply.bulk(name.as_bytes());
         reply.integer(value);
@@ -129,6 +136,7 @@ fn get(call: &mut Call<'_>) -> Outcome {
     let lists = [
         (wanted.cpu, "by-cpu-time-us", &report.by_us),
         (wanted.net, "by-net-bytes", &report.by_bytes),
+        (wanted.size, "by-size-bytes", &report.by_size),
     ];
     for (_, name, keys) in lists.into_iter().filter(|(is_wanted, ..)| *is_wanted) {
         reply.bulk(name.as_bytes());
@@ -146,10 +154,13 @@ fn hotkeys_help(call: &mut Call<'_>) -> Outcome {
         call,
         &[
             (
-                "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <s>] [SAMPLE <n>]",
+                "START METRICS <count> [CPU] [NET] [SIZE] [COUNT <k>] [DURATION <s>] [SAMPLE <n>]",
                 "Looks at the keys of all commands, or of one in <n>, for so many seconds or until STOP.",
             ),
-            ("GET", "The <k> keys (10 unless told) that took most time, and most bytes."),
+            (
+                "GET",
+                "The <k> keys (10 unless told) that took most time, sent most bytes, and are the largest.",
+            ),
             ("STOP", "Ends the look. What it found is kept."),
             ("RESET", "Forgets what was found."),
         ],
@@ -186,7 +197,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("hotkeys", -2, super::con
             .flags(ADMIN)
             .categories(DANGEROUS)
             .doc("server", "8.6.0", "O(1)", "Begins a look at keys.")
-            .syntax("METRICS count [CPU] [NET] [COUNT k] [DURATION seconds] [SAMPLE ratio]"),
+            .syntax("METRICS count [CPU] [NET] [SIZE] [COUNT k] [DURATION seconds] [SAMPLE ratio]"),
         Command::new("stop", 2, stop).flags(ADMIN).categories(DANGEROUS).doc(
             "server",
             "8.6.0",

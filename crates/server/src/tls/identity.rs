@@ -28,8 +28,7 @@ pub fn identify(server: &Server, client: &mut Client, certificate: &[u8], now_ms
         return;
     }
     log::debug!("TLS: the certificate of client {} names no user", client.info.id);
-    let user = names.into_iter().next().unwrap_or_default().into_bytes();
-    let (reason, context) = (Reason::Certificate, Scene::Toplevel);
-    let event = Event { reason, context, object: Vec::new(), user };
+    let user = names.first().map_or(&b""[..], |name| name.as_bytes());
+    let event = Event::new(Reason::Certificate, Scene::Toplevel, b"", user);
     server.note_denied(&client.info, event, now_ms);
 }

@@ -31,6 +31,8 @@ use crate::server::lock;
 pub struct Tls {
     /// `None`: there is no port for it.
     current: RwLock<Option<Arc<Current>>>,
+    /// One at a time makes another: whom CONFIG SET has do so, or the thread that looks at the files.
+    following: Mutex<()>,
     /// Handshakes that failed, and those that took too long.
     failed_handshakes: AtomicU64,
     /// Of those that came to their end, how many went on from an earlier session.
@@ -61,6 +63,8 @@ pub struct Facts {
 impl Tls {
     /// Takes up what the configuration says now. On an error all stays as it is; its text is for the log.
     pub fn follow(&self, config: &Config) -> Result<(), String> {
+        // Who read the configuration first may not be done last.
+        let _one_at_a_time = lock(&self.following);
         let settings = Settings::of(config);
         let (made, facts) = settings.make()?;
         let current = Current { settings, config: Arc::new(made), facts };

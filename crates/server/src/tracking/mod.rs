@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 pub use self::message::Push;
 pub use self::publish::{AtWork, Notice, Tracker};
-pub use self::session::{Mode, Tracked, disable, enable, remember};
+pub use self::session::{Mode, Tracked, disable, enable, reader, remember, remember_already};
 use crate::client::ClientInfo;
 use crate::server::{Server, Switch};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Notice, Reader};
+use super::Reader;
 use crate::client::{Client, ClientFlag, ClientInfo};
 use crate::command::flags::bits;
 use crate::command::registry::KeyShape;
@@ -33,6 +33,8 @@ pub struct Tracked {
     pub prefixes: BTreeSet<Box<[u8]>>,
     /// CLIENT CACHING made the next command an exception.
     pub caching: bool,
+    /// What the command at work reads is remembered: it has let go of its keys.
+    remembered: bool,
 }
 
 /// Tracks for a client from now on. With broadcasts the gate is held.
@@ -56,8 +58,15 @@ pub fn enable(
             }
         }
     });
-    client.tracking =
-        Some(Box::new(Tracked { id, mode, redirect: redirect_id, prefixes: all, caching: false }));
+    let tracked = Tracked {
+        id,
+        mode,
+        redirect: redirect_id,
+        prefixes: all,
+        caching: false,
+        remembered: false,
+    };
+    client.tracking = Some(Box::new(tracked));
     // So that what concerns it follows the reply of a command of its own.
     client.subscriptions.get_or_insert_default();
     client.info.flag(ClientFlag::TRACKING, true);
@@ -84,44 +93,47 @@ pub fn disable(server: &Server, client: &mut Client) {
     client.info.redirect_broken.store(false, Ordering::Relaxed);
 }
 
-/// After a command of a client that tracks: remembers which keys it read. Their shards are held, as a rule.
+/// After a command of a client that tracks: remembers which keys it read. Their shards are held.
 #[cold]
 pub fn remember(call: &mut Call<'_>) {
     let Some(tracked) = &mut call.client.tracking else { return };
-    let (id, mode, caching) = (tracked.id, tracked.mode, tracked.caching);
-    if caching
+    if std::mem::take(&mut tracked.remembered) {
+        return;
+    }
+    let reader = reader(call);
+    if let Some(tracked) = &mut call.client.tracking
         && !call.in_transaction
         && call.client.transaction.is_none()
         && !call.command.full_name.starts_with("client|")
     {
         tracked.caching = false;
     }
-    // What CLIENT CACHING says is the exception from the rule of either mode.
-    let wanted = !mode.has(Mode::BROADCAST) && mode.has(Mode::OPT_IN) == caching;
-    if !wanted || !call.command.has(Flags::READONLY) || call.command.has(Flags::RUNS) {
-        return;
-    }
+    let Some(reader) = reader else { return };
     match call.command.shape {
         KeyShape::None => {}
-        KeyShape::First => track(call, 1, id),
+        KeyShape::First => call.data.track(call.key(1), reader),
         KeyShape::Specified => {
             let (command, args) = (call.command, call.args);
-            command.key_positions(args, |at| track(call, at, id));
+            command.key_positions(args, |at| call.data.track(call.key(at), reader));
         }
-    }
-    if !call.data.events.is_empty() {
-        call.data.publish_events(Some(call.client));
     }
 }
 
-fn track(call: &mut Call<'_>, at: usize, reader: u64) {
-    let key = call.key(at);
-    if call.data.holds(key.hash.shard()) {
-        call.data.track(key, reader);
-    } else {
-        // The command let go of the key before it was done, so that it may have changed since: the copy that the
-        // client is about to make is not to be kept.
-        let (key, readers) = (key.bytes.into(), vec![reader]);
-        call.data.events.push(Notice::Invalid { key, readers, by_client: false });
+/// The same in the midst of a command that lets go of its keys now.
+#[cold]
+pub fn remember_already(call: &mut Call<'_>) {
+    remember(call);
+    if let Some(tracked) = &mut call.client.tracking {
+        tracked.remembered = true;
     }
+}
+
+/// By which number the command's client is to be remembered with the keys that it reads; `None`: not at all.
+pub fn reader(call: &Call<'_>) -> Option<u64> {
+    let tracked = call.client.tracking.as_ref()?;
+    // What CLIENT CACHING says is the exception from the rule of either mode.
+    let wanted =
+        !tracked.mode.has(Mode::BROADCAST) && tracked.mode.has(Mode::OPT_IN) == tracked.caching;
+    let reads = call.command.has(Flags::READONLY) && !call.command.has(Flags::RUNS);
+    (wanted && reads).then_some(tracked.id)
 }

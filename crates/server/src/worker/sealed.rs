@@ -4,6 +4,7 @@
 //! what it has to say as one run of records, all connections' behind each other, and then sends.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 use rustix::net::SendFlags;
 
@@ -75,6 +76,7 @@ impl Worker {
             fed += taken;
             plain.extend_from_slice(&piece[taken..]);
         });
+        connection.client.info.tls_bytes.store(tls.memory(), Ordering::Relaxed);
         let has_to_send = !tls.wire().is_empty();
         if has_to_send {
             touch(&mut self.touched, connection);

@@ -5,11 +5,11 @@ use bobbin_client::{Address, Client, SLOTS, Value, key_slot};
 use super::{
     check::{self, Depth},
     load,
-    members::{self, Cluster},
+    members::{self, Cluster, receive},
     moving, place,
     say::{self, Outcome},
 };
-use crate::{modes::progress::Progress, options::Options, repl, session::explain, terminal};
+use crate::{modes::progress::Progress, options::Options, repl, terminal};
 
 pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
     let wanted = &options.manager;
@@ -70,7 +70,7 @@ fn import(
         for (key, target) in keys.iter().zip(targets) {
             done += 1;
             progress.set(done);
-            match source.receive() {
+            match receive(&mut source.client) {
                 Ok(_) if terminal::shows_progress() => {}
                 Ok(_) => out!("Migrating {} to {target}: OK\n", String::from_utf8_lossy(key)),
                 Err(text) => {
@@ -120,17 +120,7 @@ impl Source {
 
     fn demand(&mut self, words: &[impl AsRef<[u8]>]) -> Outcome<Value> {
         self.client.send(words);
-        self.receive().map_err(|text| self.replied_with_error(&text))
-    }
-
-    fn receive(&mut self) -> Result<Value, String> {
-        match self.client.receive() {
-            Ok(reply) => match reply.as_error() {
-                Some(text) => Err(String::from_utf8_lossy(text).into_owned()),
-                None => Ok(reply),
-            },
-            Err(error) => Err(explain(&error)),
-        }
+        receive(&mut self.client).map_err(|text| self.replied_with_error(&text))
     }
 
     fn replied_with_error(&self, text: &str) -> say::Failed {

@@ -207,7 +207,7 @@ impl Member {
     /// The reply to a command; an error's text, the server's or the connection's.
     pub fn ask(&mut self, words: &[impl AsRef<[u8]>]) -> Result<Value, String> {
         self.client.send(words);
-        self.receive()
+        receive(&mut self.client)
     }
 
     /// The same, with an error said.
@@ -237,7 +237,8 @@ impl Member {
                 self.client.send(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]);
             }
             for _ in chunk {
-                let count = self.receive().map_err(|text| self.replied_with_error(&text))?;
+                let count =
+                    receive(&mut self.client).map_err(|text| self.replied_with_error(&text))?;
                 counts
                     .push(count.as_integer().and_then(|count| count.try_into().ok()).unwrap_or(0));
             }
@@ -309,15 +310,16 @@ impl Member {
         }
         self.demand(&words).map(drop)
     }
+}
 
-    fn receive(&mut self) -> Result<Value, String> {
-        match self.client.receive() {
-            Ok(reply) => match reply.as_error() {
-                Some(text) => Err(String::from_utf8_lossy(text).into_owned()),
-                None => Ok(reply),
-            },
-            Err(error) => Err(explain(&error)),
-        }
+/// The next reply. An error of the server's, or of the connection, is a text.
+pub fn receive(client: &mut Client) -> Result<Value, String> {
+    match client.receive() {
+        Ok(reply) => match reply.as_error() {
+            Some(text) => Err(String::from_utf8_lossy(text).into_owned()),
+            None => Ok(reply),
+        },
+        Err(error) => Err(explain(&error)),
     }
 }
 

@@ -30,9 +30,7 @@ pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
         );
     }
     // The work may be long, and we have the strings: nobody needs to wait for it.
-    if !call.in_transaction {
-        call.data.release();
-    }
+    call.let_go();
     if wanted.len && !wanted.matches {
         call.reply.integer(common_len(&a, &b) as i64);
         return Ok(());

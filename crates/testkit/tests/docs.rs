@@ -1,0 +1,75 @@
+//! What the pages in `docs` show of conversations with the server is what it says.
+
+use std::time::{Duration, Instant};
+
+use bobbin_testkit::transcript::split_words;
+use bobbin_testkit::{Connection, Reply, Server, peers};
+
+/// Blocks of text with commands behind a prompt, each on a server of its own.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn conversations_go_as_they_are_shown() {
+    for (page, count) in [("acl.md", 1), ("metrics.md", 1), ("scripting.md", 4)] {
+        let text = std::fs::read_to_string(peers::repository().join("docs").join(page));
+        let text = text.expect("the page is there");
+        let blocks = text.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let conversations: Vec<&str> = blocks.filter(|block| block.starts_with("> ")).collect();
+        assert_eq!(conversations.len(), count, "{page}");
+        for conversation in conversations {
+            hold(page, conversation);
+        }
+    }
+}
+
+/// A command's replies are the lines behind it. `(another client)` behind a command: that is the other's, and nobody
+/// waits for it; `(the other client)`: what it hears follows.
+fn hold(page: &str, conversation: &str) {
+    let server = Server::bobbin(&["--io-threads", "2"]);
+    let (mut client, mut other) = (server.connect(), server.connect());
+    for step in conversation.split("\n> ") {
+        let (command, shown) = step.split_once('\n').unwrap_or((step, ""));
+        let command = command.trim_start_matches("> ");
+        if let Some(command) = command.strip_suffix("(another client)") {
+            let words = split_words(command.trim_end()).expect("words");
+            other.send(&words).expect("it is sent");
+            continue;
+        }
+        let (own, others) = shown.split_once("(the other client)").unwrap_or((shown, ""));
+        let words = split_words(command).expect("words");
+        expect(page, command, own, || client.call(&words).ok());
+        if !others.is_empty() {
+            expect(page, "the other client", others, || receive(&mut other));
+        }
+    }
+}
+
+fn receive(client: &mut Connection) -> Option<Reply> {
+    client.receive().ok()
+}
+
+/// Asks until the reply is what is shown, which takes its time where another client is at work; or the connection's
+/// end, where nothing is shown.
+fn expect(page: &str, command: &str, shown: &str, mut ask: impl FnMut() -> Option<Reply>) {
+    // Long lines are broken.
+    let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let heard = ask().map_or_else(String::new, |reply| show(&reply));
+        if heard == shown {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{page}: {command}: {heard}, but it shows {shown}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// As a shell shows it.
+fn show(reply: &Reply) -> String {
+    match reply {
+        Reply::Line { kind: b'-', text } => format!("(error) {}", String::from_utf8_lossy(text)),
+        Reply::Line { kind: b':', text } => format!("(integer) {}", String::from_utf8_lossy(text)),
+        Reply::Bulk { bytes, .. } => format!("\"{}\"", String::from_utf8_lossy(bytes)),
+        Reply::Null { .. } => "(nil)".to_owned(),
+        other => other.text(),
+    }
+}
