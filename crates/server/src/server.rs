@@ -146,6 +146,8 @@ impl Switch {
     /// Clients keep copies of keys and are told when they change. A worker sets it for a client of its own, with
     /// no gate: it concerns that client's later commands.
     pub const TRACKED: u32 = 1 << 12;
+    /// DEBUG SET-DISABLE-DENY-SCRIPTS 1: scripts may run nearly every command.
+    pub const SCRIPTS_UNBOUND: u32 = 1 << 13;
     /// What is looked at once a command has run.
     pub const ONLOOKERS: u32 = Self::MONITORED | Self::TRACKED;
     /// What may keep a command from running, or is to be seen to before: all the others.
@@ -432,20 +434,31 @@ pub struct ErrorStats {
 }
 
 impl ErrorStats {
-    /// Errors of this many different kinds are told apart; more are a client's doing (EVAL).
+    /// Once errors of this many different kinds are told apart, those of scripts' own making are not any more.
     const KINDS_MAX: usize = 128;
     /// What those are counted as.
     const OTHERS: &'static str = "ERRORSTATS_OVERFLOW";
 
+    /// An error of ours, of which there are few kinds.
     #[cold]
     pub fn count(&self, code: &str) {
+        Self::add(&mut lock(&self.counts), code);
+    }
+
+    /// An error that a script made up.
+    #[cold]
+    pub fn count_custom(&self, code: &str) {
         let mut counts = lock(&self.counts);
-        if let Some(count) = counts.get_mut(code) {
-            *count += 1;
-        } else if counts.len() < Self::KINDS_MAX {
-            counts.insert(code.to_owned(), 1);
-        } else {
-            *counts.entry(Self::OTHERS.to_owned()).or_default() += 1;
+        let is_known = counts.len() < Self::KINDS_MAX || counts.contains_key(code);
+        Self::add(&mut counts, if is_known { code } else { Self::OTHERS });
+    }
+
+    fn add(counts: &mut BTreeMap<String, u64>, code: &str) {
+        match counts.get_mut(code) {
+            Some(count) => *count += 1,
+            None => {
+                counts.insert(code.to_owned(), 1);
+            }
         }
     }
 

@@ -140,7 +140,7 @@ impl Session {
         if !command.accepts(args.len()) {
             return Err(refuse(WRONG_ARITY));
         }
-        if command.has(Flags::NOSCRIPT) {
+        if command.has(Flags::NOSCRIPT) && !self.is_unbound(command) {
             return Err(refuse(NOT_FROM_SCRIPTS));
         }
         if let Err(failure) = self.check_rights(command, args) {
@@ -150,6 +150,12 @@ impl Session {
             return Err(refuse(READ_ONLY));
         }
         Ok(command)
+    }
+
+    /// Whether DEBUG has the command allowed all the same. Another script never is: there is one run at a time.
+    #[cold]
+    fn is_unbound(&self, command: &Registered) -> bool {
+        self.server.switches.load() & Switch::SCRIPTS_UNBOUND != 0 && !command.has(Flags::RUNS)
     }
 
     /// Whether the user that the script runs for may run the command.
@@ -301,7 +307,7 @@ impl Session {
         if !counted {
             self.stats().totals.error_replies.add(1);
             let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
-            self.server.errors.count(&String::from_utf8_lossy(code));
+            self.server.errors.count_custom(&String::from_utf8_lossy(code));
         }
     }
 
