@@ -173,7 +173,10 @@ fn append_table(stack: Stack, resp3: bool, reply: &mut Reply<'_>, depth: usize) 
     } else if field(b"set", LUA_TTABLE) {
         append_pairs(stack, resp3, reply, depth, false);
     } else if field(b"big_number", LUA_TSTRING) {
-        reply.big_number(stack.bytes(-1).unwrap_or_default());
+        let line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let mut digits = stack.bytes(-1).unwrap_or_default().to_vec();
+        digits.iter_mut().filter(|byte| line_end(byte)).for_each(|byte| *byte = b' ');
+        reply.big_number(&digits);
     } else if field(b"verbatim_string", LUA_TTABLE) && append_verbatim(stack, reply) {
     } else {
         stack.set_top(table);

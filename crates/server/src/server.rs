@@ -519,6 +519,20 @@ mod tests {
     }
 
     #[test]
+    fn made_up_errors_are_told_apart_up_to_a_limit() {
+        let errors = ErrorStats::default();
+        for number in 1..=1100 {
+            errors.count_custom(&number.to_string());
+        }
+        errors.count("ERR");
+        errors.count_custom("1");
+        let all: BTreeMap<_, _> = errors.all().into_iter().collect();
+        assert_eq!((all["1"], all["128"], all["ERR"]), (2, 1, 1));
+        assert_eq!(all[ErrorStats::OTHERS], 972);
+        assert_eq!(all.len(), 130);
+    }
+
+    #[test]
     fn shares_follow_the_same_rule() {
         let workers = workers(2);
         let last = cores() + 1;

@@ -12,7 +12,7 @@ use std::thread;
 use bobbin_store::hash::Hasher;
 use bobbin_store::{Gate, Keyspace};
 use rustix::net::SendFlags;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::acl::{Acl, Rights};
@@ -209,9 +209,9 @@ impl Server {
         Ok(())
     }
 
-    /// SIGTERM and SIGINT end the server, SIGHUP opens the log anew.
+    /// SIGTERM and SIGINT end the server, SIGHUP opens the log anew, SIGALRM has it tell what all workers do.
     fn watch_signals(&'static self) -> Result<(), String> {
-        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGALRM])
             .map_err(|error| format!("Can't watch for signals: {error}"))?;
         let run = move || {
             for signal in signals.forever() {
@@ -220,6 +220,10 @@ impl Server {
                         if let Err(error) = crate::logging::reopen() {
                             log::warn!("Can't open the log file anew: {error}");
                         }
+                    }
+                    SIGALRM => {
+                        log::warn!("Received SIGALRM: this is what the workers do.");
+                        self.show_workers();
                     }
                     SIGINT => self.end.signal("SIGINT", self.config.shutdown_on_sigint()),
                     _ => self.end.signal("SIGTERM", self.config.shutdown_on_sigterm()),

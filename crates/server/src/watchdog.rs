@@ -108,6 +108,24 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Writes to the log what each worker does, and the stacks of those that are at work.
+    pub fn show_workers(&self) {
+        let now = ticks();
+        for worker in self.workers.all() {
+            let turn = worker.watch.turn.load(Ordering::Relaxed);
+            if turn == 0 {
+                log::warn!("Worker {} waits for something to do.", worker.id);
+                continue;
+            }
+            let ms = self.clock.us(now.saturating_sub(turn)) as u64 / 1000;
+            let doing = describe(self, &worker);
+            log::warn!("Worker {} has been in one turn for {ms} ms. {doing}", worker.id);
+            crash::show_stack(worker.watch.thread());
+        }
+    }
+}
+
 /// Looks at all workers, some times in each period, until there is none.
 fn watch(server: &'static Server) {
     // By worker: the turn that was told of, and for how long it should not be again.

@@ -289,12 +289,29 @@ fn the_watchdog_tells_of_a_stuck_worker() {
     let log = wait_for_log(&server, "goes on");
     let line = log.lines().find(|line| line.contains("WATCHDOG: worker")).expect("a line");
     assert!(line.contains("name=culprit; its command is debug"), "{line}");
-    assert!(log.contains("------ STACK OF THE STUCK THREAD ------\n0x"), "{log}");
+    assert!(log.contains("------ STACK OF THAT THREAD ------\n0x"), "{log}");
     client.say("CONFIG SET watchdog-period 0");
     let before = server.log().matches("WATCHDOG").count();
     std::thread::sleep(Duration::from_millis(300));
     client.say("DEBUG SLEEP 0.6");
     assert_eq!(server.log().matches("WATCHDOG").count(), before);
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn sigalrm_shows_what_the_workers_do() {
+    let server = Server::bobbin(&["--enable-debug-command", "yes", "--io-threads", "2"]);
+    let mut client = server.connect();
+    client.say("CLIENT SETNAME sleeper");
+    client.send(&["DEBUG", "SLEEP", "2"]).expect("it is sent");
+    std::thread::sleep(Duration::from_millis(300));
+    let sent =
+        std::process::Command::new("kill").args(["-ALRM", &server.id().to_string()]).status();
+    assert!(sent.expect("there is kill").success());
+    let log = wait_for_log(&server, "STACK OF THAT THREAD ------\n0x");
+    assert!(log.contains("Received SIGALRM"), "{log}");
+    assert!(log.contains("name=sleeper; its command is debug"), "{log}");
+    assert_eq!(client.receive().expect("it goes on").text(), "OK");
 }
 
 #[test]

@@ -149,11 +149,8 @@ impl Server {
         }
         rewrites.wanted.store(false, Ordering::Relaxed);
         let cut = self.begin_cut(data);
-        *lock(&rewrites.current) = Some(Current {
-            cut: cut.handle(),
-            is_cancelled: false,
-            started_ms: system_ms(),
-        });
+        *lock(&rewrites.current) =
+            Some(Current { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
         let (done, rotated) = channel();
         let is_logging = self.log.is_on();
         if is_logging {

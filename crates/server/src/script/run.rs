@@ -8,7 +8,7 @@ use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
 use super::busy::{Owner, Paused};
 use super::cache::{Habits, Learned};
 use super::lua::Compiled;
-use super::session::{Session, Way};
+use super::session::{Session, Way, count_failure};
 use super::{Lua, State};
 use crate::command::call::hold_keys;
 use crate::command::{Call, Failure, Outcome};
@@ -167,13 +167,9 @@ fn check_promises(task: &Task<'_>, is_oom: bool) -> Outcome {
 fn finish(call: &mut Call<'_>, ended: Ended) -> Outcome {
     match ended {
         Ended::Replied => Ok(()),
-        Ended::Failed { text, counted: false } => {
-            Err(Failure::format(String::from_utf8_lossy(&text).into_owned()))
-        }
-        Ended::Failed { text, counted: true } => {
-            // The command that failed was counted.
+        Ended::Failed { text, counted } => {
             call.reply.error(&text);
-            call.stats.commands[call.command.id].failed.add(1);
+            count_failure(call.server, call.stats, call.command, &text, counted);
             Ok(())
         }
         Ended::Stopped => Err(STOPPED),

@@ -303,12 +303,7 @@ impl Session {
 
     /// Counts that the script failed; `counted`: the error was a command's.
     pub fn count_failure(&self, command: &Registered, text: &[u8], counted: bool) {
-        self.stats().commands[command.id].failed.add(1);
-        if !counted {
-            self.stats().totals.error_replies.add(1);
-            let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
-            self.server.errors.count_custom(&String::from_utf8_lossy(code));
-        }
+        count_failure(self.server, self.stats(), command, text, counted);
     }
 
     /// Answers a command that did not run.
@@ -405,6 +400,22 @@ impl Host for Session {
             return Verdict::Stop(text);
         }
         if ticks() >= self.pause_at { Verdict::Pause } else { Verdict::GoOn }
+    }
+}
+
+/// Counts that a script failed with this error; `counted`: it is a command's, and was counted when that failed.
+pub(super) fn count_failure(
+    server: &Server,
+    stats: &WorkerStats,
+    command: &Registered,
+    text: &[u8],
+    counted: bool,
+) {
+    stats.commands[command.id].failed.add(1);
+    if !counted {
+        stats.totals.error_replies.add(1);
+        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+        server.errors.count_custom(&String::from_utf8_lossy(code));
     }
 }
 

@@ -280,7 +280,7 @@ fn reload(call: &mut Call<'_>) -> Outcome {
         }
         Err(error) => {
             log::warn!("{error}");
-            Err("ERR Error trying to load the RDB dump, check server logs".into())
+            Err("ERR Error trying to load the RDB dump, check server logs.".into())
         }
     }
 }
