@@ -49,7 +49,7 @@ pub struct Merger {
 struct Shared {
     /// How many numbers were given out: the last one, as they start from 1.
     last: Line<AtomicU64>,
-    /// `AWAKE` or `ASLEEP`: the merger's owner.
+    /// `AWAKE`, `RUNG` or `ASLEEP`: the merger's owner.
     reader: Line<Futex>,
     is_on: Line<AtomicBool>,
 }
@@ -97,7 +97,9 @@ const LINES_AHEAD: usize = 2;
 const LINE_BYTES: usize = 64;
 
 const AWAKE: u32 = 0;
-const ASLEEP: u32 = 1;
+/// Awake, or about to be, and there is something to see.
+const RUNG: u32 = 1;
+const ASLEEP: u32 = 2;
 
 impl Log {
     /// A lane for the calling thread. It ends when it is dropped and what it holds was merged.
@@ -127,21 +129,23 @@ impl Log {
         lock(&self.lanes).iter().map(|buffer| buffer.lock().len()).sum()
     }
 
-    /// Sleeps until a thread rings after it appended, or [`wake`](Self::wake) is called, at most for the given time.
-    /// `has_work`, which is asked when a wake can no longer be missed, says whether to sleep at all. What was
-    /// appended before a ring is collected after this.
-    pub fn sleep(&self, timeout: Option<Duration>, has_work: impl FnOnce() -> bool) {
+    /// Sleeps until a thread rings after it appended, or [`wake`](Self::wake) is called, at most for the given time; not
+    /// at all if that happened since it slept last. What was left before a ring is there after this.
+    pub fn sleep(&self, timeout: Option<Duration>) {
         let reader = &self.shared.reader.0;
-        reader.word().store(ASLEEP, Ordering::Relaxed);
-        // Pairs with the fences of `ring` and `wake`: either they see us asleep, or we see what they left.
-        fence(Ordering::SeqCst);
-        if !has_work() && self.pending_bytes() == 0 {
+        if reader
+            .word()
+            .compare_exchange(AWAKE, ASLEEP, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
             reader.wait_for(ASLEEP, timeout);
         }
         reader.word().store(AWAKE, Ordering::Relaxed);
+        // Pairs with the fence of `wake`: either who rings sees that it has to, or we see what was left.
+        fence(Ordering::SeqCst);
     }
 
-    /// Wakes the reader if it sleeps. To be called after what it is to see was left.
+    /// Wakes the reader, or lets it not fall asleep. To be called after what it is to see was left.
     pub fn wake(&self) {
         self.shared.wake();
     }
@@ -157,8 +161,9 @@ impl Shared {
     fn wake(&self) {
         fence(Ordering::SeqCst);
         let reader = &self.reader.0;
-        if reader.word().load(Ordering::Relaxed) == ASLEEP
-            && reader.word().swap(AWAKE, Ordering::Relaxed) == ASLEEP
+        // Most find that somebody has rung before, and change nothing that they share.
+        if reader.word().load(Ordering::Relaxed) != RUNG
+            && reader.word().swap(RUNG, Ordering::Relaxed) == ASLEEP
         {
             reader.wake(1);
         }
@@ -210,7 +215,7 @@ impl Lane {
         Appended { number, waiting_bytes: records.len() }
     }
 
-    /// Wakes the reader if it sleeps. To be called once after the records of a turn.
+    /// Wakes the reader, or lets it not fall asleep. To be called once after the records of a turn.
     #[inline]
     pub fn ring(&self) {
         self.shared.wake();

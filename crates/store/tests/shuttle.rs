@@ -439,7 +439,7 @@ fn read_log(log: &Log, records: u32) {
             assert!(u32::from(record[2]) <= done, "before what it was acknowledged after");
             false
         }) {
-            log.sleep(None, || false);
+            log.sleep(None);
             merger.collect(log);
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! It consists of a base and of increments, as a [`manifest`] says. One thread ([`writer`]) takes the log's
 //! records in their order, writes them to the current increment and forces them to disk as `appendfsync` says.
-//! Nobody else waits for the disk: with `always`, workers keep replies back until [`Aof::durable`] has reached the
-//! records that they may tell of, and one `fsync` serves everybody who waits.
+//! With `always`, workers keep replies back until [`Aof::durable`] has reached the records that they may tell of, and
+//! one `fsync` serves everybody who waits. A worker with nothing else to do sees to it itself while the disk is quick
+//! ([`Aof::commit_here`]); nobody who has something to do waits for the disk.
 
 pub mod check;
 mod directory;
@@ -15,8 +16,8 @@ mod rewrite;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 pub use directory::Directory;
 pub use manifest::{Manifest, Part};
@@ -36,8 +37,10 @@ pub struct Aof {
     manifest: Mutex<Manifest>,
     orders: Mutex<Vec<Order>>,
     has_orders: AtomicBool,
-    /// Whether the writer's thread runs.
-    running: AtomicBool,
+    /// Set once there is something to write. Nothing is locked by who locks it but what it says itself.
+    writer: OnceLock<Mutex<Writer>>,
+    /// How long it takes to get something to disk, about.
+    step_us: AtomicU64,
     /// Replies wait for the disk.
     holds_replies: AtomicBool,
     /// The last record that is on disk for good.
@@ -75,6 +78,10 @@ pub struct Figures {
 
 /// An `fsync` that takes longer delays what is written meanwhile: Redis, too, waits so long before it counts it.
 const SLOW_SYNC_US: u64 = 2_000_000;
+/// Workers wait themselves for a disk that takes no longer than this: waking two threads takes a good part of it.
+const QUICK_STEP_US: u64 = 1_000;
+/// A step counts for so much in the mean: one slow step is enough to leave the disk to the log's thread for a while.
+const STEP_WEIGHT: u64 = 8;
 
 impl Aof {
     /// The number of the last record that is on disk for good.
@@ -130,6 +137,21 @@ impl Aof {
         }
     }
 
+    /// Gets to disk what was logged, if nobody else is at it and it should not take long; whether it was done.
+    /// Nothing is held.
+    pub fn commit_here(&self) -> bool {
+        let is_quick = self.step_us.load(Ordering::Relaxed) <= QUICK_STEP_US;
+        let Some(writer) = self.writer.get().filter(|_| is_quick) else { return false };
+        writer.try_lock().is_ok_and(|mut writer| writer.step_beside())
+    }
+
+    /// Something was forced to disk within this time.
+    fn note_step(&self, time: Duration) {
+        let (before, us) = (self.step_us.load(Ordering::Relaxed), time.as_micros() as u64);
+        let mean = (before * (STEP_WEIGHT - 1)).saturating_add(us) / STEP_WEIGHT;
+        self.step_us.store(mean, Ordering::Relaxed);
+    }
+
     fn order(&self, server: &Server, order: Order) {
         lock(&self.orders).push(order);
         self.has_orders.store(true, Ordering::SeqCst);
@@ -160,7 +182,7 @@ impl Server {
                 log::warn!("Can't create the directory of the log: {error}");
                 "Unable to turn on AOF. Check server logs.".to_owned()
             })?;
-            if !self.aof.running.load(Ordering::SeqCst) {
+            if self.aof.writer.get().is_none() {
                 self.start_writer(None)?;
             }
             self.aof.waits_for_base.store(true, Ordering::SeqCst);
@@ -198,7 +220,7 @@ impl Server {
 
     /// Writes all there is, and forces it to disk. Nobody adds to it any more.
     pub fn end_log(&self) {
-        if self.aof.running.load(Ordering::SeqCst) {
+        if self.aof.writer.get().is_some() {
             let (done, wait) = std::sync::mpsc::channel();
             self.aof.order(self, Order::Settle { done });
             let _ = wait.recv();
@@ -242,10 +264,10 @@ impl Server {
     }
 
     fn start_writer(&'static self, file: Option<std::fs::File>) -> Result<(), String> {
-        let writer = Writer::new(self, file);
-        let spawned = std::thread::Builder::new().name("bobbin-log".into()).spawn(|| writer.run());
+        let run = move || Writer::run(self, self.aof.writer.wait());
+        let spawned = std::thread::Builder::new().name("bobbin-log".into()).spawn(run);
         spawned.map_err(|error| format!("Can't start the log's thread: {error}"))?;
-        self.aof.running.store(true, Ordering::SeqCst);
+        self.aof.writer.get_or_init(|| Mutex::new(Writer::new(self, file)));
         Ok(())
     }
 

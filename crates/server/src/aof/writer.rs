@@ -1,11 +1,13 @@
-//! The thread that writes the log.
+//! What writes the log.
 //!
-//! It puts together what the workers logged, appends it to the current increment and forces it to disk. Orders
+//! It puts together what the workers logged, appends it to the current increment and forces it to disk. Mostly the log's
+//! own thread has it do so; a worker that would have nothing to do before the disk answers may as well. Orders
 //! (another file from that record on, stop, tell when all is done) take effect at a record's number, so whoever
 //! gives one while holding the gate has given it for exactly that moment, and waits for no disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -29,9 +31,9 @@ pub(super) struct Writer {
     /// The last record that was written.
     written: u64,
     synced_at: Instant,
-    /// Since when there is something that is written and not forced to disk.
+    /// The disk did not take what it was given last.
     failed: bool,
-    /// When there was last something to do.
+    /// Something was merged since the thread rested last.
     busy: bool,
 }
 
@@ -43,6 +45,12 @@ pub(super) enum Order {
     Stop { after: u64 },
     /// Force everything to disk and say so.
     Settle { done: Sender<()> },
+}
+
+/// Sleep for `nap`, then until there is something to do, at most for `timeout`.
+struct Rest {
+    nap: Duration,
+    timeout: Option<Duration>,
 }
 
 /// Where the log goes on.
@@ -91,41 +99,66 @@ impl Writer {
         }
     }
 
-    pub(super) fn run(mut self) {
+    /// What the log's thread does.
+    pub(super) fn run(server: &'static Server, writer: &Mutex<Self>) {
         loop {
-            self.sleep();
-            self.take_orders();
-            self.stream.collect(&self.server.log);
-            while self.merge() {
-                self.write();
-                if self.failed {
-                    break;
-                }
+            let Rest { nap, timeout } = lock(writer).rest();
+            if !nap.is_zero() {
+                std::thread::sleep(nap);
             }
-            self.write();
-            self.sync();
-            self.obey();
-            if self.server.is_log_behind() && self.server.log.pending_bytes() <= CAUGHT_UP_BYTES {
-                self.server.let_writers_go();
-            }
+            server.log.sleep(timeout);
+            lock(writer).step();
         }
     }
 
-    fn sleep(&mut self) {
+    /// Does for a worker what the thread would do; `false`: it is better left to the thread.
+    pub(super) fn step_beside(&mut self) -> bool {
+        let has_orders =
+            self.server.aof.has_orders.load(Ordering::SeqCst) || !self.orders.is_empty();
+        if has_orders || self.failed {
+            return false;
+        }
+        self.step();
+        true
+    }
+
+    /// Writes everything that was logged before, forces it to disk if it is time, and carries out orders.
+    fn step(&mut self) {
+        let (started, unsynced) = (Instant::now(), self.server.aof.durable());
+        let wanted = self.server.log.last();
+        loop {
+            // Before the orders: so nothing of what was logged after one was given is here without it.
+            self.stream.collect(&self.server.log);
+            self.take_orders();
+            let merged = self.merged;
+            self.write_collected();
+            if self.merged >= wanted || self.merged == merged || self.failed {
+                break;
+            }
+        }
+        self.sync();
+        while self.obey() {
+            self.write_collected();
+            self.sync();
+        }
+        if self.server.aof.durable() > unsynced {
+            self.server.aof.note_step(started.elapsed());
+        }
+        if self.server.is_log_behind() && self.server.log.pending_bytes() <= CAUGHT_UP_BYTES {
+            self.server.let_writers_go();
+        }
+    }
+
+    /// How the thread passes the time until it is needed.
+    fn rest(&mut self) -> Rest {
         let aof = &self.server.aof;
-        let unsynced = self.written > aof.durable.load(Ordering::Relaxed);
         if self.failed {
-            std::thread::sleep(RETRY);
-            return;
+            return Rest { nap: RETRY, timeout: Some(Duration::ZERO) };
         }
-        if std::mem::take(&mut self.busy) && !aof.holds_replies() {
-            std::thread::sleep(NAP);
-        }
+        let naps = std::mem::take(&mut self.busy) && !aof.holds_replies();
+        let unsynced = self.written > aof.durable();
         let syncs = unsynced && self.server.config.appendfsync() != AppendFsync::No;
-        let timeout = syncs.then_some(RETRY);
-        self.server
-            .log
-            .sleep(timeout, || aof.has_orders.load(Ordering::SeqCst) || !self.orders.is_empty());
+        Rest { nap: if naps { NAP } else { Duration::ZERO }, timeout: syncs.then_some(RETRY) }
     }
 
     fn take_orders(&mut self) {
@@ -133,6 +166,16 @@ impl Writer {
         if aof.has_orders.swap(false, Ordering::SeqCst) {
             self.orders.append(&mut lock(&aof.orders));
         }
+    }
+
+    fn write_collected(&mut self) {
+        while self.merge() {
+            self.write();
+            if self.failed {
+                break;
+            }
+        }
+        self.write();
     }
 
     /// Up to which record the current file goes.
@@ -288,32 +331,32 @@ impl Writer {
         self.orders.iter().any(|order| matches!(order, Order::Settle { .. }))
     }
 
-    /// Carries out the orders whose time has come.
-    fn obey(&mut self) {
-        while let Some(first) = self.orders.first() {
-            let after = first.after().unwrap_or_else(|| self.server.log.last());
-            let gives_up = self.failed && !matches!(first, Order::Rotate { .. });
-            if self.written < after && !gives_up {
-                return;
+    /// Carries out the first order if its time has come; whether it did.
+    fn obey(&mut self) -> bool {
+        let Some(first) = self.orders.first() else { return false };
+        let after = first.after().unwrap_or_else(|| self.server.log.last());
+        let gives_up = self.failed && !matches!(first, Order::Rotate { .. });
+        if self.written < after && !gives_up {
+            return false;
+        }
+        match self.orders.remove(0) {
+            Order::Rotate { done, .. } => {
+                self.sync_now();
+                let rotated = self.rotate();
+                if let Err(error) = &rotated {
+                    log::warn!("Can't open a new AOF incr file: {error}");
+                }
+                // Who rewrites waits for it.
+                let _ = done.send(rotated);
             }
-            match self.orders.remove(0) {
-                Order::Rotate { done, .. } => {
-                    self.sync_now();
-                    let rotated = self.rotate();
-                    if let Err(error) = &rotated {
-                        log::warn!("Can't open a new AOF incr file: {error}");
-                    }
-                    // Who rewrites waits for it.
-                    let _ = done.send(rotated);
-                }
-                Order::Stop { after } => self.stop(after),
-                Order::Settle { done } => {
-                    self.sync_now();
-                    // Who gave up waiting does not mind.
-                    let _ = done.send(());
-                }
+            Order::Stop { after } => self.stop(after),
+            Order::Settle { done } => {
+                self.sync_now();
+                // Who gave up waiting does not mind.
+                let _ = done.send(());
             }
         }
+        true
     }
 
     /// Goes on in a new increment; on an error in the old one.

@@ -206,13 +206,18 @@ impl Effects {
         number
     }
 
-    /// Tells the log's reader of the turn's records. Nothing is held.
+    /// Tells the log's reader of the records since the last time. Nothing is held.
     #[inline(always)]
     pub fn announce(&mut self) {
-        if self.unannounced {
-            self.unannounced = false;
+        if self.take_unannounced() {
             self.lane.iter().for_each(Lane::ring);
         }
+    }
+
+    /// Whether there are records that the log's reader was not told of; the caller sees to it that it is.
+    #[inline(always)]
+    pub const fn take_unannounced(&mut self) -> bool {
+        std::mem::replace(&mut self.unannounced, false)
     }
 }
 

@@ -1,11 +1,15 @@
 //! Replies that wait for the disk (`appendfsync always`).
 //!
 //! What a turn answers may tell of any change up to the end of the turn, its own or those of others that it read.
-//! So all its replies wait for the last record that had a number then; one `fsync` of the log's thread lets
-//! everything go that waited for the records it covers. Workers themselves never wait: they serve on, and send later.
+//! So all its replies wait for the last record that had a number then; one `fsync` lets everything go that waited
+//! for the records it covers. Workers serve on meanwhile, and send later. When nothing has arrived that a worker could
+//! do, it gets to disk itself what its replies wait for: that saves waking the log's thread and being woken by it. One that
+//! always has something to do leaves it to the thread, and not for every turn: the more records an
+//! `fsync` covers the less of the machine all of them take.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::{Connection, Range, Worker, touch};
 use crate::io::Token;
@@ -16,6 +20,8 @@ pub(super) struct Held {
     turns: VecDeque<Turn>,
     /// Bytes of all of them.
     bytes: usize,
+    /// Since when there are turns that nobody was asked to get to disk.
+    unasked_since: Option<Instant>,
     /// Whose replies of this turn are errors of commands that did not run: they tell of nothing.
     refusals: Vec<(u32, Range)>,
 }
@@ -31,6 +37,8 @@ struct Turn {
 const CONNECTION_MAX: usize = 1 << 20;
 /// ... and no connection that has any does if all together have so many.
 const WORKER_MAX: usize = 64 << 20;
+/// A worker that always has something to do asks for an `fsync` after so long.
+const ASK_AFTER: Duration = Duration::from_millis(1);
 
 impl Held {
     /// Whether a connection has so much to wait for that it should not ask for more.
@@ -56,6 +64,7 @@ impl Held {
 
     fn push(&mut self, number: u64, outputs: Vec<(Token, usize)>) {
         self.bytes += bytes_of(&outputs);
+        self.unasked_since.get_or_insert_with(Instant::now);
         self.turns.push_back(Turn { number, outputs });
     }
 
@@ -72,20 +81,28 @@ fn bytes_of(outputs: &[(Token, usize)]) -> usize {
 }
 
 impl Worker {
-    /// Keeps back what the turn answered, if it may tell of something that is not on disk.
+    /// Keeps back what the turn answered, if it may tell of something that is not on disk, and sees to it that what the
+    /// turn logged is written.
     pub(super) fn hold_replies(&mut self) {
-        let aof = &self.server.aof;
+        let (aof, log) = (&self.server.aof, &self.server.log);
+        let logged = self.data.effects.take_unannounced();
         if !aof.holds_replies() && self.held.turns.is_empty() {
+            if logged {
+                log.wake();
+            }
             return;
         }
-        let number = self.server.log.last();
-        if aof.durable() < number && !self.touched.is_empty() {
-            self.hold_until(number);
-        }
+        let number = log.last();
+        let holds = aof.durable() < number && !self.touched.is_empty() && self.hold_until(number);
         self.held.refusals.clear();
+        let overdue = self.held.unasked_since.is_some_and(|since| since.elapsed() >= ASK_AFTER);
+        if logged && !holds || overdue {
+            self.ask_for_disk();
+        }
     }
 
-    fn hold_until(&mut self, number: u64) {
+    /// Keeps the turn's replies back until a record is on disk; whether there are any.
+    fn hold_until(&mut self, number: u64) -> bool {
         let mut outputs = Vec::new();
         for &slot in &self.touched {
             let Some(connection) = self.connections.at(slot) else { continue };
@@ -100,9 +117,29 @@ impl Worker {
                 outputs.push((connection.token, bytes));
             }
         }
-        if !outputs.is_empty() {
-            self.held.push(number, outputs);
+        if outputs.is_empty() {
+            return false;
         }
+        self.held.push(number, outputs);
+        true
+    }
+
+    /// Nothing has arrived: now is the time to wait for the disk.
+    pub(super) fn commit_held(&mut self) {
+        let Some(last) = self.held.turns.back().map(|turn| turn.number) else { return };
+        if self.held.unasked_since.take().is_none() {
+            return;
+        }
+        let aof = &self.server.aof;
+        if !aof.commit_here() || aof.durable() < last {
+            self.ask_for_disk();
+        }
+    }
+
+    /// Leaves it to the log's thread to get to disk what was logged.
+    fn ask_for_disk(&mut self) {
+        self.held.unasked_since = None;
+        self.server.log.wake();
     }
 
     /// Lets go of what is on disk by now.
@@ -121,11 +158,15 @@ impl Worker {
         }
     }
 
-    /// Whether something waits for the disk. Then the worker is told when more has got there.
+    /// Whether there is something to do about the disk at once. If not, and something waits for it, the worker is told when
+    /// more has got there.
     pub(super) fn await_disk(&self) -> bool {
         let Some(first) = self.held.turns.front() else { return false };
+        if self.held.unasked_since.is_some() {
+            return true;
+        }
         self.handle.awaits_disk.store(true, Ordering::SeqCst);
-        // Either the log's thread sees that we wait, or we see what it wrote.
+        // Either who writes sees that we wait, or we see what it wrote.
         first.number <= self.server.aof.durable()
     }
 

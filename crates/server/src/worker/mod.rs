@@ -252,7 +252,6 @@ impl Worker {
         }
         self.data.release();
         self.data.broadcast();
-        self.data.effects.announce();
         self.release_replies();
         self.hold_replies();
         self.flush();
@@ -292,6 +291,9 @@ impl Worker {
             std::process::abort();
         }
         self.handle.mailbox.awake();
+        if self.events.is_empty() {
+            self.commit_held();
+        }
         self.ending = false;
     }
 
