@@ -67,6 +67,14 @@ fn push_value(stack: Stack, rest: &mut &[u8], depth: usize) {
             stack.push_bytes(text.get(4..).unwrap_or_default());
             stack.set_field(stack.top() - 1, b"string");
         }),
+        // Attributes are not for scripts: what they belong to is the value.
+        b'|' => {
+            for _ in 0..integer(line).saturating_mul(2) {
+                push_value(stack, rest, depth + 1);
+                stack.pop(1);
+            }
+            push_value(stack, rest, depth);
+        }
         // `_`, and nothing else that a command replies with.
         _ => stack.push_nil(),
     }

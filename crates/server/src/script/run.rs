@@ -112,6 +112,7 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
         let State { vm, client } = owner.state();
         client.select(call.client.database);
         client.no_touch = call.client.no_touch;
+        client.time_us = if call.in_transaction { call.client.time_us } else { 0 };
         client.rights.act_for(call.client, call.server);
         client.tracking.clone_from(&call.client.tracking);
         client.caller = call.client.info.id;
