@@ -103,28 +103,6 @@ fn a_kill_in_the_midst_of_a_save_leaves_the_old_file() {
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
-fn some_options_wait_until_all_is_loaded() {
-    let server = Server::bobbin(&DEBUG);
-    let mut client = server.connect();
-    fill(&mut client, 100);
-    assert_eq!(ask(&mut client, &["SAVE"]), "OK");
-    let folder = server.folder().to_str().expect("UTF-8");
-    let slow = ["--dir", folder, "--key-load-delay", "20000", "--enable-protected-configs", "yes"];
-    let restarted = Server::bobbin(&[&DEBUG[..], &slow].concat());
-    let mut client = restarted.connect();
-    let loading = "LOADING Bobbin is loading the dataset in memory";
-    assert_eq!(ask(&mut client, &["CONFIG", "SET", "dir", folder]), loading);
-    assert_eq!(ask(&mut client, &["CONFIG", "SET", "hz", "20", "appendonly", "yes"]), loading);
-    assert_eq!(ask(&mut client, &["CONFIG", "SET", "loglevel", "debug"]), "OK");
-    assert_eq!(ask(&mut client, &["CONFIG", "SET", "key-load-delay", "0"]), "OK");
-    while ask(&mut client, &["PING"]) != "PONG" {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(ask(&mut client, &["CONFIG", "SET", "dir", folder]), "OK");
-}
-
-#[test]
-#[ignore = "end to end: run by `cargo xtask test`"]
 fn damaged_files_are_refused_with_a_reason() {
     let server = Server::bobbin(&DEBUG);
     let mut client = server.connect();
