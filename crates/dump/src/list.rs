@@ -80,7 +80,8 @@ fn read_node(input: &mut Input<'_>, options: &Options) -> Option<Listpack> {
         PLAIN => {
             let element = read_string(input, options.string_len_max)?;
             let mut pack = Listpack::new();
-            if !pack.has_room(1, element.len()) {
+            // The reference never writes an empty one like this, and refuses it.
+            if element.is_empty() || !pack.has_room(1, element.len()) {
                 return None;
             }
             pack.push_back(&*element);
@@ -168,6 +169,7 @@ mod tests {
         for (kind, bytes) in [
             (ValueKind::ListQuicklist2, &b"\0"[..]),
             (ValueKind::ListQuicklist2, b"\x01\x03\x01a"),
+            (ValueKind::ListQuicklist2, b"\x01\x01\0"),
             (ValueKind::ListQuicklist2, b"\x01\x02\x07\x07\0\0\0\0\0\xff"),
             (ValueKind::List, b"\0"),
             (ValueKind::List, b"\x02\x01a"),

@@ -163,6 +163,8 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
                 let (args, reply) = (&buffers.args[..], &mut buffers.reply);
                 match host.call(args, core.resp3.get(), reply) {
                     Called::Replied => {
+                        // As many arguments as there can be leave no room for the reply.
+                        stack.set_top(0);
                         convert::push_reply(stack, reply);
                         Ok(reply.first() == Some(&b'-'))
                     }
@@ -172,6 +174,7 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
             None => Err(core.stop(stack, "")),
         },
         Err(text) => {
+            stack.set_top(0);
             push_error(stack, text);
             Ok(true)
         }

@@ -67,6 +67,14 @@ fn push_value(stack: Stack, rest: &mut &[u8], depth: usize) {
             stack.push_bytes(text.get(4..).unwrap_or_default());
             stack.set_field(stack.top() - 1, b"string");
         }),
+        // Attributes are not for scripts: what they belong to is the value.
+        b'|' => {
+            for _ in 0..integer(line).saturating_mul(2) {
+                push_value(stack, rest, depth + 1);
+                stack.pop(1);
+            }
+            push_value(stack, rest, depth);
+        }
         // `_`, and nothing else that a command replies with.
         _ => stack.push_nil(),
     }
@@ -173,10 +181,10 @@ fn append_table(stack: Stack, resp3: bool, reply: &mut Reply<'_>, depth: usize) 
     } else if field(b"set", LUA_TTABLE) {
         append_pairs(stack, resp3, reply, depth, false);
     } else if field(b"big_number", LUA_TSTRING) {
-        // It is one line, in either protocol.
-        let digits = stack.bytes(-1).unwrap_or_default().iter();
-        let line = digits.map(|byte| if b"\r\n".contains(byte) { b' ' } else { *byte });
-        reply.big_number(&line.collect::<Vec<_>>());
+        let line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let mut digits = stack.bytes(-1).unwrap_or_default().to_vec();
+        digits.iter_mut().filter(|byte| line_end(byte)).for_each(|byte| *byte = b' ');
+        reply.big_number(&digits);
     } else if field(b"verbatim_string", LUA_TTABLE) && append_verbatim(stack, reply) {
     } else {
         stack.set_top(table);

@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
+use bobbin_resp::split_arguments;
+
 /// What a script's first line says. A script without one has the default.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Shebang<'a> {
+pub struct Shebang {
     pub is_there: bool,
     pub flags: ScriptFlags,
-    /// Of a function library.
-    pub name: Option<&'a [u8]>,
+    /// Of a function library, which always has one.
+    pub name: Option<Vec<u8>>,
     /// Where the code begins: at the end of the first line, so that lines keep their numbers.
     pub code: usize,
 }
@@ -53,27 +55,28 @@ impl ScriptFlags {
 /// What is wrong with a first line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ShebangError {
-    /// It has no end, or names no engine.
-    Invalid,
+    /// It has no end.
+    Endless,
+    /// A quote in it has none.
+    Quote,
     Engine(Vec<u8>),
     Option(Vec<u8>),
     Flag(Vec<u8>),
-    /// More than one name or list of flags.
+    /// A library with two names, and one without.
     Double,
+    Nameless,
 }
 
-impl<'a> Shebang<'a> {
-    /// Reads the first line; whether `name=` may be in it is said by `named`.
-    pub fn parse(source: &'a [u8], named: bool) -> Result<Self, ShebangError> {
-        if !source.starts_with(b"#!") {
+impl Shebang {
+    /// Reads the first line, whose words may be quoted: a library's if it is `named`, else a script's. What it says
+    /// besides is looked at before the engine.
+    pub fn parse(source: &[u8], named: bool) -> Result<Self, ShebangError> {
+        if !source.starts_with(MARK) {
             return Ok(Self::default());
         }
-        let end = source.iter().position(|&byte| byte == b'\n').ok_or(ShebangError::Invalid)?;
-        let mut words = words(&source[2..end]);
-        let engine = words.next().unwrap_or_default();
-        if !engine.eq_ignore_ascii_case(b"lua") {
-            return Err(ShebangError::Engine(engine.to_vec()));
-        }
+        let end = source.iter().position(|&byte| byte == b'\n').ok_or(ShebangError::Endless)?;
+        let mut words = split_arguments(&source[..end]).ok_or(ShebangError::Quote)?.into_iter();
+        let engine = words.next().unwrap_or_default().split_off(MARK.len());
         let mut shebang = Self { is_there: true, code: end, ..Self::default() };
         for word in words {
             if let Some(flags) = word.strip_prefix(b"flags=").filter(|_| !named) {
@@ -82,13 +85,19 @@ impl<'a> Shebang<'a> {
                     let flag = flag.ok_or_else(|| ShebangError::Flag(name.to_vec()))?;
                     shebang.flags = shebang.flags.with(flag);
                 }
-            } else if let Some(name) = word.strip_prefix(b"name=").filter(|_| named) {
-                if shebang.name.replace(name).is_some() {
+            } else if let Some(name) = library_name(&word).filter(|_| named) {
+                if shebang.name.replace(name.to_vec()).is_some() {
                     return Err(ShebangError::Double);
                 }
             } else {
-                return Err(ShebangError::Option(word.to_vec()));
+                return Err(ShebangError::Option(word));
             }
+        }
+        if named && shebang.name.is_none() {
+            return Err(ShebangError::Nameless);
+        }
+        if !engine.eq_ignore_ascii_case(b"lua") {
+            return Err(ShebangError::Engine(engine));
         }
         Ok(shebang)
     }
@@ -99,8 +108,12 @@ impl<'a> Shebang<'a> {
     }
 }
 
-fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty())
+const MARK: &[u8] = b"#!";
+
+/// What stands behind `name=`, in capitals or not.
+fn library_name(word: &[u8]) -> Option<&[u8]> {
+    let (key, name) = word.split_at_checked(b"name=".len())?;
+    key.eq_ignore_ascii_case(b"name=").then_some(name)
 }
 
 #[cfg(test)]
@@ -115,10 +128,15 @@ mod tests {
         assert!(found.flags.has(ScriptFlags::NO_WRITES) && found.flags.has(ScriptFlags::ALLOW_OOM));
         assert!(!found.flags.has(ScriptFlags::ALLOW_STALE) && found.code == 31);
         assert!(parse(b"#!lua flags=\nreturn 1").is_ok());
-        assert_eq!(parse(b"#!lua"), Err(ShebangError::Invalid));
+        assert_eq!(parse(b"#!lua"), Err(ShebangError::Endless));
         assert_eq!(parse(b"#!js\n"), Err(ShebangError::Engine(b"js".to_vec())));
         assert_eq!(parse(b"#!lua name=x\n"), Err(ShebangError::Option(b"name=x".to_vec())));
         assert_eq!(parse(b"#!lua flags=x\n"), Err(ShebangError::Flag(b"x".to_vec())));
-        assert_eq!(Shebang::parse(b"#!lua name=x\n", true).unwrap().name, Some(&b"x"[..]));
+        let name = |source| Shebang::parse(source, true).map(|shebang| shebang.name);
+        assert_eq!(name(b"#!lua name=x\n"), Ok(Some(b"x".to_vec())));
+        assert_eq!(name(b"#!lua Name=\"x\\x79\"\n"), Ok(Some(b"xy".to_vec())));
+        assert_eq!(name(b"#!lua name='x\n"), Err(ShebangError::Quote));
+        assert_eq!(name(b"#!js\n"), Err(ShebangError::Nameless));
+        assert_eq!(name(b"#! name=x\n"), Err(ShebangError::Engine(Vec::new())));
     }
 }

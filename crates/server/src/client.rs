@@ -27,6 +27,8 @@ pub struct Client {
     pub watched: Vec<WatchedKey>,
     /// `None`: it never listened to anything.
     pub subscriptions: Option<Box<Subscriptions>>,
+    /// What TIME last told, in Unix microseconds; 0 when a transaction or a script begins.
+    pub time_us: i64,
     /// Of a script: the client that called it, by number; 0 of all others.
     pub caller: u64,
     /// It keeps copies of keys.
@@ -273,6 +275,7 @@ impl Client {
             behind: Vec::new(),
             job_is_quiet: false,
             no_touch: false,
+            time_us: 0,
             postponed: false,
             has_waited: false,
             blocked: None,

@@ -160,7 +160,7 @@ pub fn show_stack(thread: i32) {
     }
 }
 
-/// What the watchdog sends. The server has no other use for it.
+/// Asks a thread for its stack. The server has no other use for it.
 const STACK_SIGNAL: c_int = libc::SIGUSR2;
 
 extern "C" fn stack_wanted(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
@@ -169,7 +169,7 @@ extern "C" fn stack_wanted(_: c_int, _: *mut libc::siginfo_t, context: *mut c_vo
     let error = unsafe { *libc::__errno_location() };
     if let Some(reporter) = REPORTER.get() {
         let out = Out(logging::descriptor());
-        out.text("------ STACK OF THE STUCK THREAD ------\n");
+        out.text("------ STACK OF THAT THREAD ------\n");
         write_stack(out, reporter, context);
         out.text("------ ITS COMMAND ------\n");
         write_command(out, reporter.server);

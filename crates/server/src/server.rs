@@ -148,6 +148,8 @@ impl Switch {
     pub const TRACKED: u32 = 1 << 12;
     /// HOTKEYS looks at the sizes of keys. Set at any time: it is no matter which command is the first.
     pub const SIZED: u32 = 1 << 13;
+    /// DEBUG SET-DISABLE-DENY-SCRIPTS 1: scripts may run nearly every command.
+    pub const SCRIPTS_UNBOUND: u32 = 1 << 14;
     /// What is looked at once a command has run.
     pub const ONLOOKERS: u32 = Self::MONITORED | Self::TRACKED | Self::SIZED;
     /// What may keep a command from running, or is to be seen to before: all the others.
@@ -445,20 +447,31 @@ pub struct ErrorStats {
 }
 
 impl ErrorStats {
-    /// Errors of this many different kinds are told apart; more are a client's doing (EVAL).
+    /// Once errors of this many different kinds are told apart, those of scripts' own making are not any more.
     const KINDS_MAX: usize = 128;
     /// What those are counted as.
     const OTHERS: &'static str = "ERRORSTATS_OVERFLOW";
 
+    /// An error of ours, of which there are few kinds.
     #[cold]
     pub fn count(&self, code: &str) {
+        Self::add(&mut lock(&self.counts), code);
+    }
+
+    /// An error that a script made up.
+    #[cold]
+    pub fn count_custom(&self, code: &str) {
         let mut counts = lock(&self.counts);
-        if let Some(count) = counts.get_mut(code) {
-            *count += 1;
-        } else if counts.len() < Self::KINDS_MAX {
-            counts.insert(code.to_owned(), 1);
-        } else {
-            *counts.entry(Self::OTHERS.to_owned()).or_default() += 1;
+        let is_known = counts.len() < Self::KINDS_MAX || counts.contains_key(code);
+        Self::add(&mut counts, if is_known { code } else { Self::OTHERS });
+    }
+
+    fn add(counts: &mut BTreeMap<String, u64>, code: &str) {
+        match counts.get_mut(code) {
+            Some(count) => *count += 1,
+            None => {
+                counts.insert(code.to_owned(), 1);
+            }
         }
     }
 
@@ -516,6 +529,20 @@ mod tests {
         let last = workers.all().pop().expect("there are workers");
         last.connections.store(1, Ordering::Relaxed);
         assert_eq!(workers.next(1024).map(|worker| worker.id), Some(last.id));
+    }
+
+    #[test]
+    fn made_up_errors_are_told_apart_up_to_a_limit() {
+        let errors = ErrorStats::default();
+        for number in 1..=1100 {
+            errors.count_custom(&number.to_string());
+        }
+        errors.count("ERR");
+        errors.count_custom("1");
+        let all: BTreeMap<_, _> = errors.all().into_iter().collect();
+        assert_eq!((all["1"], all["128"], all["ERR"]), (2, 1, 1));
+        assert_eq!(all[ErrorStats::OTHERS], 972);
+        assert_eq!(all.len(), 130);
     }
 
     #[test]

@@ -282,6 +282,36 @@ fn the_logs_writes_are_shown_to_the_latency_monitor() {
 
 // Help.
 
+/// Who asks for a rewrite while one that was given up is on its way out gets one, and INFO tells of it until it is
+/// over.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_rewrite_after_one_that_was_given_up() {
+    let folder = Folder::new();
+    let server = start(&folder, &["--aof-use-rdb-preamble", "no"]);
+    let mut client = server.connect();
+    let mut ask = |words: &str| {
+        let words: Vec<_> = words.split(' ').collect();
+        client.call(&words).expect("it answers").text()
+    };
+    for round in 0..10 {
+        ask("CONFIG SET appendonly yes");
+        while !ask("INFO persistence").contains("aof_rewrite_in_progress:0") {}
+        ask("SET key value");
+        ask("CONFIG SET rdb-key-save-delay 10000000");
+        assert_eq!(ask("BGREWRITEAOF"), "Background append only file rewriting started");
+        ask("CONFIG SET appendonly no");
+        ask("CONFIG SET rdb-key-save-delay 0");
+        ask("FLUSHALL");
+        ask(&format!("RPUSH list {round}"));
+        let before = ask("DEBUG DIGEST");
+        assert!(ask("BGREWRITEAOF").starts_with("Background append only file rewriting"));
+        while !ask("INFO persistence").contains("aof_rewrite_in_progress:0") {}
+        assert_eq!(ask("DEBUG LOADAOF"), "OK");
+        assert_eq!(ask("DEBUG DIGEST"), before, "{round}: {}", server.log());
+    }
+}
+
 fn text(reply: &Reply) -> String {
     reply.text()
 }

@@ -325,7 +325,7 @@ fn the_watchdog_tells_of_a_stuck_worker() {
     let log = wait_for_log(&server, "goes on");
     let line = log.lines().find(|line| line.contains("WATCHDOG: worker")).expect("a line");
     assert!(line.contains("name=culprit; its command is debug"), "{line}");
-    assert!(log.contains("------ STACK OF THE STUCK THREAD ------\n0x"), "{log}");
+    assert!(log.contains("------ STACK OF THAT THREAD ------\n0x"), "{log}");
     assert!(log.contains("------ ITS COMMAND ------\ndebug, 3 words\n"), "{log}");
     client.say("CONFIG SET watchdog-period 0");
     let before = server.log().matches("WATCHDOG").count();

@@ -40,6 +40,8 @@ pub struct Rewrites {
 /// One that is going on.
 struct Current {
     cut: CutHandle,
+    /// It is not wanted any more, and another may begin as soon as it is gone.
+    is_cancelled: bool,
     started_ms: i64,
 }
 
@@ -67,6 +69,10 @@ impl Rewrites {
         lock(&self.current).is_some()
     }
 
+    fn is_cancelled(&self) -> bool {
+        lock(&self.current).as_ref().is_some_and(|current| current.is_cancelled)
+    }
+
     /// Whether the one that is going on will come to nothing.
     pub fn is_given_up(&self) -> bool {
         lock(&self.current).as_ref().is_some_and(|current| current.cut.is_aborted())
@@ -85,6 +91,7 @@ impl Rewrites {
     pub fn cancel(&self) {
         self.wanted.store(false, Ordering::Relaxed);
         if self.abort() {
+            lock(&self.current).iter_mut().for_each(|current| current.is_cancelled = true);
             log::info!("Killing running AOF rewrite (a thread, no child)");
         }
     }
@@ -126,6 +133,15 @@ impl Server {
         }
     }
 
+    /// Whether a rewrite is going on, or begins as soon as a worker looks at the clock.
+    pub fn is_rewriting(&self) -> bool {
+        let rewrites = &self.aof.rewrites;
+        rewrites.is_running()
+            || rewrites.is_scheduled()
+                && !self.cut_is_busy()
+                && self.clock.now_ms() >= rewrites.retry_ms.load(Ordering::Relaxed)
+    }
+
     /// Whether a snapshot or a rewrite has the cut.
     pub fn cut_is_busy(&self) -> bool {
         self.keyspace.is_being_cut()
@@ -141,7 +157,8 @@ impl Server {
         }
         rewrites.wanted.store(false, Ordering::Relaxed);
         let cut = self.begin_cut(data);
-        *lock(&rewrites.current) = Some(Current { cut: cut.handle(), started_ms: system_ms() });
+        *lock(&rewrites.current) =
+            Some(Current { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
         let (done, rotated) = channel();
         let is_logging = self.log.is_on();
         if is_logging {
@@ -200,8 +217,10 @@ impl Task {
                     log::warn!("Background AOF rewrite terminated with error: {error}");
                     rewrites.failed.store(true, Ordering::Relaxed);
                 }
-                let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
-                rewrites.retry_ms.store(system_ms() + pause_ms(failures), Ordering::Relaxed);
+                if !rewrites.is_cancelled() {
+                    let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
+                    rewrites.retry_ms.store(system_ms() + pause_ms(failures), Ordering::Relaxed);
+                }
                 if server.log.is_on() && server.aof.needs_base() {
                     rewrites.schedule();
                 }

@@ -186,6 +186,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
         end(call);
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
+    call.client.time_us = 0;
     let mut shards = std::mem::take(&mut call.data.shard_set);
     shards.clear();
     for watched in &call.client.watched {

@@ -25,6 +25,22 @@ const fn sub(name: &'static str, arity: i32, since: &'static str, syntax: &'stat
         .syntax(syntax)
 }
 
+/// A subcommand that changes the cluster.
+const fn admin(
+    name: &'static str,
+    arity: i32,
+    since: &'static str,
+    syntax: &'static str,
+) -> Command {
+    sub(name, arity, since, syntax)
+        .flags(Flags::ADMIN.with(Flags::STALE).with(Flags::NO_ASYNC_LOADING))
+}
+
+/// A subcommand that tells administrators of a node.
+const fn watching(name: &'static str, since: &'static str) -> Command {
+    sub(name, 3, since, "node-id").flags(Flags::ADMIN.with(Flags::STALE)).tips(CHANGING)
+}
+
 pub(super) const COMMANDS: &[Command] =
     &[
         Command::new("readonly", 1, accepted)
@@ -47,21 +63,66 @@ pub(super) const COMMANDS: &[Command] =
                 "A container for commands about the cluster.",
             )
             .subcommands(&[
+                admin("addslots", -3, "3.0.0", "slot [slot ...]"),
+                admin("addslotsrange", -4, "7.0.0", "start-slot end-slot [start-slot end-slot ...]"),
+                admin("bumpepoch", 2, "3.0.0", "").tips(CHANGING),
+                admin("cancelslotmigrations", 2, "9.0.0", ""),
+                watching("count-failure-reports", "3.0.0").history(&[(
+                    "9.0.0",
+                    "Counts no more reports of a node that has failed already.",
+                )]),
                 sub("countkeysinslot", 3, "3.0.0", "slot"),
+                admin("delslots", -3, "3.0.0", "slot [slot ...]"),
+                admin("delslotsrange", -4, "7.0.0", "start-slot end-slot [start-slot end-slot ...]"),
+                admin("failover", -2, "3.0.0", "[<FORCE | TAKEOVER>]"),
+                admin("flushslot", -3, "9.0.0", "slot [<ASYNC | SYNC>]")
+                .categories(Categories::KEYSPACE)
+                .flags(Flags::WRITE.with(Flags::ADMIN).with(Flags::NO_ASYNC_LOADING)),
+                admin("flushslots", 2, "3.0.0", ""),
+                admin("forget", 3, "3.0.0", "node-id"),
                 sub("getkeysinslot", 4, "3.0.0", "slot count").tips(CHANGING),
+                admin("getslotmigrations", 2, "9.0.0", ""),
                 sub("help", 2, "5.0.0", "").flags(WHILE_LOADING),
                 sub("info", 2, "3.0.0", "").flags(WHILE_LOADING).tips(CHANGING),
                 sub("links", 2, "7.0.0", "").tips(CHANGING),
+                admin("meet", -4, "3.0.0", "ip port [cluster-bus-port @4.0.0]")
+                    .history(&[("4.0.0", "Takes `cluster_bus_port`.")]),
+                admin(
+                    "migrateslots",
+                    -4,
+                    "9.0.0",
+                    "SLOTSRANGE start-slot end-slot [start-slot end-slot ...] NODE node-id",
+                ),
                 sub("myid", 2, "3.0.0", "").flags(WHILE_LOADING),
+                sub("myshardid", 2, "7.2.0", "").flags(WHILE_LOADING).tips(CHANGING),
                 sub("nodes", 2, "3.0.0", "").flags(WHILE_LOADING).tips(CHANGING),
+                watching("replicas", "5.0.0"),
+                admin("replicate", -3, "3.0.0", "<node-id | NO ONE @9.0.0>")
+                    .history(&[("9.0.0", "Takes `NO ONE`: the replica becomes a primary.")]),
+                admin("reset", -2, "3.0.0", "[<HARD | SOFT>]")
+                    .flags(Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::STALE)),
+                admin("saveconfig", 2, "3.0.0", ""),
+                admin("set-config-epoch", 3, "3.0.0", "config-epoch"),
+                admin(
+                    "setslot",
+                    -4,
+                    "3.0.0",
+                    "slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE> [TIMEOUT timeout @8.0.0]",
+                )
+                .history(&[("8.0.0", "Takes `TIMEOUT`.")]),
                 sub("shards", 2, "7.0.0", "")
                     .flags(WHILE_LOADING)
                     .tips(CHANGING)
                     .history(&[("9.1.0", "Tells shards' `id` and nodes' `availability-zone`.")]),
+                watching("slaves", "3.0.0"),
+                sub("slot-stats", -4, "8.0.0", "<SLOTSRANGE start-slot end-slot | ORDERBY metric [LIMIT limit] [<ASC | DESC>]>")
+                    .flags(WHILE_LOADING)
+                    .tips(&["nondeterministic_output", "request_policy:all_shards"]),
                 sub("slots", 2, "3.0.0", "").flags(WHILE_LOADING).tips(CHANGING).history(&[
                     ("4.0.0", "Tells the IDs of nodes."),
                     ("7.0.0", "Tells other names and addresses of nodes."),
                     ("9.1.0", "Tells the `availability-zone` of nodes."),
                 ]),
+                admin("syncslots", -3, "9.0.0", ""),
             ]),
     ];

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::command::{Call, Command, Failure, Flags, Outcome};
 use crate::config::{Config, ConfigError, OptionId, ProtectedAction};
-use crate::server::{Server, lock};
+use crate::server::{Server, Switch, lock};
 
 use super::help;
 
@@ -24,6 +24,9 @@ fn set(call: &mut Call<'_>) -> Outcome {
     let pairs: Vec<_> = call.args[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
     let server = call.server;
     let allowed = is_allowed(server.config.enable_protected_configs(), call.client);
+    if server.switches.load() & Switch::LOADING != 0 && Config::wait_for_loading(&pairs) {
+        return Err(Failure::LOADING);
+    }
     let data = &mut *call.data;
     let mut apply = |option: OptionId, config: &Config| match option {
         OptionId::appendonly => server.switch_log(data),

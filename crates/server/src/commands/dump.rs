@@ -103,10 +103,10 @@ fn restore(call: &mut Call<'_>) -> Outcome {
         Ok(Payload::Collection(serialized)) => {
             match serialized.read(&options_of_payload, target(call.server)) {
                 Ok(collection) => NewValue::Collection(collection),
-                Err(error) => return Err(Failure::format(format!("ERR {error}"))),
+                Err(error) => return Err(damaged(&error)),
             }
         }
-        Err(error) => return Err(Failure::format(format!("ERR {error}"))),
+        Err(error) => return Err(damaged(&error)),
     };
     let now_ms = call.data.now_ms;
     let expire_ms = match ttl_ms {
@@ -134,6 +134,11 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     }
     call.reply.ok();
     Ok(())
+}
+
+fn damaged(error: &dyn std::fmt::Display) -> Failure {
+    log::debug!("RESTORE refuses a payload, its integrity check failed: {error}");
+    Failure::format(format!("ERR {error}"))
 }
 
 #[derive(Default)]

@@ -10,7 +10,12 @@ use crate::server::VERSION;
 use crate::shutdown::{Request, Shutdown};
 
 fn time(call: &mut Call<'_>) -> Outcome {
-    let now_us = system_us();
+    // For a transaction, and for a script, the time stands still.
+    let now_us = match call.client.time_us {
+        frozen_us if call.in_transaction && frozen_us != 0 => frozen_us,
+        _ => system_us(),
+    };
+    call.client.time_us = now_us;
     call.reply.array(2);
     call.reply.bulk_i64(now_us / 1_000_000);
     call.reply.bulk_i64(now_us % 1_000_000);

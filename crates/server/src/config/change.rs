@@ -53,6 +53,14 @@ impl Config {
         found.into_values().map(|(name, row)| (name, self.shown(row))).collect()
     }
 
+    /// Whether one of the pairs is to be set only once nothing is loaded any more.
+    pub fn wait_for_loading(pairs: &[(&[u8], &[u8])]) -> bool {
+        let waits = |(name, _): &(&[u8], &[u8])| {
+            find(name).is_some_and(|(row, _)| row.flags.contains(Flags::AFTER_LOADING))
+        };
+        pairs.iter().any(waits)
+    }
+
     /// CONFIG SET: all of the pairs or none. `protected_allowed` says whether `enable-protected-configs` lets
     /// this client set protected options. Returns the options whose values changed.
     pub fn set(

@@ -325,7 +325,7 @@ options! {
 
     section "persistence" {
         /// Directory the server works in: relative paths start there.
-        dir = directory() => Full, flags PROTECTED;
+        dir = directory() => Full, flags PROTECTED AFTER_LOADING;
         /// When to save a snapshot: pairs of seconds and changes; empty for never.
         save = words("3600 1 300 100 60 10000", special::save_points) => Full;
         /// File of the snapshot.
@@ -350,7 +350,7 @@ options! {
         /// Refuse writes after a snapshot failed.
         stop_writes_on_bgsave_error = yes_no(true) => Full;
         /// Log every write to a file.
-        appendonly = yes_no(false) => Full;
+        appendonly = yes_no(false) => Full, flags AFTER_LOADING;
         /// Name the files of the log begin with.
         appendfilename = text("appendonly.aof", log_name) => Full, flags IMMUTABLE;
         /// Directory of the files of the log.

@@ -52,6 +52,8 @@ impl Flags {
     pub const HIDDEN: Self = Self(8);
     /// Names a file: set to the same name again, what is in it is taken up anew.
     pub const VOLATILE: Self = Self(16);
+    /// Not settable while a file is loaded.
+    pub const AFTER_LOADING: Self = Self(32);
 
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

@@ -101,7 +101,7 @@ pub(super) const PERSISTENCE: Section = Section {
             // Copies of keys that were changed and wait to be written.
             gauge("rdb_current_kept_bytes", |s| s.server.keyspace.kept_bytes().into()),
             gauge("aof_enabled", |s| s.server.log.is_on().into()),
-            gauge("aof_rewrite_in_progress", |s| s.server.aof.rewrites.is_running().into()),
+            gauge("aof_rewrite_in_progress", |s| s.server.is_rewriting().into()),
             gauge("aof_rewrite_scheduled", |s| s.server.aof.rewrites.is_scheduled().into()),
             label("aof_last_rewrite_time_sec", |s| {
                 s.server.aof.rewrites.last_duration_s.load(Relaxed).into()

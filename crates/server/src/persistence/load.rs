@@ -23,7 +23,7 @@ use crate::commands;
 use crate::script::Policy;
 use crate::server::{Server, Switch, lock};
 
-/// What becomes of a key of the file that is there already.
+/// What becomes of a key or a library of the file that is there already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Existing {
     /// It is an error: nothing was there before.
@@ -121,7 +121,7 @@ impl Server {
             }
             let recycled = || lock(&empty).pop();
             let mut give = |block: Block| send(&sender, block, &failed);
-            let read = self.read_blocks(&mut file, recycled, &mut give);
+            let read = self.read_blocks(&mut file, Existing::Refuse, recycled, &mut give);
             // Lets the others come to an end.
             drop(sender);
             read
@@ -153,7 +153,7 @@ impl Server {
                     false
                 }
             };
-            self.read_blocks(&mut file, || spare.borrow_mut().take(), &mut give)
+            self.read_blocks(&mut file, existing, || spare.borrow_mut().take(), &mut give)
         };
         match error {
             Some(error) => Err(error),
@@ -176,6 +176,7 @@ impl Server {
     fn read_blocks(
         &self,
         file: &mut impl Read,
+        existing: Existing,
         mut spare: impl FnMut() -> Option<Vec<u8>>,
         give: &mut impl FnMut(Block) -> bool,
     ) -> Result<u64, String> {
@@ -222,7 +223,11 @@ impl Server {
             }
         }
         let mut seed = self.clock.advance() as u64;
-        let loaded = self.functions.restore(&functions, Policy::Replace, || {
+        let policy = match existing {
+            Existing::Refuse => Policy::Append,
+            Existing::Replace => Policy::Replace,
+        };
+        let loaded = self.functions.restore(&functions, policy, || {
             seed = seed.wrapping_add(1);
             seed
         });

@@ -49,9 +49,11 @@ pub struct Function {
     learned: Learned,
 }
 
-/// What FUNCTION RESTORE does with what is there.
+/// What becomes of what is there when libraries are added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
+    /// FUNCTION LOAD without REPLACE: it is in the way. The others are FUNCTION RESTORE's words.
+    Load,
     Flush,
     Append,
     Replace,
@@ -61,7 +63,7 @@ impl Functions {
     /// FUNCTION LOAD; the library's name.
     pub fn load(&self, source: &[u8], replace: bool, seed: u64) -> Result<Vec<u8>, Failure> {
         let mut known = self.read().clone();
-        let policy = if replace { Policy::Replace } else { Policy::Append };
+        let policy = if replace { Policy::Replace } else { Policy::Load };
         let name = known.add(source, policy, seed)?;
         *self.write() = known;
         Ok(name)
@@ -76,7 +78,7 @@ impl Functions {
     ) -> Result<(), Failure> {
         let mut known = match policy {
             Policy::Flush => Known::default(),
-            Policy::Append | Policy::Replace => self.read().clone(),
+            Policy::Load | Policy::Append | Policy::Replace => self.read().clone(),
         };
         for source in sources {
             known.add(source, policy, seed())?;
@@ -137,18 +139,20 @@ impl Functions {
 impl Known {
     fn add(&mut self, source: &[u8], policy: Policy, seed: u64) -> Result<Vec<u8>, Failure> {
         let shebang = read_shebang(source)?;
-        let name = shebang.name.ok_or("ERR Library name was not given")?;
-        if !is_name(name) {
+        let name = shebang.name.unwrap_or_default();
+        if !is_name(&name) {
             return Err(BAD_LIBRARY_NAME);
         }
-        if self.libraries.contains_key(name) {
+        if self.libraries.contains_key(&name) {
             if policy != Policy::Replace {
-                let name = String::from_utf8_lossy(name);
-                return Err(Failure::format(format!("ERR Library '{name}' already exists")));
+                let name = String::from_utf8_lossy(&name);
+                // Valkey has the quotes in FUNCTION LOAD alone.
+                let name = if policy == Policy::Load { format!("'{name}'") } else { name.into() };
+                return Err(Failure::format(format!("ERR Library {name} already exists")));
             }
-            self.remove(name);
+            self.remove(&name);
         }
-        let library = Library::new(name, source, shebang.code, seed)?;
+        let library = Library::new(&name, source, shebang.code, seed)?;
         for function in &library.functions {
             if self.functions.contains_key(&function.name.to_ascii_lowercase()) {
                 let name = String::from_utf8_lossy(&function.name);
@@ -260,11 +264,13 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Option<Box<State>> {
 }
 
 /// Reads a library's first line.
-fn read_shebang(source: &[u8]) -> Result<Shebang<'_>, Failure> {
+fn read_shebang(source: &[u8]) -> Result<Shebang, Failure> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let shebang = Shebang::parse(source, true).map_err(|error| {
         Failure::format(match error {
-            ShebangError::Invalid => "ERR Invalid library metadata".to_owned(),
+            ShebangError::Endless | ShebangError::Quote => {
+                "ERR Invalid library metadata".to_owned()
+            }
             ShebangError::Engine(name) => format!("ERR Engine '{}' not found", text(&name)),
             ShebangError::Option(option) | ShebangError::Flag(option) => {
                 format!("ERR Invalid metadata value given: {}", text(&option))
@@ -272,6 +278,7 @@ fn read_shebang(source: &[u8]) -> Result<Shebang<'_>, Failure> {
             ShebangError::Double => {
                 "ERR Invalid metadata value, name argument was given multiple times".to_owned()
             }
+            ShebangError::Nameless => "ERR Library name was not given".to_owned(),
         })
     })?;
     if shebang.is_there { Ok(shebang) } else { Err("ERR Missing library metadata".into()) }

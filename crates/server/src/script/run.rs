@@ -8,7 +8,7 @@ use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
 use super::busy::{Owner, Paused};
 use super::cache::{Habits, Learned};
 use super::lua::Compiled;
-use super::session::{Session, Way, disk_failure};
+use super::session::{Session, Way, count_failure, disk_failure};
 use super::{Lua, State};
 use crate::command::call::hold_keys;
 use crate::command::{Call, Failure, Outcome};
@@ -112,6 +112,7 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
         let State { vm, client } = owner.state();
         client.select(call.client.database);
         client.no_touch = call.client.no_touch;
+        client.time_us = if call.in_transaction { call.client.time_us } else { 0 };
         client.rights.act_for(call.client, call.server);
         client.tracking.clone_from(&call.client.tracking);
         client.caller = call.client.info.id;
@@ -173,13 +174,9 @@ fn check_promises(call: &Call<'_>, task: &Task<'_>, is_oom: bool) -> Outcome {
 fn finish(call: &mut Call<'_>, ended: Ended) -> Outcome {
     match ended {
         Ended::Replied => Ok(()),
-        Ended::Failed { text, counted: false } => {
-            Err(Failure::format(String::from_utf8_lossy(&text).into_owned()))
-        }
-        Ended::Failed { text, counted: true } => {
-            // The command that failed was counted.
+        Ended::Failed { text, counted } => {
             call.reply.error(&text);
-            call.stats.commands[call.command.id].failed.add(1);
+            count_failure(call.server, call.stats, call.command, &text, counted);
             Ok(())
         }
         Ended::Stopped => Err(STOPPED),

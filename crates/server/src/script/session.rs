@@ -143,7 +143,7 @@ impl Session {
         if !command.accepts(args.len()) {
             return Err(refuse(WRONG_ARITY));
         }
-        if command.has(Flags::NOSCRIPT) {
+        if command.has(Flags::NOSCRIPT) && !self.is_unbound(command) {
             return Err(refuse(NOT_FROM_SCRIPTS));
         }
         if let Err(failure) = self.check_rights(command, args) {
@@ -153,6 +153,12 @@ impl Session {
             return Err(refuse(READ_ONLY));
         }
         Ok(command)
+    }
+
+    /// Whether DEBUG has the command allowed all the same. Another script never is: there is one run at a time.
+    #[cold]
+    fn is_unbound(&self, command: &Registered) -> bool {
+        self.server.switches.load() & Switch::SCRIPTS_UNBOUND != 0 && !command.has(Flags::RUNS)
     }
 
     /// Whether the user that the script runs for may run the command.
@@ -294,12 +300,7 @@ impl Session {
 
     /// Counts that the script failed; `counted`: the error was a command's.
     pub fn count_failure(&self, command: &Registered, text: &[u8], counted: bool) {
-        self.stats().commands[command.id].failed.add(1);
-        if !counted {
-            self.stats().totals.error_replies.add(1);
-            let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
-            self.server.errors.count(&String::from_utf8_lossy(code));
-        }
+        count_failure(self.server, self.stats(), command, text, counted);
     }
 
     /// Answers a command that did not run.
@@ -409,6 +410,22 @@ impl Host for Session {
             return Verdict::Stop(text);
         }
         if ticks() >= self.pause_at { Verdict::Pause } else { Verdict::GoOn }
+    }
+}
+
+/// Counts that a script failed with this error; `counted`: it is a command's, and was counted when that failed.
+pub(super) fn count_failure(
+    server: &Server,
+    stats: &WorkerStats,
+    command: &Registered,
+    text: &[u8],
+    counted: bool,
+) {
+    stats.commands[command.id].failed.add(1);
+    if !counted {
+        stats.totals.error_replies.add(1);
+        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+        server.errors.count_custom(&String::from_utf8_lossy(code));
     }
 }
 

@@ -90,7 +90,7 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub("sdslen", 1, 1, keys::string_length),
     sub("segfault", 0, 0, segfault),
     sub("set-active-expire", 1, 1, |call| switch(call, Switch::NO_ACTIVE_EXPIRE, b"0")),
-    sub("set-disable-deny-scripts", 1, 1, ok),
+    sub("set-disable-deny-scripts", 1, 1, |call| switch(call, Switch::SCRIPTS_UNBOUND, b"1")),
     sub("set-skip-checksum-validation", 1, 1, skip_checksums),
     sub("sleep", 1, 1, sleep),
     sub("stringmatch-len", 2, 2, match_text),
@@ -266,6 +266,7 @@ fn reload(call: &mut Call<'_>) -> Outcome {
     let file = std::fs::File::open(std::ffi::OsStr::from_bytes(&name));
     if flush && (save || file.is_ok()) {
         super::flush::flush_everything(call);
+        call.server.functions.flush();
     }
     let loaded = file
         .map_err(|error| error.to_string())
@@ -280,7 +281,7 @@ fn reload(call: &mut Call<'_>) -> Outcome {
         }
         Err(error) => {
             log::warn!("{error}");
-            Err("ERR Error trying to load the RDB dump, check server logs".into())
+            Err("ERR Error trying to load the RDB dump, check server logs.".into())
         }
     }
 }
@@ -332,6 +333,7 @@ fn debug_help(call: &mut Call<'_>) -> Outcome {
             ("SDSLEN <key>", "Lengths of a key and of its string."),
             ("SEGFAULT", "Crash by a signal."),
             ("SET-ACTIVE-EXPIRE <0|1>", "Whether keys that nobody looks at expire."),
+            ("SET-DISABLE-DENY-SCRIPTS <0|1>", "Whether scripts may run what they must not."),
             ("SET-SKIP-CHECKSUM-VALIDATION <0|1>", "Whether RESTORE trusts its payloads."),
             ("SLEEP <seconds>", "Stop the whole server for a while."),
             ("STRINGMATCH-LEN <pattern> <string>", "Whether a pattern matches."),

@@ -37,8 +37,12 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
     check_lookups(call, &options)?;
     let key = call.key(1);
     let source = Source::of(call.data.read(key))?;
-    if options.unsorted && options.store.is_some() && matches!(source, Source::Set(_)) {
-        // What is stored is to be the same everywhere, and a set has no order of its own.
+    let in_script = call.client.caller != 0;
+    if options.unsorted
+        && (options.store.is_some() || in_script)
+        && matches!(source, Source::Set(_))
+    {
+        // What is stored, or done by a script, is to be the same everywhere, and a set has no order of its own.
         options.unsorted = false;
         options.alpha = true;
         options.by = None;
