@@ -432,7 +432,8 @@ mod tests {
         largest.set(b"newer", 50, 20);
         let kept = kept(&largest);
         assert_eq!((&*kept[0].0, kept[0].1), (&b"key 998"[..], 998));
-        assert_eq!(&*kept[19].0, b"newer");
-        assert!(!kept.iter().any(|(key, _)| &**key == b"key 1000" || &**key == b"new"));
+        assert_eq!((&*kept[18].0, kept[18].1), (&b"newer"[..], 50));
+        assert_eq!((&*kept[19].0, kept[19].1), (&b"key 1000"[..], 5));
+        assert_eq!(kept.len(), 20);
     }
 }
