@@ -223,7 +223,7 @@ impl Lane {
 }
 
 impl Merger {
-    /// Takes what the lanes hold.
+    /// Takes what the lanes hold: every record whose number was given out before.
     pub fn collect(&mut self, log: &Log) {
         let mut lanes = lock(&log.lanes);
         for buffer in lanes.iter() {
@@ -259,19 +259,25 @@ impl Merger {
 }
 
 impl Source {
-    /// Exchanges buffers with the lane. What is missing is never behind what is left here: within a lane numbers
-    /// rise.
+    /// Takes what the lane holds: by exchanging buffers, or, if something is left that waits for the records of others,
+    /// behind that.
     fn refill(&mut self) {
-        if !self.is_empty() {
-            return;
-        }
+        let is_empty = self.is_empty();
+        self.taken.bytes.drain(..self.at);
         self.at = 0;
         self.shown = Vec::new();
-        self.taken.bytes.clear();
-        self.taken.bytes.shrink_to(KEPT_MAX);
-        self.taken.large_bytes = 0;
+        if is_empty {
+            self.taken.bytes.shrink_to(KEPT_MAX);
+            self.taken.large_bytes = 0;
+        }
         let mut records = self.buffer.lock();
-        std::mem::swap(&mut *records, &mut self.taken);
+        if is_empty {
+            std::mem::swap(&mut *records, &mut self.taken);
+        } else {
+            self.taken.bytes.append(&mut records.bytes);
+            self.taken.large.append(&mut records.large);
+            self.taken.large_bytes += std::mem::take(&mut records.large_bytes);
+        }
     }
 
     fn is_empty(&self) -> bool {

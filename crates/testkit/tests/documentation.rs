@@ -50,6 +50,8 @@ fn is_known(name: &str, path: &str) -> bool {
         "bitop" => path.starts_with("/arguments/0/arguments"),
         // There is nobody yet to take over.
         "shutdown" => path.starts_with("/arguments/0/arguments/0/arguments/4"),
+        // It comes with the cluster.
+        "cluster|migrateslots" => path.starts_with("/arguments"),
         _ => false,
     }
 }

@@ -130,17 +130,10 @@ impl Writer {
     /// Writes everything that was logged before, forces it to disk if it is time, and carries out orders.
     fn step(&mut self) {
         let (started, unsynced) = (Instant::now(), self.server.aof.durable());
-        let wanted = self.server.log.last();
-        loop {
-            // Before the orders: so nothing of what was logged after one was given is here without it.
-            self.stream.collect(&self.server.log);
-            self.take_orders();
-            let merged = self.merged;
-            self.write_collected();
-            if self.merged >= wanted || self.merged == merged || self.failed {
-                break;
-            }
-        }
+        // Before the orders: so nothing of what was logged after one was given is here without it.
+        self.stream.collect(&self.server.log);
+        self.take_orders();
+        self.write_collected();
         self.sync();
         while self.obey() {
             self.write_collected();

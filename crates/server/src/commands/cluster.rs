@@ -64,7 +64,7 @@ pub(super) const COMMANDS: &[Command] =
             )
             .subcommands(&[
                 admin("addslots", -3, "3.0.0", "slot [slot ...]"),
-                admin("addslotsrange", -4, "7.0.0", "start-slot end-slot [start-slot end-slot ...]"),
+                admin("addslotsrange", -4, "7.0.0", "start-slot end-slot [start-slot end-slot ...] :range"),
                 admin("bumpepoch", 2, "3.0.0", "").tips(CHANGING),
                 admin("cancelslotmigrations", 2, "9.0.0", ""),
                 watching("count-failure-reports", "3.0.0").history(&[(
@@ -73,8 +73,8 @@ pub(super) const COMMANDS: &[Command] =
                 )]),
                 sub("countkeysinslot", 3, "3.0.0", "slot"),
                 admin("delslots", -3, "3.0.0", "slot [slot ...]"),
-                admin("delslotsrange", -4, "7.0.0", "start-slot end-slot [start-slot end-slot ...]"),
-                admin("failover", -2, "3.0.0", "[<FORCE | TAKEOVER>]"),
+                admin("delslotsrange", -4, "7.0.0", "start-slot end-slot [start-slot end-slot ...] :range"),
+                admin("failover", -2, "3.0.0", "[<FORCE | TAKEOVER> :options]"),
                 admin("flushslot", -3, "9.0.0", "slot [<ASYNC | SYNC>]")
                 .categories(Categories::KEYSPACE)
                 .flags(Flags::WRITE.with(Flags::ADMIN).with(Flags::NO_ASYNC_LOADING)),
@@ -97,7 +97,7 @@ pub(super) const COMMANDS: &[Command] =
                 sub("myshardid", 2, "7.2.0", "").flags(WHILE_LOADING).tips(CHANGING),
                 sub("nodes", 2, "3.0.0", "").flags(WHILE_LOADING).tips(CHANGING),
                 watching("replicas", "5.0.0"),
-                admin("replicate", -3, "3.0.0", "<node-id | NO ONE @9.0.0>")
+                admin("replicate", -3, "3.0.0", "<node-id | <NO ONE> :no-one @9.0.0> :args")
                     .history(&[("9.0.0", "Takes `NO ONE`: the replica becomes a primary.")]),
                 admin("reset", -2, "3.0.0", "[<HARD | SOFT>]")
                     .flags(Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::STALE)),
@@ -107,15 +107,15 @@ pub(super) const COMMANDS: &[Command] =
                     "setslot",
                     -4,
                     "3.0.0",
-                    "slot <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE> [TIMEOUT timeout @8.0.0]",
+                    "slot <IMPORTING node-id :importing | MIGRATING node-id :migrating | NODE node-id :node | STABLE> :subcommand [TIMEOUT timeout @8.0.0]",
                 )
                 .history(&[("8.0.0", "Takes `TIMEOUT`.")]),
                 sub("shards", 2, "7.0.0", "")
                     .flags(WHILE_LOADING)
                     .tips(CHANGING)
                     .history(&[("9.1.0", "Tells shards' `id` and nodes' `availability-zone`.")]),
-                watching("slaves", "3.0.0"),
-                sub("slot-stats", -4, "8.0.0", "<SLOTSRANGE start-slot end-slot | ORDERBY metric [LIMIT limit] [<ASC | DESC>]>")
+                watching("slaves", "3.0.0").deprecated("5.0.0", "`CLUSTER REPLICAS`"),
+                sub("slot-stats", -4, "8.0.0", "<SLOTSRANGE start-slot end-slot | ORDERBY <metric [LIMIT limit] [<ASC | DESC>]> :orderby> :filter")
                     .flags(WHILE_LOADING)
                     .tips(&["nondeterministic_output", "request_policy:all_shards"]),
                 sub("slots", 2, "3.0.0", "").flags(WHILE_LOADING).tips(CHANGING).history(&[

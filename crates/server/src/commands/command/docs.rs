@@ -118,4 +118,5 @@ fn describe_argument(reply: &mut Reply<'_>, argument: &Argument) {
 }
 
 /// Commands for servers among themselves, and for who works on one.
-const SYSTEM_COMMANDS: &[&str] = &["debug", "pfdebug", "pfselftest", "replconf", "restore-asking"];
+const SYSTEM_COMMANDS: &[&str] =
+    &["cluster|syncslots", "debug", "pfdebug", "pfselftest", "replconf", "restore-asking"];
