@@ -118,6 +118,8 @@ impl Server {
             }
             log::warn!("Writing initial AOF. Exit anyway.");
         }
+        // A log without a base asks for another one at once.
+        self.aof.rewrites.put_off(2 * REWRITE_LIMIT);
         self.aof.rewrites.cancel();
         // It takes away what it had written.
         let deadline = Instant::now() + REWRITE_LIMIT;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bobbin_dump::append_shared_collection_payload;
 use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
@@ -94,6 +94,12 @@ impl Rewrites {
             lock(&self.current).iter_mut().for_each(|current| current.is_cancelled = true);
             log::info!("Killing running AOF rewrite (a thread, no child)");
         }
+    }
+
+    /// None begins for so long.
+    pub fn put_off(&self, time: Duration) {
+        let until_ms = system_ms() + time.as_millis() as i64;
+        self.retry_ms.fetch_max(until_ms, Ordering::Relaxed);
     }
 
     /// Ends the one that is going on without a result; whether there was one.
