@@ -1,26 +1,35 @@
 //! BullMQ, a job queue which is all scripts, on Valkey and on Bobbin: what it does must be the same.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use bobbin_testkit::Server;
-use bobbin_testkit::peers::repository;
+use bobbin_testkit::peers::{self, repository};
 
 use crate::shell::{self, Outcome};
 
-/// Installs it into the target folder, and compares what its run prints.
-pub(crate) fn run() -> Outcome {
-    let sources = repository().join("tests/clients/bullmq");
-    let folder = repository().join("target/bullmq");
+/// Installs it, with what runs it.
+pub(crate) fn install() -> Outcome {
+    if !shell::works("npm", &["--version"]) {
+        shell::install_packages(&["nodejs", "npm"])?;
+    }
+    let folder = folder();
     shell::create_folder(&folder)?;
     for name in ["package.json", "run.js"] {
-        shell::write(&folder.join(name), &shell::read(&sources.join(name))?)?;
+        let source = repository().join("tests/clients/bullmq").join(name);
+        shell::write(&folder.join(name), &shell::read(&source)?)?;
     }
     shell::run(
         Command::new("npm")
             .args(["install", "--silent", "--no-audit", "--no-fund"])
             .current_dir(&folder),
     )
-    .map_err(|error| format!("cannot install BullMQ: {error}"))?;
+    .map_err(|error| format!("cannot install BullMQ: {error}"))
+}
+
+/// Compares what its run prints.
+pub(crate) fn run() -> Outcome {
+    let folder = folder();
     let printed = |server: &Server| {
         let port = server.address().port().to_string();
         shell::output(Command::new("node").arg("run.js").arg(port).current_dir(&folder))
@@ -39,4 +48,8 @@ pub(crate) fn run() -> Outcome {
     }
     println!("{} results of BullMQ are the same on both", wanted.lines().count());
     Ok(())
+}
+
+fn folder() -> PathBuf {
+    peers::cache_folder().join("bullmq")
 }

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         ["shuttle"] => proofs::shuttle(),
         ["instructions"] => proofs::instructions(),
         ["miri"] => proofs::miri(),
-        ["bullmq"] => bullmq::run(),
+        ["bullmq"] => bullmq::install().and_then(|()| bullmq::run()),
         ["heavy", options @ ..] => heavy::run(options),
         ["snapshot", options @ ..] => snapshot::run(options),
         ["pubsub", options @ ..] => pubsub::run(options),
@@ -89,8 +89,10 @@ fn test(options: &[&str]) -> Outcome {
     });
     if with_peers {
         summary.step("end-to-end tests", end_to_end);
+        summary.step("BullMQ", bullmq::run);
     } else {
         summary.skip("end-to-end tests", "--without-peers");
+        summary.skip("BullMQ", "--without-peers");
     }
     summary.finish()
 }
@@ -117,10 +119,15 @@ fn end_to_end() -> Outcome {
 }
 
 fn install_all() -> Outcome {
+    // It shows what is forced to disk, and delays that.
+    if !shell::works("strace", &["-V"]) {
+        shell::install_packages(&["strace"])?;
+    }
     peers::install()?;
     old_redis::install()?;
     clients::install_python()?;
-    clients::install_jedis()
+    clients::install_jedis()?;
+    bullmq::install()
 }
 
 fn cargo(arguments: &[&str]) -> Outcome {
@@ -134,7 +141,7 @@ usage: cargo xtask <task>
   tidy                          the rules no compiler checks
   supply [FOLDER]               sources, licences and versions of what others wrote; with a
                                 checkout of RustSec's advisory-db, its warnings as well
-  bullmq                        BullMQ's own scripts, here and on Valkey (needs node and npm)
+  bullmq                        BullMQ's own scripts, here and on Valkey (part of the tests)
   shuttle                       lock, gate and inbox under many schedules
   instructions                  count those of a command, and compare with the limits
   miri                          the store under Miri; wants a nightly compiler

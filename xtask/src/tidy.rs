@@ -25,6 +25,7 @@ pub(crate) fn check() -> Outcome {
         let text = String::from_utf8_lossy(&bytes);
         if file.ends_with(".rs") {
             check_length(file, &text, &mut faults);
+            check_locks(file, &text, &mut faults);
         }
         if file != OWN_FILE {
             check_words(file, &text, &mut faults);
@@ -57,6 +58,29 @@ fn check_words(file: &str, text: &str, faults: &mut Vec<String>) {
     }
 }
 
+/// The server's locks are those of `bobbin_store::sync`, whose order debug builds check.
+fn check_locks(file: &str, text: &str, faults: &mut Vec<String>) {
+    if file.starts_with(LOCKS_HOME) || !SERVER_CRATES.iter().any(|dir| file.starts_with(dir)) {
+        return;
+    }
+    for (at, module) in text.match_indices("sync::") {
+        let (before, named) = (&text[..at], &text[at + module.len()..]);
+        let is_comment = before.lines().last().is_some_and(|line| line.contains("//"));
+        if is_comment || LOCKS_PATHS.iter().any(|path| before.ends_with(path)) {
+            continue;
+        }
+        // One name, or a list of them over some lines.
+        let end = if named.starts_with('{') { named.find('}') } else { None };
+        let end = end.or_else(|| named.find(|c: char| !c.is_alphanumeric()));
+        let named = &named[..end.unwrap_or(named.len())];
+        let mut names = named.split(|c: char| !c.is_alphanumeric());
+        if let Some(name) = names.find(|name| LOCKS.contains(name)) {
+            let line = before.lines().count();
+            faults.push(format!("{file}:{line}: take {name} from bobbin_store::sync"));
+        }
+    }
+}
+
 /// Crates may use only those that [`DIRECTION`] lists for them.
 fn check_dependencies(file: &Path, text: &str, faults: &mut Vec<String>) {
     let Some(name) = file.parent().and_then(Path::file_name).map(|name| name.to_string_lossy())
@@ -85,6 +109,22 @@ const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// Files that may be longer, with their own limit.
 const LONG_FILES: &[(&str, usize)] = &[];
+
+/// What the server is made of.
+const SERVER_CRATES: &[&str] = &[
+    "crates/dump/",
+    "crates/number/",
+    "crates/resp/",
+    "crates/script/",
+    "crates/server/",
+    "crates/store/",
+    "crates/tls/",
+];
+const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar"];
+/// Where the locks are made of the standard library's.
+const LOCKS_HOME: &str = "crates/store/src/sync";
+/// What stands before `sync::` where it is ours.
+const LOCKS_PATHS: &[&str] = &["bobbin_store::", "crate::", "super::"];
 
 const BANNED: &[(&str, &str)] = &[
     ("TODO", "do it, or open an issue"),
@@ -129,6 +169,33 @@ mod tests {
         let manifest = "[package]\n[dependencies]\nbobbin-server = { workspace = true }\n";
         check_dependencies(Path::new("crates/store/Cargo.toml"), manifest, &mut faults);
         assert_eq!(faults, ["crates/store/Cargo.toml: store may not use server"]);
+    }
+
+    #[test]
+    fn locks_of_the_server_are_its_own() {
+        let faults_of = |file: &str, text: &str| {
+            let mut faults = Vec::new();
+            check_locks(file, text, &mut faults);
+            faults
+        };
+        let file = "crates/server/src/a.rs";
+        let fault = "crates/server/src/a.rs:2: take RwLock from bobbin_store::sync";
+        for text in [
+            "\nuse std::sync::RwLock;",
+            "\nuse std::sync::{\n    Arc, RwLock, Weak,\n};",
+            "\nuse std::{sync::RwLock, time};",
+            "\n    known: std::sync::RwLock<u32>,",
+        ] {
+            assert_eq!(faults_of(file, text), [fault], "{text}");
+            assert_eq!(faults_of("crates/cli/src/a.rs", text), Vec::<String>::new());
+        }
+        for text in [
+            "use std::sync::{Arc, atomic::AtomicU32};\nstruct Mutex;",
+            "// A std::sync::Mutex would do.",
+            "use bobbin_store::sync::{Condvar, Mutex};",
+        ] {
+            assert_eq!(faults_of(file, text), Vec::<String>::new(), "{text}");
+        }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-mod slots;
 mod stream;
 mod target;
 mod tls;
@@ -20,7 +19,7 @@ use std::{
 pub use bobbin_resp::Value;
 use bobbin_resp::{Protocol, ReplyError, ReplyScanner, read_reply};
 
-pub use slots::{SLOTS, key_slot};
+pub use bobbin_resp::{SLOTS, key_slot};
 use stream::Stream;
 pub use stream::{AddressFamily, RawWriter, Transport};
 pub use target::{Address, Target, UrlError};

@@ -11,6 +11,7 @@ mod inline;
 mod parser;
 mod reader;
 mod reply;
+mod slots;
 mod value;
 
 // Arguments are numbers often enough that who parses a request wants these with it.
@@ -27,4 +28,5 @@ pub use reader::{
     REPLY_BULK_LEN_MAX, REPLY_DEPTH_MAX, REPLY_LINE_LEN_MAX, ReplyError, ReplyScanner, read_reply,
 };
 pub use reply::{Aggregate, Deferred, Part, Protocol, Reply, parts_since, truncate_parts};
+pub use slots::{SLOTS, key_slot};
 pub use value::Value;

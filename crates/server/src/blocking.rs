@@ -9,16 +9,17 @@
 //! takes it out of the queues it is still in. Waiting costs a place in those queues and nothing else.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex};
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::Kind;
+use bobbin_store::sync::Mutex;
 
 use crate::acl;
-use crate::client::{ClientFlag, ClientInfo};
+use crate::client::{Client, ClientFlag, ClientInfo};
 use crate::command::{Call, Data, Failure, Key, Outcome, Registered};
-use crate::server::{Server, lock};
+use crate::server::Server;
 use crate::tracking;
 use crate::worker::Post;
 
@@ -156,7 +157,7 @@ impl Waiters {
     pub fn keys(&self) -> (usize, usize) {
         let (mut keys, mut ending) = (0, 0);
         for part in &self.parts {
-            let part = lock(part);
+            let part = part.lock();
             keys += part.len();
             ending += part.values().filter(|queue| queue.ending_when_gone > 0).count();
         }
@@ -168,7 +169,7 @@ impl Waiters {
     }
 
     fn add(&self, database: u32, key: Key<'_>, waiter: &Arc<Waiter>) {
-        let mut part = lock(self.part(key));
+        let mut part = self.part(key).lock();
         let queue = part.entry((database, key.bytes.into())).or_default();
         queue.ending_when_gone += usize::from(waiter.wait.ends_when_gone());
         queue.waiters.push_back(Arc::clone(waiter));
@@ -176,7 +177,7 @@ impl Waiters {
 
     /// Whether it was there.
     fn remove(&self, database: u32, key: Key<'_>, waiter: &Arc<Waiter>) -> bool {
-        let mut part = lock(self.part(key));
+        let mut part = self.part(key).lock();
         let name = (database, key.bytes.into());
         let Some(queue) = part.get_mut(&name) else { return false };
         let Some(at) = queue.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) else {
@@ -198,7 +199,7 @@ impl Waiters {
         at: usize,
         kind: Option<Kind>,
     ) -> Option<Arc<Waiter>> {
-        let part = lock(self.part(key));
+        let part = self.part(key).lock();
         let queue = part.get(&(database, key.bytes.into()))?;
         if kind.is_none() && queue.ending_when_gone == 0 {
             return None;
@@ -236,7 +237,7 @@ impl Waiter {
             answer.bytes.clear();
             answer.failed = Some(failure);
         }
-        *lock(&self.answer) = answer;
+        *self.answer.lock() = answer;
         self.step(State::CLAIMED, State::SERVED);
         self.tell(server);
     }
@@ -289,7 +290,7 @@ impl Waiter {
         let mut reply = Reply::new(reply, self.protocol);
         match self.state.load(Ordering::Acquire) {
             State::SERVED => {
-                let answer = std::mem::take(&mut *lock(&self.answer));
+                let answer = std::mem::take(&mut *self.answer.lock());
                 reply.raw(&answer.bytes);
                 if let Some(failure) = &answer.failed {
                     reply.error(failure.0.as_bytes());
@@ -322,7 +323,7 @@ impl Waiter {
                 }
             });
         }
-        *lock(&self.client.waiter) = None;
+        *self.client.waiter.lock() = None;
         self.client.flag(ClientFlag::BLOCKED, false);
         server.waiters.clients.fetch_sub(1, Ordering::Relaxed);
         if self.deadline_ms.is_some() {
@@ -358,36 +359,66 @@ pub fn block(
     keys: &[(usize, Key<'_>)],
     deadline_ms: Option<i64>,
 ) -> Arc<Waiter> {
-    let database = call.client.database;
-    let waiter = Arc::new(Waiter {
-        client: Arc::clone(&call.client.info),
+    let waiting = Waiting {
         command: call.command,
         args: call.args.iter().map(|arg| Box::from(*arg)).collect(),
-        epoch: call.server.acl.epoch(),
         reader: tracking::reader(call),
-        deadline_ms,
         wait: Box::new(wait),
-        database,
-        keys: keys.iter().map(|(_, key)| key.bytes.into()).collect(),
-        protocol: call.client.protocol,
-        state: AtomicU8::new(State::WAITING),
-        answer: Mutex::default(),
-    });
-    for &(at, key) in keys {
-        if keys[..at].iter().any(|(_, earlier)| earlier.bytes == key.bytes) {
-            continue;
+        deadline_ms,
+    };
+    waiting.begin(call.server, call.data, call.client, keys)
+}
+
+/// A command that its client is to be blocked for.
+pub struct Waiting {
+    pub command: &'static Registered,
+    pub args: Box<[Box<[u8]>]>,
+    pub reader: Option<u64>,
+    pub wait: Box<dyn Wait>,
+    pub deadline_ms: Option<i64>,
+}
+
+impl Waiting {
+    /// Blocks the client until one of the keys, whose shards are held, changes so that it can be served.
+    pub fn begin(
+        self,
+        server: &Server,
+        data: &mut Data,
+        client: &mut Client,
+        keys: &[(usize, Key<'_>)],
+    ) -> Arc<Waiter> {
+        let Self { command, args, reader, wait, deadline_ms } = self;
+        let database = client.database;
+        let waiter = Arc::new(Waiter {
+            client: Arc::clone(&client.info),
+            command,
+            args,
+            epoch: server.acl.epoch(),
+            reader,
+            deadline_ms,
+            wait,
+            database,
+            keys: keys.iter().map(|(_, key)| key.bytes.into()).collect(),
+            protocol: client.protocol,
+            state: AtomicU8::new(State::WAITING),
+            answer: Mutex::default(),
+        });
+        for &(at, key) in keys {
+            if keys[..at].iter().any(|(_, earlier)| earlier.bytes == key.bytes) {
+                continue;
+            }
+            data.visit(key.hash.shard(), |shard| shard.wait(database, key.bytes));
+            server.waiters.add(database, key, &waiter);
         }
-        call.data.visit(key.hash.shard(), |shard| shard.wait(database, key.bytes));
-        call.server.waiters.add(database, key, &waiter);
+        server.waiters.clients.fetch_add(1, Ordering::Relaxed);
+        if deadline_ms.is_some() {
+            server.waiters.timed.fetch_add(1, Ordering::Relaxed);
+        }
+        client.info.flag(ClientFlag::BLOCKED, true);
+        *client.info.waiter.lock() = Some(Arc::clone(&waiter));
+        client.blocked = Some(Arc::clone(&waiter));
+        waiter
     }
-    call.server.waiters.clients.fetch_add(1, Ordering::Relaxed);
-    if deadline_ms.is_some() {
-        call.server.waiters.timed.fetch_add(1, Ordering::Relaxed);
-    }
-    call.client.info.flag(ClientFlag::BLOCKED, true);
-    *lock(&call.client.info.waiter) = Some(Arc::clone(&waiter));
-    call.client.blocked = Some(Arc::clone(&waiter));
-    waiter
 }
 
 /// Serves whom the keys that just changed were waited for by, while their shards are held.
@@ -469,7 +500,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         if server.waiters.remove(database, key, &waiter) {
             data.visit(key.hash.shard(), |shard| shard.unwait(database, bytes));
         }
-        *lock(&waiter.answer) = answer;
+        *waiter.answer.lock() = answer;
         waiter.step(State::CLAIMED, State::SERVED);
         waiter.tell(server);
     }

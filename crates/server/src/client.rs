@@ -1,10 +1,11 @@
 //! A client's session: what commands know and change about who sent them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use bobbin_resp::Protocol;
+use bobbin_store::sync::Mutex;
 
 use crate::acl::Rights;
 use crate::acl::user::User;
@@ -239,8 +240,9 @@ impl ClientInfo {
     }
 
     /// The name and the like; the lock is held for as long as the result lives.
-    pub fn names(&self) -> std::sync::MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn names(&self) -> bobbin_store::sync::MutexGuard<'_, Names> {
+        self.names.lock()
     }
 
     /// Who it is, as of when it said so.
@@ -368,7 +370,7 @@ impl Clients {
     }
 
     pub fn add(&self, info: Arc<ClientInfo>) {
-        self.lock().insert(info.id, info);
+        self.by_id.lock().insert(info.id, info);
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -387,21 +389,17 @@ impl Clients {
     }
 
     pub fn remove(&self, id: u64) {
-        if self.lock().remove(&id).is_some() {
+        if self.by_id.lock().remove(&id).is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     pub fn find(&self, id: u64) -> Option<Arc<ClientInfo>> {
-        self.lock().get(&id).cloned()
+        self.by_id.lock().get(&id).cloned()
     }
 
     /// All of them, in the order of ids.
     pub fn all(&self) -> Vec<Arc<ClientInfo>> {
-        self.lock().values().cloned().collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<ClientInfo>>> {
-        self.by_id.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.by_id.lock().values().cloned().collect()
     }
 }

@@ -4,8 +4,9 @@
 //! The sum is kept only while the option is set. Each worker adds what its own clients' memory changed by;
 //! whoever finds the sum at the limit looks through all clients for the largest.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+
+use bobbin_store::sync::Mutex;
 
 use crate::client::{ClientFlag, ClientInfo};
 use crate::commands::{describe_client, kill_client};
@@ -86,7 +87,7 @@ impl Server {
     #[cold]
     pub fn evict_clients(&self, now_ms: i64) -> u64 {
         let memory = &self.client_memory;
-        let Ok(_evicting) = memory.evicting.try_lock() else { return 0 };
+        let Some(_evicting) = memory.evicting.try_lock() else { return 0 };
         let Some(limit) = self.client_memory_limit() else { return 0 };
         if !memory.is_over(limit) {
             return 0;

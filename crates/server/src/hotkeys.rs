@@ -9,17 +9,21 @@
 //! Sizes are looked at behind a command's handler, while its keys are held, and of those met the largest are kept: a key
 //! that nobody uses is not found.
 
+mod ranked;
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, RwLock};
+
+use bobbin_store::sync::{Mutex, RwLock};
 
 use crate::clock::system_ms;
 use crate::command::registry::KeyShape;
 use crate::command::{Call, Registered};
 use crate::random::Random;
-use crate::server::{Switch, lock};
+use crate::server::Switch;
 use crate::slowlog::Measured;
+use ranked::Ranked;
 
 /// What a session is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,15 +91,13 @@ struct Part {
 /// Sums by key: the largest, as far as one can tell from so many.
 #[derive(Default)]
 struct Top {
-    sums: HashMap<Box<[u8]>, u64>,
+    sums: Ranked,
 }
 
 /// The largest figures by key. Each is the last that was told of the key.
 #[derive(Default)]
 struct Largest {
-    figures: HashMap<Box<[u8]>, u64>,
-    /// While there is no room for more: no figure that is kept is below this.
-    floor: u64,
+    figures: Ranked,
 }
 
 /// So many threads add at a time without waiting for each other.
@@ -111,7 +113,7 @@ impl HotKeys {
 
     /// Begins a session; whether there was none at work.
     pub fn start(&self, wanted: Wanted) -> bool {
-        let mut session = self.session.write().unwrap_or_else(|e| e.into_inner());
+        let mut session = self.session.write();
         if session.as_ref().is_some_and(Session::is_active) {
             return false;
         }
@@ -129,7 +131,7 @@ impl HotKeys {
 
     /// Forgets the session that has ended; whether none is at work.
     pub fn reset(&self) -> bool {
-        let mut session = self.session.write().unwrap_or_else(|e| e.into_inner());
+        let mut session = self.session.write();
         if session.as_ref().is_some_and(Session::is_active) {
             return false;
         }
@@ -171,7 +173,7 @@ impl HotKeys {
     }
 
     fn read<R>(&self, f: impl FnOnce(Option<&Session>) -> R) -> R {
-        f(self.session.read().unwrap_or_else(|e| e.into_inner()).as_ref())
+        f(self.session.read().as_ref())
     }
 }
 
@@ -216,7 +218,7 @@ impl Session {
             return;
         }
         let bytes = (measured.request_bytes + measured.reply_bytes) as u64;
-        let mut part = lock(&self.parts[own_part()]);
+        let mut part = self.parts[own_part()].lock();
         part.us += us;
         part.bytes += bytes;
         if !part.draw(self.wanted.sample) {
@@ -235,7 +237,7 @@ impl Session {
 
     /// Looks at the sizes of a command's keys, as far as they are held.
     fn note_sizes(&self, call: &mut Call<'_>) {
-        let mut part = lock(&self.parts[own_part()]);
+        let mut part = self.parts[own_part()].lock();
         if !part.draw(self.wanted.sample) {
             return;
         }
@@ -269,16 +271,16 @@ impl Session {
         let (mut by_us, mut by_bytes, mut by_size) =
             (HashMap::new(), HashMap::new(), HashMap::<Box<[u8]>, u64>::new());
         for part in &self.parts {
-            let part = lock(part);
-            for (key, size) in &part.by_size.figures {
-                let largest = by_size.entry(key.clone()).or_default();
-                *largest = (*largest).max(*size);
+            let part = part.lock();
+            for (key, size) in part.by_size.figures.iter() {
+                let largest = by_size.entry(key.into()).or_default();
+                *largest = size.max(*largest);
             }
             report.us += part.us;
             report.bytes += part.bytes;
             for (sums, all) in [(&part.by_us, &mut by_us), (&part.by_bytes, &mut by_bytes)] {
-                for (key, sum) in &sums.sums {
-                    *all.entry(key.clone()).or_insert(0) += sum;
+                for (key, sum) in sums.sums.iter() {
+                    *all.entry(key.into()).or_insert(0) += sum;
                 }
             }
         }
@@ -313,43 +315,36 @@ impl Part {
 impl Largest {
     /// 0: the key is no more.
     fn set(&mut self, key: &[u8], figure: u64, kept: usize) {
-        if let Some(known) = self.figures.get_mut(key) {
-            *known = figure;
-            self.floor = self.floor.min(figure);
-            if figure == 0 {
-                self.figures.remove(key);
+        if let Some(known) = self.figures.find(key) {
+            match figure {
+                0 => self.figures.remove(known),
+                _ => self.figures.change(known, figure),
             }
-        } else if self.figures.len() < kept {
-            if figure > 0 {
-                self.figures.insert(key.into(), figure);
+            return;
+        }
+        // The smallest of those that are in the way: 0 while there is room.
+        let crowding = self.figures.smallest().filter(|_| self.figures.len() >= kept);
+        if figure > crowding.map_or(0, |smallest| self.figures.figure(smallest)) {
+            if let Some(smallest) = crowding {
+                self.figures.remove(smallest);
             }
-        } else if figure > self.floor {
-            let smallest = self.figures.iter().min_by_key(|(_, figure)| **figure);
-            let smallest = smallest.map(|(key, figure)| (key.clone(), *figure));
-            self.floor = smallest.as_ref().map_or(0, |(_, smallest)| *smallest);
-            if let Some((smallest, _)) = smallest.filter(|(_, smallest)| *smallest < figure) {
-                self.figures.remove(&smallest);
-                self.figures.insert(key.into(), figure);
-            }
+            self.figures.insert(key, figure);
         }
     }
 }
 
 impl Top {
     fn add(&mut self, key: &[u8], amount: u64, kept: usize) {
-        if let Some(sum) = self.sums.get_mut(key) {
-            *sum += amount;
+        if let Some(known) = self.sums.find(key) {
+            self.sums.change(known, self.sums.figure(known) + amount);
             return;
         }
         let mut inherited = 0;
-        if self.sums.len() >= kept {
-            let smallest = self.sums.iter().min_by_key(|(_, sum)| **sum);
-            if let Some((key, sum)) = smallest.map(|(key, sum)| (key.clone(), *sum)) {
-                self.sums.remove(&key);
-                inherited = sum;
-            }
+        if let Some(smallest) = self.sums.smallest().filter(|_| self.sums.len() >= kept) {
+            inherited = self.sums.figure(smallest);
+            self.sums.remove(smallest);
         }
-        self.sums.insert(key.into(), inherited + amount);
+        self.sums.insert(key, inherited + amount);
     }
 }
 
@@ -383,6 +378,10 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 mod tests {
     use super::*;
 
+    fn all(ranked: &Ranked) -> HashMap<Box<[u8]>, u64> {
+        ranked.iter().map(|(key, figure)| (key.into(), figure)).collect()
+    }
+
     #[test]
     fn large_sums_survive_many_small_ones() {
         let mut top = Top::default();
@@ -390,7 +389,8 @@ mod tests {
             top.add(b"hot", 10, 20);
             top.add(format!("cold {round}").as_bytes(), 1, 20);
         }
-        let most = most(top.sums, 1);
+        assert_eq!(top.sums.len(), 20);
+        let most = most(all(&top.sums), 1);
         assert_eq!(&*most[0].0, b"hot");
         assert!((10_000..11_000).contains(&most[0].1), "{most:?}");
     }
@@ -422,7 +422,7 @@ mod tests {
         for figure in 1..=1000 {
             largest.set(format!("key {figure}").as_bytes(), figure, 20);
         }
-        let kept = |largest: &Largest| most(largest.figures.clone(), 99);
+        let kept = |largest: &Largest| most(all(&largest.figures), 99);
         assert_eq!(kept(&largest).len(), 20);
         assert!(kept(&largest).iter().all(|(_, figure)| *figure > 980));
         // What shrinks makes room, and what is deleted goes.

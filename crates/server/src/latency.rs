@@ -1,11 +1,11 @@
 //! The latency monitor: for each kind of event, when it last took long and how long.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
+
+use bobbin_store::sync::Mutex;
 
 use crate::clock::system_ms;
 use crate::config::Config;
-use crate::server::lock;
 
 /// See the module. Its lock is taken only for events over the limit.
 #[derive(Default)]
@@ -41,29 +41,29 @@ impl LatencyMonitor {
             return;
         }
         let sample = Sample { time_s: system_ms() / 1000, latency_ms };
-        lock(&self.series).entry(event).or_default().add(sample);
+        self.series.lock().entry(event).or_default().add(sample);
     }
 
     pub fn all(&self) -> Vec<(&'static str, Series)> {
-        lock(&self.series).iter().map(|(event, series)| (*event, series.clone())).collect()
+        self.series.lock().iter().map(|(event, series)| (*event, series.clone())).collect()
     }
 
     /// The series of an event, by its exact name.
     pub fn find(&self, event: &[u8]) -> Option<Series> {
-        let series = lock(&self.series);
+        let series = self.series.lock();
         let event = std::str::from_utf8(event).ok()?;
         series.get(event).cloned()
     }
 
     /// Forgets everything; how many series that was.
     pub fn reset_all(&self) -> usize {
-        std::mem::take(&mut *lock(&self.series)).len()
+        std::mem::take(&mut *self.series.lock()).len()
     }
 
     /// Forgets a series; whether there was one.
     pub fn reset(&self, event: &[u8]) -> bool {
         let Ok(event) = std::str::from_utf8(event) else { return false };
-        lock(&self.series).remove(event).is_some()
+        self.series.lock().remove(event).is_some()
     }
 }
 

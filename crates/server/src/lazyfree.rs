@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use bobbin_store::shard::Database;
 use bobbin_store::{Kind, OwnedEntry};
 
-use crate::cores;
+use crate::cores::{self, Work};
 use crate::worker::Job;
 
 /// What can be freed in the background.
@@ -57,6 +57,7 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
         let (sender, receiver) = channel::<(Garbage, usize)>();
         let run = move || {
             cores::step_aside();
+            cores::go_to(Work::Background);
             for (garbage, objects) in receiver {
                 let bytes = match &garbage {
                     Garbage::Entry(entry) => entry.as_ref().memory(),

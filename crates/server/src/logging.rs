@@ -15,9 +15,9 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bobbin_store::sync::Mutex;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::config::{Config, LogFormat, LogLevel, LogTimestampFormat, SyslogFacility};
@@ -44,7 +44,7 @@ pub fn configure(config: &Config) -> io::Result<()> {
         Syslog::new(Path::new(SYSLOG_SOCKET), ident, config.syslog_facility())
     });
     LOGGER.descriptor.store(target.descriptor(), Ordering::Relaxed);
-    *LOGGER.outputs() = Outputs { target, syslog };
+    *LOGGER.outputs.lock() = Outputs { target, syslog };
     follow(config);
     Ok(())
 }
@@ -65,7 +65,7 @@ pub fn follow(config: &Config) {
 /// Opens the file of the log anew, after something moved it away; for SIGHUP. Without a file nothing happens.
 /// On an error the log stays where it was.
 pub fn reopen() -> io::Result<()> {
-    if let Target::File(file) = &mut LOGGER.outputs().target {
+    if let Target::File(file) = &mut LOGGER.outputs.lock().target {
         *file = LogFile::open(&file.path)?;
         LOGGER.descriptor.store(file.file.as_raw_fd(), Ordering::Relaxed);
     }
@@ -149,7 +149,7 @@ impl Log for Logger {
             self.format.load(Ordering::Relaxed),
             &timestamp(self.timestamp.load(Ordering::Relaxed), now),
         );
-        let mut outputs = self.outputs();
+        let mut outputs = self.outputs.lock();
         // Nobody can be told when the log itself fails.
         let _ = match &mut outputs.target {
             Target::Stdout => io::stdout().write_all(text.as_bytes()),
@@ -179,10 +179,6 @@ impl Logger {
             descriptor: AtomicI32::new(STDOUT),
             outputs: Mutex::new(Outputs { target: Target::Stdout, syslog: None }),
         }
-    }
-
-    fn outputs(&self) -> MutexGuard<'_, Outputs> {
-        self.outputs.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

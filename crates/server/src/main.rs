@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use bobbin_server::acl::rules::Grammar;
 use bobbin_server::command::Registry;
 use bobbin_server::config::{CommandLine, Config, Directives};
-use bobbin_server::cores::{self, Share};
+use bobbin_server::cores::{self, Share, Work};
 use bobbin_server::server::{Server, VERSION};
 use bobbin_server::{acl, aof, crash, host, logging, memory, persistence, start, title};
 
@@ -85,8 +85,10 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     // Inherited by all threads that are started from here on: whatever they do beside the workers, and the workers
     // until they know better, nobody is to wait for the end of their turns.
     cores::share(Share::ShortTurns);
-    memory::start_background_threads();
     logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
+    cores::assign(config.core_lists());
+    cores::go_to(Work::Serving);
+    memory::start_background_threads();
     let pid = std::process::id();
     log::info!("Bobbin {VERSION} starting, PID: {pid}, {}-bit", usize::BITS);
     if config.file().is_none() {

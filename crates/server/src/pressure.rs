@@ -5,7 +5,7 @@
 //! that does not catch up even so is given up. Who waits is a client with its command as its next, like one that
 //! CLIENT PAUSE puts off: its worker serves the others meanwhile.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bobbin_store::Cut;
 
@@ -18,11 +18,13 @@ use crate::worker::Post;
 pub struct Pressure {
     /// Bytes of copies for the cut that is walked, above which writers wait.
     kept_max: AtomicUsize,
+    /// That cut was given up, which is told once.
+    gave_up: AtomicBool,
 }
 
 impl Default for Pressure {
     fn default() -> Self {
-        Self { kept_max: AtomicUsize::new(usize::MAX) }
+        Self { kept_max: AtomicUsize::new(usize::MAX), gave_up: AtomicBool::new(false) }
     }
 }
 
@@ -32,6 +34,7 @@ impl Server {
         let cut = data.begin_cut();
         let kept_max = (crate::memory::used() / KEPT_SHARE).max(KEPT_MIN);
         self.pressure.kept_max.store(kept_max, Ordering::Relaxed);
+        self.pressure.gave_up.store(false, Ordering::Relaxed);
         self.switches.set(Switch::CUTTING, true);
         cut
     }
@@ -100,7 +103,8 @@ impl Server {
             return;
         }
         let is_snapshot = self.abort_save();
-        if is_snapshot || self.aof.rewrites.abort() {
+        let is_over = is_snapshot || self.aof.rewrites.abort();
+        if is_over && !self.pressure.gave_up.swap(true, Ordering::Relaxed) {
             let what = if is_snapshot { "snapshot" } else { "rewrite of the log" };
             log::warn!("The disk is too slow for the {what} beside the writes; it was aborted");
         }

@@ -4,10 +4,11 @@
 //! the last notes.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::server::{Server, lock};
+use bobbin_store::sync::Mutex;
+
+use crate::server::Server;
 
 /// See the module.
 #[derive(Default)]
@@ -63,7 +64,7 @@ impl Rates {
             turns: totals.turns.get(),
             busy_ticks: totals.busy_ticks.get(),
         };
-        let mut notes = lock(&services.rates.notes);
+        let mut notes = services.rates.notes.lock();
         if notes.len() == NOTES_MAX {
             notes.pop_front();
         }
@@ -83,14 +84,14 @@ impl Rates {
     }
 
     fn rise(&self, counter: &impl Fn(&Note) -> u64) -> (u64, i64) {
-        let notes = lock(&self.notes);
+        let notes = self.notes.lock();
         let (Some(first), Some(last)) = (notes.front(), notes.back()) else { return (0, 0) };
         (counter(last).saturating_sub(counter(first)), last.time_ms - first.time_ms)
     }
 
     /// Forgets all notes: the counters start over.
     pub fn reset(&self) {
-        lock(&self.notes).clear();
+        self.notes.lock().clear();
     }
 }
 
@@ -112,7 +113,7 @@ mod tests {
                 turns: at * 5,
                 ..Note::default()
             };
-            lock(&rates.notes).push_back(note);
+            rates.notes.lock().push_back(note);
         }
         assert_eq!(rates.per_second(|note| note.commands), 500.0);
         assert_eq!(rates.ratio(|note| note.commands, |note| note.turns), 10.0);

@@ -1,9 +1,10 @@
 //! What all threads of the process share.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
+use bobbin_store::sync::{Condvar, Mutex, RwLock};
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
 
 use crate::acl::Acl;
@@ -150,6 +151,8 @@ impl Switch {
     pub const SIZED: u32 = 1 << 13;
     /// DEBUG SET-DISABLE-DENY-SCRIPTS 1: scripts may run nearly every command.
     pub const SCRIPTS_UNBOUND: u32 = 1 << 14;
+    /// Writes are refused, as the disk does not take them.
+    pub const DISK_FAILED: u32 = Self::SAVE_FAILED | Self::LOG_FAILED;
     /// What is looked at once a command has run.
     pub const ONLOOKERS: u32 = Self::MONITORED | Self::TRACKED | Self::SIZED;
     /// What may keep a command from running, or is to be seen to before: all the others.
@@ -175,6 +178,8 @@ impl Switches {
 #[derive(Default)]
 pub struct End {
     wanted: Mutex<Option<Request>>,
+    /// A request is being seen to.
+    has_begun: AtomicBool,
     bell: Condvar,
 }
 
@@ -188,54 +193,62 @@ impl End {
 
     /// Forgets that an end is wanted, unless it has begun.
     pub fn cancel(&self) -> Option<Request> {
-        lock(&self.wanted).take()
+        self.wanted.lock().take()
     }
 
     /// What may be seen to has changed.
     pub fn look_again(&self) {
-        drop(lock(&self.wanted));
+        drop(self.wanted.lock());
         self.bell.notify_all();
     }
 
     /// Ends the server, in order and soon.
     pub fn end(&self, request: Request) {
-        *lock(&self.wanted) = Some(request);
+        *self.wanted.lock() = Some(request);
         self.bell.notify_all();
     }
 
     /// Whether somebody wants that, and it was not seen to yet.
     pub fn is_wanted(&self) -> bool {
-        lock(&self.wanted).is_some()
+        self.wanted.lock().is_some()
     }
 
-    /// Sleeps until somebody ends the server, and it may be seen to.
+    /// Whether somebody wants that, or it has begun.
+    pub fn is_on_its_way(&self) -> bool {
+        self.is_wanted() || self.has_begun.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until somebody ends the server, and it may be seen to. What was seen to before came to nothing.
     pub fn wait(&self, may_be: impl Fn(&Request) -> bool) -> Request {
-        let mut wanted = lock(&self.wanted);
+        let mut wanted = self.wanted.lock();
+        self.has_begun.store(false, Ordering::Relaxed);
         loop {
             if let Some(request) = wanted.take_if(|request| may_be(request)) {
+                self.has_begun.store(true, Ordering::Relaxed);
                 return request;
             }
-            wanted = self.bell.wait(wanted).unwrap_or_else(PoisonError::into_inner);
+            wanted = self.bell.wait(wanted);
         }
     }
 }
 
 /// The workers: their mailboxes and their statistics.
 pub struct Workers {
-    /// Those that serve.
-    slots: RwLock<Vec<Arc<WorkerHandle>>>,
+    known: RwLock<Known>,
     /// How many threads there are, ending ones included.
     running: Mutex<usize>,
     ended: Condvar,
-    /// Figures of workers that are no more, and of those that are ending.
-    retired: Mutex<Retired>,
     next_id: AtomicUsize,
 }
 
-struct Retired {
-    stats: WorkerStats,
-    /// Taken from the list, but still working.
+/// All that there are and were, behind one lock: a worker is always in one place.
+struct Known {
+    /// Those that serve.
+    serving: Vec<Arc<WorkerHandle>>,
+    /// Given no more connections, but still working.
     ending: Vec<Arc<WorkerHandle>>,
+    /// The figures of those that are no more.
+    past: WorkerStats,
 }
 
 /// What others know of a worker.
@@ -260,7 +273,7 @@ impl WorkerHandle {
     pub fn new(id: usize, waker: Waker, driver: &'static str, commands: usize) -> Self {
         Self {
             id,
-            mailbox: Mailbox::new(waker),
+            mailbox: Mailbox::new(id as u32, waker),
             stats: WorkerStats::new(commands),
             connections: AtomicUsize::new(0),
             backlog_bytes: AtomicUsize::new(0),
@@ -289,12 +302,11 @@ impl WorkerHandle {
 
 impl Workers {
     pub fn new(commands: usize) -> Self {
-        let retired = Retired { stats: WorkerStats::new(commands), ending: Vec::new() };
+        let past = WorkerStats::new(commands);
         Self {
-            slots: RwLock::default(),
+            known: RwLock::new(Known { serving: Vec::new(), ending: Vec::new(), past }),
             running: Mutex::new(0),
             ended: Condvar::new(),
-            retired: Mutex::new(retired),
             next_id: AtomicUsize::new(0),
         }
     }
@@ -305,16 +317,16 @@ impl Workers {
     }
 
     pub fn add(&self, worker: Arc<WorkerHandle>) {
-        *lock(&self.running) += 1;
-        self.write().push(worker);
+        *self.running.lock() += 1;
+        self.known.write().serving.push(worker);
     }
 
     /// Gives a worker no more connections. It counts on until it ends.
     pub fn unlist(&self, id: usize) {
-        let mut retired = lock(&self.retired);
-        let mut slots = self.write();
-        if let Some(at) = slots.iter().position(|worker| worker.id == id) {
-            retired.ending.push(slots.remove(at));
+        let mut known = self.known.write();
+        if let Some(at) = known.serving.iter().position(|worker| worker.id == id) {
+            let worker = known.serving.remove(at);
+            known.ending.push(worker);
         }
     }
 
@@ -322,28 +334,28 @@ impl Workers {
     pub fn ended(&self, worker: &Arc<WorkerHandle>) {
         self.unlist(worker.id);
         {
-            let mut retired = lock(&self.retired);
-            retired.ending.retain(|ending| ending.id != worker.id);
-            retired.stats.merge(&worker.stats);
+            let mut known = self.known.write();
+            known.ending.retain(|ending| ending.id != worker.id);
+            known.past.merge(&worker.stats);
         }
-        *lock(&self.running) -= 1;
+        *self.running.lock() -= 1;
         self.ended.notify_all();
     }
 
     /// Sleeps until no worker's thread is left.
     pub fn wait_until_ended(&self) {
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         while *running > 0 {
-            running = self.ended.wait(running).unwrap_or_else(PoisonError::into_inner);
+            running = self.ended.wait(running);
         }
     }
 
     pub fn all(&self) -> Vec<Arc<WorkerHandle>> {
-        self.read().clone()
+        self.known.read().serving.clone()
     }
 
     pub fn len(&self) -> usize {
-        self.read().len()
+        self.known.read().serving.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -354,16 +366,16 @@ impl Workers {
     /// cores come into play once each of the others has `crowd` of them: a thread that shares a core adds no
     /// power, and fewer connections on a thread mean fewer commands in a turn.
     pub fn next(&self, crowd: usize) -> Option<Arc<WorkerHandle>> {
-        let slots = self.read();
+        let slots = &self.known.read().serving;
         let load = |worker: &&Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
         let fewest = |workers: &[Arc<WorkerHandle>]| workers.iter().min_by_key(load).cloned();
         let first = slots.get(..cores()).and_then(fewest);
-        first.filter(|worker| load(&worker) < crowd).or_else(|| fewest(&slots))
+        first.filter(|worker| load(&worker) < crowd).or_else(|| fewest(slots))
     }
 
     /// How many connections a worker should have of so many in all, by the rule of [`Self::next`].
     pub fn share(&self, id: usize, connections: usize, crowd: usize) -> usize {
-        let slots = self.read();
+        let slots = &self.known.read().serving;
         let all = slots.len().max(1);
         let in_play =
             if connections < cores().saturating_mul(crowd) { all.min(cores()) } else { all };
@@ -373,17 +385,14 @@ impl Workers {
 
     /// Leaves something in a worker's mailbox; `false` when there is no such worker any more.
     pub fn post(&self, id: usize, post: Post) -> bool {
-        let mut worker = self.read().iter().find(|worker| worker.id == id).cloned();
-        if worker.is_none() {
-            worker = lock(&self.retired).ending.iter().find(|worker| worker.id == id).cloned();
-        }
+        let worker = self.known.read().working().find(|worker| worker.id == id).cloned();
         worker.is_some_and(|worker| worker.mailbox.post(post).is_ok())
     }
 
     /// Has those look again that wait for the disk.
     pub fn tell_durable(&self) {
         let waits = |worker: &WorkerHandle| worker.awaits_disk.swap(false, Ordering::SeqCst);
-        for worker in self.read().iter().chain(&lock(&self.retired).ending) {
+        for worker in self.known.read().working() {
             if waits(worker) {
                 drop(worker.mailbox.post(Post::Durable));
             }
@@ -392,10 +401,9 @@ impl Workers {
 
     /// Calls `f` with the figures of every worker, past and present.
     fn each(&self, mut f: impl FnMut(&WorkerStats)) {
-        let retired = lock(&self.retired);
-        f(&retired.stats);
-        retired.ending.iter().for_each(|worker| f(&worker.stats));
-        self.read().iter().for_each(|worker| f(&worker.stats));
+        let known = self.known.read();
+        f(&known.past);
+        known.working().for_each(|worker| f(&worker.stats));
     }
 
     /// The sum over all workers, past and present.
@@ -430,13 +438,12 @@ impl Workers {
     pub fn reset(&self) {
         self.each(WorkerStats::reset);
     }
+}
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<WorkerHandle>>> {
-        self.slots.read().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Arc<WorkerHandle>>> {
-        self.slots.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+impl Known {
+    /// Those that serve, then those that are ending.
+    fn working(&self) -> impl Iterator<Item = &Arc<WorkerHandle>> {
+        self.serving.iter().chain(&self.ending)
     }
 }
 
@@ -455,13 +462,13 @@ impl ErrorStats {
     /// An error of ours, of which there are few kinds.
     #[cold]
     pub fn count(&self, code: &str) {
-        Self::add(&mut lock(&self.counts), code);
+        Self::add(&mut self.counts.lock(), code);
     }
 
     /// An error that a script made up.
     #[cold]
     pub fn count_custom(&self, code: &str) {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         let is_known = counts.len() < Self::KINDS_MAX || counts.contains_key(code);
         Self::add(&mut counts, if is_known { code } else { Self::OTHERS });
     }
@@ -476,17 +483,12 @@ impl ErrorStats {
     }
 
     pub fn all(&self) -> Vec<(String, u64)> {
-        lock(&self.counts).iter().map(|(code, count)| (code.clone(), *count)).collect()
+        self.counts.lock().iter().map(|(code, count)| (code.clone(), *count)).collect()
     }
 
     pub fn reset(&self) {
-        lock(&self.counts).clear();
+        self.counts.lock().clear();
     }
-}
-
-/// Locks; that somebody panicked with it held is nobody's problem here (release builds abort).
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

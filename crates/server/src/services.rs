@@ -1,7 +1,8 @@
 //! What watches over the server and is read by its administrator.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use bobbin_store::sync::Mutex;
 
 use crate::client::Clients;
 use crate::clock::Clock;
@@ -10,7 +11,6 @@ use crate::host::OomScore;
 use crate::hotkeys::HotKeys;
 use crate::latency::LatencyMonitor;
 use crate::rates::Rates;
-use crate::server::lock;
 use crate::slowlog::CommandLog;
 
 /// See the module.
@@ -34,7 +34,7 @@ impl Services {
         let services = Self::default();
         services.follow(config, clock);
         // It says itself in the log what it cannot do.
-        let _ = lock(&services.oom_score).apply(config);
+        let _ = services.oom_score.lock().apply(config);
         services
     }
 

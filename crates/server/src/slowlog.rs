@@ -4,14 +4,15 @@
 //! commands. Only a command over a limit comes here, and only then is a lock taken.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use bobbin_store::sync::Mutex;
 
 use crate::client::Client;
 use crate::clock::system_ms;
 use crate::command::{Flags, Registered};
 use crate::config::{self, Config};
-use crate::server::{Server, lock};
+use crate::server::Server;
 
 /// What a command is measured by.
 #[derive(Clone, Copy)]
@@ -118,7 +119,7 @@ impl CommandLog {
         self.request_bytes.store(bytes(config.commandlog_request_larger_than()), Ordering::Relaxed);
         self.reply_bytes.store(bytes(config.commandlog_reply_larger_than()), Ordering::Relaxed);
         for (log, keep) in self.logs.iter().zip(lengths(config)) {
-            lock(log).entries.truncate(keep);
+            log.lock().entries.truncate(keep);
         }
     }
 
@@ -133,11 +134,11 @@ impl CommandLog {
 
     /// The newest entries, at most so many.
     pub fn entries(&self, class: Class, count_max: usize) -> Vec<Entry> {
-        lock(&self.logs[class as usize]).entries.iter().take(count_max).cloned().collect()
+        self.logs[class as usize].lock().entries.iter().take(count_max).cloned().collect()
     }
 
     pub fn len(&self, class: Class) -> usize {
-        lock(&self.logs[class as usize]).entries.len()
+        self.logs[class as usize].lock().entries.len()
     }
 
     pub fn is_empty(&self, class: Class) -> bool {
@@ -145,11 +146,11 @@ impl CommandLog {
     }
 
     pub fn reset(&self, class: Class) {
-        lock(&self.logs[class as usize]).entries.clear();
+        self.logs[class as usize].lock().entries.clear();
     }
 
     fn add(&self, class: Class, keep: usize, mut entry: Entry) {
-        let mut log = lock(&self.logs[class as usize]);
+        let mut log = self.logs[class as usize].lock();
         entry.id = log.next_id;
         log.next_id += 1;
         log.entries.push_front(entry);

@@ -5,11 +5,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bobbin_store::hash::Hasher;
+use bobbin_store::sync::Mutex;
 use bobbin_store::{Gate, Keyspace};
 use rustix::net::SendFlags;
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM};
@@ -25,10 +26,10 @@ use crate::commands::Monitors;
 use crate::config::{Config, IoDriver, OptionId};
 use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
 use crate::pause::Pause;
-use crate::persistence::Persistence;
+use crate::persistence::{self, Persistence};
 use crate::pubsub::PubSub;
 use crate::random::Random;
-use crate::server::{End, ErrorStats, Server, Switch, Switches, WorkerHandle, Workers, lock};
+use crate::server::{End, ErrorStats, Server, Switch, Switches, WorkerHandle, Workers};
 use crate::services::Services;
 use crate::worker::{Connection, Post, Worker};
 
@@ -107,14 +108,14 @@ impl Server {
         self.switches.set(Switch::LOADING, true);
         let acceptor = Acceptor::start(listeners, keepalive_s, |accepted| self.adopt(accepted))
             .map_err(|error| format!("Can't start the acceptor: {error}"))?;
-        *lock(&self.acceptor) = Some(acceptor);
+        *self.acceptor.lock() = Some(acceptor);
         if self.config.appendonly() {
             self.start_log()?;
         } else if !self.load_at_start()? {
             return Ok(());
         }
         self.end_loading();
-        let acceptor = lock(&self.acceptor);
+        let acceptor = self.acceptor.lock();
         let addresses = acceptor.as_ref().map(Acceptor::addresses).unwrap_or_default();
         let is_tcp =
             |(address, is_tls): &(Address, bool)| matches!(address, Address::Tcp(_)) && !is_tls;
@@ -163,7 +164,7 @@ impl Server {
     /// Listens where `bind` and `port` say now (`is_tls`: `tls-port`); for CONFIG SET. On an error all is as before,
     /// but for the configuration.
     pub fn listen_again(&self, is_tls: bool) -> Result<(), String> {
-        let acceptor = lock(&self.acceptor);
+        let acceptor = self.acceptor.lock();
         let Some(acceptor) = &*acceptor else { return Ok(()) };
         let before = acceptor.addresses();
         acceptor.remove(|listener| listener.is_tcp() && listener.is_tls() == is_tls);
@@ -209,7 +210,7 @@ impl Server {
         Ok(())
     }
 
-    /// SIGTERM and SIGINT end the server, SIGHUP opens the log anew, SIGALRM has it say what it does.
+    /// SIGTERM and SIGINT end the server, a SIGINT while it ends does so at once, SIGHUP opens the log anew, SIGALRM has it say what it does.
     fn watch_signals(&'static self) -> Result<(), String> {
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGALRM])
             .map_err(|error| format!("Can't watch for signals: {error}"))?;
@@ -222,6 +223,11 @@ impl Server {
                         }
                     }
                     SIGALRM => crate::watchdog::show_workers(self),
+                    SIGINT if self.end.is_on_its_way() => {
+                        log::warn!("Received SIGINT again: exiting at once.");
+                        persistence::remove_unfinished();
+                        std::process::exit(1);
+                    }
                     SIGINT => self.end.signal("SIGINT", self.config.shutdown_on_sigint()),
                     _ => self.end.signal("SIGTERM", self.config.shutdown_on_sigterm()),
                 }
@@ -235,7 +241,7 @@ impl Server {
     /// finish their turns and send what they have.
     pub fn wait_for_end(&'static self) -> Result<ExitCode, String> {
         while !self.prepare_end(&self.wait_until_end_is_wanted()) {}
-        *lock(&self.acceptor) = None;
+        *self.acceptor.lock() = None;
         let path = self.config.unixsocket();
         if !path.is_empty() {
             log::info!("Removing the unix socket file.");

@@ -5,7 +5,8 @@
 
 use std::ffi::{CStr, OsString, c_char};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::{Mutex, PoisonError};
+
+use bobbin_store::sync::Mutex;
 
 use crate::config::{Config, OptionId};
 
@@ -42,12 +43,12 @@ pub unsafe fn reserve() {
     // SAFETY: the kernel has put the arguments and the environment there, in one piece; it stays as long as the
     // process, is writable, and nobody else uses it any more.
     let bytes = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, len) };
-    *ROOM.lock().unwrap_or_else(PoisonError::into_inner) = Some(Room { name, bytes });
+    *ROOM.lock() = Some(Room { name, bytes });
 }
 
 /// Shows the title that the configuration asks for.
 pub fn show(config: &Config) {
-    let mut room = ROOM.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut room = ROOM.lock();
     let Some(room) = room.as_mut().filter(|_| config.set_proc_title()) else { return };
     let title =
         render(&config.proc_title_template(), |variable| value(config, &room.name, variable));

@@ -35,6 +35,8 @@ pub struct Cut {
     shard: usize,
     /// A flushed part that is being walked.
     detached: Option<Database>,
+    /// Bytes of the copies that the last step yielded.
+    fetched_bytes: usize,
 }
 
 /// A database of the cut, under the number that it had.
@@ -43,6 +45,19 @@ pub struct CutDatabase {
     pub number: u32,
     pub keys: usize,
     pub expiring: usize,
+}
+
+impl CutDatabase {
+    /// Adds what a shard has of a database to what is known of `all`, which are in the order of their numbers.
+    pub fn add(all: &mut Vec<Self>, number: u32, part: &Database) {
+        let at = all.binary_search_by_key(&number, |database| database.number);
+        let at = at.unwrap_or_else(|at| {
+            all.insert(at, Self { number, keys: 0, expiring: 0 });
+            at
+        });
+        all[at].keys += part.len();
+        all[at].expiring += part.volatile();
+    }
 }
 
 /// A key of the cut.
@@ -60,7 +75,7 @@ pub struct CutHandle(Arc<Shared>);
 pub(crate) struct Gauge {
     /// Cuts that are not walked to their end.
     pub(crate) cuts: AtomicUsize,
-    /// Bytes of copies that no walk has fetched yet.
+    /// Bytes of copies for cuts that are walked, until the walk has gone on from the step that yielded them.
     pub(crate) kept_bytes: AtomicUsize,
 }
 
@@ -89,7 +104,7 @@ impl Cut {
         let gauge = keyspace.cut_gauge();
         gauge.cuts.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::new(Shared {
-            kept: Default::default(),
+            kept: std::array::from_fn(|_| Mutex::default()),
             gauge,
             detached: Mutex::default(),
             aborted: AtomicBool::new(false),
@@ -106,17 +121,18 @@ impl Cut {
                 let stripe = (index % STRIPES) as u32;
                 database.join_cut(Part { shared: Arc::clone(&shared), number, stripe, from: 0 });
                 has_expiring_fields |= database.may_have_expiring_fields();
-                let new = CutDatabase { number, keys: 0, expiring: 0 };
-                let at = databases.binary_search_by_key(&number, |database| database.number);
-                let at = at.unwrap_or_else(|at| {
-                    databases.insert(at, new);
-                    at
-                });
-                databases[at].keys += database.len();
-                databases[at].expiring += database.volatile();
+                CutDatabase::add(&mut databases, number, database);
             }
         }
-        Self { shared, databases, has_expiring_fields, at: 0, shard: 0, detached: None }
+        Self {
+            shared,
+            databases,
+            has_expiring_fields,
+            at: 0,
+            shard: 0,
+            detached: None,
+            fetched_bytes: 0,
+        }
     }
 
     /// The databases that had keys, in the order of their numbers.
@@ -133,8 +149,9 @@ impl Cut {
         CutHandle(Arc::clone(&self.shared))
     }
 
-    /// Walks on, until `out` has about `limit` pieces or one shard is done. `visit` calls its argument with the
-    /// shard of a number, held. `false` once all is in `out`, or, if the cut was aborted, has been passed over.
+    /// Walks on, until `out` has about `limit` pieces or one shard is done; what it yielded before is done with. `visit`
+    /// calls its argument with the shard of a number, held. `false` once all is in `out`, or, if the cut was aborted, has
+    /// been passed over.
     pub fn step(
         &mut self,
         hasher: &Hasher,
@@ -142,6 +159,7 @@ impl Cut {
         limit: usize,
         out: &mut Vec<Piece>,
     ) -> bool {
+        self.release_fetched();
         if self.shared.gauge.kept_bytes.load(Ordering::Relaxed) > FETCH_BYTES {
             self.fetch(out);
         }
@@ -164,7 +182,7 @@ impl Cut {
         }
         // From here on there are no parts in the keyspace, so nothing can be kept or detached.
         if self.detached.is_none() {
-            self.detached = lock(&self.shared.detached).pop();
+            self.detached = self.shared.detached.lock().pop();
         }
         if let Some(database) = &mut self.detached {
             if database.walk_cut(limit, hasher, out) {
@@ -177,27 +195,37 @@ impl Cut {
     }
 
     /// Appends what writers kept.
-    fn fetch(&self, out: &mut Vec<Piece>) {
+    fn fetch(&mut self, out: &mut Vec<Piece>) {
         for stripe in &self.shared.kept {
-            let pieces = std::mem::take(&mut *lock(stripe));
-            let bytes = pieces.iter().map(|piece| piece.entry.as_ref().memory()).sum();
-            self.shared.gauge.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            let pieces = std::mem::take(&mut *stripe.lock());
+            let bytes: usize = pieces.iter().map(|piece| piece.entry.as_ref().memory()).sum();
+            self.fetched_bytes += bytes;
             out.extend(pieces);
         }
         if self.shared.aborted.load(Ordering::Relaxed) {
             out.clear();
         }
     }
+
+    /// What was fetched does not take memory any more.
+    fn release_fetched(&mut self) {
+        let bytes = std::mem::take(&mut self.fetched_bytes);
+        if bytes > 0 {
+            // Every writer looks at it.
+            self.shared.gauge.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Cut {
     fn drop(&mut self) {
+        self.release_fetched();
         self.shared.gauge.cuts.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl CutHandle {
-    /// Bytes of memory of copies that wait for the walk.
+    /// Bytes of memory of copies that the walk is not done with.
     pub fn kept_bytes(&self) -> usize {
         self.0.gauge.kept_bytes.load(Ordering::Relaxed)
     }
@@ -213,7 +241,7 @@ impl CutHandle {
 
     /// Has the cut walk a database that is flushed.
     pub(crate) fn detach(&self, database: Database) {
-        lock(&self.0.detached).push(database);
+        self.0.detached.lock().push(database);
     }
 }
 
@@ -237,7 +265,7 @@ impl Part {
         let Some(piece) = self.piece(entry) else { return };
         // Counted before it can be fetched, so that the sum is never below zero.
         self.shared.gauge.kept_bytes.fetch_add(piece.entry.as_ref().memory(), Ordering::Relaxed);
-        lock(&self.shared.kept[self.stripe as usize]).push(piece);
+        self.shared.kept[self.stripe as usize].lock().push(piece);
     }
 
     /// A copy of an entry; `None` if nobody wants it any more.
@@ -253,10 +281,6 @@ impl Part {
     pub(crate) fn handle(&self) -> CutHandle {
         CutHandle(Arc::clone(&self.shared))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> crate::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Writers of so many different shards do not wait for each other.

@@ -21,13 +21,17 @@ const CLOSED: u32 = 1;
 /// See the module.
 pub struct Gate {
     closed: Futex,
-    taker: Mutex<()>,
+    /// To the order of locks a busy member holds this too: its taker waits for the members, and they for the taker.
+    taker: Mutex<Everything>,
     flags: Box<[Flag]>,
     /// The first flags that were ever claimed: no others are looked at.
     used: AtomicU32,
     /// How many have something unfinished, so that nobody else should see everything as it is now.
     reserved: AtomicU32,
 }
+
+/// What the gate is to.
+struct Everything;
 
 #[repr(align(128))]
 #[derive(Default)]
@@ -45,7 +49,7 @@ pub struct Member<'a> {
 /// Proof that no member is busy, until it is dropped.
 pub struct GateGuard<'a> {
     gate: &'a Gate,
-    _taker: MutexGuard<'a, ()>,
+    _taker: MutexGuard<'a, Everything>,
 }
 
 impl Default for Gate {
@@ -60,7 +64,7 @@ impl Gate {
         let flags = (0..members).map(|_| Flag::default()).collect();
         Self {
             closed: Futex::default(),
-            taker: Mutex::new(()),
+            taker: Mutex::new(Everything),
             flags,
             used: AtomicU32::new(0),
             reserved: AtomicU32::new(0),
@@ -90,8 +94,9 @@ impl Gate {
 
     /// Closes the gate and waits until no member is busy. The caller must not be busy itself, and
     /// must hold no shard.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn take(&self) -> GateGuard<'_> {
-        let taker = self.taker.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let taker = self.taker.lock();
         self.closed.word().store(CLOSED, Ordering::Relaxed);
         // Pairs with the fence of `enter`: either we see the flag, or its owner sees the gate.
         fence(Ordering::SeqCst);
@@ -123,14 +128,17 @@ impl Drop for GateGuard<'_> {
 impl Member<'_> {
     /// Marks this thread busy; waits first while the gate is closed.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn enter(&self) {
+        self.gate.taker.class().wait_for();
+        self.gate.taker.class().hold();
         loop {
             self.flag.state.word().store(BUSY, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             if self.gate.closed.word().load(Ordering::Acquire) == OPEN {
                 return;
             }
-            self.leave();
+            self.clear();
             self.gate.closed.wait(CLOSED);
         }
     }
@@ -138,9 +146,19 @@ impl Member<'_> {
     /// Ends what `enter` began.
     #[inline]
     pub fn leave(&self) {
-        if self.flag.state.word().swap(IDLE, Ordering::Release) == AWAITED {
+        if self.clear() != IDLE {
+            self.gate.taker.class().release();
+        }
+    }
+
+    /// What the flag was.
+    #[inline]
+    fn clear(&self) -> u32 {
+        let before = self.flag.state.word().swap(IDLE, Ordering::Release);
+        if before == AWAITED {
             self.flag.state.wake(1);
         }
+        before
     }
 
     /// Whether somebody wants the gate, so that long work can make way.

@@ -25,8 +25,9 @@ struct Queue<P> {
 }
 
 impl<P, B: Bell> Inbox<P, B> {
-    pub fn new(bell: B) -> Self {
-        let queue = Mutex::new(Queue { posts: Vec::new(), closed: false });
+    /// `rank` is its own: see [`post_to_all`](Self::post_to_all).
+    pub fn new(rank: u32, bell: B) -> Self {
+        let queue = Mutex::ranked(Queue { posts: Vec::new(), closed: false }, rank);
         Self { queue, asleep: AtomicBool::new(false), bell }
     }
 
@@ -44,7 +45,7 @@ impl<P, B: Bell> Inbox<P, B> {
     }
 
     /// Leaves a post in each of several inboxes, so that no owner sees its own before all the others could see
-    /// theirs. Every caller must name the inboxes in the same order. An owner that has ended gets nothing.
+    /// theirs. Inboxes are named by rising ranks. An owner that has ended gets nothing.
     /// Nobody is woken: [`wake`](Self::wake) each afterwards.
     pub fn post_to_all<'a>(inboxes: impl Iterator<Item = &'a Self>, mut post: impl FnMut() -> P)
     where
@@ -114,7 +115,8 @@ impl<P, B: Bell> Inbox<P, B> {
         &self.bell
     }
 
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock(&self) -> MutexGuard<'_, Queue<P>> {
-        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.queue.lock()
     }
 }

@@ -11,10 +11,14 @@ use crate::gate::GateGuard;
 use crate::hash::{Hash, Hasher, SHARD_BITS};
 use crate::shard::Shard;
 use crate::sync::RawLock;
+use crate::sync::order::Class;
 use crate::table::{Bucket, home};
 
 /// How many shards a keyspace has.
 pub const SHARDS: usize = 1 << SHARD_BITS;
+
+/// Shards are locked by rising index.
+static CLASS: Class = Class::of::<Shard>(0);
 
 /// Every key of the process.
 pub struct Keyspace {
@@ -104,9 +108,9 @@ impl Keyspace {
     /// Waits for a shard; `None`: it is reserved. Whoever holds another one may only lock higher ones.
     #[inline(always)]
     pub fn lock_unless_reserved(&self, index: usize) -> Option<ShardGuard<'_>> {
-        rank::check(index);
+        CLASS.ranked(index as u32).wait_for();
         self.shards[index].lock.lock_unless_reserved().then(|| {
-            rank::acquire(index);
+            CLASS.ranked(index as u32).hold();
             ShardGuard { keyspace: self, index: index as u32 }
         })
     }
@@ -124,9 +128,9 @@ impl Keyspace {
 
     /// Holds a shard again that the caller reserved.
     pub fn take_back(&self, index: usize) -> ShardGuard<'_> {
-        rank::check(index);
+        CLASS.ranked(index as u32).wait_for();
         self.shards[index].lock.take_back();
-        rank::acquire(index);
+        CLASS.ranked(index as u32).hold();
         ShardGuard { keyspace: self, index: index as u32 }
     }
 
@@ -141,12 +145,15 @@ impl Keyspace {
     #[cold]
     fn visit_reserved<R>(&self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
         let cell = &self.shards[index];
+        CLASS.ranked(index as u32).wait_for();
         let visit = cell.lock.visit();
+        CLASS.ranked(index as u32).hold();
         // SAFETY: we hold the lock, as a visitor or not.
         let shard = unsafe { &mut *cell.shard.get() };
         let result = f(shard);
         let hint = hint(shard);
         self.publish(index, hint);
+        CLASS.ranked(index as u32).release();
         cell.lock.end_visit(visit);
         result
     }
@@ -154,7 +161,7 @@ impl Keyspace {
     #[inline(always)]
     pub fn try_lock(&self, index: usize) -> Option<ShardGuard<'_>> {
         self.shards[index].lock.try_lock().then(|| {
-            rank::acquire(index);
+            CLASS.ranked(index as u32).hold();
             ShardGuard { keyspace: self, index: index as u32 }
         })
     }
@@ -262,7 +269,7 @@ impl ShardGuard<'_> {
     pub fn reserve(self) {
         let hint = hint(&self);
         self.keyspace.publish(self.index(), hint);
-        rank::release(self.index());
+        CLASS.ranked(self.index).release();
         self.keyspace.shards[self.index()].lock.reserve();
         std::mem::forget(self);
     }
@@ -299,48 +306,8 @@ impl Drop for ShardGuard<'_> {
     fn drop(&mut self) {
         let hint = hint(self);
         self.keyspace.publish(self.index(), hint);
-        rank::release(self.index());
+        CLASS.ranked(self.index).release();
         self.keyspace.shards[self.index()].lock.unlock();
-    }
-}
-
-/// In debug builds each thread remembers the shards that it holds, and a lock out of order panics
-/// where it is taken, not where two threads happen to meet.
-mod rank {
-    #[cfg(debug_assertions)]
-    use std::cell::RefCell;
-    // Under shuttle many of its threads share one of the system's.
-    #[cfg(all(debug_assertions, shuttle))]
-    use shuttle::thread_local;
-    #[cfg(debug_assertions)]
-    thread_local! {
-        static HELD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
-    }
-
-    /// Before a lock is waited for.
-    #[inline(always)]
-    pub(super) fn check(index: usize) {
-        #[cfg(debug_assertions)]
-        HELD.with(|held| {
-            let held = held.borrow();
-            let highest = held.iter().max();
-            assert!(highest < Some(&index) || highest.is_none(), "shard {index} after {highest:?}");
-        });
-        let _ = index;
-    }
-
-    #[inline(always)]
-    pub(super) fn acquire(index: usize) {
-        #[cfg(debug_assertions)]
-        HELD.with(|held| held.borrow_mut().push(index));
-        let _ = index;
-    }
-
-    #[inline(always)]
-    pub(super) fn release(index: usize) {
-        #[cfg(debug_assertions)]
-        HELD.with(|held| held.borrow_mut().retain(|&other| other != index));
-        let _ = index;
     }
 }
 
@@ -475,7 +442,7 @@ mod tests {
 
     #[test]
     #[cfg(debug_assertions)]
-    #[should_panic(expected = "shard 3 after")]
+    #[should_panic(expected = "(rank 3) with one of them held")]
     fn locking_downwards_is_caught() {
         let keyspace = Keyspace::new(3);
         let _high = keyspace.lock(5);

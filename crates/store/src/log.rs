@@ -105,7 +105,7 @@ impl Log {
     /// A lane for the calling thread. It ends when it is dropped and what it holds was merged.
     pub fn lane(&self) -> Lane {
         let buffer = Arc::<Buffer>::default();
-        lock(&self.lanes).push(Arc::clone(&buffer));
+        self.lanes.lock().push(Arc::clone(&buffer));
         Lane { shared: Arc::clone(&self.shared), buffer }
     }
 
@@ -126,7 +126,7 @@ impl Log {
 
     /// Bytes that lie in the lanes.
     pub fn pending_bytes(&self) -> usize {
-        lock(&self.lanes).iter().map(|buffer| buffer.lock().len()).sum()
+        self.lanes.lock().iter().map(|buffer| buffer.lock().len()).sum()
     }
 
     /// Sleeps until a thread rings after it appended, or [`wake`](Self::wake) is called, at most for the given time; not
@@ -225,7 +225,7 @@ impl Lane {
 impl Merger {
     /// Takes what the lanes hold: every record whose number was given out before.
     pub fn collect(&mut self, log: &Log) {
-        let mut lanes = lock(&log.lanes);
+        let mut lanes = log.lanes.lock();
         for buffer in lanes.iter() {
             if !self.sources.iter().any(|source| Arc::ptr_eq(&source.buffer, buffer)) {
                 let buffer = Arc::clone(buffer);
@@ -307,8 +307,9 @@ impl Source {
 
 impl Buffer {
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock(&self) -> MutexGuard<'_, Records> {
-        lock(&self.records)
+        self.records.lock()
     }
 }
 
@@ -343,10 +344,6 @@ impl Records {
     fn len(&self) -> usize {
         self.bytes.len() + self.large_bytes
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]
@@ -411,6 +408,6 @@ mod tests {
         merger.collect(&log);
         assert_eq!(all(&mut merger), b"x");
         merger.collect(&log);
-        assert_eq!((merger.sources.len(), lock(&log.lanes).len()), (0, 0));
+        assert_eq!((merger.sources.len(), log.lanes.lock().len()), (0, 0));
     }
 }

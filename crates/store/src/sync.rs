@@ -1,5 +1,9 @@
 //! The lock of a shard, and the only door to the primitives below it: under `--cfg shuttle` they
-//! are shuttle's, so that its scheduler explores the interleavings of this crate's own code.
+//! are shuttle's, so that its scheduler explores the interleavings of this crate's own code. The locks of the whole
+//! server come from here too (`locks`), and debug builds see to it that they are taken in one order (`order`).
+
+mod locks;
+pub mod order;
 
 #[cfg(shuttle)]
 use shuttle::sync as primitive;
@@ -10,8 +14,8 @@ use std::time::Duration;
 #[cfg(not(shuttle))]
 use rustix::thread::futex::Timespec;
 
+pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use primitive::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-pub use primitive::{Mutex, MutexGuard};
 
 /// How often a thread looks at a held lock before it sleeps. A shard is held for some 100 ns; more
 /// looks would burn a core whose owner may be the one that waits to run.
@@ -192,7 +196,7 @@ impl Futex {
 #[derive(Default)]
 pub struct Futex {
     word: AtomicU32,
-    sleepers: Mutex<()>,
+    sleepers: primitive::Mutex<()>,
     bell: primitive::Condvar,
 }
 

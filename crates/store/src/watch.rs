@@ -75,13 +75,13 @@ impl Observer {
 
     /// The keys that changed since this was last asked; `None`: any may have.
     pub fn take(&self) -> Option<Vec<Hash>> {
-        let changes = std::mem::take(&mut *self.lock());
+        let changes = std::mem::take(&mut *self.changes.lock());
         (!changes.lost).then_some(changes.hashes)
     }
 
     fn note(&self, database: u32, hash: Hash) {
         if database == self.database {
-            let mut changes = self.lock();
+            let mut changes = self.changes.lock();
             if changes.hashes.len() < CHANGES_MAX {
                 changes.hashes.push(hash);
             } else {
@@ -92,13 +92,8 @@ impl Observer {
 
     fn note_all(&self, database: u32) {
         if database == self.database {
-            self.lock().lost = true;
+            self.changes.lock().lost = true;
         }
-    }
-
-    fn lock(&self) -> impl std::ops::DerefMut<Target = Changes> {
-        // Nobody panics with it held; and if so, what it holds is still right.
-        self.changes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

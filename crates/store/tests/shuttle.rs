@@ -13,10 +13,9 @@ use bobbin_store::gate::Member;
 use bobbin_store::inbox::{Bell, Inbox};
 use bobbin_store::log::{Log, Merger};
 use bobbin_store::shard::Expire;
-use bobbin_store::sync::{AtomicU32, AtomicU64, Futex, Mutex, Ordering, RawLock, Visit};
+use bobbin_store::sync::{AtomicU32, AtomicU64, Condvar, Futex, Mutex, Ordering, RawLock, Visit};
 use bobbin_store::{AccessClock, AccessPolicy, Cut, Gate, Keyspace, NewValue, Shard};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
-use shuttle::sync::Condvar;
 use shuttle::thread;
 use shuttle::{Config, FailurePersistence, Runner};
 
@@ -131,7 +130,7 @@ fn an_owner_that_announces_its_sleep_too_late_is_caught() {
 #[test]
 fn a_closing_inbox_loses_no_post() {
     explore(|| {
-        let inbox = Arc::new(Inbox::new(EventBell::default()));
+        let inbox = Arc::new(Inbox::new(0, EventBell::default()));
         let posters: Vec<_> = (0..2)
             .map(|poster| {
                 let inbox = Arc::clone(&inbox);
@@ -350,16 +349,16 @@ struct EventBell {
 
 impl Bell for EventBell {
     fn ring(&self) {
-        *self.rung.lock().expect("nobody panics") = true;
+        *self.rung.lock() = true;
         self.change.notify_one();
     }
 }
 
 impl EventBell {
     fn wait(&self) {
-        let mut rung = self.rung.lock().expect("nobody panics");
+        let mut rung = self.rung.lock();
         while !*rung {
-            rung = self.change.wait(rung).expect("nobody panics");
+            rung = self.change.wait(rung);
         }
         *rung = false;
     }
@@ -369,7 +368,7 @@ impl EventBell {
 fn inbox_storm(sleep: fn(&Inbox<u32, EventBell>) -> bool) {
     const POSTERS: u32 = 2;
     const POSTS: u32 = 2;
-    let inbox = Inbox::new(EventBell::default());
+    let inbox = Inbox::new(0, EventBell::default());
     spawn_and_join(POSTERS + 1, move |number| {
         if number < POSTERS {
             (0..POSTS).for_each(|post| inbox.post(number * POSTS + post).expect("it is open"));
@@ -416,10 +415,8 @@ fn log_storm(number_is_taken_before_unlocking: bool) {
             let chosen = || (0..2).filter(|&at| which[at]);
             chosen().for_each(|at| assert!(things.locks[at].lock_unless_reserved()));
             let mut record = Vec::new();
-            for at in 0..2 {
-                let version = &things.versions[at];
-                let version =
-                    if which[at] { version.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
+            for (version, changes) in things.versions.iter().zip(which) {
+                let version = if changes { version.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
                 record.push(version as u8);
             }
             record.push(seen as u8);
@@ -480,7 +477,7 @@ fn reading_storm(number_is_asked_for_last: bool) {
             things.locks[0].unlock();
             if lane.is_none() {
                 let number = if number_is_asked_for_last { shared.last() } else { before };
-                told.lock().expect("nobody panics").push((number, version));
+                told.lock().push((number, version));
             }
         }
     });
@@ -491,7 +488,7 @@ fn reading_storm(number_is_asked_for_last: bool) {
         versions.push(u32::from(record[0]));
     }
     assert_eq!(versions.len() as u32, WRITERS * ROUNDS + 1);
-    for &(number, version) in &*replies.lock().expect("nobody panics") {
+    for &(number, version) in &*replies.lock() {
         assert!(version <= versions[number as usize], "missing in the log");
     }
 }

@@ -5,11 +5,14 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::Reply;
+use crate::reply::Scan;
 
 /// A TCP connection to a server.
 pub struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
+    /// How much of the buffer was looked at.
+    scan: Scan,
 }
 
 /// What came within the time given.
@@ -25,7 +28,7 @@ impl Connection {
         let stream = TcpStream::connect_timeout(&address, REPLY_TIMEOUT)?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
-        Ok(Self { stream, buffer: Vec::new() })
+        Ok(Self { stream, buffer: Vec::new(), scan: Scan::new() })
     }
 
     /// Sends a command and returns its reply.
@@ -62,11 +65,12 @@ impl Connection {
     pub fn receive_within(&mut self, limit: Duration) -> io::Result<Received> {
         let deadline = Instant::now() + limit;
         loop {
-            let parsed = Reply::parse(&self.buffer);
-            let parsed =
-                parsed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            if let Some((reply, length)) = parsed {
+            let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+            if self.scan.is_whole(&self.buffer).map_err(invalid)?
+                && let Some((reply, length)) = Reply::parse(&self.buffer).map_err(invalid)?
+            {
                 self.buffer.drain(..length);
+                self.scan = Scan::new();
                 return Ok(Received::Reply(reply));
             }
             let left = deadline.saturating_duration_since(Instant::now());

@@ -131,6 +131,44 @@ pub(crate) fn is_map(kind: u8) -> bool {
     matches!(kind, b'%' | b'|')
 }
 
+/// Finds the end of a frame that comes in parts, without looking at any part twice.
+pub(crate) struct Scan {
+    at: usize,
+    /// Frames that must follow.
+    left: usize,
+}
+
+impl Scan {
+    pub(crate) const fn new() -> Self {
+        Self { at: 0, left: 1 }
+    }
+
+    /// Whether the first frame of `input` is whole. `input` is what it was at the last call, and more.
+    pub(crate) fn is_whole(&mut self, input: &[u8]) -> Result<bool, String> {
+        while self.left > 0 {
+            let Some(&kind) = input.get(self.at) else { return Ok(false) };
+            let mut cursor = Cursor { input, position: self.at };
+            let Some(line) = cursor.line()? else { return Ok(false) };
+            match kind {
+                b'$' | b'=' | b'!' => {
+                    cursor.position += length(line)?.map_or(0, |length| length + 2);
+                    if input.len() < cursor.position {
+                        return Ok(false);
+                    }
+                }
+                b'*' | b'~' | b'%' | b'>' | b'|' => {
+                    let count = length(line)?.unwrap_or(0);
+                    self.left += if is_map(kind) { count * 2 } else { count };
+                }
+                _ => {}
+            }
+            self.at = cursor.position;
+            self.left -= 1;
+        }
+        Ok(true)
+    }
+}
+
 struct Cursor<'a> {
     input: &'a [u8],
     position: usize,
@@ -206,9 +244,12 @@ mod tests {
     #[test]
     fn what_is_parsed_encodes_to_the_same_bytes() {
         let input: &[u8] = b"*3\r\n$3\r\na\r\n\r\n%1\r\n+k\r\n,1.50\r\n*-1\r\n";
+        let mut scan = Scan::new();
         for cut in 0..input.len() {
             assert_eq!(Reply::parse(&input[..cut]), Ok(None), "{cut} bytes");
+            assert_eq!(scan.is_whole(&input[..cut]), Ok(false), "{cut} bytes");
         }
+        assert_eq!(scan.is_whole(input), Ok(true));
         let (reply, length) = Reply::parse(input).expect("is RESP").expect("is whole");
         assert_eq!(length, input.len());
         let mut output = Vec::new();

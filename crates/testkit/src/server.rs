@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::{Connection, peers};
+use crate::{Connection, peers, power};
 
 /// A running server. It is killed, and its folder removed, when this is dropped; when the test is
 /// panicking the end of its log is printed.
@@ -22,10 +22,34 @@ impl Server {
     /// Starts `binary` with redis.conf-style flags after those every test uses (port, bind, dir, no
     /// saves), and before them the configuration file that the first argument may be, and waits until it answers.
     pub fn start(binary: &Path, arguments: &[&str]) -> Result<Self, String> {
+        Self::start_by(|| Command::new(binary), arguments)
+    }
+
+    /// Starts Bobbin, as built last, under `strace`, which writes down what it does ([`power`]).
+    pub fn traced(trace: &Path, arguments: &[&str]) -> Result<Self, String> {
+        Self::start_under(|| power::trace::tracer(trace), arguments)
+    }
+
+    /// The same, and a system call fails or takes long ([`power::trace::meddler`]).
+    pub fn meddled_with(fault: &str, arguments: &[&str]) -> Result<Self, String> {
+        Self::start_under(|| power::trace::meddler(fault), arguments)
+    }
+
+    fn start_under(strace: impl Fn() -> Command, arguments: &[&str]) -> Result<Self, String> {
+        let begin = || {
+            let mut command = strace();
+            command.arg(peers::bobbin());
+            command
+        };
+        let hint = |error| format!("{error}\n(this test needs strace, and the right to trace)");
+        Self::start_by(begin, arguments).map_err(hint)
+    }
+
+    fn start_by(begin: impl Fn() -> Command, arguments: &[&str]) -> Result<Self, String> {
         let mut last = String::new();
         // Somebody else may take the port between our look and the server's bind.
         for _ in 0..START_ATTEMPTS {
-            match Self::start_once(binary, arguments) {
+            match Self::start_once(begin(), arguments) {
                 Ok(server) => return Ok(server),
                 Err(error) if error.to_lowercase().contains("address already in use") => {
                     last = error;
@@ -84,6 +108,15 @@ impl Server {
         read_log(&self.folder)
     }
 
+    /// Sends a signal by its name: `TERM`.
+    ///
+    /// # Panics
+    /// When it cannot be sent.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "SIG{name} is sent");
+    }
+
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -130,13 +163,13 @@ impl Server {
         })
     }
 
-    fn start_once(binary: &Path, arguments: &[&str]) -> Result<Self, String> {
+    fn start_once(mut command: Command, arguments: &[&str]) -> Result<Self, String> {
         let port = free_port().map_err(|error| format!("no free port: {error}"))?;
         let folder = fresh_folder().map_err(|error| format!("no folder: {error}"))?;
         let log = File::create(folder.join(LOG)).map_err(|error| error.to_string())?;
         let both = log.try_clone().map_err(|error| error.to_string())?;
         let (file, arguments) = split_file(arguments);
-        let child = Command::new(binary)
+        let child = command
             .args(file)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .arg("--dir")
@@ -146,7 +179,7 @@ impl Server {
             .stdout(log)
             .stderr(both)
             .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", binary.display()))?;
+            .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut server = Self { child, address, folder };
         server.wait_until_ready()?;
@@ -175,8 +208,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let log = self.log();
+        let log = self.log();
+        // It says how two threads can wait for each other: whatever the test looked at, it has failed.
+        let has_fault = log.contains(LOCK_FAULT);
+        if std::thread::panicking() || has_fault {
             let lines: Vec<_> = log.lines().collect();
             let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
             eprintln!("--- the server's log ends:\n{}", tail.join("\n"));
@@ -184,6 +219,7 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
+        assert!(!has_fault || std::thread::panicking(), "the server took locks in two orders");
     }
 }
 
@@ -212,6 +248,8 @@ pub(crate) fn fresh_folder() -> std::io::Result<PathBuf> {
 }
 
 const LOG: &str = "server.log";
+/// What a debug build panics with (`bobbin_store::sync::order`).
+const LOCK_FAULT: &str = "order of locks: ";
 const LOG_TAIL_LINES: usize = 40;
 const START_ATTEMPTS: usize = 5;
 const START_LIMIT: Duration = Duration::from_secs(30);

@@ -110,6 +110,65 @@ fn an_end_that_was_cut_off() {
     assert!(check_tool(&[manifest.to_str().expect("ours")], "").contains("are valid"));
 }
 
+/// Zeros at the end are an end that was cut off, in whatever they begin; other bytes behind them, or zeros where they cannot
+/// have come from a power cut, are damage.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn an_end_of_zeros() {
+    const LOG: &[u8] =
+        b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n\
+                         *1\r\n$5\r\nMULTI\r\n*2\r\n$4\r\nINCR\r\n$1\r\na\r\n*1\r\n$4\r\nEXEC\r\n\
+                         *3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n3\r\n";
+    let folder = Folder::new();
+    let log = folder.log();
+    fs::create_dir(&log).expect("a folder");
+    let last = log.join("appendonly.aof.2.incr.aof");
+    let plant = |first: &[u8], second: &[u8]| {
+        let names = "file appendonly.aof.1.incr.aof seq 1 type i\nfile appendonly.aof.2.incr.aof seq 2 type i\n";
+        fs::write(log.join("appendonly.aof.manifest"), names).expect("is written");
+        fs::write(log.join("appendonly.aof.1.incr.aof"), first).expect("is written");
+        fs::write(&last, second).expect("is written");
+    };
+    let zeros = |kept: usize, count: usize| [&LOG[..kept], &vec![0; count]].concat();
+    let (set, unit) = (50, 100);
+    for (kept, count, there, length) in [
+        (LOG.len(), 1, "3", LOG.len()),
+        (LOG.len(), 1 << 20, "3", LOG.len()),
+        (LOG.len() - 3, 3, "2", unit),
+        (LOG.len() - 6, 10_000, "2", unit),
+        (unit - 1, 10_000, "1", set),
+        (set + 17, 10_000, "1", set),
+        (0, 10_000, "", 0),
+    ] {
+        plant(b"", &zeros(kept, count));
+        let server = start(&folder, &[]);
+        let got = server.connect().say("GET a");
+        assert_eq!(
+            if got.is_null() { String::new() } else { got.text() },
+            there,
+            "{kept}, {count}"
+        );
+        assert!(server.log().contains("Truncating the AOF"), "{kept}, {count}");
+        assert_eq!(
+            fs::metadata(&last).expect("it is there").len(),
+            length as u64,
+            "{kept}, {count}"
+        );
+    }
+    let refused = |arguments: &[&str]| {
+        let own = ["--dir", folder.text(), "--appendonly", "yes"];
+        let refused = Server::start(&peers::bobbin(), &[&own, arguments].concat());
+        let log = refused.expect_err("it must not start");
+        assert!(log.contains("Bad file format reading the append only file"), "{log}");
+    };
+    plant(b"", &[zeros(set, 2000), LOG.to_vec()].concat());
+    refused(&[]);
+    plant(&zeros(set, 2000), LOG);
+    refused(&[]);
+    plant(b"", &zeros(set, 2000));
+    refused(&["--aof-load-truncated", "no"]);
+}
+
 /// `appendonly` can be turned on and off while clients write.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -280,7 +339,22 @@ fn the_logs_writes_are_shown_to_the_latency_monitor() {
     }
 }
 
-// Help.
+/// Function libraries are in the log, and so are not kept while it is read again.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn libraries_come_back_from_the_log() {
+    let folder = Folder::new();
+    let server = start(&folder, &[]);
+    let mut client = server.connect();
+    let library = "#!lua name=l\nredis.register_function('f', function() return 7 end)";
+    for _ in 0..2 {
+        client.call(&["FUNCTION", "LOAD", "REPLACE", library]).expect("it answers");
+        assert_eq!(client.say("DEBUG LOADAOF").text(), "OK", "{}", server.log());
+        assert_eq!(client.say("FCALL f 0").text(), "7");
+        client.say("BGREWRITEAOF");
+        wait_for_rewrite(&mut client);
+    }
+}
 
 /// Who asks for a rewrite while one that was given up is on its way out gets one, and INFO tells of it until it is
 /// over.
@@ -311,6 +385,8 @@ fn a_rewrite_after_one_that_was_given_up() {
         assert_eq!(ask("DEBUG DIGEST"), before, "{round}: {}", server.log());
     }
 }
+
+// Help.
 
 fn text(reply: &Reply) -> String {
     reply.text()

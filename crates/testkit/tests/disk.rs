@@ -88,6 +88,11 @@ fn a_folder_that_is_read_only() {
     assert_eq!(ask(&mut client, &["SAVE"]), "ERR");
     let refused = ask(&mut client, &["SET", "k", "2"]);
     assert!(refused.starts_with("MISCONF"), "{refused}");
+    // Memory comes first, as in Valkey.
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "maxmemory", "1"]), "OK");
+    let refused = ask(&mut client, &["SET", "k", "2"]);
+    assert!(refused.starts_with("OOM"), "{refused}");
+    assert_eq!(ask(&mut client, &["CONFIG", "SET", "maxmemory", "0"]), "OK");
     let refused = ask(&mut client, &["CONFIG", "SET", "appendonly", "yes"]);
     assert!(refused.contains("Unable to turn on AOF"), "{refused}");
     assert_eq!(ask(&mut client, &["CONFIG", "GET", "appendonly"]), "appendonly no");

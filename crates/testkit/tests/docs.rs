@@ -1,22 +1,21 @@
-//! What the pages in `docs` show of conversations with the server is what it says.
+//! What the pages in `docs` show of conversations with the server is what it says. What they show of shells is run by the
+//! tests of the programs.
 
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::transcript::split_words;
-use bobbin_testkit::{Connection, Reply, Server, peers};
+use bobbin_testkit::{Connection, Reply, Server, pages};
 
 /// Blocks of text with commands behind a prompt, each on a server of its own.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn conversations_go_as_they_are_shown() {
     for (page, count) in [("acl.md", 1), ("metrics.md", 1), ("scripting.md", 4)] {
-        let text = std::fs::read_to_string(peers::repository().join("docs").join(page));
-        let text = text.expect("the page is there");
-        let blocks = text.split("```text\n").skip(1).filter_map(|rest| rest.split("```").next());
-        let conversations: Vec<&str> = blocks.filter(|block| block.starts_with("> ")).collect();
+        let mut conversations = pages::blocks(&format!("docs/{page}"), "text");
+        conversations.retain(|block| block.starts_with("> "));
         assert_eq!(conversations.len(), count, "{page}");
         for conversation in conversations {
-            hold(page, conversation);
+            hold(page, &conversation);
         }
     }
 }

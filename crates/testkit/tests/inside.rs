@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::server::free_port;
@@ -335,8 +334,7 @@ fn the_watchdog_tells_of_a_stuck_worker() {
     // And when it is asked, which does it no harm.
     client.send(&["DEBUG", "SLEEP", "1"]).expect("is sent");
     std::thread::sleep(Duration::from_millis(100));
-    let asked = Command::new("kill").args(["-ALRM", &server.id().to_string()]).status();
-    assert!(asked.is_ok_and(|status| status.success()));
+    server.signal("ALRM");
     let log = wait_for_log(&server, "Received SIGALRM");
     wait_for_log(&server, "name=culprit; its command is debug");
     assert_eq!(client.receive().expect("it lives").text(), "OK", "{log}");

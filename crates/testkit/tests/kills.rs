@@ -101,7 +101,8 @@ impl Life {
     fn prepare(&self, client: &mut Connection) {
         // With `always` it was acknowledged, and is there.
         if self.kills == 0 || self.policy != "always" {
-            let loaded = client.call(&["FUNCTION", "LOAD", "REPLACE", LIBRARY]).expect("answers");
+            let loaded =
+                client.call(&["FUNCTION", "LOAD", "REPLACE", &library()]).expect("answers");
             assert_eq!(loaded.text(), "kills", "{}", self.what);
             for ledger in &self.ledgers {
                 // It may be there.
@@ -320,16 +321,15 @@ fn requests(form: Form, commands: &[Vec<String>]) -> Vec<Vec<String>> {
         request
     };
     let all = 0..commands.len();
-    let script = format!("local KEYS, ARGV = KEYS, ARGV {BODY}");
     match form {
-        Form::Script => vec![by_script(&["EVAL", &script], all)],
+        Form::Script => vec![by_script(&["EVAL", BODY], all)],
         Form::Function => vec![by_script(&["FCALL", "unit"], all)],
         Form::Transaction | Form::ScriptWithin => {
             let mut requests = vec![words(&["MULTI"])];
             let mut alone = all.clone();
             if form == Form::ScriptWithin {
                 alone.start = all.len() / 2;
-                requests.push(by_script(&["EVAL", &script], 0..alone.start));
+                requests.push(by_script(&["EVAL", BODY], 0..alone.start));
             }
             requests.extend_from_slice(&commands[alone]);
             requests.push(words(&["EXEC"]));
@@ -353,13 +353,7 @@ while at <= #ARGV do
 end
 return 'done'";
 
-const LIBRARY: &str = "#!lua name=kills
-redis.register_function('unit', function(KEYS, ARGV)
-    local at = 1
-    while at <= #ARGV do
-        local count = tonumber(ARGV[at])
-        redis.call(unpack(ARGV, at + 1, at + count))
-        at = at + count + 1
-    end
-    return 'done'
-end)";
+/// The same as a function.
+fn library() -> String {
+    format!("#!lua name=kills\nredis.register_function('unit', function(KEYS, ARGV) {BODY}\nend)")
+}

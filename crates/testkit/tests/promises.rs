@@ -1,12 +1,15 @@
 //! What `appendfsync always` promises: nobody hears of a change that the disk does not have, and whatever was done is
 //! answered, also at the end of the server.
 
-use std::process::Command;
 use std::time::Duration;
 
 use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::disk::{Folder, FragileDisk};
 use bobbin_testkit::{Connection, Received, Reply, Server};
+
+mod common;
+
+use common::on_both;
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// Long enough for an answer that does not wait for the disk.
@@ -111,9 +114,7 @@ fn what_was_done_before_the_end_is_answered() {
             let mut bytes = Vec::new();
             encode_command(&["SET", "last", "1"], &mut bytes);
             if by_signal {
-                let id = server.id().to_string();
-                let sent = Command::new("kill").args(["-TERM", &id]).status();
-                assert!(sent.is_ok_and(|status| status.success()));
+                server.signal("TERM");
             } else {
                 encode_command(&["SHUTDOWN", "NOSAVE"], &mut bytes);
             }
@@ -180,9 +181,7 @@ fn replies_come_though_the_promise_is_taken_back() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn no_end_before_the_log_has_its_base() {
-    type Start = fn(&[&str]) -> Server;
-    for start in [Server::valkey as Start, Server::bobbin] {
-        let mut server = start(&["--enable-debug-command", "yes"]);
+    on_both(&["--enable-debug-command", "yes"], |_, server| {
         let mut client = server.connect();
         client.say("DEBUG POPULATE 20000");
         client.say("CONFIG SET rdb-key-save-delay 1000");
@@ -199,35 +198,54 @@ fn no_end_before_the_log_has_its_base() {
         let left: Vec<_> = left.map(|entry| entry.expect("ours").file_name()).collect();
         let is_base = |name: &std::ffi::OsString| name.to_string_lossy().contains("rewriteaof");
         assert!(!left.iter().any(is_base), "{left:?}");
-    }
+    });
 }
 
 /// A signal is seen to by the clock; as long as that stands still its end can be called off.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_end_can_be_called_off() {
-    type Start = fn(&[&str]) -> Server;
-    for start in [Server::valkey as Start, Server::bobbin] {
-        let mut server = start(&["--enable-debug-command", "yes"]);
+    on_both(&["--enable-debug-command", "yes"], |_, server| {
         let mut client = server.connect();
         let refused = "ERR No shutdown in progress.";
         assert_eq!(client.say("SHUTDOWN ABORT").text(), refused);
         assert_eq!(client.say("DEBUG PAUSE-CRON 1").text(), "OK");
-        let terminate = |server: &Server| {
-            let sent = Command::new("kill").args(["-TERM", &server.id().to_string()]).status();
-            assert!(sent.is_ok_and(|status| status.success()));
-            while !server.log().contains("Received SIGTERM") {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        };
-        terminate(&server);
+        server.signal("TERM");
+        wait_for_log(server, "Received SIGTERM");
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(client.say("SHUTDOWN ABORT").text(), "OK");
         assert!(server.log().contains("Shutdown manually aborted"));
         assert_eq!(client.say("SHUTDOWN ABORT").text(), refused);
         assert_eq!(client.say("DEBUG PAUSE-CRON 0").text(), "OK");
         assert_eq!(client.say("PING").text(), "PONG");
-        terminate(&server);
+        server.signal("TERM");
         assert_eq!(server.wait(LIMIT).expect("it ends").code(), Some(0));
+    });
+}
+
+/// Who cannot wait for the last snapshot says so by another SIGINT: nothing unfinished is left of it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn an_end_can_be_insisted_on() {
+    let slow = ["--rdb-key-save-delay", "1000000", "--save", "3600 1"];
+    on_both(&slow, |name, server| {
+        let mut client = server.connect();
+        for key in 0..100 {
+            client.say(&format!("SET key:{key} value"));
+        }
+        server.signal("INT");
+        wait_for_log(server, "Saving the final RDB snapshot before exiting");
+        server.signal("INT");
+        assert_eq!(server.wait(LIMIT).expect("it ends").code(), Some(1), "{name}");
+        let left = std::fs::read_dir(server.folder()).expect("it is there");
+        let left: Vec<_> = left.map(|entry| entry.expect("ours").file_name()).collect();
+        let is_snapshot = |file: &std::ffi::OsString| file.to_string_lossy().ends_with(".rdb");
+        assert!(!left.iter().any(is_snapshot), "{name}: {left:?}");
+    });
+}
+
+fn wait_for_log(server: &Server, text: &str) {
+    while !server.log().contains(text) {
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -321,6 +321,55 @@ fn fill(connection: &mut Connection, elements: usize) {
     connection.say("XACK x mine 1-1 7-1");
 }
 
+/// Consumers that want all that is there at the same time, and would wait: one gets it, and the others what comes then.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn consumers_that_come_too_late_wait() {
+    const CONSUMERS: usize = 4;
+    for driver in ["epoll", "io_uring"] {
+        let server = Server::bobbin(&["--io-threads", "4", "--io-driver", driver]);
+        let mut control = server.connect();
+        let mut entries = 20_000;
+        for entry in 1..=entries {
+            control.send(&["XADD", "x", &format!("{entry}-1"), "field", "value"]).expect("is sent");
+        }
+        for _ in 0..entries {
+            assert!(!control.receive().expect("is answered").is_error());
+        }
+        control.say("XGROUP CREATE x all 0");
+        let mut consumers: Vec<_> = (0..CONSUMERS).map(|_| server.connect()).collect();
+        let count = |reply: &Reply| reply.items()[0].items()[1].items().len();
+        for _ in 0..10 {
+            control.say("XGROUP SETID x all 0");
+            for (number, consumer) in consumers.iter_mut().enumerate() {
+                let line = format!("XREADGROUP GROUP all c{number} BLOCK 0 NOACK STREAMS x >");
+                consumer.send(&line.split(' ').collect::<Vec<_>>()).expect("is sent");
+            }
+            let waiting = format!("blocked_clients:{}\r", CONSUMERS - 1);
+            while !control.say("INFO clients").text().contains(&waiting) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            for _ in 1..CONSUMERS {
+                control.say("XADD x * field value");
+            }
+            let answers = consumers.iter_mut().map(|it| count(&it.receive().expect("is answered")));
+            let mut answers: Vec<_> = answers.collect();
+            answers.sort_unstable();
+            assert_eq!(answers[..CONSUMERS - 1], [1; CONSUMERS - 1], "{driver}");
+            assert_eq!(answers[CONSUMERS - 1], entries, "{driver}");
+            entries += CONSUMERS - 1;
+        }
+        // Who waits for a limited time is told when that is over, as is everybody who came too late.
+        control.say("XGROUP SETID x all 0");
+        for (number, consumer) in consumers.iter_mut().enumerate() {
+            let line = format!("XREADGROUP GROUP all c{number} BLOCK 300 NOACK STREAMS x >");
+            consumer.send(&line.split(' ').collect::<Vec<_>>()).expect("is sent");
+        }
+        let answers = consumers.iter_mut().map(|consumer| consumer.receive().expect("is answered"));
+        assert_eq!(answers.filter(Reply::is_null).count(), CONSUMERS - 1, "{driver}");
+    }
+}
+
 /// Reads of what `fill` makes.
 const READS: &[(&str, Order)] = &[
     ("SMEMBERS s", Order::Any),
@@ -370,6 +419,8 @@ const READS: &[(&str, Order)] = &[
     ("XREAD COUNT 4500 STREAMS none x 0 7-0", Order::Given),
     ("XREAD STREAMS x none x 0 0 5", Order::Given),
     ("XREAD COUNT 4200 STREAMS x x 0 5000-1", Order::Given),
+    ("XREAD BLOCK 0 STREAMS x none 0 0", Order::Given),
+    ("XREAD COUNT 4500 BLOCK 1000 STREAMS none x 0 7-0", Order::Given),
     ("SORT n", Order::Given),
     ("SORT n DESC LIMIT 3 4500", Order::Given),
     ("SORT l ALPHA", Order::Given),
@@ -424,6 +475,7 @@ const CHANGES: &[(&str, &str, &str, Order)] = &[
     ("x", "XREADGROUP GROUP all you COUNT 4500 STREAMS c >", "XINFO GROUPS c", Order::Given),
     ("x", "XREADGROUP GROUP part me STREAMS c >", "XINFO GROUPS c", Order::Given),
     ("x", "XREADGROUP GROUP all me NOACK STREAMS c >", "XPENDING c all", Order::Given),
+    ("x", "XREADGROUP GROUP all me BLOCK 0 STREAMS c >", "XPENDING c all", Order::Given),
     ("x", "XREADGROUP GROUP mine me STREAMS c 0", "XPENDING c mine", Order::Given),
     ("x", "XREADGROUP GROUP mine me COUNT 4200 STREAMS c 5-0", "XPENDING c mine", Order::Given),
     ("z", "ZREMRANGEBYRANK c 5 -3", "ZRANGE c 0 -1 WITHSCORES", Order::Given),

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bobbin_client::{Address, Client, TlsConnector, TlsOptions, Transport, Value};
+use bobbin_testkit::disk::Folder;
 use bobbin_testkit::tls::{Certificates, TlsServer};
 use bobbin_testkit::{Server, peers};
 
@@ -440,6 +441,69 @@ fn a_key_may_be_encrypted() {
     let log = server.server.log();
     assert!(log.contains("there is no password for it") && log.contains("the password is wrong"));
     assert!(!log.contains("secret"), "a password is in the log");
+}
+
+/// Replies that wait for the disk when the server ends are sealed and sent, and none that tells of what was not done.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_was_done_before_the_end_is_answered() {
+    const CLIENTS: usize = 4;
+    for driver in ["epoll", "io_uring"] {
+        let folder = Folder::new();
+        let log = ["--dir", folder.text(), "--appendonly", "yes", "--appendfsync", "always"];
+        let own = ["--io-driver", driver, "--io-threads", "2", "--enable-debug-command", "yes"];
+        let mut server = TlsServer::start(Server::bobbin, "server", &[log, own].concat());
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
+        let mut last = connect(&server);
+        assert_eq!(text(&mut last, "DEBUG AOF-FLUSH-SLEEP 400000"), "OK");
+        // The log's thread is at work on this one while the others come.
+        last.send(&["SET", "first", "1"]);
+        last.flush().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        let value = "x".repeat(300_000);
+        for (number, client) in clients.iter_mut().enumerate() {
+            let key = format!("k{number}");
+            client.send(&["SET", &key, &value]);
+            client.send(&["GET", &key]);
+            client.send(&["INCR", "count"]);
+            client.flush().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        last.send(&["SET", "last", "1"]);
+        last.send(&["SHUTDOWN", "NOSAVE"]);
+        last.flush().unwrap();
+        let answers: Vec<_> = clients.iter_mut().map(until_closed).collect();
+        assert_eq!(until_closed(&mut last).len(), 2, "{driver}: of both SETs");
+        let status = server.server.wait(Duration::from_secs(30)).expect("it ends");
+        assert_eq!(status.code(), Some(0), "{driver}");
+        drop(server);
+        let server = Server::bobbin(&log);
+        let mut client = server.connect();
+        assert_eq!(client.say("GET last").text(), "1");
+        let counted = answers.iter().filter(|answers| answers.len() == 3).count();
+        let count = client.say("GET count").text().parse().unwrap_or(0);
+        assert_eq!(counted, count, "{driver}: all that was counted was answered");
+        for (number, answers) in answers.iter().enumerate() {
+            let is_there = client.say(&format!("EXISTS k{number}")).as_integer() == Some(1);
+            assert_eq!(is_there, !answers.is_empty(), "{driver}: {number}");
+            let bulk = Value::Bulk(value.clone().into_bytes());
+            assert!(answers.get(1).is_none_or(|got| *got == bulk), "{driver}: {number}");
+        }
+    }
+}
+
+/// Every reply to come.
+fn until_closed(client: &mut Client) -> Vec<Value> {
+    let mut replies = Vec::new();
+    loop {
+        match client.receive() {
+            Ok(reply) => replies.push(reply),
+            Err(error) => {
+                assert!(error.is_closed(), "{error}");
+                return replies;
+            }
+        }
+    }
 }
 
 fn on_both_drivers(arguments: &[&str], test: impl Fn(&TlsServer)) {

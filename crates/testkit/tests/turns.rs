@@ -1,5 +1,6 @@
 //! More replies than a worker sends in one turn: they come whole, in order, and every command sent is executed.
 
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::{Connection, Server};
@@ -47,6 +48,50 @@ fn who_closes_after_sending_has_all_executed() {
         while control.say("SCARD done").as_integer() != Some(CLIENTS as i64) {
             assert!(Instant::now() < deadline, "{:?}", control.say("SCARD done"));
         }
+    });
+}
+
+/// A reply of many sends comes in one go though nothing else happens that could wake the worker: one send a tick of its
+/// clock would take more than a minute.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn nobody_sleeps_before_a_long_reply_is_sent() {
+    const BYTES: usize = 400 << 20;
+    on_all(|server| {
+        let mut client = server.connect();
+        client.say(&format!("SETRANGE value {} x", BYTES - 1));
+        client.send(&["GET", "value"]).expect("is sent");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let (mut chunk, mut read) = (vec![0; 1 << 20], 0);
+        while read < BYTES {
+            read += client.stream().read(&mut chunk).expect("it comes");
+            assert!(Instant::now() < deadline, "{read} bytes have come");
+        }
+    });
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn who_is_put_off_where_another_one_left_is_served_once() {
+    on_all(|server| {
+        let mut admin = server.connect();
+        admin.call(&["CLIENT", "PAUSE", "60000", "WRITE"]).expect("it answers");
+        let put_off = || {
+            let mut client = server.connect();
+            client.send_raw(b"PING\r\nINCR n\r\n").expect("is sent");
+            assert_eq!(client.receive().expect("it answers").text(), "PONG");
+            client
+        };
+        drop(put_off());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while admin.call(&["CLIENT", "LIST"]).expect("it answers").text().lines().count() > 1 {
+            assert!(Instant::now() < deadline, "the first one stays");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut second = put_off();
+        admin.call(&["CLIENT", "UNPAUSE"]).expect("it answers");
+        assert_eq!(second.receive().expect("it is served").text(), "1");
+        assert_eq!(admin.call(&["GET", "n"]).expect("it answers").text(), "1");
     });
 }
 

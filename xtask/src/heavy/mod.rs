@@ -1,7 +1,8 @@
 //! How long small commands take while one client's command works on a value of ten million members.
 //!
-//! For each heavy command: the value is loaded, GETs on other connections are measured while nothing else happens,
-//! and again while the command runs, again and again for some seconds. Deleting counts until the memory is given back.
+//! For each heavy command: the value is loaded, GETs on other connections are measured while nothing else happens, then
+//! while a thread of this process keeps a core busy (what no server can help: the machine's other threads share the cores
+//! that are left), and while the command runs, again and again for some seconds. Deleting counts until the memory is given back.
 
 mod fill;
 
@@ -163,12 +164,13 @@ struct Measured {
     rounds: Vec<Round>,
 }
 
-/// GETs while nothing else happens, and after that while the command runs.
+/// GETs while nothing else happens, then while a core is busy, and after that while the command runs.
 struct Round {
     runs: u32,
     /// All runs together.
     took: Duration,
     idle: Latencies,
+    neighbour: Latencies,
     busy: Latencies,
 }
 
@@ -202,6 +204,7 @@ fn measure_round(
     let from = Instant::now();
     std::thread::sleep(options.window);
     let idle = probe.between(Asked::Get, &[(from, Instant::now())]);
+    let neighbour = probe.between(Asked::Get, &[occupy_core(options.window)]);
     let (mut windows, mut took) = (Vec::new(), Duration::ZERO);
     let runs_max = if scenario.consumes.is_some() { LOADS_MAX } else { RUNS_MAX };
     while took < options.window && windows.len() < runs_max {
@@ -217,11 +220,24 @@ fn measure_round(
         let to = Instant::now();
         windows.push((from, to));
         took += to - from;
+        std::thread::sleep(SETTLING);
     }
     // Answers of what was due in the last one.
     std::thread::sleep(WARM_UP);
     let busy = probe.between(Asked::Get, &windows);
-    Ok(Round { runs: windows.len() as u32, took, idle, busy })
+    Ok(Round { runs: windows.len() as u32, took, idle, neighbour, busy })
+}
+
+/// Works for some time, and offers the core to others as often as a worker with a long command does; returns when it did.
+fn occupy_core(time: Duration) -> (Instant, Instant) {
+    let (from, mut turn) = (Instant::now(), Instant::now());
+    while from.elapsed() < time {
+        if turn.elapsed() >= TURN {
+            std::thread::yield_now();
+            turn = Instant::now();
+        }
+    }
+    (from, Instant::now())
 }
 
 /// Sends a command and reads to the end of its reply, however long that is; returns when it was sent.
@@ -232,6 +248,7 @@ fn execute(heavy: &mut Connection, command: &str) -> Result<Instant, String> {
     let aside = || {
         let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
         shell::output(Command::new("chrt").args(["--idle", "--pid", "0", &thread]))?;
+        std::thread::sleep(SETTLING);
         let from = Instant::now();
         exchange(heavy, command)?;
         Ok(from)
@@ -297,9 +314,10 @@ impl Measured {
         let idle = |permille| self.median(|round| round.idle.microseconds(permille));
         let busy = |permille| self.median(|round| round.busy.microseconds(permille));
         format!(
-            "{name:12} {server:7} {runs:>5} {each_ms:>9.1} {count:>7} {:>8.0} {:>8.0} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>8.1}",
+            "{name:12} {server:7} {runs:>5} {each_ms:>9.1} {count:>7} {:>8.0} {:>8.0} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>8.1}",
             idle(500),
             idle(999),
+            self.median(|round| round.neighbour.microseconds(999)),
             busy(500),
             busy(990),
             busy(999),
@@ -310,7 +328,7 @@ impl Measured {
 }
 
 const HEADER: &str = "\
-command      server   runs   each ms    GETs idle p50    p99.9  busy p50       p99     p99.9       max  x idle";
+command      server   runs   each ms    GETs idle p50    p99.9 neighbour  busy p50       p99     p99.9       max  x idle";
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask heavy [--members N] [--seconds N] [--rounds N] [--only NAME,NAME] [--server PATH]
                   [--peer none]
@@ -321,9 +339,13 @@ const THREADS: [&str; 2] = ["2", "1"];
 const CLIENTS: usize = 8;
 /// What is called no harm to others.
 const RATIO_MAX: f64 = 3.0;
+/// Of a worker with a long command.
+const TURN: Duration = Duration::from_micros(50);
 const RUNS_MAX: usize = 1000;
 /// Runs of those before which the value has to be loaded.
 const LOADS_MAX: usize = 5;
+/// Starting a thread and a program takes a core for a moment, which has no part in what is measured.
+const SETTLING: Duration = Duration::from_millis(20);
 const WARM_UP: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(5);
 const END: &[u8] = b"+PONG\r\n";

@@ -5,5 +5,6 @@ mod common;
 mod formats;
 mod modes;
 mod options;
+mod pages;
 mod shell;
 mod tls;

@@ -1,10 +1,10 @@
 //! ACL LOG: what users were refused, and logins that failed.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+
+use bobbin_store::sync::Mutex;
 
 use super::check::Reason;
-use crate::server::lock;
 
 /// See the module. The newest first.
 #[derive(Default)]
@@ -74,7 +74,7 @@ const SEARCHED_MAX: usize = 10;
 impl AclLog {
     /// Logs an event. `keep`: so many entries at most.
     pub fn add(&self, event: Event, client: String, now_ms: i64, keep: usize) {
-        let mut entries = lock(&self.0);
+        let mut entries = self.0.lock();
         if keep == 0 {
             entries.list.clear();
             return;
@@ -97,11 +97,11 @@ impl AclLog {
 
     /// The newest, at most so many.
     pub fn entries(&self, count_max: usize) -> Vec<Entry> {
-        lock(&self.0).list.iter().take(count_max).cloned().collect()
+        self.0.lock().list.iter().take(count_max).cloned().collect()
     }
 
     pub fn reset(&self) {
-        lock(&self.0).list.clear();
+        self.0.lock().list.clear();
     }
 }
 

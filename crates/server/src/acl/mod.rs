@@ -14,8 +14,10 @@ pub mod rules;
 pub mod selector;
 pub mod user;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+
+use bobbin_store::sync::{Mutex, RwLock};
 
 use self::check::Reason;
 use self::file::Users;
@@ -29,7 +31,7 @@ use crate::client::{ClientFlag, ClientInfo};
 use crate::command::Registry;
 use crate::commands::{describe_client, kill_client};
 use crate::config::{AclPubsubDefault, Config};
-use crate::server::{Server, lock};
+use crate::server::Server;
 use crate::worker::Post;
 
 /// See the module.
@@ -74,16 +76,16 @@ impl Acl {
     }
 
     pub fn find(&self, name: &[u8]) -> Option<Arc<User>> {
-        self.read().get(name).cloned()
+        self.users.read().get(name).cloned()
     }
 
     /// By name.
     pub fn all(&self) -> Vec<Arc<User>> {
-        self.read().values().cloned().collect()
+        self.users.read().values().cloned().collect()
     }
 
     pub fn default_user(&self) -> Arc<User> {
-        match self.read().get(DEFAULT_USER) {
+        match self.users.read().get(DEFAULT_USER) {
             Some(user) => Arc::clone(user),
             None => unreachable!("nothing deletes the default user"),
         }
@@ -116,7 +118,7 @@ impl Acl {
     }
 
     fn put(&self, user: User) {
-        self.write().insert(Arc::clone(&user.name), Arc::new(user));
+        self.users.write().insert(Arc::clone(&user.name), Arc::new(user));
     }
 
     /// Everybody looks again what he may do.
@@ -128,14 +130,6 @@ impl Acl {
 
     fn new_identity(&self) -> u64 {
         self.next_identity.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Users> {
-        self.users.read().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Users> {
-        self.users.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -210,7 +204,7 @@ impl Server {
         };
         let mut users = file::load(&self.config.aclfile(), &grammar, &mut identity)?;
         users.entry(DEFAULT_USER.into()).or_insert_with(|| Arc::new(open_user(&grammar)));
-        let before = std::mem::replace(&mut *self.acl.write(), users);
+        let before = std::mem::replace(&mut *self.acl.users.write(), users);
         self.acl.begin_epoch();
         self.end_clients(asking, |user| self.acl.renewed(user).is_none());
         let lost = before
@@ -222,7 +216,7 @@ impl Server {
 
     /// ACL SAVE.
     pub fn save_user_file(&self) -> std::io::Result<()> {
-        let _one_at_a_time = lock(&self.acl.saving);
+        let _one_at_a_time = self.acl.saving.lock();
         file::save(&self.config.aclfile(), &self.acl.all())
     }
 
@@ -264,7 +258,7 @@ impl Server {
 
     /// ACL DELUSER of one; whether there was such a user. Its clients are ended, but for the one that asks.
     pub fn delete_user(&self, name: &[u8], asking: u64) -> bool {
-        let Some(deleted) = self.acl.write().remove(name) else { return false };
+        let Some(deleted) = self.acl.users.write().remove(name) else { return false };
         self.acl.begin_epoch();
         self.end_clients(asking, |user| user.identity == deleted.identity);
         true

@@ -55,10 +55,12 @@ impl Directory {
         PathBuf::from(format!("temp-rewriteaof-bg-{}.aof", std::process::id()))
     }
 
+    /// Makes the directory, if there is none. It is there for good then: what is forced to disk within would be lost with it.
     pub fn create(&self) -> io::Result<()> {
         match fs::create_dir(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(()),
+            // Who made it may have been killed before it was on disk.
+            _ => sync_working_directory(),
         }
     }
 
@@ -79,18 +81,20 @@ impl Directory {
         parsed.map(Some).map_err(|fault| format!("*** FATAL AOF MANIFEST FILE ERROR ***\n{fault}"))
     }
 
-    /// Puts a manifest in the place of the one on disk, as a whole and for good.
+    /// Puts a manifest in the place of the one on disk, as a whole and for good. The names of the files that it tells of
+    /// are on disk before: those of a directory may get there in any order.
     pub fn persist(&self, manifest: &Manifest) -> io::Result<()> {
         let temporary = self.file(&format!("temp-{}{MANIFEST_SUFFIX}", self.prefix));
         let mut file = File::create(&temporary)?;
         file.write_all(&manifest.text())?;
         file.sync_all()?;
+        self.sync()?;
         fs::rename(&temporary, self.manifest())?;
         self.sync()
     }
 
     /// Makes lasting what happened to names in the directory.
-    pub fn sync(&self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
 
@@ -139,7 +143,8 @@ impl Directory {
             .create()
             .and_then(|()| self.persist(&manifest))
             .and_then(|()| fs::rename(single, self.file(&self.prefix)))
-            .and_then(|()| self.sync());
+            .and_then(|()| self.sync())
+            .and_then(|()| sync_working_directory());
         moved.map_err(|error| format!("Can't take over the old log {}: {error}", self.prefix))?;
         log::info!(
             "Successfully migrated an old-style AOF configuration ({}) into the AOF directory ({}).",
@@ -148,6 +153,11 @@ impl Directory {
         );
         Ok(Some(manifest))
     }
+}
+
+/// Makes lasting what happened to names where the log's directory lies.
+fn sync_working_directory() -> io::Result<()> {
+    File::open(".")?.sync_all()
 }
 
 const MANIFEST_SUFFIX: &str = ".manifest";

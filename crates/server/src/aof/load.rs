@@ -1,7 +1,7 @@
 //! Making the data set again from the files of the log, and opening the one to go on with.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::check::is_rdb;
 use super::replay::Replay;
 use super::{Directory, Fault, Item, Manifest, Reader, rewrite};
 use crate::command::Data;
-use crate::server::{Server, lock};
+use crate::server::Server;
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -29,7 +29,7 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
     load_all(server, &directory, &manifest)?;
     let file = open_last(server, &directory, &mut manifest)
         .map_err(|error| format!("Can't open the append-only file: {error}"))?;
-    *lock(&server.aof.manifest) = manifest;
+    *server.aof.manifest.lock() = manifest;
     Ok(file)
 }
 
@@ -38,7 +38,7 @@ pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
     let directory = Directory::of(&server.config);
     let manifest = {
         // A rewrite that ends meanwhile writes another.
-        let mut known = lock(&server.aof.manifest);
+        let mut known = server.aof.manifest.lock();
         *known = directory.load()?.ok_or("There is no manifest")?;
         known.clone()
     };
@@ -58,7 +58,12 @@ fn open_last(
         rewrite::write_base(server, cut_of_all(server)?, &directory.file(&name))?;
     }
     let file = match manifest.increments.last() {
-        Some(part) => directory.open(&part.name, false)?,
+        Some(part) => {
+            let file = directory.open(&part.name, false)?;
+            // A server that was killed may have left there what is not on disk, and from now on clients hear of it.
+            file.sync_data()?;
+            file
+        }
         None => {
             let name = manifest.add_increment(directory.prefix());
             log::info!("Creating AOF incr file {name} on server start");
@@ -144,8 +149,14 @@ fn load_file(
             good = reader.offset();
         }
     };
+    let is_lenient = is_last && server.config.aof_load_truncated();
     match ended {
         Ok(()) => {}
+        Err(Fault::Format(_)) if is_lenient && ends_in_zeros(path, good).map_err(opened)? => {
+            log::warn!("The AOF {name} ends in zeros, as a power cut may leave them");
+            replay.abandon_transaction();
+            truncate(server, path, name, good, is_last)?;
+        }
         Err(Fault::Truncated) => {
             if replay.is_in_transaction() {
                 log::warn!("Revert incomplete MULTI/EXEC transaction from AOF file {name}");
@@ -168,6 +179,35 @@ fn load_file(
     let (seconds, kind) = (started.elapsed().as_secs_f64(), kind_of(name));
     log::info!("DB loaded from {kind} file {name}: {seconds:.3} seconds");
     Ok(good)
+}
+
+/// Whether a file holds a log from `good` on, all of it or its beginning, and behind that only zeros. So file systems
+/// leave one that was got longer when the power went before its bytes were on disk.
+fn ends_in_zeros(path: &Path, good: u64) -> std::io::Result<bool> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let (mut end, mut chunk) = (length, vec![0; BUFFER_BYTES]);
+    while end > good {
+        let start = end.saturating_sub(BUFFER_BYTES as u64).max(good);
+        let chunk = &mut chunk[..(end - start) as usize];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(chunk)?;
+        if let Some(last) = chunk.iter().rposition(|&byte| byte != 0) {
+            end = start + last as u64 + 1;
+            break;
+        }
+        end = start;
+    }
+    file.seek(SeekFrom::Start(good))?;
+    let mut reader = Reader::new(BufReader::new(file.take(end - good)), good);
+    let ended = loop {
+        match reader.read() {
+            Ok(Item::End) => break Ok(()),
+            Ok(_) => {}
+            Err(fault) => break Err(fault),
+        }
+    };
+    Ok(end < length && matches!(ended, Ok(()) | Err(Fault::Truncated)))
 }
 
 /// Loads the RDB file that a base begins with; its bytes. Keys whose time has come are loaded as well: what follows

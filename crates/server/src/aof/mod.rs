@@ -1,7 +1,8 @@
 //! The append-only file: the log of all changes on disk, from which the data set is made again at start.
 //!
 //! It consists of a base and of increments, as a [`manifest`] says. One thread ([`writer`]) takes the log's
-//! records in their order, writes them to the current increment and forces them to disk as `appendfsync` says.
+//! records in their order, writes them to the current increment and forces them to disk as `appendfsync` says; with
+//! `everysec` another thread ([`syncer`]) does the latter.
 //! With `always`, workers keep replies back until [`Aof::durable`] has reached the records that they may tell of, and
 //! one `fsync` serves everybody who waits. A worker with nothing else to do sees to it itself while the disk is quick
 //! ([`Aof::commit_here`]); nobody who has something to do waits for the disk.
@@ -13,12 +14,15 @@ mod manifest;
 mod reader;
 mod replay;
 mod rewrite;
+mod syncer;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+use bobbin_store::sync::Mutex;
 
 pub use directory::Directory;
 pub use manifest::{Manifest, Part};
@@ -29,7 +33,8 @@ use self::writer::{Order, Writer};
 use crate::blocking::Waiter;
 use crate::command::Data;
 use crate::config::AppendFsync;
-use crate::server::{Server, Switch, lock};
+use crate::cores::{self, Work};
+use crate::server::{Server, Switch};
 
 /// What is shared about the log on disk.
 #[derive(Default)]
@@ -42,6 +47,8 @@ pub struct Aof {
     writer: OnceLock<Mutex<Writer>>,
     /// How long it takes to get something to disk, about.
     step_us: AtomicU64,
+    /// An `fsync` is under way beside the writing.
+    pub syncs_beside: AtomicBool,
     /// Replies wait for the disk.
     holds_replies: AtomicBool,
     /// The last record that is on disk for good.
@@ -113,7 +120,7 @@ impl Aof {
 
     /// Answers a client of WAITAOF once a record is on disk.
     pub fn await_record(&self, server: &Server, number: u64, waiter: Arc<Waiter>) {
-        lock(&self.waiters).push((number, waiter));
+        self.waiters.lock().push((number, waiter));
         self.answer_waiters(server);
         server.log.wake();
     }
@@ -121,7 +128,7 @@ impl Aof {
     /// Answers those clients of WAITAOF whose records are on disk.
     fn answer_waiters(&self, server: &Server) {
         let durable = self.durable();
-        let mut waiters = lock(&self.waiters);
+        let mut waiters = self.waiters.lock();
         if waiters.is_empty() {
             return;
         }
@@ -143,7 +150,7 @@ impl Aof {
     pub fn commit_here(&self) -> bool {
         let is_quick = self.step_us.load(Ordering::Relaxed) <= QUICK_STEP_US;
         let Some(writer) = self.writer.get().filter(|_| is_quick) else { return false };
-        writer.try_lock().is_ok_and(|mut writer| writer.step_beside())
+        writer.try_lock().is_some_and(|mut writer| writer.step_beside())
     }
 
     /// Something was forced to disk within this time.
@@ -154,7 +161,7 @@ impl Aof {
     }
 
     fn order(&self, server: &Server, order: Order) {
-        lock(&self.orders).push(order);
+        self.orders.lock().push(order);
         self.has_orders.store(true, Ordering::SeqCst);
         server.log.wake();
     }
@@ -274,7 +281,10 @@ impl Server {
     }
 
     fn start_writer(&'static self, file: Option<std::fs::File>) -> Result<(), String> {
-        let run = move || Writer::run(self, self.aof.writer.wait());
+        let run = move || {
+            cores::go_to(Work::Background);
+            Writer::run(self, self.aof.writer.wait());
+        };
         let spawned = std::thread::Builder::new().name("bobbin-log".into()).spawn(run);
         spawned.map_err(|error| format!("Can't start the log's thread: {error}"))?;
         self.aof.writer.get_or_init(|| Mutex::new(Writer::new(self, file)));
@@ -292,15 +302,20 @@ impl Server {
     }
 
     /// Shows the latency monitor how long a write of the log took, under Redis's names: among them which other
-    /// work the disk may have had. No write waits for an `fsync` here, as one thread does both.
+    /// work the disk may have had.
     fn sample_log_write(&self, started: Instant) {
         let (monitor, config) = (&self.services.latency, &self.config);
         if config.latency_monitor_threshold() == 0 {
             return;
         }
         let us = started.elapsed().as_micros() as u64;
-        let alone = !self.cut_is_busy();
-        let kind = if alone { "aof-write-alone" } else { "aof-write-active-child" };
+        let kind = if self.aof.syncs_beside.load(Ordering::Relaxed) {
+            "aof-write-pending-fsync"
+        } else if self.cut_is_busy() {
+            "aof-write-active-child"
+        } else {
+            "aof-write-alone"
+        };
         monitor.sample(config, kind, us);
         monitor.sample(config, "aof-write", us);
     }

@@ -7,21 +7,22 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use bobbin_dump::append_shared_collection_payload;
+use bobbin_store::sync::Mutex;
 use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
 
 use super::writer::{Order, Rotated};
 use super::{Directory, Manifest};
 use crate::clock::system_ms;
 use crate::command::Data;
+use crate::cores::Work;
 use crate::log::{append_command, append_timestamp};
 use crate::persistence::snapshot::{self, Purpose};
-use crate::server::{Server, lock};
+use crate::server::Server;
 
 /// What is known about rewrites.
 pub struct Rewrites {
@@ -62,20 +63,20 @@ impl Default for Rewrites {
 impl Rewrites {
     /// When the one that is going on began (Unix ms).
     pub fn running_since_ms(&self) -> Option<i64> {
-        lock(&self.current).as_ref().map(|current| current.started_ms)
+        self.current.lock().as_ref().map(|current| current.started_ms)
     }
 
     pub fn is_running(&self) -> bool {
-        lock(&self.current).is_some()
+        self.current.lock().is_some()
     }
 
     fn is_cancelled(&self) -> bool {
-        lock(&self.current).as_ref().is_some_and(|current| current.is_cancelled)
+        self.current.lock().as_ref().is_some_and(|current| current.is_cancelled)
     }
 
     /// Whether the one that is going on will come to nothing.
     pub fn is_given_up(&self) -> bool {
-        lock(&self.current).as_ref().is_some_and(|current| current.cut.is_aborted())
+        self.current.lock().as_ref().is_some_and(|current| current.cut.is_aborted())
     }
 
     pub fn is_scheduled(&self) -> bool {
@@ -91,7 +92,7 @@ impl Rewrites {
     pub fn cancel(&self) {
         self.wanted.store(false, Ordering::Relaxed);
         if self.abort() {
-            lock(&self.current).iter_mut().for_each(|current| current.is_cancelled = true);
+            self.current.lock().iter_mut().for_each(|current| current.is_cancelled = true);
             log::info!("Killing running AOF rewrite (a thread, no child)");
         }
     }
@@ -104,7 +105,7 @@ impl Rewrites {
 
     /// Ends the one that is going on without a result; whether there was one.
     pub fn abort(&self) -> bool {
-        let current = lock(&self.current);
+        let current = self.current.lock();
         current.iter().for_each(|current| current.cut.abort());
         current.is_some()
     }
@@ -134,7 +135,7 @@ impl Server {
     /// Deletes what `aof-disable-auto-gc` had kept, if that is not set any more. A rewrite that is about to end does so
     /// itself.
     pub fn follow_log_history(&self) {
-        if let Ok(mut manifest) = self.aof.manifest.try_lock() {
+        if let Some(mut manifest) = self.aof.manifest.try_lock() {
             collect_history(self, &Directory::of(&self.config), &mut manifest);
         }
     }
@@ -163,7 +164,7 @@ impl Server {
         }
         rewrites.wanted.store(false, Ordering::Relaxed);
         let cut = self.begin_cut(data);
-        *lock(&rewrites.current) =
+        *rewrites.current.lock() =
             Some(Current { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
         let (done, rotated) = channel();
         let is_logging = self.log.is_on();
@@ -176,7 +177,7 @@ impl Server {
         log::info!("Background append only file rewriting started");
         let gaps = self.aof.gaps.load(Ordering::SeqCst);
         let task = Task { server: self, cut, rotated, is_logging, gaps };
-        snapshot::run_beside("bobbin-rewrite", data, || task.run());
+        snapshot::run_beside("bobbin-rewrite", Work::Rewriting, data, || task.run());
     }
 }
 
@@ -223,22 +224,27 @@ impl Task {
                     log::warn!("Background AOF rewrite terminated with error: {error}");
                     rewrites.failed.store(true, Ordering::Relaxed);
                 }
+                let is_needed = server.log.is_on() && server.aof.needs_base();
                 if !rewrites.is_cancelled() {
                     let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
-                    rewrites.retry_ms.store(system_ms() + pause_ms(failures), Ordering::Relaxed);
+                    let pause_ms = if is_needed { NEEDED_PAUSE_MS } else { pause_ms(failures) };
+                    rewrites.retry_ms.store(system_ms() + pause_ms, Ordering::Relaxed);
                 }
-                if server.log.is_on() && server.aof.needs_base() {
+                if is_needed {
                     rewrites.schedule();
                 }
             }
         }
         rewrites.count.fetch_add(1, Ordering::Relaxed);
         server.end_cut();
-        *lock(&rewrites.current) = None;
+        *rewrites.current.lock() = None;
     }
 }
 
-/// How long to wait after so many failures in a row.
+/// Without a base nothing is safe: that is tried again as soon as the disk may have got better.
+const NEEDED_PAUSE_MS: i64 = 1000;
+
+/// How long to wait after so many failures in a row of what is only to save room.
 fn pause_ms(failures: u64) -> i64 {
     const FREE: u64 = 3;
     const MINUTES_MAX: i64 = 60;
@@ -263,7 +269,7 @@ fn publish(
     (extension, bytes): (&str, u64),
     gaps: u64,
 ) -> io::Result<()> {
-    let mut manifest = lock(&server.aof.manifest);
+    let mut manifest = server.aof.manifest.lock();
     let mut new = manifest.clone();
     directory.create()?;
     let from = match &rotated {
@@ -281,7 +287,6 @@ fn publish(
         fs::rename(directory.temporary_increment(), directory.file(&name))?;
         log::info!("Successfully renamed the temporary AOF incr file into {name}");
     }
-    directory.sync()?;
     directory.persist(&new)?;
     let figures = &server.aof.figures;
     let size = bytes + figures.increment_size.load(Ordering::Relaxed);

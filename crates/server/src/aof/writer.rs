@@ -1,28 +1,34 @@
 //! What writes the log.
 //!
-//! It puts together what the workers logged, appends it to the current increment and forces it to disk. Mostly the log's
-//! own thread has it do so; a worker that would have nothing to do before the disk answers may as well. Orders
+//! It puts together what the workers logged, appends it to the current increment and forces it to disk, or has that done
+//! beside what it goes on with ([`syncer`]). Mostly the log's own thread has it work; a worker that would have nothing to
+//! do before the disk answers may as well. Orders
 //! (another file from that record on, stop, tell when all is done) take effect at a record's number, so whoever
 //! gives one while holding the gate has given it for exactly that moment, and waits for no disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::sync::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use bobbin_store::sync::Mutex;
+
 use super::Directory;
+use super::syncer::{self, Syncer};
 use crate::config::AppendFsync;
 use crate::log::Stream;
-use crate::server::{Server, lock};
+use crate::server::Server;
 
 /// See the module.
 pub(super) struct Writer {
     server: &'static Server,
     stream: Stream,
     /// `None`: what is logged is passed over.
-    file: Option<File>,
+    file: Option<Arc<File>>,
+    /// Who does what `everysec` asks for.
+    syncer: Option<Syncer>,
     orders: Vec<Order>,
     /// Merged and not written.
     pending: Vec<u8>,
@@ -30,9 +36,12 @@ pub(super) struct Writer {
     merged: u64,
     /// The last record that was written.
     written: u64,
+    /// When the last `fsync` ended, or the one that is under way began.
     synced_at: Instant,
     /// The disk did not take what it was given last.
     failed: bool,
+    /// It did not keep what it had taken.
+    sync_failed: bool,
     /// Something was merged since the thread rested last.
     busy: bool,
 }
@@ -93,13 +102,15 @@ impl Writer {
         Self {
             server,
             stream: Stream::default(),
-            file,
+            file: file.map(Arc::new),
+            syncer: None,
             orders: Vec::new(),
             pending: Vec::new(),
             merged: 0,
             written: 0,
             synced_at: Instant::now(),
             failed: false,
+            sync_failed: false,
             busy: false,
         }
     }
@@ -107,12 +118,12 @@ impl Writer {
     /// What the log's thread does.
     pub(super) fn run(server: &'static Server, writer: &Mutex<Self>) {
         loop {
-            let Rest { nap, timeout } = lock(writer).rest();
+            let Rest { nap, timeout } = writer.lock().rest();
             if !nap.is_zero() {
                 std::thread::sleep(nap);
             }
             server.log.sleep(timeout);
-            lock(writer).step();
+            writer.lock().step();
         }
     }
 
@@ -120,7 +131,7 @@ impl Writer {
     pub(super) fn step_beside(&mut self) -> bool {
         let has_orders =
             self.server.aof.has_orders.load(Ordering::SeqCst) || !self.orders.is_empty();
-        if has_orders || self.failed {
+        if has_orders || self.failed || self.is_syncing() {
             return false;
         }
         self.step();
@@ -133,6 +144,7 @@ impl Writer {
         // Before the orders: so nothing of what was logged after one was given is here without it.
         self.stream.collect(&self.server.log);
         self.take_orders();
+        self.see_how_sync_went();
         self.write_collected();
         self.sync();
         while self.obey() {
@@ -162,7 +174,7 @@ impl Writer {
     fn take_orders(&mut self) {
         let aof = &self.server.aof;
         if aof.has_orders.swap(false, Ordering::SeqCst) {
-            self.orders.append(&mut lock(&aof.orders));
+            self.orders.append(&mut aof.orders.lock());
         }
     }
 
@@ -203,21 +215,24 @@ impl Writer {
     /// Writes what is pending, as far as the disk takes it.
     fn write(&mut self) {
         let aof = &self.server.aof;
-        let Some(file) = &mut self.file else {
+        let Some(file) = &self.file else {
             self.written = self.merged;
             if aof.durable() < self.written {
-                self.now_durable();
+                self.now_durable(self.written);
             }
             return;
         };
+        let mut file = &**file;
         let (mut done, started) = (0, Instant::now());
         let delay_us = aof.write_delay_us.load(Ordering::Relaxed);
         if delay_us > 0 && !self.pending.is_empty() {
             std::thread::sleep(Duration::from_micros(delay_us));
         }
         let outcome = loop {
+            if done == self.pending.len() {
+                break Ok(());
+            }
             match file.write(&self.pending[done..]) {
-                _ if done == self.pending.len() => break Ok(()),
                 Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -237,36 +252,73 @@ impl Writer {
         }
         aof.figures.buffered.store(self.pending.len() as u64, Ordering::Relaxed);
         self.failed = outcome.is_err();
-        if done > 0 || outcome.is_err() {
+        if done > 0 && !self.sync_failed || outcome.is_err() {
             self.server.note_log_outcome(&outcome);
         }
     }
 
-    /// Forces what was written to disk, if it is time.
+    /// Forces what was written to disk, or begins to, if it is time.
     fn sync(&mut self) {
-        let aof = &self.server.aof;
-        if self.written <= aof.durable.load(Ordering::Relaxed) || self.failed {
+        if self.written <= self.server.aof.durable() || self.failed {
             return;
         }
-        let wanted = match self.server.config.appendfsync() {
-            AppendFsync::Always => true,
-            AppendFsync::Everysec => self.synced_at.elapsed() >= SYNC_INTERVAL,
-            AppendFsync::No => false,
-        };
-        if wanted || self.settles() {
-            self.sync_now();
+        if self.settles() {
+            return self.sync_now();
+        }
+        match self.server.config.appendfsync() {
+            AppendFsync::Always => self.sync_now(),
+            AppendFsync::Everysec
+                if !self.is_syncing() && self.synced_at.elapsed() >= SYNC_INTERVAL =>
+            {
+                self.begin_sync();
+            }
+            AppendFsync::Everysec | AppendFsync::No => {}
         }
     }
 
-    fn sync_now(&mut self) {
+    /// Has what was written forced to disk, and goes on.
+    fn begin_sync(&mut self) {
         let Some(file) = &self.file else { return };
-        let started = Instant::now();
-        let outcome = file.sync_data();
+        let syncer = match &mut self.syncer {
+            Some(syncer) => syncer,
+            none => match Syncer::start(self.server) {
+                Ok(syncer) => none.insert(syncer),
+                Err(error) => {
+                    log::warn!("Can't start a thread that forces the log to disk: {error}");
+                    return self.sync_now();
+                }
+            },
+        };
+        syncer.begin(self.server, file, self.written);
         self.synced_at = Instant::now();
-        let us = self.synced_at.duration_since(started).as_micros() as u64;
-        self.server.note_log_sync(us);
-        match &outcome {
-            Ok(()) => self.now_durable(),
+    }
+
+    /// Forces what was written to disk, and waits for it.
+    fn sync_now(&mut self) {
+        if let Some((number, outcome)) = self.syncer.as_mut().and_then(Syncer::wait) {
+            self.synced(number, &outcome);
+        }
+        let Some(file) = &self.file else { return };
+        let outcome = syncer::sync(self.server, file);
+        self.synced(self.written, &outcome);
+    }
+
+    fn is_syncing(&self) -> bool {
+        self.syncer.as_ref().is_some_and(Syncer::is_busy)
+    }
+
+    fn see_how_sync_went(&mut self) {
+        if let Some((number, outcome)) = self.syncer.as_mut().and_then(Syncer::take) {
+            self.synced(number, &outcome);
+        }
+    }
+
+    /// An `fsync` of everything up to a record has ended.
+    fn synced(&mut self, number: u64, outcome: &io::Result<()>) {
+        self.synced_at = Instant::now();
+        self.sync_failed = outcome.is_err();
+        match outcome {
+            Ok(()) => self.now_durable(number),
             Err(error) if self.server.aof.holds_replies() => {
                 // What the kernel dropped cannot be written again, and the promise cannot be kept.
                 log::error!(
@@ -279,7 +331,7 @@ impl Writer {
                 self.note_gap(error);
             }
         }
-        self.server.note_log_outcome(&outcome);
+        self.server.note_log_outcome(outcome);
     }
 
     /// What was written may be lost, whatever the disk says from now on: only a new base makes that good.
@@ -296,12 +348,12 @@ impl Writer {
         aof.rewrites.schedule();
     }
 
-    /// Everything that was written is on disk for good.
-    fn now_durable(&self) {
+    /// Everything up to a record is on disk for good.
+    fn now_durable(&self, number: u64) {
         if self.server.aof.has_gap() {
             return;
         }
-        self.server.aof.durable.store(self.written, Ordering::SeqCst);
+        self.server.aof.durable.store(number, Ordering::SeqCst);
         self.server.workers.tell_durable();
         self.server.aof.answer_waiters(self.server);
     }
@@ -374,17 +426,17 @@ impl Writer {
                 "Creating AOF incr file temp-{}.incr on background rewrite",
                 directory.prefix()
             );
-            self.file = Some(file);
+            self.file = Some(Arc::new(file));
             Rotated::Temporary
         } else {
-            let mut manifest = lock(&server.aof.manifest);
+            let mut manifest = server.aof.manifest.lock();
             let mut new = manifest.clone();
             let name = new.add_increment(directory.prefix());
             log::info!("Creating AOF incr file {name} on background rewrite");
             let file = directory.open(&name, true)?;
             directory.persist(&new)?;
             *manifest = new;
-            self.file = Some(file);
+            self.file = Some(Arc::new(file));
             Rotated::Increment(name)
         };
         server.aof.figures.increment_size.store(0, Ordering::Relaxed);
@@ -398,12 +450,13 @@ impl Writer {
         self.file = None;
         self.pending = Vec::new();
         self.failed = false;
+        self.sync_failed = false;
         let aof = &self.server.aof;
         aof.mended_gaps.store(aof.gaps.load(Ordering::SeqCst), Ordering::SeqCst);
         self.server.note_log_outcome(&Ok(()));
         self.stream.skip(after);
         self.merged = self.stream.done();
         self.written = self.merged;
-        self.now_durable();
+        self.now_durable(self.written);
     }
 }

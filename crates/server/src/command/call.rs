@@ -418,21 +418,17 @@ fn guard(
         client.postpone(true);
         return Ok(false);
     }
-    if switches & Switch::SAVE_FAILED != 0
-        && is_told
-        && context.server.config.stop_writes_on_bgsave_error()
-        && context.server.has_save_points()
-    {
-        return Err(Failure::SNAPSHOT_FAILED);
-    }
     if switches & Switch::MAXMEMORY != 0
         && make_room(context, client, output) == Room::None
         && (command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM))
     {
         return Err(Failure::OUT_OF_MEMORY);
     }
-    if switches & Switch::LOG_FAILED != 0 && is_told {
-        return Err(Failure::format(context.server.log_failure()));
+    if switches & Switch::DISK_FAILED != 0
+        && is_told
+        && let Some(failure) = context.server.disk_failure()
+    {
+        return Err(failure);
     }
     Ok(true)
 }

@@ -20,11 +20,11 @@ impl Failure {
     pub const STRING_TOO_LONG: Self =
         Self::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 
-    pub const LOADING: Self = Self::new("LOADING Bobbin is loading the dataset in memory");
+    pub const LOADING: Self = Self::new("LOADING Valkey is loading the dataset in memory");
     pub const SNAPSHOT_FAILED: Self = Self::new(
-        "MISCONF Bobbin is configured to save RDB snapshots, but it's currently unable to persist to disk. \
+        "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. \
          Commands that may modify the data set are disabled, because this instance is configured to report errors \
-         during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Bobbin logs \
+         during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey logs \
          for details about the RDB error.",
     );
 

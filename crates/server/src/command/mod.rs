@@ -79,6 +79,8 @@ pub struct Command {
     pub deprecated: Option<(&'static str, &'static str)>,
     /// A container has these and its own handler only says what is missing.
     pub subcommands: &'static [Self],
+    /// Only a name: rules of users may have it, and its handler says that the command is not there.
+    pub is_absent: bool,
 }
 
 /// What the rows of one data type have in common.
@@ -126,6 +128,7 @@ impl Command {
             tips: &[],
             deprecated: None,
             subcommands: &[],
+            is_absent: false,
         }
     }
 
@@ -209,6 +212,12 @@ impl Command {
 
     pub const fn subcommands(mut self, subcommands: &'static [Self]) -> Self {
         self.subcommands = subcommands;
+        self
+    }
+
+    /// See [`Self::is_absent`].
+    pub const fn absent(mut self) -> Self {
+        self.is_absent = true;
         self
     }
 }

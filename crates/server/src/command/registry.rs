@@ -106,22 +106,24 @@ impl Registry {
         None
     }
 
-    /// Finds a command by its words, as ACL rules and COMMAND INFO name it: `get`, `client|list`.
+    /// Finds a command by its words, as COMMAND INFO names it: `get`, `client|list`. None that is absent.
     pub fn find_full(&self, name: &[u8]) -> Option<&'static Registered> {
-        match name.iter().position(|&byte| byte == b'|') {
+        let found = match name.iter().position(|&byte| byte == b'|') {
             None => self.find(name),
             Some(bar) => self.find(&name[..bar])?.subcommand(&name[bar + 1..]),
-        }
+        };
+        found.filter(|command| !command.row.is_absent)
     }
 
-    /// All commands and subcommands, by id.
+    /// All commands and subcommands, by id, the absent ones as well.
     pub fn all(&self) -> &[&'static Registered] {
         &self.commands
     }
 
-    /// The commands that have a name, without subcommands.
+    /// The commands that have a name and are there, without subcommands.
     pub fn top(&self) -> impl Iterator<Item = (&[u8], &'static Registered)> {
-        self.slots.iter().flatten().map(|(name, command)| (&**name, *command))
+        let named = self.slots.iter().flatten().map(|(name, command)| (&**name, *command));
+        named.filter(|(_, command)| !command.row.is_absent)
     }
 }
 

@@ -9,8 +9,8 @@ use bobbin_store::value::Collection;
 use bobbin_store::{NewValue, OwnedEntry};
 
 use super::call::ShardSet;
-use super::{Call, Data, Failure, Key, Outcome};
-use crate::blocking;
+use super::{Call, Data, Failure, Key, Outcome, Registered};
+use crate::blocking::{self, Wait, Waiting};
 use crate::server::Server;
 use crate::worker::{Job, Slice};
 
@@ -81,6 +81,11 @@ pub trait Change: Send + 'static {
     /// Its client is gone: leaves nothing behind.
     fn abandon(&mut self, _: &mut Data) {}
 
+    /// What its client is to wait for, and until when (Unix ms), if `finish` found nothing to do and appended nothing.
+    fn waits(&mut self) -> Option<(Box<dyn Wait>, Option<i64>)> {
+        None
+    }
+
     /// What of the reply follows what `finish` appended, if it was made before.
     fn rest(&mut self) -> Option<Pieces> {
         None
@@ -105,11 +110,17 @@ pub fn change_in_slices(
         return Ok(());
     }
     let keys = keys.map(|at| call.args[at].into()).collect();
-    let args = call.args.iter().map(|&arg| arg.into()).collect();
-    let (bytes, protocol) = (Vec::new(), call.client.protocol);
-    let job =
-        Changing { change, keys, args, attempts: 0, bytes, protocol, rest: None, failed: false };
-    call.client.job = Some(Box::new(job));
+    call.client.job = Some(Box::new(Changing {
+        change,
+        keys,
+        command: call.command,
+        args: call.args.iter().map(|&arg| arg.into()).collect(),
+        attempts: 0,
+        bytes: Vec::new(),
+        protocol: call.client.protocol,
+        rest: None,
+        failed: false,
+    }));
     Ok(())
 }
 
@@ -155,7 +166,8 @@ impl<T: Collection + Default + 'static> Draft<T> {
 struct Changing<C> {
     change: C,
     keys: Vec<Box<[u8]>>,
-    /// The command, for the log.
+    command: &'static Registered,
+    /// Its words, for the log.
     args: Vec<Box<[u8]>>,
     attempts: u32,
     bytes: Vec<u8>,
@@ -186,7 +198,7 @@ impl<C: Change> Changing<C> {
 }
 
 impl<C: Change> Job for Changing<C> {
-    fn step(&mut self, Slice { server, data, more, .. }: &mut Slice<'_>) -> bool {
+    fn step(&mut self, Slice { server, data, client, more, .. }: &mut Slice<'_>) -> bool {
         while self.change.step(data) {
             if !more() {
                 return false;
@@ -213,6 +225,16 @@ impl<C: Change> Job for Changing<C> {
         }
         if !data.ready.is_empty() {
             blocking::serve_ready(server, data);
+        }
+        if done
+            && !self.failed
+            && let Some((wait, deadline_ms)) = self.change.waits()
+        {
+            let keys: Vec<_> = self.keys.iter().map(|key| data.key(key)).enumerate().collect();
+            let args = self.args.iter().cloned().collect();
+            // Nobody keeps copies of what a change answers.
+            let (command, reader) = (self.command, None);
+            Waiting { command, args, reader, wait, deadline_ms }.begin(server, data, client, &keys);
         }
         data.release();
         done

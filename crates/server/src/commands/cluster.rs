@@ -1,6 +1,8 @@
 //! What clients of a cluster ask first. There is no cluster here yet, and they are told so.
 
-use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use bobbin_resp::key_slot;
+
+use crate::command::{Call, Categories, Command, Failure, Flags, KeySpec, KeyUse, Outcome};
 
 fn disabled(_: &mut Call<'_>) -> Outcome {
     Err(Failure::new("ERR This instance has cluster support disabled"))
@@ -9,6 +11,12 @@ fn disabled(_: &mut Call<'_>) -> Outcome {
 /// READONLY and READWRITE only matter to the replicas of a cluster.
 fn accepted(call: &mut Call<'_>) -> Outcome {
     call.reply.ok();
+    Ok(())
+}
+
+/// Where a key would be, which is so without a cluster, too.
+fn keyslot(call: &mut Call<'_>) -> Outcome {
+    call.reply.integer(key_slot(call.args[2]).into());
     Ok(())
 }
 
@@ -55,6 +63,13 @@ pub(super) const COMMANDS: &[Command] =
             .flags(Flags::FAST)
             .categories(Categories::CONNECTION)
             .doc("cluster", "3.0.0", "O(1)", "Follows an ASK redirection."),
+        Command::new("clusterscan", -2, disabled)
+            .flags(Flags::READONLY)
+            .categories(Categories::KEYSPACE)
+            .keys(&[KeySpec::at(1, KeyUse::NOT_KEY)])
+            .doc("cluster", "9.1.0", "O(N), N: keys answered", "Walks over the keys of a cluster.")
+            .syntax("cursor [MATCH match-pattern] [COUNT count] [TYPE type] [SLOT slot]")
+            .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"]),
         Command::new("cluster", -2, disabled)
             .doc(
                 "cluster",
@@ -84,6 +99,10 @@ pub(super) const COMMANDS: &[Command] =
                 admin("getslotmigrations", 2, "9.0.0", ""),
                 sub("help", 2, "5.0.0", "").flags(WHILE_LOADING),
                 sub("info", 2, "3.0.0", "").flags(WHILE_LOADING).tips(CHANGING),
+                Command::new("keyslot", 3, keyslot)
+                    .flags(Flags::STALE)
+                    .doc("cluster", "3.0.0", "O(N), N: bytes of the key", "Answers a key's slot.")
+                    .syntax("key"),
                 sub("links", 2, "7.0.0", "").tips(CHANGING),
                 admin("meet", -4, "3.0.0", "ip port [cluster-bus-port @4.0.0]")
                     .history(&[("4.0.0", "Takes `cluster_bus_port`.")]),

@@ -2,8 +2,8 @@
 
 use crate::client::Client;
 use crate::command::{Call, Command, Failure, Flags, Outcome};
-use crate::config::{Config, ConfigError, OptionId, ProtectedAction};
-use crate::server::{Server, Switch, lock};
+use crate::config::{Barred, Config, ConfigError, OptionId, ProtectedAction};
+use crate::server::{Server, Switch};
 
 use super::help;
 
@@ -23,16 +23,18 @@ fn set(call: &mut Call<'_>) -> Outcome {
     }
     let pairs: Vec<_> = call.args[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
     let server = call.server;
-    let allowed = is_allowed(server.config.enable_protected_configs(), call.client);
-    if server.switches.load() & Switch::LOADING != 0 && Config::wait_for_loading(&pairs) {
-        return Err(Failure::LOADING);
-    }
+    let is_loading = server.switches.load() & Switch::LOADING != 0;
+    let loading = Failure::LOADING;
+    let barred = Barred {
+        protected: !is_allowed(server.config.enable_protected_configs(), call.client),
+        loading: is_loading.then_some(&*loading.0),
+    };
     let data = &mut *call.data;
     let mut apply = |option: OptionId, config: &Config| match option {
         OptionId::appendonly => server.switch_log(data),
         _ => apply(server, option, config),
     };
-    server.config.set(&pairs, allowed, &mut apply).map_err(failure)?;
+    server.config.set(&pairs, barred, &mut apply).map_err(failure)?;
     call.data.event_classes = server.event_classes();
     call.reply.ok();
     Ok(())
@@ -89,7 +91,7 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
         OptionId::tls_auto_reload_interval => server.tls.reloader.follow(server),
         option if crate::tls::OPTIONS.contains(&option) => follow_tls(server, config),
         OptionId::tcp_keepalive => {
-            if let Some(acceptor) = &*lock(&server.acceptor) {
+            if let Some(acceptor) = &*server.acceptor.lock() {
                 acceptor.change_keepalive(config.tcp_keepalive() as u32);
             }
             Ok(())
@@ -136,7 +138,7 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
             Ok(())
         }
         OptionId::oom_score_adj | OptionId::oom_score_adj_values => {
-            lock(&server.services.oom_score).apply(config)
+            server.services.oom_score.lock().apply(config)
         }
         OptionId::commandlog_execution_slower_than
         | OptionId::commandlog_slow_execution_max_len

@@ -195,6 +195,14 @@ impl RestoreOptions {
 
 const BUSY_KEY: Failure = Failure::new("BUSYKEY Target key name already exists.");
 
+const RESTORE_SYNTAX: &str = "key ttl serialized-value [REPLACE @3.0.0] [ABSTTL @5.0.0] \
+                              [IDLETIME seconds @5.0.0] [FREQ frequency @5.0.0]";
+const RESTORE_HISTORY: &[(&str, &str)] = &[
+    ("3.0.0", "Takes `REPLACE`."),
+    ("5.0.0", "Takes `ABSTTL`."),
+    ("5.0.0", "Takes `IDLETIME` and `FREQ`."),
+];
+
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("dump", 2, dump)
         .flags(Flags::READONLY)
@@ -218,15 +226,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: bytes of the value; for a sorted set O(N*log(N)), N: members",
             "Makes a key hold a value that DUMP gave.",
         )
-        .syntax(
-            "key ttl serialized-value [REPLACE @3.0.0] [ABSTTL @5.0.0] [IDLETIME seconds @5.0.0] \
-             [FREQ frequency @5.0.0]",
-        )
-        .history(&[
-            ("3.0.0", "Takes `REPLACE`."),
-            ("5.0.0", "Takes `ABSTTL`."),
-            ("5.0.0", "Takes `IDLETIME` and `FREQ`."),
-        ]),
+        .syntax(RESTORE_SYNTAX)
+        .history(RESTORE_HISTORY),
     Command::new("restore-asking", -4, restore)
         .flags(Flags::WRITE.with(Flags::DENYOOM).with(Flags::ASKING))
         .categories(Categories::KEYSPACE.with(Categories::DANGEROUS))
@@ -237,15 +238,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: bytes of the value; for a sorted set O(N*log(N)), N: members",
             "RESTORE, for a node of a cluster that the key is on its way to.",
         )
-        .syntax(
-            "key ttl serialized-value [REPLACE @3.0.0] [ABSTTL @5.0.0] [IDLETIME seconds @5.0.0] \
-             [FREQ frequency @5.0.0]",
-        )
-        .history(&[
-            ("3.0.0", "Takes `REPLACE`."),
-            ("5.0.0", "Takes `ABSTTL`."),
-            ("5.0.0", "Takes `IDLETIME` and `FREQ`."),
-        ]),
+        .syntax(RESTORE_SYNTAX)
+        .history(RESTORE_HISTORY),
 ];
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ pub(crate) mod monitor;
 mod object;
 mod persistence;
 mod pubsub;
+mod replication;
 mod scan;
 mod scripting;
 mod server;
@@ -79,6 +80,7 @@ pub const FAMILIES: &[&[Command]] = &[
     object::COMMANDS,
     persistence::COMMANDS,
     pubsub::COMMANDS,
+    replication::COMMANDS,
     scan::COMMANDS,
     scripting::COMMANDS,
     server::COMMANDS,

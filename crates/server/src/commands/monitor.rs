@@ -3,13 +3,15 @@
 //! A command is shown once it has run and while its shards are still held, so that a monitor sees the
 //! commands on one key in the order in which they happened.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use bobbin_store::sync::Mutex;
 
 use crate::client::{ClientFlag, ClientInfo};
 use crate::clock::system_us;
 use crate::command::{Call, Categories, Command, Flags, Outcome};
 use crate::config::quote;
-use crate::server::{Server, Switch, lock};
+use crate::server::{Server, Switch};
 use crate::slowlog;
 use crate::tracking::Push;
 
@@ -33,7 +35,7 @@ pub fn leave(server: &Server, info: &ClientInfo) {
         return;
     }
     info.flag(ClientFlag::MONITOR, false);
-    let mut clients = lock(&server.monitors.clients);
+    let mut clients = server.monitors.clients.lock();
     clients.retain(|client| client.id != info.id);
     if clients.is_empty() {
         server.switches.set(Switch::MONITORED, false);
@@ -52,7 +54,7 @@ pub fn feed(call: &Call<'_>) {
 #[cold]
 pub fn show(call: &Call<'_>) {
     let line: Arc<[u8]> = line(call).into();
-    for client in lock(&call.server.monitors.clients).iter() {
+    for client in call.server.monitors.clients.lock().iter() {
         call.server.push_to(client, Push::Bytes(Arc::clone(&line)));
     }
 }
@@ -83,7 +85,7 @@ fn monitor(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     info.flag(ClientFlag::MONITOR, true);
-    lock(&call.server.monitors.clients).push(Arc::clone(info));
+    call.server.monitors.clients.lock().push(Arc::clone(info));
     call.server.switches.set(Switch::MONITORED, true);
     call.reply.ok();
     Ok(())

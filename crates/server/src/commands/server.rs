@@ -1,4 +1,4 @@
-//! Commands about the process: TIME, ROLE, SHUTDOWN and the like.
+//! Commands about the process: TIME, WAIT, SHUTDOWN and the like.
 
 use bobbin_resp::Reply;
 
@@ -49,26 +49,6 @@ fn lolwut(call: &mut Call<'_>) -> Outcome {
     let text = format!("{cloth}\nWoven on the spot, and no two are alike. Bobbin ver. {VERSION}\n");
     call.reply.verbatim("txt", text.as_bytes());
     Ok(())
-}
-
-fn role(call: &mut Call<'_>) -> Outcome {
-    call.reply.array(3);
-    call.reply.bulk(b"master");
-    call.reply.integer(0);
-    call.reply.empty_array();
-    Ok(())
-}
-
-fn replicaof(call: &mut Call<'_>) -> Outcome {
-    if call.word_is(1, "no") && call.word_is(2, "one") {
-        call.reply.ok();
-        return Ok(());
-    }
-    let port = bobbin_resp::parse_i64(call.args[2]);
-    if !port.is_some_and(|port| (0..=65535).contains(&port)) {
-        return Err("ERR Invalid master port".into());
-    }
-    Err("ERR replication is not supported by this version of Bobbin".into())
 }
 
 /// There are no replicas: a count above zero is never reached, and the client waits in vain.
@@ -130,19 +110,6 @@ pub(super) const COMMANDS: &[Command] = &[
         .flags(Flags::READONLY.with(Flags::FAST))
         .doc("server", "5.0.0", "", "Draws something, and tells the version.")
         .syntax("[VERSION version]"),
-    Command::new("role", 1, role)
-        .flags(Flags::NOSCRIPT.with(Flags::LOADING).with(Flags::STALE).with(Flags::FAST))
-        .categories(Categories::ADMIN.with(Categories::DANGEROUS))
-        .doc("server", "2.8.12", "O(1)", "Answers what part the server has in replication."),
-    Command::new("replicaof", 3, replicaof)
-        .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
-        .doc("server", "5.0.0", "O(1)", "Makes the server a replica, or a primary.")
-        .syntax("<<host port> :host-port | <NO ONE> :no-one> :args"),
-    Command::new("slaveof", 3, replicaof)
-        .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
-        .doc("server", "1.0.0", "O(1)", "Makes the server a replica, or a primary.")
-        .syntax("<<host port> :host-port | <NO ONE> :no-one> :args")
-        .deprecated("5.0.0", "`REPLICAOF`"),
     Command::new("wait", 3, wait)
         .flags(Flags::BLOCKING)
         .categories(Categories::CONNECTION)

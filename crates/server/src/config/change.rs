@@ -10,7 +10,16 @@ use super::table::{Flags, OptionRow, Support};
 use super::{Config, find, row};
 use crate::glob;
 
-/// Why a change was refused: the text of the reply, from `ERR` on.
+/// What a change may not be about.
+#[derive(Clone, Copy, Default)]
+pub struct Barred<'a> {
+    /// Options that `enable-protected-configs` keeps from this client.
+    pub protected: bool,
+    /// Options that wait until all is loaded, with what is answered of them.
+    pub loading: Option<&'a str>,
+}
+
+/// Why a change was refused: the text of the reply, from its code on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     pub text: String,
@@ -53,24 +62,15 @@ impl Config {
         found.into_values().map(|(name, row)| (name, self.shown(row))).collect()
     }
 
-    /// Whether one of the pairs is to be set only once nothing is loaded any more.
-    pub fn wait_for_loading(pairs: &[(&[u8], &[u8])]) -> bool {
-        let waits = |(name, _): &(&[u8], &[u8])| {
-            find(name).is_some_and(|(row, _)| row.flags.contains(Flags::AFTER_LOADING))
-        };
-        pairs.iter().any(waits)
-    }
-
-    /// CONFIG SET: all of the pairs or none. `protected_allowed` says whether `enable-protected-configs` lets
-    /// this client set protected options. Returns the options whose values changed.
+    /// CONFIG SET: all of the pairs or none. Returns the options whose values changed.
     pub fn set(
         &self,
         pairs: &[(&[u8], &[u8])],
-        protected_allowed: bool,
+        barred: Barred<'_>,
         apply: &mut dyn Apply,
     ) -> Result<Vec<OptionId>, ConfigError> {
-        let options = settable(pairs, protected_allowed)?;
-        let _one_at_a_time = self.change.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let options = settable(pairs, barred)?;
+        let _one_at_a_time = self.change.lock();
         let mut changed: Vec<(&'static OptionRow, &'static str, Value)> = Vec::new();
         for ((row, name), (_, text)) in options.iter().zip(pairs) {
             let old = self.value(row);
@@ -182,7 +182,7 @@ fn parse_for_set(row: &OptionRow, text: &[u8], current: &Value) -> Result<Value,
 /// The options that the pairs name, if each may be set.
 fn settable(
     pairs: &[(&[u8], &[u8])],
-    protected_allowed: bool,
+    barred: Barred<'_>,
 ) -> Result<Vec<(&'static OptionRow, &'static str)>, ConfigError> {
     let mut options: Vec<(&'static OptionRow, &'static str)> = Vec::new();
     for (given, _) in pairs {
@@ -192,7 +192,11 @@ fn settable(
                 "Unknown option or number of arguments for CONFIG SET - '{given_text}'"
             )));
         };
-        let is_protected = row.flags.contains(Flags::PROTECTED) && !protected_allowed;
+        let is_protected = row.flags.contains(Flags::PROTECTED) && barred.protected;
+        let waits = barred.loading.filter(|_| row.flags.contains(Flags::AFTER_LOADING));
+        if let Some(text) = waits.filter(|_| !row.is_immutable() && !is_protected) {
+            return Err(ConfigError { text: text.to_owned() });
+        }
         // An alias and its option may be set together, in order, as in Valkey.
         let reason = match () {
             () if row.is_immutable() => "can't set immutable config",
@@ -250,7 +254,9 @@ mod tests {
     ) -> Result<Vec<OptionId>, String> {
         let pairs: Vec<_> =
             pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
-        config.set(&pairs, false, apply).map_err(|error| error.text)
+        config
+            .set(&pairs, Barred { protected: true, loading: None }, apply)
+            .map_err(|error| error.text)
     }
 
     fn get(config: &Config, patterns: &[&str]) -> Vec<(String, String)> {
@@ -508,7 +514,7 @@ mod tests {
         let config = Config::new();
         let here = shown(&config, "dir");
         let set = |path: &str| {
-            config.set(&[(b"dir", path.as_bytes())], true, &mut |_, _: &Config| Ok(()))
+            config.set(&[(b"dir", path.as_bytes())], Barred::default(), &mut |_, _: &Config| Ok(()))
         };
         assert_eq!(set(&here), Ok(Vec::new()));
         assert_eq!(

@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use crate::cores::CoreList;
+
 pub(super) fn any(_: &[u8]) -> Result<(), String> {
     Ok(())
 }
@@ -43,6 +45,10 @@ pub(super) fn shutdown_flags(bits: i64) -> Result<(), String> {
 /// Whether a shutdown so described would have to hand over.
 pub(super) fn needs_cluster(shown: &[u8]) -> bool {
     shown.split(|byte| *byte == b' ').any(|word| word == b"failover")
+}
+
+pub(super) fn core_list(text: &[u8]) -> Result<(), String> {
+    CoreList::parse(text).map(drop)
 }
 
 pub(super) fn snapshot_name(text: &[u8]) -> Result<(), String> {

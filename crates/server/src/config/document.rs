@@ -100,20 +100,9 @@ const HEADING: &str = "\
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CommandLine, Config, Directives};
+    use super::super::load::NoDirectives;
+    use super::super::{CommandLine, Config};
     use super::*;
-
-    struct NoDirectives;
-
-    impl Directives for NoDirectives {
-        fn user(&mut self, _: &[&[u8]]) -> Result<(), String> {
-            Ok(())
-        }
-
-        fn rename_command(&mut self, _: &[u8], _: &[u8]) -> Result<(), String> {
-            Ok(())
-        }
-    }
 
     /// With BOBBIN_WRITE=1 in the environment the file is written instead.
     #[test]

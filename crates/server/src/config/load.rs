@@ -31,6 +31,21 @@ pub trait Directives {
     fn user(&mut self, words: &[&[u8]]) -> Result<(), String>;
 }
 
+/// Takes them all, and forgets them.
+#[cfg(test)]
+pub(super) struct NoDirectives;
+
+#[cfg(test)]
+impl Directives for NoDirectives {
+    fn rename_command(&mut self, _: &[u8], _: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn user(&mut self, _: &[&[u8]]) -> Result<(), String> {
+        Ok(())
+    }
+}
+
 /// Why the configuration could not be read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LoadError {
@@ -116,8 +131,7 @@ impl Config {
             let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
             text = read_file(&path)?;
             open.push(path.clone());
-            *config.file.write().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-                Some(path.into());
+            *config.file.write() = Some(path.into());
         }
         if line.from_stdin {
             log::info!("Reading config from stdin");

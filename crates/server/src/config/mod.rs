@@ -6,8 +6,10 @@
 //! Nothing here knows of sockets, workers or commands.
 
 use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+
+use bobbin_store::sync::{Mutex, RwLock};
 
 mod change;
 mod check;
@@ -22,11 +24,11 @@ mod special;
 mod table;
 mod words;
 
-use crate::cores::cores;
+use crate::cores::{CoreList, Work, cores};
 use options::COUNT;
 
 pub(crate) use change::system_text;
-pub use change::{Apply, ConfigError};
+pub use change::{Apply, Barred, ConfigError};
 pub use choice::*;
 pub use kind::{Kind, Value};
 pub use load::{CommandLine, Directives, LoadError};
@@ -104,6 +106,17 @@ impl Config {
         }
     }
 
+    /// The cores that each kind of work has.
+    pub fn core_lists(&self) -> [(Work, CoreList); 4] {
+        [
+            (Work::Serving, self.server_cpulist()),
+            (Work::Background, self.bio_cpulist()),
+            (Work::Rewriting, self.aof_rewrite_cpulist()),
+            (Work::Saving, self.bgsave_cpulist()),
+        ]
+        .map(|(work, text)| (work, CoreList::parse(&text).unwrap_or_default()))
+    }
+
     /// The words of an option of several words, such as `bind`.
     pub fn words_of(&self, id: OptionId) -> Vec<String> {
         let text = self.text(id);
@@ -119,7 +132,7 @@ impl Config {
 
     /// The absolute path of the configuration file, if there is one.
     pub fn file(&self) -> Option<Arc<std::path::Path>> {
-        read_locked(&self.file).clone()
+        self.file.read().clone()
     }
 
     /// The value of an option as it is kept.
@@ -142,7 +155,7 @@ impl Config {
     }
 
     fn text(&self, id: OptionId) -> Arc<[u8]> {
-        read_locked(&self.texts[id as usize]).clone()
+        self.texts[id as usize].read().clone()
     }
 
     /// Keeps a value. The directory is not kept here but entered, by the callers.
@@ -153,7 +166,7 @@ impl Config {
             }
             Value::Text(text) => {
                 let slot = &self.texts[row.id as usize];
-                *slot.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = text.clone();
+                *slot.write() = text.clone();
                 if row.id == OptionId::client_output_buffer_limit {
                     self.keep_output_limits(text);
                 }
@@ -189,8 +202,4 @@ pub fn row(id: OptionId) -> &'static OptionRow {
 fn working_directory() -> Arc<[u8]> {
     let path = std::env::current_dir().map(|path| path.into_os_string().into_vec());
     Arc::from(path.unwrap_or_default())
-}
-
-fn read_locked<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -25,9 +25,8 @@ const GB: u64 = 1 << 30;
 
 const CLUSTER: &str = "the cluster";
 const DEFRAG: &str = "active defragmentation";
-const LUA: &str = "scripts";
+const INSECURE_API: &str = "ways for scripts to leave their sandbox";
 const MODULES: &str = "modules";
-const PERSISTENCE: &str = "persistence";
 const RDMA: &str = "RDMA";
 const REPLICATION: &str = "replication";
 const OUTGOING_TLS: &str = "connections to other servers with TLS";
@@ -94,14 +93,14 @@ options! {
         min_string_size_avoid_copy_reply = integer(0, INT_MAX, 16384) => Full, flags HIDDEN;
         /// Keys whose memory is fetched together.
         prefetch_batch_max_size = integer(0, 128, 16) => Neutral("a batch is what one turn of a thread received");
-        /// Cores the server's threads may run on.
-        server_cpulist = text("") => NotYet("pinning threads to cores"), aliases "server_cpulist", flags IMMUTABLE;
-        /// Cores the background threads may run on.
-        bio_cpulist = text("") => NotYet("pinning threads to cores"), aliases "bio_cpulist", flags IMMUTABLE;
+        /// Cores the server's threads may run on, as numbers and ranges: 0-3,8-14:2. Empty for all.
+        server_cpulist = text("", core_list) => Full, aliases "server_cpulist", flags IMMUTABLE;
+        /// Cores the background threads may run on: they free memory, and get the log to disk.
+        bio_cpulist = text("", core_list) => Full, aliases "bio_cpulist", flags IMMUTABLE;
         /// Cores a rewrite of the append-only file may run on.
-        aof_rewrite_cpulist = text("") => Dormant(PERSISTENCE), aliases "aof_rewrite_cpulist", flags IMMUTABLE;
+        aof_rewrite_cpulist = text("", core_list) => Full, aliases "aof_rewrite_cpulist", flags IMMUTABLE;
         /// Cores a snapshot may run on.
-        bgsave_cpulist = text("") => Dormant(PERSISTENCE), aliases "bgsave_cpulist", flags IMMUTABLE;
+        bgsave_cpulist = text("", core_list) => Full, aliases "bgsave_cpulist", flags IMMUTABLE;
     }
 
     section "general" {
@@ -320,7 +319,7 @@ options! {
         /// Milliseconds after which a script may be interrupted and others are told that the server is busy.
         busy_reply_threshold = integer(0, LONG_MAX, 5000) => Full, aliases "lua-time-limit";
         /// Let scripts use calls that could leave their sandbox.
-        lua_enable_insecure_api = yes_no(false) => NotYet(LUA), flags PROTECTED HIDDEN;
+        lua_enable_insecure_api = yes_no(false) => NotYet(INSECURE_API), flags PROTECTED HIDDEN;
     }
 
     section "persistence" {
@@ -337,7 +336,7 @@ options! {
         /// Whether payloads of newer formats are refused (strict) or tried (relaxed).
         rdb_version_check = choice(RdbVersionCheck, Strict) => Full;
         /// Delete snapshots that served replication.
-        rdb_del_sync_files = yes_no(false) => Dormant(PERSISTENCE);
+        rdb_del_sync_files = yes_no(false) => Dormant(REPLICATION);
         /// Write snapshots to disk in steps.
         rdb_save_incremental_fsync = yes_no(true) => Full;
         /// Microseconds to wait for each key saved.
@@ -393,7 +392,7 @@ options! {
         /// Replicas that end that wait; 0 for no number.
         repl_diskless_sync_max_replicas = integer(0, INT_MAX, 0) => Dormant(REPLICATION);
         /// How a replica loads the first copy without a file.
-        repl_diskless_load = choice(ReplDisklessLoad, Disabled) => Dormant(REPLICATION);
+        repl_diskless_load = choice(ReplDisklessLoad, Disabled) => Dormant(REPLICATION), flags AFTER_LOADING;
         /// Send the first copy over a connection of its own.
         dual_channel_replication_enabled = yes_no(false) => Dormant(REPLICATION);
         /// Seconds between a primary's pings.

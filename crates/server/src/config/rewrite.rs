@@ -33,7 +33,7 @@ impl Config {
         let file = self.file();
         let file =
             file.ok_or_else(|| ConfigError::new("The server is running without a config file"))?;
-        let _one_at_a_time = self.change.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _one_at_a_time = self.change.lock();
         let result =
             read_old(&file).and_then(|old| replace(&file, &self.rewritten(&old, users, every)));
         result.map_err(|error| {
@@ -193,20 +193,9 @@ fn write_file(path: &Path, text: &[u8]) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CommandLine, Directives};
+    use super::super::load::NoDirectives;
+    use super::super::{Barred, CommandLine};
     use super::*;
-
-    struct NoDirectives;
-
-    impl Directives for NoDirectives {
-        fn user(&mut self, _: &[&[u8]]) -> Result<(), String> {
-            Ok(())
-        }
-
-        fn rename_command(&mut self, _: &[u8], _: &[u8]) -> Result<(), String> {
-            Ok(())
-        }
-    }
 
     fn rewritten(old: &str, pairs: &[(&str, &str)]) -> String {
         let line = CommandLine { from_stdin: true, ..CommandLine::default() };
@@ -220,7 +209,7 @@ mod tests {
     fn change(config: &Config, pairs: &[(&str, &str)]) {
         let pairs: Vec<_> =
             pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
-        config.set(&pairs, true, &mut |_: OptionId, _: &Config| Ok(())).unwrap();
+        config.set(&pairs, Barred::default(), &mut |_: OptionId, _: &Config| Ok(())).unwrap();
     }
 
     #[test]

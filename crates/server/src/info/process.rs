@@ -37,6 +37,7 @@ pub(super) const SERVER: Section = Section {
             label("uptime_in_days", |s| (s.server.clock.uptime_ms() / 86_400_000).into()),
             label("hz", |s| s.server.config.hz().into()),
             label("configured_hz", |s| s.server.config.hz().into()),
+            label("clients_hz", |s| s.server.config.hz().into()),
             label("lru_clock", |_| ((crate::clock::system_ms() / 1000) & 0xff_ffff).into()),
             label("executable", |_| executable().into()),
             label("config_file", |s| config_file(s).into()),
@@ -123,6 +124,7 @@ pub(super) const PERSISTENCE: Section = Section {
             zero("aof_last_cow_size"),
             zero("module_fork_in_progress"),
             zero("module_fork_last_cow_size"),
+            zero("slot_migration_fork_in_progress"),
         ],
         persistence_extras,
     ),
@@ -192,8 +194,8 @@ fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
         format_args!("aof_pending_rewrite:{}", u8::from(server.aof.rewrites.is_scheduled())),
     );
     line(text, format_args!("aof_buffer_length:{}", number(&figures.buffered)));
-    let unsynced = server.log.last() > server.aof.durable();
-    line(text, format_args!("aof_pending_bio_fsync:{}", u8::from(unsynced)));
+    let syncs = server.aof.syncs_beside.load(Relaxed);
+    line(text, format_args!("aof_pending_bio_fsync:{}", u8::from(syncs)));
     line(text, format_args!("aof_delayed_fsync:{}", number(&figures.delayed_fsync)));
 }
 

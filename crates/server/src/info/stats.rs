@@ -49,6 +49,7 @@ const FIELDS: &[Field] = &[
     counter("expired_fields", |s| s.totals().expired_fields.get().into()),
     // The index of expiries knows which keys are due: none is looked at in vain.
     gauge("expired_stale_perc", |_| Value::Decimal(0.0, 2)),
+    gauge("expired_keys_with_volatile_items_stale_perc", |_| Value::Decimal(0.0, 2)),
     zero("expired_time_cap_reached_count"),
     zero("expire_cycle_cpu_milliseconds"),
     counter("evicted_keys", |s| s.totals().evicted_keys.get().into()),

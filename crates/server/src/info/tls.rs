@@ -7,7 +7,7 @@ use super::{Lines, Section, Shown, Value, counter, gauge, label};
 pub(super) const TLS: Section = Section {
     name: "tls",
     title: "TLS",
-    shown: Shown::Default,
+    shown: Shown::All,
     lines: Lines::Fields(&[
         label("tls_server_cert_serial", |s| serial(s.server.tls.facts().server)),
         gauge("tls_server_cert_expires_in_seconds", |s| left_s(s.server.tls.facts().server)),

@@ -2,14 +2,15 @@
 
 use super::listen::error_text;
 use super::{Address, Listener, Waker};
+use bobbin_store::sync::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -80,7 +81,7 @@ impl Acceptor {
 
     /// Accepts on these, too.
     pub fn add(&self, listeners: Vec<Listener>) -> io::Result<()> {
-        let mut set = self.shared.listeners();
+        let mut set = self.shared.listeners.lock();
         for listener in listeners {
             let data = epoll::EventData::new_u64(set.next);
             epoll::add(&self.shared.poll, &listener, data, epoll::EventFlags::IN)?;
@@ -95,12 +96,12 @@ impl Acceptor {
     /// `bind` or `port` is: remove, bind the new ones, add those or, if they failed, the old ones bound again.
     pub fn remove(&self, mut choice: impl FnMut(&Listener) -> bool) {
         // Closing takes them out of the epoll set.
-        self.shared.listeners().open.retain(|_, listener| !choice(listener));
+        self.shared.listeners.lock().open.retain(|_, listener| !choice(listener));
     }
 
     /// The addresses that are listened on, in no order, and whether with TLS.
     pub fn addresses(&self) -> Vec<(Address, bool)> {
-        let listeners = self.shared.listeners();
+        let listeners = self.shared.listeners.lock();
         let address = |listener: &Listener| (listener.address().clone(), listener.is_tls());
         listeners.open.values().map(address).collect()
     }
@@ -121,11 +122,7 @@ impl Drop for Acceptor {
     }
 }
 
-impl Shared {
-    fn listeners(&self) -> MutexGuard<'_, Listeners> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Shared {}
 
 fn run(shared: &Shared, mut handle: impl FnMut(Accepted)) {
     let mut reports = Vec::with_capacity(REPORTS_MAX);
@@ -153,7 +150,7 @@ fn run(shared: &Shared, mut handle: impl FnMut(Accepted)) {
 
 /// Accepts what waits at one listener, up to a limit; if more is there, epoll reports it again.
 fn accept_some(shared: &Shared, number: u64, accepted: &mut Vec<Accepted>) -> Result<(), Errno> {
-    let listeners = shared.listeners();
+    let listeners = shared.listeners.lock();
     let Some(listener) = listeners.open.get(&number) else { return Ok(()) };
     for _ in 0..ACCEPTS_MAX {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

@@ -116,6 +116,11 @@ const DESCRIPTIONS: &[(&str, Unit, &str)] = &[
     ("expired_keys", Plain, "Keys that expired."),
     ("expired_fields", Plain, "Fields of hashes that expired."),
     ("expired_stale_perc", Plain, "Always 0: no key is looked at in vain."),
+    (
+        "expired_keys_with_volatile_items_stale_perc",
+        Plain,
+        "Always 0: no hash is looked at in vain.",
+    ),
     ("evicted_keys", Plain, "Keys evicted for want of memory."),
     ("evicted_clients", Plain, "Clients closed for want of memory."),
     ("evicted_scripts", Plain, "Scripts that left the cache for others."),

@@ -1,11 +1,13 @@
 //! Figures for which the shards have to be looked through, gathered by a thread that may have to wait for them.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use bobbin_store::sync::{Condvar, Mutex};
 
 use crate::command::Data;
 use crate::info::KeyspaceFigures;
-use crate::server::{Server, lock};
+use crate::server::Server;
 
 /// What was gathered.
 #[derive(Clone, Default)]
@@ -68,13 +70,13 @@ impl Gatherer {
 
     /// New figures; those of before if that takes too long.
     pub(super) fn figures(&self) -> Figures {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         state.asked += 1;
         let asked = state.asked;
         self.0.changed.notify_all();
         let waiting = |state: &mut State| state.answered < asked;
         let waited = self.0.changed.wait_timeout_while(state, PATIENCE, waiting);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = waited;
         state.figures.clone()
     }
 }
@@ -82,12 +84,11 @@ impl Gatherer {
 impl Shared {
     /// Waits until somebody asks, and answers.
     fn answer(&self, gather: impl FnOnce() -> Figures) {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let idle = |state: &mut State| state.asked == state.answered;
-        let asked =
-            self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner).asked;
+        let asked = self.changed.wait_while(state, idle).asked;
         let figures = gather();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         (state.figures, state.answered) = (figures, asked);
         self.changed.notify_all();
     }

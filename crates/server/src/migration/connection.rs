@@ -2,12 +2,12 @@
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use bobbin_store::sync::Mutex;
 
 use super::Target;
 use crate::command::Failure;
-use crate::server::lock;
 
 /// See the module.
 pub(super) struct Connection {
@@ -53,7 +53,7 @@ impl Broken {
 impl Connection {
     /// One that was kept, or a new one.
     pub(super) fn open(target: &Target) -> Result<Self, Broken> {
-        let mut idle = lock(&IDLE);
+        let mut idle = IDLE.lock();
         close_old(&mut idle);
         let same = |kept: &Self| kept.host == target.host && kept.port == target.port;
         let kept = idle.iter().position(same).map(|at| idle.swap_remove(at));
@@ -98,7 +98,7 @@ impl Connection {
     pub(super) fn keep(mut self, database: i64) {
         self.database = Some(database);
         self.used = Instant::now();
-        let mut idle = lock(&IDLE);
+        let mut idle = IDLE.lock();
         close_old(&mut idle);
         if idle.len() < IDLE_MAX {
             idle.push(self);
@@ -145,7 +145,7 @@ impl Connection {
 
 /// How many connections are kept at the moment.
 pub fn idle_connections() -> usize {
-    let mut idle = lock(&IDLE);
+    let mut idle = IDLE.lock();
     close_old(&mut idle);
     idle.len()
 }

@@ -8,9 +8,11 @@
 mod connection;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use bobbin_store::sync::Mutex;
 
 use self::connection::{Broken, Connection};
 use crate::blocking::{self, Waiter};
@@ -20,7 +22,7 @@ use crate::commands::Pinned;
 use crate::io::Waker;
 use crate::log::Effects;
 use crate::pubsub::Subscribers;
-use crate::server::{Server, WorkerHandle, lock};
+use crate::server::{Server, WorkerHandle};
 pub use connection::idle_connections;
 
 /// Where keys go, and how.
@@ -161,7 +163,7 @@ impl Migration {
     /// Runs it on a thread of its own; the waiter gets the reply.
     pub fn start(self, server: &'static Server, waiter: Arc<Waiter>) {
         let task = Task { server, waiter, migration: self };
-        let mut queue = lock(&QUEUE);
+        let mut queue = QUEUE.lock();
         queue.waiting.push_back(task);
         if queue.threads < THREADS_MAX {
             let spawned =
@@ -307,7 +309,7 @@ struct Queue {
 /// Does what waits, one after the other, and ends.
 fn run_tasks() {
     loop {
-        let mut queue = lock(&QUEUE);
+        let mut queue = QUEUE.lock();
         let Some(mut task) = queue.waiting.pop_front() else {
             queue.threads -= 1;
             return;

@@ -9,19 +9,19 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use bobbin_dump::rdb::{Item, RdbError, Reader, Record, Value};
 use bobbin_dump::{Options, STRING_LEN_MAX, Target};
+use bobbin_store::sync::Mutex;
 use bobbin_store::{AccessClock, NewValue, OwnedEntry};
 
 use crate::command::Data;
 use crate::commands;
 use crate::script::Policy;
-use crate::server::{Server, Switch, lock};
+use crate::server::{Server, Switch};
 
 /// What becomes of a key or a library of the file that is there already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,7 +111,7 @@ impl Server {
                     let outcome = self.install_blocks(&full, &empty, &count, &failed);
                     if let Err(text) = outcome {
                         failed.store(true, Ordering::Relaxed);
-                        lock(&error).get_or_insert(text);
+                        error.lock().get_or_insert(text);
                     }
                 };
                 let spawned = std::thread::Builder::new()
@@ -119,14 +119,14 @@ impl Server {
                     .spawn_scoped(scope, work);
                 spawned.map_err(|error| format!("Can't start a thread to load with: {error}"))?;
             }
-            let recycled = || lock(&empty).pop();
+            let recycled = || empty.lock().pop();
             let mut give = |block: Block| send(&sender, block, &failed);
             let read = self.read_blocks(&mut file, Existing::Refuse, recycled, &mut give);
             // Lets the others come to an end.
             drop(sender);
             read
         });
-        match lock(&error).take() {
+        match error.lock().take() {
             Some(error) => Err(error),
             None => Ok(count.loaded(read?)),
         }
@@ -300,7 +300,7 @@ impl Server {
         let mut data = data.ok_or("too many threads to load with")?;
         data.now_ms = self.clock.now_ms();
         loop {
-            let Ok(block) = lock(full).recv() else { return Ok(()) };
+            let Ok(block) = full.lock().recv() else { return Ok(()) };
             if failed.load(Ordering::Relaxed) {
                 continue;
             }
@@ -308,7 +308,7 @@ impl Server {
             let outcome = self.install(&mut data, &block, count, Existing::Refuse);
             data.leave();
             outcome?;
-            let mut empty = lock(empty);
+            let mut empty = empty.lock();
             if empty.len() < BLOCKS_MAX {
                 empty.push(block.bytes);
             }

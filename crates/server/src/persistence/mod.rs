@@ -10,14 +10,15 @@ mod save;
 pub mod snapshot;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
 
 use bobbin_store::CutHandle;
+use bobbin_store::sync::{Condvar, Mutex};
 
-use crate::server::lock;
+use crate::command::Failure;
+use crate::server::{Server, Switch};
 
 pub use load::{Existing, Loaded};
-pub use save::Busy;
+pub use save::{Busy, remove_unfinished};
 
 /// See the module.
 pub struct Persistence {
@@ -91,12 +92,12 @@ impl Persistence {
 
     /// Whether a save in the background is going on; SAVE's own is none.
     pub fn is_saving(&self) -> bool {
-        self.running().is_some()
+        self.running.lock().is_some()
     }
 
     /// Keys that the save that is going on has to write, and when it began (Unix ms).
     pub fn current(&self) -> Option<(u64, i64)> {
-        self.running().as_ref().map(|running| (running.keys, running.started_ms))
+        self.running.lock().as_ref().map(|running| (running.keys, running.started_ms))
     }
 
     /// Of `changes` that the workers have counted, those that no snapshot has.
@@ -118,8 +119,19 @@ impl Persistence {
     pub fn forget_counts(&self, changes: u64) {
         self.set_saved(self.saved().wrapping_sub(changes));
     }
+}
 
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
-        lock(&self.running)
+impl Server {
+    /// What those who write are refused with while the disk does not take what they do.
+    #[cold]
+    pub fn disk_failure(&self) -> Option<Failure> {
+        let switches = self.switches.load();
+        if switches & Switch::SAVE_FAILED != 0
+            && self.config.stop_writes_on_bgsave_error()
+            && self.has_save_points()
+        {
+            return Some(Failure::SNAPSHOT_FAILED);
+        }
+        (switches & Switch::LOG_FAILED != 0).then(|| Failure::format(self.log_failure()))
     }
 }

@@ -19,6 +19,7 @@ use super::{Persistence, Running};
 use crate::blocking::Waiter;
 use crate::clock::system_ms;
 use crate::command::{Data, Failure};
+use crate::cores::Work;
 use crate::server::{Server, Switch};
 
 /// No save was begun: there is one already.
@@ -42,7 +43,7 @@ impl Server {
         let cut = self.begin_cut(data);
         let keys = cut.databases().iter().map(|database| database.keys as u64).sum();
         let running = Running { cut: Some(cut.handle()), started_ms: system_ms(), keys };
-        *persistence.running() = Some(running);
+        *persistence.running.lock() = Some(running);
         persistence.written_keys.store(0, Ordering::Relaxed);
         persistence.last_try_ms.store(system_ms(), Ordering::Relaxed);
         persistence.scheduled.store(false, Ordering::Relaxed);
@@ -50,7 +51,7 @@ impl Server {
         self.services.latency.sample(&self.config, "cut", begun_us);
         log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
         let task = Task { server: self, cut, changes, waiter };
-        snapshot::run_beside("bobbin-save", data, || task.run());
+        snapshot::run_beside("bobbin-save", Work::Saving, data, || task.run());
         Ok(())
     }
 
@@ -86,7 +87,7 @@ impl Server {
 
     /// Ends the save that is going on without a result; whether there was one, of this kind.
     pub fn abort_save(&self) -> bool {
-        match &*self.persistence.running() {
+        match &*self.persistence.running.lock() {
             Some(Running { cut: Some(cut), .. }) => {
                 cut.abort();
                 true
@@ -99,15 +100,15 @@ impl Server {
 impl Persistence {
     /// Waits until no save is going on. Nothing is held, and the thread has not entered.
     pub fn wait_until_idle(&self) {
-        let mut running = self.running();
+        let mut running = self.running.lock();
         while running.is_some() {
-            running = self.ended.wait(running).unwrap_or_else(std::sync::PoisonError::into_inner);
+            running = self.ended.wait(running);
         }
     }
 
     /// Whether nobody has aborted the save that is going on.
     pub fn current_is_wanted(&self) -> bool {
-        let running = self.running();
+        let running = self.running.lock();
         let cut = running.as_ref().and_then(|running| running.cut.as_ref());
         cut.is_none_or(|cut| !cut.is_aborted())
     }
@@ -171,7 +172,7 @@ impl Task {
             }
         }
         server.end_cut();
-        *persistence.running() = None;
+        *persistence.running.lock() = None;
         persistence.ended.notify_all();
         if let Some(waiter) = waiter {
             waiter.answer(server, |reply| {
@@ -194,6 +195,21 @@ fn walker(server: &'static Server) -> Data {
     }
 }
 
+/// Takes away what saves have begun, as the process ends before they do.
+pub fn remove_unfinished() {
+    let prefix = unfinished_prefix();
+    for entry in std::fs::read_dir(".").into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// With what the names of this process's files begin that are no snapshots yet.
+fn unfinished_prefix() -> String {
+    format!("temp-{}-", std::process::id())
+}
+
 /// A snapshot's file before it has its name.
 struct SnapshotFile {
     path: PathBuf,
@@ -206,7 +222,7 @@ impl SnapshotFile {
     fn create(server: &Server) -> io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = PathBuf::from(format!("temp-{}-{number}.rdb", std::process::id()));
+        let path = PathBuf::from(format!("{}{number}.rdb", unfinished_prefix()));
         // There may be one of a process that was killed and had the same number, as in a container.
         let created = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
         let file = created.inspect_err(|error| {

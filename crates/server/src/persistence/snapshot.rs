@@ -1,17 +1,18 @@
 //! The bytes of a snapshot, from a cut that is walked beside the clients or from a keyspace that stands still.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bobbin_dump::rdb::{Format, Usage, Writer};
-use bobbin_store::{AccessPolicy, Cut, CutDatabase, CutHandle, EntryRef, Piece, SHARDS};
+use bobbin_store::sync::Mutex;
+use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 
 use crate::clock::system_ms;
 use crate::command::Data;
-use crate::cores;
-use crate::server::{Server, VERSION, lock};
+use crate::cores::{self, Work};
+use crate::server::{Server, VERSION};
 
 /// What a snapshot is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +64,7 @@ pub fn walk(
                 take(&pieces)
             };
             match outcome {
-                Ok(()) => slow_down(server, pieces.len(), &handle),
+                Ok(()) => slow_down(server, pieces.len(), || !handle.is_aborted()),
                 Err(_) => handle.abort(),
             }
         }
@@ -76,12 +77,15 @@ pub fn walk(
 }
 
 /// Runs what walks a cut, in a thread of its own; if there can be none then here, with nothing held.
-pub fn run_beside(name: &str, data: &mut Data, task: impl FnOnce() + Send + 'static) {
+pub fn run_beside(name: &str, work: Work, data: &mut Data, task: impl FnOnce() + Send + 'static) {
     // The cut has begun, and must be walked whatever happens.
     let task = Arc::new(Mutex::new(Some(task)));
     let again = Arc::clone(&task);
-    let take = |task: &Mutex<Option<_>>| lock(task).take();
-    let run = move || take(&task).into_iter().for_each(|task| task());
+    let take = |task: &Mutex<Option<_>>| task.lock().take();
+    let run = move || {
+        cores::go_to(work);
+        take(&task).into_iter().for_each(|task| task());
+    };
     if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(run) {
         log::warn!("Can't start the thread {name}, its clients have to wait: {error}");
         data.release();
@@ -104,14 +108,7 @@ pub fn write_held(
                     continue;
                 };
                 has_expiring_fields |= database.may_have_expiring_fields();
-                let new = CutDatabase { number, keys: 0, expiring: 0 };
-                let at = databases.binary_search_by_key(&number, |database| database.number);
-                let at = at.unwrap_or_else(|at| {
-                    databases.insert(at, new);
-                    at
-                });
-                databases[at].keys += database.len();
-                databases[at].expiring += database.volatile();
+                CutDatabase::add(&mut databases, number, database);
             }
         });
     }
@@ -119,14 +116,16 @@ pub fn write_held(
     let mut body = Body::new(server, has_expiring_fields, Purpose::File, databases);
     for number in numbers {
         for index in 0..SHARDS {
-            data.visit(index, |shard| {
-                for entry in shard.database(number).iter().flat_map(|d| d.table().iter()) {
+            let keys = data.visit(index, |shard| {
+                let Some(database) = shard.database(number) else { return io::Result::Ok(0) };
+                for entry in database.table().iter() {
                     body.key(number, entry);
                     // One large value at a time.
                     body.flush_if_full(file)?;
                 }
-                io::Result::Ok(())
+                Ok(database.len())
             })?;
+            slow_down(server, keys, || true);
         }
     }
     body.finish(file)
@@ -221,7 +220,7 @@ impl Body {
 }
 
 /// `rdb-key-save-delay`: for tests. Below zero it is a microsecond for so many keys.
-fn slow_down(server: &Server, keys: usize, cut: &CutHandle) {
+fn slow_down(server: &Server, keys: usize, goes_on: impl Fn() -> bool) {
     let delay_us = server.config.rdb_key_save_delay();
     if delay_us == 0 || keys == 0 {
         return;
@@ -231,7 +230,7 @@ fn slow_down(server: &Server, keys: usize, cut: &CutHandle) {
         Ok(us) => us * keys,
         Err(_) => keys / delay_us.unsigned_abs().max(1),
     };
-    while left_us > 0 && !cut.is_aborted() {
+    while left_us > 0 && goes_on() {
         let us = left_us.min(DELAY_SLICE_US);
         std::thread::sleep(Duration::from_micros(us));
         left_us -= us;
@@ -242,5 +241,5 @@ fn slow_down(server: &Server, keys: usize, cut: &CutHandle) {
 const PIECES: usize = 128;
 /// Bytes that are written at once.
 const FLUSH_BYTES: usize = 256 * 1024;
-/// How long a delay goes on after the cut was aborted.
+/// How long a delay goes on after it is not wanted any more.
 const DELAY_SLICE_US: u64 = 10_000;

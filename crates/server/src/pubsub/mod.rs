@@ -14,15 +14,16 @@ mod subscribers;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
 
 use bobbin_store::Hasher;
+use bobbin_store::sync::{Mutex, RwLock};
 
 pub use self::message::{Message, Payload};
 pub use self::subscribers::{Delivery, Queued, Recipient, Subscribers, Subscriptions};
 use crate::glob;
-use crate::server::{WorkerHandle, lock};
+use crate::server::WorkerHandle;
 use crate::worker::{Mailbox, Post};
 
 /// What can be subscribed to.
@@ -103,7 +104,7 @@ impl PubSub {
 
     /// How many clients listen to a channel itself.
     pub fn clients_of(&self, kind: Kind, channel: &[u8]) -> usize {
-        let part = lock(self.space(kind).part(self.hasher, channel));
+        let part = self.space(kind).part(self.hasher, channel).lock();
         part.get(channel).map_or(0, Listeners::clients)
     }
 
@@ -112,7 +113,7 @@ impl PubSub {
         let matches = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches_text(pattern, name));
         let mut found = Vec::new();
         for part in &self.space(kind).parts {
-            found.extend(lock(part).keys().filter(|name| matches(name)).cloned());
+            found.extend(part.lock().keys().filter(|name| matches(name)).cloned());
         }
         found
     }
@@ -127,7 +128,7 @@ impl PubSub {
         locked: impl FnOnce(),
     ) -> Arc<[u8]> {
         if kind == Kind::Pattern {
-            let mut patterns = self.patterns.write().unwrap_or_else(|e| e.into_inner());
+            let mut patterns = self.patterns.write();
             let at = patterns.iter().position(|pattern| *pattern.text == *name);
             let at = at.unwrap_or_else(|| {
                 patterns.push(Pattern { text: name.into(), listeners: Listeners(Vec::new()) });
@@ -139,7 +140,7 @@ impl PubSub {
             return Arc::clone(&patterns[at].text);
         }
         let space = self.space(kind);
-        let mut part = lock(space.part(self.hasher, name));
+        let mut part = space.part(self.hasher, name).lock();
         let shared = match part.get_key_value(name) {
             Some((shared, _)) => Arc::clone(shared),
             None => {
@@ -159,7 +160,7 @@ impl PubSub {
     /// One client of the worker listens no more. `locked` as for `join`.
     fn leave(&self, kind: Kind, name: &[u8], worker: &WorkerHandle, locked: impl FnOnce()) {
         if kind == Kind::Pattern {
-            let mut patterns = self.patterns.write().unwrap_or_else(|e| e.into_inner());
+            let mut patterns = self.patterns.write();
             if let Some(at) = patterns.iter().position(|pattern| *pattern.text == *name) {
                 patterns[at].listeners.remove(worker);
                 if patterns[at].listeners.0.is_empty() {
@@ -171,7 +172,7 @@ impl PubSub {
             return;
         }
         let space = self.space(kind);
-        let mut part = lock(space.part(self.hasher, name));
+        let mut part = space.part(self.hasher, name).lock();
         if let Some(listeners) = part.get_mut(name) {
             listeners.remove(worker);
             if listeners.0.is_empty() {
@@ -194,12 +195,12 @@ impl PubSub {
         payload: Payload<'_>,
         targets: &mut Vec<Arc<WorkerHandle>>,
     ) -> usize {
-        let patterns = (kind == Kind::Channel && self.len(Kind::Pattern) > 0)
-            .then(|| self.patterns.read().unwrap_or_else(|e| e.into_inner()));
+        let patterns =
+            (kind == Kind::Channel && self.len(Kind::Pattern) > 0).then(|| self.patterns.read());
         let all = patterns.iter().flat_map(|patterns| patterns.iter());
         let matching: Vec<&Pattern> =
             all.filter(|pattern| glob::matches_text(&pattern.text, channel)).collect();
-        let part = lock(self.space(kind).part(self.hasher, channel));
+        let part = self.space(kind).part(self.hasher, channel).lock();
         let direct = part.get(channel);
         let mut clients = 0;
         for listeners in direct.into_iter().chain(matching.iter().map(|p| &p.listeners)) {

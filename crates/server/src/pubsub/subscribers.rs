@@ -177,8 +177,7 @@ impl Subscribers {
         let take = || queue.extend(worker.mailbox.take().into_iter().map(Queued::Post));
         let name = self.registry.join(kind, name, worker, take);
         self.settle(client);
-        let recipient =
-            Recipient { id: client.info.id, token: *crate::server::lock(&client.info.token) };
+        let recipient = Recipient { id: client.info.id, token: *client.info.token.lock() };
         self.add(kind, &name, recipient);
         client.info.subscription_bytes.fetch_add(memory_of(&name), Ordering::Relaxed);
         if let Some(subscriptions) = &mut client.subscriptions {

@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use bobbin_script::{ScriptFlags, Shebang, ShebangError};
+use bobbin_store::sync::{Mutex, RwLock};
 use sha1::{Digest, Sha1};
 
 use super::Busy;
 use crate::command::Failure;
-use crate::server::{Switch, Switches, lock};
+use crate::server::{Switch, Switches};
 
 /// A SHA-1 as 40 lower-case hexadecimal digits.
 pub type Sha = [u8; 40];
@@ -122,12 +123,12 @@ impl Scripts {
     /// A script by its SHA-1, in any case.
     pub fn find(&self, sha: &[u8]) -> Option<Arc<Script>> {
         let sha: Sha = sha.to_ascii_lowercase().try_into().ok()?;
-        self.read().by_sha.get(&sha).cloned()
+        self.known.read().by_sha.get(&sha).cloned()
     }
 
     /// Keeps a script; if there is one like it, that is returned. `keep`: it is not to be forgotten because of others.
     pub fn add(&self, script: Script, keep: bool) -> Arc<Script> {
-        let mut known = self.write();
+        let mut known = self.known.write();
         if let Some(found) = known.by_sha.get(&script.sha) {
             let found = Arc::clone(found);
             if keep && found.is_evictable.swap(false, Ordering::Relaxed) {
@@ -155,14 +156,14 @@ impl Scripts {
 
     /// SCRIPT FLUSH.
     pub fn flush(&self) {
-        let mut known = self.write();
+        let mut known = self.known.write();
         self.generation.fetch_add(1, Ordering::Release);
         *known = Known::default();
     }
 
     /// The script that the server is busy with; the first, if there are more.
     pub fn busy(&self) -> Option<Arc<Busy>> {
-        lock(&self.busy).first().cloned()
+        self.busy.lock().first().cloned()
     }
 
     /// What clients are told who want something else.
@@ -172,7 +173,7 @@ impl Scripts {
 
     /// SCRIPT KILL and FUNCTION KILL.
     pub fn kill(&self, function: bool) -> Result<(), Failure> {
-        let all = lock(&self.busy);
+        let all = self.busy.lock();
         let first = all.first().ok_or("NOTBUSY No scripts in execution right now.")?;
         // That it cannot be ended is told first, whichever kind was meant.
         let mut outcome = first.check_killable().and_then(|()| Err(first.failure()));
@@ -187,7 +188,7 @@ impl Scripts {
 
     /// A script begins to pause, or does not pause any more.
     pub(super) fn set_busy(&self, switches: &Switches, busy: &Arc<Busy>, on: bool) {
-        let mut all = lock(&self.busy);
+        let mut all = self.busy.lock();
         match on {
             true => all.push(Arc::clone(busy)),
             false => all.retain(|other| !Arc::ptr_eq(other, busy)),
@@ -196,7 +197,7 @@ impl Scripts {
     }
 
     pub fn len(&self) -> usize {
-        self.read().by_sha.len()
+        self.known.read().by_sha.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -205,13 +206,13 @@ impl Scripts {
 
     /// Bytes of memory that the sources take.
     pub fn memory(&self) -> usize {
-        self.read().bytes
+        self.known.read().bytes
     }
 
     /// A cell for the bytes of a Lua state; they count until it is dropped.
     pub(super) fn add_state(&self) -> Arc<AtomicUsize> {
         let cell = Arc::new(AtomicUsize::new(0));
-        let mut states = lock(&self.states);
+        let mut states = self.states.lock();
         states.retain(|state| state.strong_count() > 0);
         states.push(Arc::downgrade(&cell));
         cell
@@ -219,7 +220,7 @@ impl Scripts {
 
     /// Bytes of memory that the workers' Lua states take.
     pub fn state_memory(&self) -> usize {
-        let states = lock(&self.states);
+        let states = self.states.lock();
         states.iter().filter_map(|state| Some(state.upgrade()?.load(Ordering::Relaxed))).sum()
     }
 
@@ -231,14 +232,6 @@ impl Scripts {
     /// CONFIG RESETSTAT.
     pub fn reset_statistics(&self) {
         self.evicted.store(0, Ordering::Relaxed);
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Known> {
-        self.known.read().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Known> {
-        self.known.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

@@ -5,18 +5,19 @@
 //! the gate held.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 use bobbin_script::{
     Called, Chunk, Host, Level, Profile, Registration, ScriptFlags, Shebang, ShebangError, Verdict,
 };
+use bobbin_store::sync::{Mutex, RwLock};
 
 use super::State;
 use super::busy::Owner;
 use super::cache::{Habits, Learned};
 use super::run::{Task, count_keys, run};
 use crate::command::{Call, Failure, Outcome};
-use crate::server::{Switch, lock};
+use crate::server::Switch;
 
 /// All libraries.
 #[derive(Default)]
@@ -62,10 +63,10 @@ pub enum Policy {
 impl Functions {
     /// FUNCTION LOAD; the library's name.
     pub fn load(&self, source: &[u8], replace: bool, seed: u64) -> Result<Vec<u8>, Failure> {
-        let mut known = self.read().clone();
+        let mut known = self.known.read().clone();
         let policy = if replace { Policy::Replace } else { Policy::Load };
         let name = known.add(source, policy, seed)?;
-        *self.write() = known;
+        *self.known.write() = known;
         Ok(name)
     }
 
@@ -78,33 +79,33 @@ impl Functions {
     ) -> Result<(), Failure> {
         let mut known = match policy {
             Policy::Flush => Known::default(),
-            Policy::Load | Policy::Append | Policy::Replace => self.read().clone(),
+            Policy::Load | Policy::Append | Policy::Replace => self.known.read().clone(),
         };
         for source in sources {
             known.add(source, policy, seed())?;
         }
-        *self.write() = known;
+        *self.known.write() = known;
         Ok(())
     }
 
     /// FUNCTION DELETE; whether there was such a library.
     pub fn delete(&self, name: &[u8]) -> bool {
-        self.write().remove(name)
+        self.known.write().remove(name)
     }
 
     /// FUNCTION FLUSH.
     pub fn flush(&self) {
-        *self.write() = Known::default();
+        *self.known.write() = Known::default();
     }
 
     /// All libraries, by name.
     pub fn all(&self) -> Vec<Arc<Library>> {
-        self.read().libraries.values().cloned().collect()
+        self.known.read().libraries.values().cloned().collect()
     }
 
     /// Bytes of memory that the libraries' sources and names take.
     pub fn memory(&self) -> usize {
-        let known = self.read();
+        let known = self.known.read();
         let of = |library: &Arc<Library>| {
             let names = library.functions.iter().map(|f| size_of::<Function>() + f.name.len());
             size_of::<Library>() + library.source.len() + names.sum::<usize>()
@@ -114,25 +115,17 @@ impl Functions {
 
     /// Bytes of memory that their Lua states take.
     pub fn state_memory(&self) -> usize {
-        self.read().libraries.values().map(|library| library.memory()).sum()
+        self.known.read().libraries.values().map(|library| library.memory()).sum()
     }
 
     /// How many libraries and functions there are.
     pub fn counts(&self) -> (usize, usize) {
-        let known = self.read();
+        let known = self.known.read();
         (known.libraries.len(), known.functions.len())
     }
 
     fn find(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
-        self.read().functions.get(&name.to_ascii_lowercase()).cloned()
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Known> {
-        self.known.read().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Known> {
-        self.known.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.known.read().functions.get(&name.to_ascii_lowercase()).cloned()
     }
 }
 
@@ -210,11 +203,11 @@ impl Library {
 
     /// Bytes of memory that its Lua state takes; 0 while a function of it is running.
     pub fn memory(&self) -> usize {
-        lock(&self.state).as_ref().map_or(0, |state| state.vm.memory())
+        self.state.lock().as_ref().map_or(0, |state| state.vm.memory())
     }
 
     pub(super) fn give_back(&self, state: Box<State>) {
-        *lock(&self.state) = Some(state);
+        *self.state.lock() = Some(state);
     }
 }
 
@@ -253,7 +246,7 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Option<Box<State>> {
         call.data.release();
     }
     loop {
-        if let Some(state) = lock(&library.state).take() {
+        if let Some(state) = library.state.lock().take() {
             return Some(state);
         }
         if call.server.switches.load() & Switch::BUSY != 0 {

@@ -8,7 +8,7 @@ use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
 use super::busy::{Owner, Paused};
 use super::cache::{Habits, Learned};
 use super::lua::Compiled;
-use super::session::{Session, Way, count_failure, disk_failure};
+use super::session::{Session, Way, count_failure};
 use super::{Lua, State};
 use crate::command::call::hold_keys;
 use crate::command::{Call, Failure, Outcome};
@@ -154,7 +154,7 @@ fn check_promises(call: &Call<'_>, task: &Task<'_>, is_oom: bool) -> Outcome {
     let writes = !task.flags.has(ScriptFlags::NO_WRITES);
     if writes
         && !call.data.loading
-        && let Some(failure) = disk_failure(call.server)
+        && let Some(failure) = call.server.disk_failure()
     {
         return Err(failure);
     }

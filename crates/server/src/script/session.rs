@@ -184,7 +184,7 @@ impl Session {
         if !command.has(Flags::WRITE) || self.data().loading {
             return Ok(());
         }
-        disk_failure(self.server).map_or(Ok(()), Err)
+        self.server.disk_failure().map_or(Ok(()), Err)
     }
 
     /// Holds what the command needs; the hash of its first key.
@@ -313,18 +313,6 @@ impl Session {
         self.server.errors.count(refusal.failure.code());
         Reply::new(reply, Protocol::Resp2).error(refusal.failure.0.as_bytes());
     }
-}
-
-/// What scripts that write are refused with while the disk does not take what they do.
-pub(super) fn disk_failure(server: &Server) -> Option<Failure> {
-    let switches = server.switches.load();
-    if switches & Switch::SAVE_FAILED != 0
-        && server.config.stop_writes_on_bgsave_error()
-        && server.has_save_points()
-    {
-        return Some(Failure::SNAPSHOT_FAILED);
-    }
-    (switches & Switch::LOG_FAILED != 0).then(|| Failure::format(server.log_failure()))
 }
 
 /// Why a command did not run.

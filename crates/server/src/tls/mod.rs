@@ -10,10 +10,11 @@ mod session;
 mod settings;
 mod store;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
 
+use bobbin_store::sync::{Mutex, RwLock};
 use bobbin_tls::CertificateFacts;
 use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;
@@ -24,7 +25,6 @@ pub use self::session::{Handshake, TlsSession};
 pub use self::settings::{OPTIONS, Settings};
 
 use crate::config::Config;
-use crate::server::lock;
 
 /// What all threads know of TLS.
 #[derive(Default)]
@@ -64,12 +64,11 @@ impl Tls {
     /// Takes up what the configuration says now. On an error all stays as it is; its text is for the log.
     pub fn follow(&self, config: &Config) -> Result<(), String> {
         // Who read the configuration first may not be done last.
-        let _one_at_a_time = lock(&self.following);
+        let _one_at_a_time = self.following.lock();
         let settings = Settings::of(config);
         let (made, facts) = settings.make()?;
         let current = Current { settings, config: Arc::new(made), facts };
-        *self.current.write().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-            Some(Arc::new(current));
+        *self.current.write() = Some(Arc::new(current));
         Ok(())
     }
 
@@ -77,13 +76,13 @@ impl Tls {
     pub fn is_outdated(&self) -> bool {
         let Some(current) = self.current() else { return false };
         let stamps = current.settings.stamps();
-        stamps != current.settings.stamps && stamps != *lock(&self.rejected)
+        stamps != current.settings.stamps && stamps != *self.rejected.lock()
     }
 
     /// The files as they are now are of no use.
     pub fn wait_for_next_change(&self) {
         if let Some(current) = self.current() {
-            *lock(&self.rejected) = current.settings.stamps();
+            *self.rejected.lock() = current.settings.stamps();
         }
     }
 
@@ -130,6 +129,6 @@ impl Tls {
     }
 
     fn current(&self) -> Option<Arc<Current>> {
-        self.current.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        self.current.read().clone()
     }
 }

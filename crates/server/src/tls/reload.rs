@@ -3,8 +3,9 @@
 //! It exists from the first time that somebody asks for it. Files that cannot be used change nothing: what there was
 //! stays, and they are tried again when they change again.
 
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+use bobbin_store::sync::{Condvar, Mutex};
 
 use crate::server::Server;
 
@@ -20,7 +21,7 @@ impl Reloader {
     /// Looks so often from now on.
     pub fn follow(&self, server: &'static Server) -> Result<(), String> {
         let wanted_s = server.config.tls_auto_reload_interval().unsigned_abs();
-        let mut interval_s = self.interval_s.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut interval_s = self.interval_s.lock();
         if interval_s.is_none() {
             if wanted_s == 0 {
                 return Ok(());
@@ -36,19 +37,16 @@ impl Reloader {
     }
 
     fn run(&self, server: &Server) {
-        let mut interval_s = self.interval_s.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut interval_s = self.interval_s.lock();
         loop {
             let waited_s = interval_s.unwrap_or(0);
             let timeout = if waited_s == 0 { LONG } else { Duration::from_secs(waited_s) };
-            let (guard, woken) = self
-                .changed
-                .wait_timeout(interval_s, timeout)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (guard, is_over) = self.changed.wait_timeout(interval_s, timeout);
             interval_s = guard;
-            if woken.timed_out() && *interval_s == Some(waited_s) && waited_s > 0 {
+            if is_over && *interval_s == Some(waited_s) && waited_s > 0 {
                 drop(interval_s);
                 look(server);
-                interval_s = self.interval_s.lock().unwrap_or_else(PoisonError::into_inner);
+                interval_s = self.interval_s.lock();
             }
         }
     }

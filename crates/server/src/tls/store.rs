@@ -5,9 +5,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bobbin_store::sync::Mutex;
 use rustls::server::StoresServerSessions;
 
 /// See the module.
@@ -36,12 +36,8 @@ impl SessionStore {
         Self { sessions: Mutex::default(), len_max, lifetime }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn put_at(&self, now: Instant, id: Vec<u8>, session: Vec<u8>) {
-        let mut sessions = self.sessions();
+        let mut sessions = self.sessions.lock();
         if sessions.by_id.insert(id.clone(), Kept { session, since: now }).is_none() {
             sessions.order.push_back(id);
         }
@@ -58,13 +54,13 @@ impl SessionStore {
     }
 
     fn get_at(&self, now: Instant, id: &[u8]) -> Option<Vec<u8>> {
-        let sessions = self.sessions();
+        let sessions = self.sessions.lock();
         let kept = sessions.by_id.get(id).filter(|kept| now - kept.since < self.lifetime)?;
         Some(kept.session.clone())
     }
 
     fn take_at(&self, now: Instant, id: &[u8]) -> Option<Vec<u8>> {
-        let kept = self.sessions().by_id.remove(id)?;
+        let kept = self.sessions.lock().by_id.remove(id)?;
         (now - kept.since < self.lifetime).then_some(kept.session)
     }
 }
@@ -116,7 +112,7 @@ mod tests {
         assert_eq!(store.get_at(at(3), b"b"), None);
         assert_eq!(store.get_at(at(12), b"c"), None);
         store.put_at(at(20), b"d".to_vec(), vec![]);
-        let sessions = store.sessions();
+        let sessions = store.sessions.lock();
         assert_eq!((sessions.order.len(), sessions.by_id.len()), (1, 1));
     }
 

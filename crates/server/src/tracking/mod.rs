@@ -14,8 +14,10 @@ mod session;
 mod table;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+
+use bobbin_store::sync::{Mutex, RwLock};
 
 pub use self::message::Push;
 pub use self::publish::{AtWork, Notice, Tracker};
@@ -58,21 +60,17 @@ impl Tracking {
 
     /// How many clients track.
     pub fn clients(&self) -> usize {
-        self.read().readers.len()
+        self.registry.read().readers.len()
     }
 
     /// How many beginnings of keys clients in broadcast mode asked for.
     pub fn prefixes(&self) -> usize {
-        self.read().prefixes.len()
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Registry> {
-        self.registry.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.registry.read().prefixes.len()
     }
 
     /// Changes the registry, and what is derived from it.
     fn change(&self, server: &Server, f: impl FnOnce(&mut Registry)) {
-        let mut registry = self.registry.write().unwrap_or_else(|e| e.into_inner());
+        let mut registry = self.registry.write();
         f(&mut registry);
         server.switches.set(Switch::TRACKED, !registry.readers.is_empty());
         self.broadcasts.store(!registry.prefixes.is_empty(), Ordering::Relaxed);

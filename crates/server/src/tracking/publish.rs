@@ -66,7 +66,7 @@ impl Tracker {
 
     /// Whether a client still tracks.
     pub fn is_there(&self, id: u64) -> bool {
-        self.server.tracking.read().readers.contains_key(&id)
+        self.server.tracking.registry.read().readers.contains_key(&id)
     }
 
     /// A key is in a shard's table that was in none before.
@@ -96,7 +96,7 @@ impl Tracker {
     }
 
     fn invalidate(&self, key: &[u8], readers: &[u64], by: u64, at_work: &mut AtWork<'_>) {
-        let registry = self.server.tracking.read();
+        let registry = self.server.tracking.registry.read();
         let mut keys = None;
         for id in readers {
             let Some(reader) = registry.readers.get(id) else { continue };
@@ -111,7 +111,7 @@ impl Tracker {
 
     fn invalidate_all(&self, at_work: &mut AtWork<'_>) {
         let nothing: Arc<[u8]> = Arc::default();
-        for reader in self.server.tracking.read().readers.values() {
+        for reader in self.server.tracking.registry.read().readers.values() {
             self.tell(reader, &nothing, at_work);
         }
     }
@@ -130,7 +130,7 @@ impl Tracker {
             }
             same
         });
-        let registry = self.server.tracking.read();
+        let registry = self.server.tracking.registry.read();
         for (prefix, clients) in &registry.prefixes {
             let start = self.changed.partition_point(|(key, _)| **key < **prefix);
             let matching =

@@ -51,7 +51,7 @@ impl Server {
         let added = self.tracking.added.fetch_add(new, Ordering::Relaxed) + new;
         let keys_max = usize::try_from(self.config.tracking_table_max_keys()).unwrap_or(0);
         // One worker does it for all.
-        let Ok(mut known) = self.tracking.table.try_lock() else { return };
+        let Some(mut known) = self.tracking.table.try_lock() else { return };
         let keys_at_most = known.keys as u64 + added.saturating_sub(known.added);
         if keys_max == 0 || keys_at_most <= keys_max as u64 {
             return;

@@ -55,7 +55,7 @@ impl Worker {
     /// Somebody ended the wait of a client.
     pub(super) fn unblock(&mut self, info: &std::sync::Arc<ClientInfo>) {
         fence(Ordering::SeqCst);
-        let token = *crate::server::lock(&info.token);
+        let token = *info.token.lock();
         let worker = info.worker.load(Ordering::Relaxed);
         match self.connections.find(token) {
             Some(connection) if connection.client.info.id == info.id => {

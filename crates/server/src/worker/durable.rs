@@ -76,6 +76,9 @@ impl Held {
     fn pop(&mut self, durable: u64) -> Option<Vec<(Token, usize)>> {
         let turn = self.turns.pop_front_if(|turn| turn.number <= durable)?;
         self.bytes -= bytes_of(&turn.outputs);
+        if self.turns.is_empty() {
+            self.unasked_since = None;
+        }
         Some(turn.outputs)
     }
 }

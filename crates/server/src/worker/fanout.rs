@@ -224,7 +224,7 @@ fn find<'a>(
     if token == Recipient::ARRIVING {
         // It was on its way when this was decided.
         let info: Arc<_> = server.clients.find(recipient.id)?;
-        token = *crate::server::lock(&info.token);
+        token = *info.token.lock();
     }
     connections.find(token).filter(|connection| connection.client.info.id == recipient.id)
 }

@@ -2,7 +2,7 @@
 
 use bobbin_resp::Reply;
 
-use crate::client::Client;
+use crate::client::{Client, Replies};
 use crate::command::{Data, Registered};
 use crate::server::Server;
 use crate::slowlog::{self, Measured};
@@ -10,7 +10,8 @@ use crate::stats::WorkerStats;
 
 /// What a command leaves to be done in slices.
 pub trait Job: Send {
-    /// Works for about as long as `slice.more` says so; whether it is done.
+    /// Works for about as long as `slice.more` says so; whether it is done. It may have blocked its client then: what
+    /// ends that answers the command.
     fn step(&mut self, slice: &mut Slice<'_>) -> bool;
     /// The beginning of the command's reply, where that is in pieces.
     fn pieces(&mut self) -> Vec<Vec<u8>> {
@@ -84,6 +85,13 @@ impl Account {
     /// The same for a client that wants no reply.
     pub fn quiet(self, quiet: bool) -> Self {
         Self { quiet, ..self }
+    }
+
+    /// It counts when what its client waits for has come.
+    pub fn suspend(self, client: &mut Client) {
+        if self.quiet && client.replies == Replies::On {
+            client.replies = Replies::Skip;
+        }
     }
 
     pub fn add(&mut self, ticks: u64) {

@@ -52,7 +52,11 @@ impl Worker {
             // What it logged is before this.
             connection.client.last_record = self.server.log.last();
             let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
-            if let Some(account) = connection.client.account.take() {
+            let waits = connection.client.blocked.is_some();
+            let account = connection.client.account.take();
+            if waits {
+                account.into_iter().for_each(|account| account.suspend(&mut connection.client));
+            } else if let Some(account) = account {
                 let (stats, client) = (&self.handle.stats, &connection.client);
                 pieces = account.close(&mut *job, self.server, stats, client, &mut bytes);
             }
@@ -64,7 +68,11 @@ impl Worker {
             connection.output.push_owned(bytes);
             connection.output.push_owned(std::mem::take(&mut connection.client.behind));
             touch(&mut self.touched, connection);
-            self.parse_own(slot);
+            if waits {
+                self.blocked(slot);
+            } else {
+                self.parse_own(slot);
+            }
         }
         self.orphans.step(self.server, &mut self.data, &self.handle.stats);
         self.data.take_own(&mut Vec::new());

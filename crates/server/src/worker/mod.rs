@@ -44,7 +44,7 @@ pub use self::job::{Account, Job, Slice};
 use self::large::Outside;
 use self::limits::{ReplyLimit, is_queue_too_long};
 pub use self::mailbox::{Mailbox, Post};
-use self::output::{Arena, Range, SEND_MAX, Sending};
+use self::output::{Arena, Range, Sending};
 use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
@@ -118,8 +118,12 @@ pub struct Worker {
     events: Vec<Event>,
     timer: Timer,
     schedule: Schedule,
-    /// A connection ends once its last bytes are out, so do not sleep before they are.
-    ending: bool,
+    /// The next turn has something to do, whatever arrives: what is left of a reply is to be sent, or a connection ends
+    /// once its last bytes are out.
+    sleepless: bool,
+    /// Commands were executed whose answers the next wait sends, so long work, and giving the core away, is left to the
+    /// next turn. Not twice in a row.
+    puts_off: bool,
     /// Takes no connections any more, and ends when the last has gone.
     retiring: bool,
     stop: bool,
@@ -173,7 +177,8 @@ impl Worker {
             events: Vec::new(),
             timer: Timer::default(),
             schedule: Schedule::default(),
-            ending: false,
+            sleepless: false,
+            puts_off: false,
             retiring: false,
             stop: false,
         })
@@ -228,12 +233,15 @@ impl Worker {
         }
         self.events = events;
         self.execute();
+        self.puts_off = !self.puts_off && self.handle.stats.totals.commands.get() > commands;
         self.move_listeners();
         self.take_early();
         self.take_posts();
         self.look_at_deadlines();
         self.resume_postponed();
-        self.work_on_jobs();
+        if !self.puts_off {
+            self.work_on_jobs();
+        }
         if self.server.switches.load() & Switch::BUSY == 0 {
             self.timer_slices();
         }
@@ -254,7 +262,7 @@ impl Worker {
         self.handle.stats.turned(now - started, commands);
         let works_long = std::mem::take(&mut self.sends_long) || self.has_jobs();
         self.schedule.turned(now, commands, works_long);
-        if works_long {
+        if works_long && !self.puts_off {
             cores::give_way();
         }
     }
@@ -265,7 +273,7 @@ impl Worker {
         let idle = self.handle.mailbox.sleep();
         let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
         let work = self.has_jobs() || !self.deferred.is_empty() || self.await_disk();
-        let busy = !idle || more || work || self.ending || !self.early.is_empty();
+        let busy = !idle || more || work || self.sleepless || !self.early.is_empty();
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         if self.server.switches.load() & Switch::BUSY != 0 {
             // So that others get their turn beside the script that all wait for.
@@ -284,7 +292,7 @@ impl Worker {
         if self.events.is_empty() {
             self.commit_held();
         }
-        self.ending = false;
+        self.sleepless = false;
     }
 
     fn look_at_clock(&mut self) {
@@ -337,7 +345,11 @@ impl Worker {
             }
         }
         if connection.output.is_free() {
-            self.wait_for_room(token.slot());
+            if sent == connection.output.offered {
+                touch(&mut self.touched, connection);
+            } else {
+                self.wait_for_room(token.slot());
+            }
         } else if connection.closing && connection.output.is_empty() {
             self.close(token.slot());
         }
@@ -726,6 +738,10 @@ impl Worker {
         }
         for slot in std::mem::take(&mut self.postponed) {
             let Some(connection) = self.connections.at(slot) else { continue };
+            // Who was put off may have left, and the slot have been put off again: then it is named twice.
+            if !connection.client.postponed {
+                continue;
+            }
             if self.held.is_too_much(connection) {
                 self.postponed.push(slot);
                 continue;
@@ -765,7 +781,7 @@ impl Worker {
     }
 
     fn kill(&mut self, info: &ClientInfo) {
-        let token = *crate::server::lock(&info.token);
+        let token = *info.token.lock();
         if let Some(connection) = self.connections.find(token)
             && connection.client.info.id == info.id
         {
@@ -876,24 +892,32 @@ impl Worker {
             }
             let (output, replies) = (&mut connection.output, connection.replies.take());
             let (token, socket) = (connection.token, connection.socket.as_fd());
+            let mut has_more = false;
             output.free();
             if output.is_empty() && output.sending == Sending::Nothing {
                 if let Some(range) = replies {
                     output.sending = Sending::Arena(range);
                     // SAFETY: the arena is not changed before the next wait has returned.
-                    unsafe { self.arena.send(range, &mut self.driver, token, socket) };
+                    let offered =
+                        unsafe { self.arena.send(range, &mut self.driver, token, socket) };
+                    output.offered = offered.len;
+                    has_more = !offered.is_all;
                 }
             } else if !output.blocked && output.sending == Sending::Nothing && output.is_free() {
                 output.sending = Sending::Pending;
-                self.sends_long |= output.memory() > SEND_MAX;
                 // SAFETY: `advance` and `clear` are called after the next wait has returned.
-                unsafe { output.send(&mut self.driver, token, socket) };
+                let offered = unsafe { output.send(&mut self.driver, token, socket) };
+                output.offered = offered.len;
+                has_more = !offered.is_all;
             }
+            self.sends_long |= has_more;
+            // What is left comes next: do not sleep before.
+            self.sleepless |= has_more;
             if connection.closing {
                 if output.is_empty() && output.sending == Sending::Nothing {
                     self.close(slot);
                 } else if output.held() == 0 {
-                    self.ending = true;
+                    self.sleepless = true;
                 }
             }
         }

@@ -19,8 +19,9 @@ const BLOCK: usize = 16 * 1024;
 const FIRST_BLOCK: usize = 1024;
 /// Most pieces that are offered to a socket at once.
 const PIECES_MAX: usize = 64;
-/// Most bytes that are: the kernel copies them while all other clients wait.
-pub const SEND_MAX: usize = 512 * 1024;
+/// Most bytes that are: the kernel copies them while all other clients wait, and so does whoever shares the core (four
+/// times as many took .15 ms).
+pub const SEND_MAX: usize = 128 * 1024;
 
 /// The replies of a turn, of all connections, one behind the other.
 #[derive(Default)]
@@ -51,8 +52,10 @@ pub struct Output {
     free: usize,
     /// Bytes of memory.
     memory: usize,
-    /// What the send that is under way sends.
+    /// What the send that is under way sends, ...
     pub sending: Sending,
+    /// ... and how many bytes of that the socket was offered (not of records).
+    pub offered: usize,
     /// Waiting for the driver to say that there is room.
     pub blocked: bool,
     /// Since when (Unix ms) it is over the soft limit; 0: it is not.
@@ -147,7 +150,7 @@ impl Arena {
         len_max - left
     }
 
-    /// Sends the replies of a range, or a beginning of them.
+    /// Sends the replies of a range, or a beginning of them; which of both it is, and how many bytes.
     ///
     /// # Safety
     /// The arena is not changed before the driver's next wait has returned.
@@ -157,13 +160,13 @@ impl Arena {
         driver: &mut impl Driver,
         token: Token,
         socket: BorrowedFd<'_>,
-    ) {
+    ) -> Offered {
         let parts = self.parts_of(range);
         if parts.is_empty() {
             let bytes = &self.bytes[range.start..range.end.min(range.start + SEND_MAX)];
             // SAFETY: the caller's promise.
             unsafe { driver.send(token, socket, bytes.as_ptr(), bytes.len()) };
-            return;
+            return Offered { len: bytes.len(), is_all: range.end - range.start <= SEND_MAX };
         }
         let (mut offer, mut start) = (Offer::new(), range.start);
         let fits = parts.iter().all(|part| {
@@ -176,6 +179,7 @@ impl Arena {
         }
         // SAFETY: the caller's promise; the parts are the arena's as well.
         unsafe { driver.send_vectored(token, socket, offer.slices()) };
+        Offered { len: offer.len(), is_all: offer.len() == self.len_of(range) }
     }
 }
 
@@ -241,9 +245,13 @@ impl Output {
     ///
     /// # Safety
     /// Nothing is advanced or cleared before the driver's next wait has returned.
-    pub unsafe fn send(&self, driver: &mut impl Driver, token: Token, socket: BorrowedFd<'_>) {
-        let (mut offer, mut skipped) = (Offer::new(), self.sent);
-        offer.left = offer.left.min(self.free);
+    pub unsafe fn send(
+        &self,
+        driver: &mut impl Driver,
+        token: Token,
+        socket: BorrowedFd<'_>,
+    ) -> Offered {
+        let (mut offer, mut skipped) = (Offer::up_to(self.free), self.sent);
         for piece in &self.pieces {
             if !offer.add(&piece.bytes()[std::mem::take(&mut skipped)..]) {
                 break;
@@ -251,6 +259,7 @@ impl Output {
         }
         // SAFETY: the caller's promise. A push appends to a block only within its capacity.
         unsafe { driver.send_vectored(token, socket, offer.slices()) };
+        Offered { len: offer.len(), is_all: offer.len() == self.free }
     }
 
     /// Hands on what may be sent, piece by piece, or the first `len_max` bytes of it; that is pending no more.
@@ -352,29 +361,47 @@ impl Piece {
     }
 }
 
+/// What a socket was offered.
+#[derive(Clone, Copy, Debug)]
+pub struct Offered {
+    pub len: usize,
+    /// There is nothing else that may be sent.
+    pub is_all: bool,
+}
+
 /// What one send offers to a socket.
 struct Offer<'a> {
     slices: [IoSlice<'a>; PIECES_MAX],
     count: usize,
-    /// Bytes that there is room for.
-    left: usize,
+    len: usize,
+    len_max: usize,
 }
 
 impl<'a> Offer<'a> {
     fn new() -> Self {
-        Self { slices: [IoSlice::new(&[]); PIECES_MAX], count: 0, left: SEND_MAX }
+        Self::up_to(SEND_MAX)
+    }
+
+    fn up_to(len: usize) -> Self {
+        let slices = [IoSlice::new(&[]); PIECES_MAX];
+        Self { slices, count: 0, len: 0, len_max: len.min(SEND_MAX) }
+    }
+
+    const fn len(&self) -> usize {
+        self.len
     }
 
     /// Adds bytes, or as many as there is room for; whether there is room for more.
     fn add(&mut self, bytes: &'a [u8]) -> bool {
-        let bytes = &bytes[..bytes.len().min(self.left)];
+        let left = self.len_max - self.len;
+        let bytes = &bytes[..bytes.len().min(left)];
         if bytes.is_empty() {
-            return self.left > 0;
+            return left > 0;
         }
         self.slices[self.count] = IoSlice::new(bytes);
         self.count += 1;
-        self.left -= bytes.len();
-        self.left > 0 && self.count < PIECES_MAX
+        self.len += bytes.len();
+        self.len < self.len_max && self.count < PIECES_MAX
     }
 
     fn slices(&self) -> &[IoSlice<'a>] {

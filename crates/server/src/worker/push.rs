@@ -11,7 +11,7 @@ use crate::tracking::Push;
 impl Worker {
     /// Sends a client what it did not ask for at this moment, behind the replies that it has.
     pub(super) fn push(&mut self, to: Arc<ClientInfo>, push: Push) {
-        let token = *crate::server::lock(&to.token);
+        let token = *to.token.lock();
         let worker = to.worker.load(Ordering::Acquire);
         match self.connections.find(token) {
             Some(connection) if connection.client.info.id == to.id => {

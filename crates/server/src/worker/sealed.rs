@@ -232,7 +232,7 @@ impl Worker {
             if !output.blocked {
                 // There was much to seal; it is this one's turn in the next.
                 touch(touched, connection);
-                self.ending = true;
+                self.sleepless = true;
             }
             return;
         }
@@ -283,7 +283,7 @@ impl Worker {
             unsafe { driver.send(token, socket, bytes.as_ptr(), bytes.len()) };
             self.sends_long |= output.is_free();
             // What is left, or the end, comes next: do not sleep before.
-            self.ending |= output.is_free() || connection.closing;
+            self.sleepless |= output.is_free() || connection.closing;
         } else if connection.closing && !output.blocked && (output.is_empty() || has_failed) {
             self.close(slot);
         }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use super::connection::Connection;
 use crate::io::Token;
-use crate::server::lock;
 
 /// See the module.
 #[derive(Default)]
@@ -29,7 +28,7 @@ impl Slab {
         });
         let place = &mut self.slots[slot as usize];
         connection.token = Token::new(slot, place.generation);
-        *lock(&connection.client.info.token) = connection.token;
+        *connection.client.info.token.lock() = connection.token;
         connection.client.info.worker.store(worker, Ordering::Relaxed);
         place.connection = Some(connection);
         slot

@@ -260,6 +260,25 @@ fn a_second_cut_is_whole_and_the_first_is_aborted() {
 }
 
 #[test]
+fn what_was_fetched_is_kept_until_the_next_step() {
+    let mut world = World::new();
+    let keys: Vec<_> = (0..12).map(|key| world.key(key)).collect();
+    let set_all = |world: &mut World| {
+        (0..3)
+            .for_each(|key| world.apply(&Event::Set { database: 0, key, len: FETCH_BYTES }, &keys));
+    };
+    set_all(&mut world);
+    let (mut cut, mut out) = (world.begin(), Vec::new());
+    set_all(&mut world);
+    let (handle, kept) = (cut.handle(), cut.handle().kept_bytes());
+    assert!(kept > 3 * FETCH_BYTES);
+    assert!(world.step(&mut cut, 1, &mut out));
+    assert_eq!((out.len(), handle.kept_bytes()), (3, kept));
+    assert!(world.step(&mut cut, 1, &mut out));
+    assert_eq!((out.len(), handle.kept_bytes()), (3, 0));
+}
+
+#[test]
 fn a_cut_beside_writers_on_threads() {
     const KEYS: u32 = if cfg!(miri) { 200 } else { 20_000 };
     let world = World::new();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use self::filter::Filter;
 use crate::client::{ClientFlag, ClientInfo, Replies};
 use crate::command::{Call, Failure, Outcome};
-use crate::server::{Server, lock};
+use crate::server::Server;
 use crate::worker::Post;
 
 pub(super) mod describe;
@@ -189,7 +189,7 @@ fn unblock(call: &mut Call<'_>) -> Outcome {
     }
     let with_error = call.args.len() >= 4 && call.word_is(3, "error");
     let id = u64::try_from(call.integer(2)?).unwrap_or(0);
-    let waiter = call.server.clients.find(id).and_then(|info| lock(&info.waiter).clone());
+    let waiter = call.server.clients.find(id).and_then(|info| info.waiter.lock().clone());
     let unblocked = waiter.is_some_and(|waiter| waiter.unblock(call.server, with_error));
     call.reply.integer(i64::from(unblocked));
     Ok(())

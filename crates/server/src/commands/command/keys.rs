@@ -1,5 +1,6 @@
 //! Which arguments of a command are keys: COMMAND GETKEYS.
 
+use crate::command::registry::KeyShape;
 use crate::command::{Call, Failure, Flags, KeyUse};
 
 /// The keys of the command that begins at this argument, and what it does with each.
@@ -9,7 +10,7 @@ pub(super) fn of<'a>(call: &Call<'a>, from: usize) -> Result<Vec<(&'a [u8], KeyU
     if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
         command = command.subcommand(name).ok_or(INVALID_COMMAND)?;
     }
-    if command.row.keys.is_empty() {
+    if command.shape == KeyShape::None {
         return Err("ERR The command has no key arguments".into());
     }
     if !command.accepts(args.len()) {

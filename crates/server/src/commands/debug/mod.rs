@@ -96,6 +96,12 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub("stringmatch-len", 2, 2, match_text),
 ];
 
+/// Before a file is read that has it all.
+fn forget_everything(call: &mut Call<'_>) {
+    super::flush::flush_everything(call);
+    call.server.functions.flush();
+}
+
 fn unknown(call: &Call<'_>) -> Failure {
     let name = String::from_utf8_lossy(&call.args[1][..call.args[1].len().min(128)]);
     Failure::format(format!(
@@ -225,7 +231,7 @@ fn load_log(call: &mut Call<'_>) -> Outcome {
     server.abort_save();
     server.aof.rewrites.cancel();
     call.data.propagate_nothing();
-    super::flush::flush_everything(call);
+    forget_everything(call);
     let waiter = blocking::block(call, Loading, &[], None);
     server.load_log_again(waiter);
     Ok(())
@@ -265,8 +271,7 @@ fn reload(call: &mut Call<'_>) -> Outcome {
     let name = call.server.config.dbfilename();
     let file = std::fs::File::open(std::ffi::OsStr::from_bytes(&name));
     if flush && (save || file.is_ok()) {
-        super::flush::flush_everything(call);
-        call.server.functions.flush();
+        forget_everything(call);
     }
     let loaded = file
         .map_err(|error| error.to_string())

@@ -143,14 +143,12 @@ impl Sorting {
             self.elements.sort_range(from..end, ordering);
         }
         self.runs.push(from..end);
+        self.rise(self.runs.len() - 1);
         if end < self.elements.len() {
             self.phase = Phase::Sort(end);
-            return;
+        } else {
+            self.begin_merge(output);
         }
-        for at in (0..self.runs.len() / 2).rev() {
-            self.sink(at);
-        }
-        self.begin_merge(output);
     }
 
     fn begin_merge(&mut self, output: &mut impl Output) {
@@ -185,17 +183,28 @@ impl Sorting {
         end < self.wanted.end
     }
 
+    /// Whether of two runs in the heap one is to be used before the other.
+    fn is_before(&self, one: usize, other: usize) -> bool {
+        let (one, other) = (self.runs[one].start, self.runs[other].start);
+        let Some(ordering) = self.ordering else { return one < other };
+        // Equal elements come from the earlier run first: the sort is stable.
+        self.elements.compare(one, other, ordering).then(one.cmp(&other)).is_lt()
+    }
+
+    /// Lets a run go up in the heap to where it belongs.
+    fn rise(&mut self, mut at: usize) {
+        while at > 0 && self.is_before(at, (at - 1) / 2) {
+            self.runs.swap(at, (at - 1) / 2);
+            at = (at - 1) / 2;
+        }
+    }
+
     /// Lets a run go down in the heap to where it belongs.
     fn sink(&mut self, mut at: usize) {
-        let Some(ordering) = self.ordering else { return };
-        // Equal elements come from the earlier run first: the sort is stable.
-        let is_before = |a: &Range<usize>, b: &Range<usize>| {
-            self.elements.compare(a.start, b.start, ordering).then(a.start.cmp(&b.start)).is_lt()
-        };
         loop {
             let mut first = at;
             for child in [2 * at + 1, 2 * at + 2] {
-                if child < self.runs.len() && is_before(&self.runs[child], &self.runs[first]) {
+                if child < self.runs.len() && self.is_before(child, first) {
                     first = child;
                 }
             }

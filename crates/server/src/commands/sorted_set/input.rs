@@ -77,11 +77,11 @@ impl Input {
         match self {
             Self::Nothing => None,
             Self::Set(set) => {
-                let walk = set.walk(place.walk, SLICE, |member| visit(member, 1.0))?;
+                let walk = set.walk(place.walk, MEMBERS, |member| visit(member, 1.0))?;
                 Some(Place { walk, ..place })
             }
             Self::SortedSet(set) => {
-                let rank = place.rank + SLICE;
+                let rank = place.rank + MEMBERS;
                 set.range(place.rank..rank).for_each(|(member, score)| visit(member, score));
                 (rank < set.len()).then_some(Place { rank, ..place })
             }
@@ -95,3 +95,7 @@ pub(super) struct Place {
     rank: usize,
     walk: Walk,
 }
+
+/// Members between two looks at the time: each is looked up in other sets, or put into a result, which for large ones are
+/// several misses of all caches.
+const MEMBERS: usize = SLICE / 4;

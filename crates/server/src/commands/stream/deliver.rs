@@ -12,6 +12,7 @@ use super::propagate::{self, Claimed};
 use super::range::append_entry;
 use super::read::{From, Member, Read, name, no_group, stream_at, streams};
 use super::{consumer, group, id};
+use crate::blocking::Wait;
 use crate::command::slices::{Change, Pieces, SLICE, SLICED_MIN};
 use crate::command::{Data, Failure, Key, Outcome};
 
@@ -189,6 +190,8 @@ pub(super) struct Drafts {
     protocol: Protocol,
     /// The answer behind its header, once it is complete.
     rest: Pieces,
+    /// What to wait for, and until when, should others get all of it.
+    waits: Option<(Read, Option<i64>)>,
 }
 
 /// One of the streams.
@@ -244,7 +247,14 @@ impl Drafts {
             Part::new(key.bytes.into(), stream, member, Wanted::of(read, read.from[index]), now_ms)
         });
         let parts = parts.collect::<Option<_>>()?;
-        Some(Self { member: member.clone(), parts, protocol, rest: Pieces::default() })
+        let (member, rest) = (member.clone(), Pieces::default());
+        Some(Self { member, parts, protocol, rest, waits: None })
+    }
+
+    /// Waits for more, at most until the deadline (Unix ms), should others get all that is there now.
+    pub(super) fn or_wait(mut self, read: Read, deadline_ms: Option<i64>) -> Self {
+        self.waits = Some((read, deadline_ms));
+        self
     }
 }
 
@@ -355,10 +365,19 @@ impl Change for Drafts {
             data.discard(OwnedEntry::new(&[], old, None, 0));
         }
         match answered {
+            0 if self.waits.is_some() => {}
             0 => reply.null_array(),
-            _ => streams(reply, answered),
+            _ => {
+                self.waits = None;
+                streams(reply, answered);
+            }
         }
         Ok(())
+    }
+
+    fn waits(&mut self) -> Option<(Box<dyn Wait>, Option<i64>)> {
+        let (read, deadline_ms) = self.waits.take()?;
+        Some((Box::new(read), deadline_ms))
     }
 
     fn rest(&mut self) -> Option<Pieces> {

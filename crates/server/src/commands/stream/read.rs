@@ -25,15 +25,15 @@ fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
     let options = Options::parse(call, in_group)?;
     let from = options.from(call)?;
     let read = Read { count: options.count, noack: options.noack, group: options.group, from };
-    if let Some(deadline_ms) = options.block {
-        return blocking::serve_or_block(call, read, options.keys, deadline_ms);
-    }
     let keys: Vec<_> = options.keys.clone().map(|at| call.key(at)).enumerate().collect();
     if !call.in_transaction {
         if let Some(member) = &read.group {
-            if let Some(drafts) =
-                deliver::Drafts::of(&read, member, call.data, &keys, call.client.protocol)
+            let protocol = call.client.protocol;
+            if let Some(mut drafts) = deliver::Drafts::of(&read, member, call.data, &keys, protocol)
             {
+                if let Some(deadline_ms) = options.block {
+                    drafts = drafts.or_wait(read, deadline_ms);
+                }
                 return change_in_slices(call, options.keys, drafts);
             }
         } else if let Some(mut slices) = Slices::of(&read, call.data, &keys) {
@@ -41,10 +41,15 @@ fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
             return Ok(());
         }
     }
-    if !read.serve(call.data, &keys, &mut call.reply)? {
-        call.reply.null_array();
+    match options.block {
+        Some(deadline_ms) => blocking::serve_or_block(call, read, options.keys, deadline_ms),
+        None => {
+            if !read.serve(call.data, &keys, &mut call.reply)? {
+                call.reply.null_array();
+            }
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 struct Options {

@@ -1,0 +1,95 @@
+//! What the pages in `docs` show of a shell, is so: their blocks of `console`. Where a page shows what cannot be the same
+//! twice (a machine's settings, figures that go on for ever, a cluster's, a terminal's hints) that is a block of `text`.
+
+use std::path::Path;
+
+use bobbin_testkit::pages::{Shell, blocks};
+use bobbin_testkit::tls::{Certificates, TlsServer};
+use bobbin_testkit::{Server, peers, server::free_port};
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_the_page_about_the_shell_shows() {
+    let TlsServer { server, port, certificates } = &TlsServer::start(Server::bobbin, "server", &[]);
+    let mut admin = server.connect();
+    for command in [
+        "RPUSH planets mercury venus earth",
+        "HSET user:1 name Ada born 1815",
+        "ZADD scores 9 bob 12.5 ada",
+        "SET a value",
+    ] {
+        assert!(!admin.say(command).is_error());
+    }
+    let mut shell = Shell::new();
+    provide_cli(&mut shell, server.address().port(), *port);
+    shell.mean("127.0.0.1:6379", &format!("127.0.0.1:{port}"));
+    for (name, own) in [("ca.crt", "ca.crt"), ("me.crt", "client.crt"), ("me.key", "client.key")] {
+        copy(certificates, own, &shell.folder().join(name));
+    }
+    std::fs::write(shell.folder().join("picture.png"), "a picture").unwrap();
+    hold_page(&mut shell, "docs/cli.md", 6);
+    assert_eq!(admin.say("GET picture").text(), "a picture");
+    assert_eq!(admin.say("GET b").text(), "value");
+}
+
+/// The page starts its server itself.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_the_page_about_security_shows() {
+    let certificates = Certificates::create();
+    let port = free_port().unwrap();
+    let mut shell = Shell::new();
+    provide_server(&mut shell, "--bind 127.0.0.1");
+    provide_cli(&mut shell, port, port);
+    shell.mean("6379", &port.to_string());
+    for name in ["ca.crt", "server.crt", "server.key", "client.crt", "client.key"] {
+        copy(&certificates, name, &shell.folder().join(name));
+    }
+    copy(&certificates, "elsewhere.key", &shell.folder().join("other.key"));
+    hold_page(&mut shell, "docs/security.md", 3);
+}
+
+/// A server that is killed, damaged and mended.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_the_page_about_keeping_data_shows() {
+    let port = free_port().unwrap();
+    let mut shell = Shell::new();
+    provide_server(&mut shell, &format!("--bind 127.0.0.1 --port {port}"));
+    provide_cli(&mut shell, port, port);
+    hold_page(&mut shell, "docs/persistence.md", 2);
+}
+
+/// Runs all blocks of a page, of which there are so many.
+fn hold_page(shell: &mut Shell, page: &str, count: usize) {
+    let blocks = blocks(page, "console");
+    assert_eq!(blocks.len(), count, "{page}");
+    blocks.iter().for_each(|block| shell.hold(page, block));
+}
+
+/// The server, which takes these flags unless it only checks a file.
+fn provide_server(shell: &mut Shell, flags: &str) {
+    let server = peers::bobbin();
+    let script = "case \"$1\" in --check-*) exec SERVER \"$@\";; esac\nexec SERVER FLAGS \"$@\"";
+    let script = script.replace("SERVER", &format!("'{}'", server.display()));
+    shell.program("bobbin-server", &script.replace("FLAGS", flags));
+}
+
+/// The program under test, at a port, and at another with TLS. What it prints where nobody reads on is for people.
+fn provide_cli(shell: &mut Shell, port: u16, tls_port: u16) {
+    let program = env!("CARGO_BIN_EXE_bobbin-cli");
+    shell.program(
+        "bobbin-cli",
+        &format!(
+            "port={port}\n\
+             for word in \"$@\"; do [ \"$word\" = --tls ] && port={tls_port}; done\n\
+             [ -f /dev/stdout ] && set -- --no-raw \"$@\"\n\
+             export VALKEYCLI_RCFILE=/dev/null\n\
+             exec '{program}' -p $port \"$@\""
+        ),
+    );
+}
+
+fn copy(certificates: &Certificates, name: &str, path: &Path) {
+    std::fs::copy(certificates.path(name), path).unwrap();
+}

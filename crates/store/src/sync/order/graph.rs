@@ -1,0 +1,175 @@
+//! What each thread holds, and what was ever waited for with what held.
+//!
+//! It does not use the locks that it watches.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+// Under shuttle many of its threads share one of the system's.
+#[cfg(shuttle)]
+use shuttle::thread_local;
+
+type Place = &'static Location<'static>;
+
+/// A lock that a thread has or wants.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) class: u32,
+    pub(super) rank: u32,
+    pub(super) at: Place,
+}
+
+/// The order, as far as it is known. No way along its edges leads back to where it began.
+struct Graph {
+    /// Where locks are made and what they guard, by number from 1.
+    classes: Vec<(Place, &'static str)>,
+    /// By the class of what was held and of what was waited for.
+    edges: BTreeMap<(u32, u32), Edge>,
+}
+
+/// Where it was seen first that one lock was waited for with another one held.
+#[derive(Clone, Copy)]
+struct Edge {
+    held_at: Place,
+    wanted_at: Place,
+}
+
+/// The number of a class, from 1.
+pub(super) fn number(made_at: Place, guards: &'static str) -> u32 {
+    let mut graph = graph();
+    let known = graph.classes.iter().position(|class| *class == (made_at, guards));
+    let at = known.unwrap_or_else(|| {
+        graph.classes.push((made_at, guards));
+        graph.classes.len() - 1
+    });
+    assert!(at + 1 < CLASSES_MAX, "more classes of locks than CLASSES_MAX says");
+    at as u32 + 1
+}
+
+/// Panics if `wanted` may not be waited for with what this thread holds.
+pub(super) fn wait_for(wanted: Taken) {
+    // A report is on its way out, which takes locks of its own.
+    if std::thread::panicking() {
+        return;
+    }
+    let fault = HELD.with(|held| held.borrow().iter().find_map(|held| fault(*held, wanted)));
+    if let Some(fault) = fault {
+        panic!("order of locks: {fault}");
+    }
+}
+
+pub(super) fn hold(taken: Taken) {
+    HELD.with(|held| held.borrow_mut().push(taken));
+}
+
+pub(super) fn release(taken: Taken) {
+    HELD.with(|held| {
+        let mut held = held.borrow_mut();
+        let is_it = |held: &Taken| (held.class, held.rank) == (taken.class, taken.rank);
+        if let Some(at) = held.iter().rposition(is_it) {
+            held.remove(at);
+        }
+    });
+}
+
+/// Why `wanted` may not be waited for with this held.
+fn fault(held: Taken, wanted: Taken) -> Option<String> {
+    if held.class == wanted.class {
+        return (held.rank >= wanted.rank).then(|| {
+            format!(
+                "{} is wanted at {} (rank {}) with one of them held since {} (rank {})",
+                graph().name(wanted.class),
+                wanted.at,
+                wanted.rank,
+                held.at,
+                held.rank,
+            )
+        });
+    }
+    let at = held.class as usize * CLASSES_MAX + wanted.class as usize;
+    let (word, bit) = (&SEEN[at / 64], 1 << (at % 64));
+    if word.load(Ordering::Relaxed) & bit != 0 {
+        return None;
+    }
+    let fault = graph().add(held, wanted);
+    if fault.is_none() {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    fault
+}
+
+impl Graph {
+    /// Adds that `wanted` was waited for with `held` held, or says why that must not be.
+    fn add(&mut self, held: Taken, wanted: Taken) -> Option<String> {
+        let Some(way) = self.way(wanted.class, held.class) else {
+            let edge = Edge { held_at: held.at, wanted_at: wanted.at };
+            self.edges.entry((held.class, wanted.class)).or_insert(edge);
+            return None;
+        };
+        let mut text = format!(
+            "{} is wanted at {} with {} held since {}; it was the other way round before:",
+            self.name(wanted.class),
+            wanted.at,
+            self.name(held.class),
+            held.at,
+        );
+        for step in way.windows(2) {
+            let (from, to) = (step[0], step[1]);
+            let Edge { held_at, wanted_at } = self.edges[&(from, to)];
+            let (from, to) = (self.name(from), self.name(to));
+            let _ = write!(text, "\n  {to} at {wanted_at} with {from} held since {held_at}");
+        }
+        Some(text)
+    }
+
+    /// The shortest way along the edges.
+    fn way(&self, from: u32, to: u32) -> Option<Vec<u32>> {
+        let mut came_from = BTreeMap::from([(from, from)]);
+        let mut next = VecDeque::from([from]);
+        while let Some(at) = next.pop_front() {
+            if at == to {
+                let back =
+                    std::iter::successors(Some(to), |at| (*at != from).then(|| came_from[at]));
+                let mut way: Vec<u32> = back.collect();
+                way.reverse();
+                return Some(way);
+            }
+            for &(_, neighbour) in self.edges.range((at, 0)..=(at, u32::MAX)).map(|(key, _)| key) {
+                came_from.entry(neighbour).or_insert_with(|| {
+                    next.push_back(neighbour);
+                    at
+                });
+            }
+        }
+        None
+    }
+
+    fn name(&self, class: u32) -> String {
+        let (made_at, guards) = self.classes[class as usize - 1];
+        format!("the lock of {guards} ({made_at})")
+    }
+}
+
+fn graph() -> MutexGuard<'static, Graph> {
+    GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Of the whole server there are some sixty.
+const CLASSES_MAX: usize = 256;
+
+static GRAPH: Mutex<Graph> = Mutex::new(Graph { classes: Vec::new(), edges: BTreeMap::new() });
+
+/// One bit for each edge that is in the graph, so that most looks take no lock.
+static SEEN: [AtomicU64; CLASSES_MAX * CLASSES_MAX / 64] =
+    [const { AtomicU64::new(0) }; CLASSES_MAX * CLASSES_MAX / 64];
+
+thread_local! {
+    static HELD: RefCell<Vec<Taken>> = const { RefCell::new(Vec::new()) };
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

@@ -1,0 +1,199 @@
+//! Pages of the documentation, and whether what they show is so.
+//!
+//! What a page shows of a shell is a block of `console`: commands behind `$ `, each with the lines that it prints. They
+//! are run in order, in a folder of the test's own, and numbers and serials may be others than the page's.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{peers, server};
+
+/// The fenced blocks in a language of a page (a path in the repository).
+///
+/// # Panics
+/// When there is no such page.
+pub fn blocks(page: &str, language: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(peers::repository().join(page));
+    let text = text.unwrap_or_else(|error| panic!("{page}: {error}"));
+    let opening = format!("```{language}\n");
+    let blocks = text.split(&opening).skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.map(str::to_owned).collect()
+}
+
+/// A shell in a folder of its own, which goes away with it and with what it has started.
+#[derive(Debug)]
+pub struct Shell {
+    folder: PathBuf,
+    /// Texts of the page, and what is meant here.
+    meanings: Vec<(String, String)>,
+    started: Vec<Child>,
+}
+
+impl Shell {
+    /// # Panics
+    /// When there is no folder to be had.
+    pub fn new() -> Self {
+        let folder = server::fresh_folder().expect("the temporary folder can be written");
+        std::fs::create_dir(folder.join(PROGRAMS)).expect("it is writable");
+        Self { folder, meanings: Vec::new(), started: Vec::new() }
+    }
+
+    pub fn folder(&self) -> &std::path::Path {
+        &self.folder
+    }
+
+    /// Lets a name stand for a script of `sh`.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn program(&mut self, name: &str, script: &str) {
+        let path = self.folder.join(PROGRAMS).join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("it is writable");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).expect("it is our own");
+    }
+
+    /// What a page says, such as a port, that is another here.
+    pub fn mean(&mut self, shown: &str, meant: &str) {
+        self.meanings.push((shown.to_owned(), meant.to_owned()));
+    }
+
+    /// Runs a block's commands, and compares what they print.
+    ///
+    /// # Panics
+    /// When something else is printed.
+    pub fn hold(&mut self, page: &str, block: &str) {
+        let block = block.replace("\\\n", " ");
+        let first = block.strip_prefix("$ ").unwrap_or_else(|| panic!("{page}: {block}"));
+        let mut deadline = Instant::now();
+        for step in first.split("\n$ ") {
+            let (command, shown) = step.split_once('\n').unwrap_or((step, ""));
+            let shown = masked(shown);
+            let mut printed = masked(&self.run(command));
+            // What was just started takes a moment until it answers.
+            while printed != shown && Instant::now() < deadline {
+                std::thread::sleep(POLL);
+                printed = masked(&self.run(command));
+            }
+            assert_eq!(printed, shown, "{page}: {command}");
+            deadline = Instant::now();
+            if command.ends_with('&') {
+                deadline += START_LIMIT;
+            }
+        }
+    }
+
+    /// What a command prints, in the page's words. One that is to go on, a server say, ends with `&`.
+    ///
+    /// # Panics
+    /// When there is no shell.
+    pub fn run(&mut self, command: &str) -> String {
+        let meant = |text: String, (shown, meant): &(String, String)| text.replace(shown, meant);
+        let command = self.meanings.iter().fold(command.to_owned(), meant);
+        let output = self.folder.join(OUTPUT);
+        let file = File::create(&output).expect("the folder is writable");
+        let both = file.try_clone().expect("a file has another handle");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut shell = Command::new("sh");
+        shell
+            .env("PATH", format!("{}:{path}", self.folder.join(PROGRAMS).display()))
+            .current_dir(&self.folder)
+            .stdin(Stdio::null());
+        if let Some(command) = command.strip_suffix('&') {
+            let command = format!("exec {command}");
+            shell.args(["-c", &command]).stdout(Stdio::null()).stderr(Stdio::null());
+            self.started.push(shell.spawn().expect("there is a shell"));
+            return String::new();
+        }
+        shell.args(["-c", &command]).stdout(file).stderr(both);
+        shell.status().expect("there is a shell");
+        let mut printed = Vec::new();
+        File::open(&output)
+            .and_then(|mut file| file.read_to_end(&mut printed))
+            .expect("it is there");
+        let printed = String::from_utf8_lossy(&printed).into_owned();
+        let shown = |text: String, (shown, meant): &(String, String)| text.replace(meant, shown);
+        self.meanings.iter().rev().fold(printed, shown)
+    }
+}
+
+impl Default for Shell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        for child in &mut self.started {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A text without what differs from one run to the next: numbers, serials in hexadecimal, and how many spaces make a
+/// column, or lines a paragraph.
+fn masked(text: &str) -> Vec<String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines
+        .map(|line| line.split_whitespace().map(masked_word).collect::<Vec<_>>().join(" "))
+        .collect()
+}
+
+fn masked_word(word: &str) -> String {
+    let mut masked = String::new();
+    let mut rest = word;
+    while let Some(first) = rest.chars().next() {
+        let hexadecimal =
+            rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_hexdigit()).len();
+        let number = |c: char| c.is_ascii_digit() || c == '.';
+        let decimal = rest.len() - rest.trim_start_matches(number).len();
+        let len = match hexadecimal {
+            SERIAL_LEN_MIN.. => hexadecimal,
+            _ if first.is_ascii_digit() => decimal,
+            _ => {
+                masked.push(first);
+                rest = &rest[first.len_utf8()..];
+                continue;
+            }
+        };
+        masked.push('#');
+        rest = &rest[len..];
+    }
+    masked
+}
+
+/// Where scripts that stand for programs are, in the folder.
+const PROGRAMS: &str = ".programs";
+/// Where output goes: a file, so that a program may know that it is not read by another.
+const OUTPUT: &str = ".output";
+const SERIAL_LEN_MIN: usize = 16;
+const START_LIMIT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_masked() {
+        assert_eq!(masked("a:12.5  b\n\n x7 (13)"), ["a:# b", "x# (#)"]);
+        assert_eq!(masked("serial:5EB91182AF49C1D3F066"), ["serial:#"]);
+        assert_eq!(masked("tls none."), ["tls none."]);
+    }
+
+    #[test]
+    fn a_shell_shows_what_commands_print() {
+        let mut shell = Shell::new();
+        shell.program("greet", "echo \"hello $1 at 7000\"");
+        shell.mean("6379", "7000");
+        shell.hold("page", "$ greet \\\n    you\nhello you at 6379\n$ greet 2\nhello 3 at 6379\n");
+        assert_eq!(shell.run("echo 6379 > file; cat file; echo no >&2"), "6379\nno\n");
+    }
+}

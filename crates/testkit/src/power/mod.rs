@@ -1,0 +1,132 @@
+//! The power goes: what a server's folder may hold then.
+//!
+//! A server that is killed loses nothing that it gave to the kernel, so a kill does not tell whether anything was forced
+//! to disk. Here a server runs under `strace`, which writes down its system calls ([`trace`]); a model of a disk
+//! ([`disk`]) says for any moment what may be left of the folder; and the replies that the server had sent by then say
+//! what it had promised ([`replies`]).
+
+pub mod disk;
+pub mod trace;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use self::disk::{Before, Disk, Tree};
+use self::trace::Call;
+use crate::Reply;
+
+/// What a server did until it was killed.
+#[derive(Debug)]
+pub struct Recording {
+    pub calls: Vec<Call>,
+    pub disk: Disk,
+    folder: PathBuf,
+    before: Before,
+    /// For each client that introduced itself, the lines at which its replies began to be sent.
+    pub replies: HashMap<String, Vec<usize>>,
+}
+
+impl Recording {
+    /// Reads what was written down of a process that has ended. `before`: what its folder held.
+    pub fn read(file: &Path, process: u32, folder: &Path, before: &Before) -> Result<Self, String> {
+        let calls = trace::read(file, process)?;
+        let disk = Disk::new(folder, before, &calls)?;
+        let replies = replies(&calls)?;
+        let (folder, before) = (folder.to_owned(), before.clone());
+        Ok(Self { calls, disk, folder, before, replies })
+    }
+
+    /// As if things had never been forced to disk: those that are meant by their paths within the folder.
+    pub fn without_syncs(&mut self, is_meant: impl Fn(&str) -> bool) -> Result<(), String> {
+        let is_sync = |call: &Call| matches!(call.name.as_str(), "fsync" | "fdatasync");
+        self.calls.retain(|call| {
+            let path =
+                call.stands_for.as_deref().and_then(|path| path.strip_prefix(&self.folder).ok());
+            !path.is_some_and(|path| is_sync(call) && is_meant(&path.to_string_lossy()))
+        });
+        self.disk = Disk::new(&self.folder, &self.before, &self.calls)?;
+        Ok(())
+    }
+}
+
+/// When each client was sent its replies. A client introduces itself by what its first command has echoed,
+/// [`INTRODUCTION`] and a name; those that do not are left out.
+pub fn replies(calls: &[Call]) -> Result<HashMap<String, Vec<usize>>, String> {
+    let mut sockets: HashMap<&Path, Socket> = HashMap::new();
+    let sends = ["sendto", "sendmsg", "write", "writev"];
+    for call in calls.iter().filter(|call| sends.contains(&call.name.as_str())) {
+        let Some(path) = call.stands_for.as_deref() else { continue };
+        if path.to_string_lossy().starts_with("socket:") {
+            let socket = sockets.entry(path).or_default();
+            socket.bytes.extend(call.bytes());
+            socket.take_replies(call.began)?;
+        }
+    }
+    let named = sockets.into_values().filter_map(|socket| Some((socket.name?, socket.lines)));
+    Ok(named.collect())
+}
+
+/// What was sent to one client.
+#[derive(Default)]
+struct Socket {
+    bytes: Vec<u8>,
+    name: Option<String>,
+    lines: Vec<usize>,
+    is_stranger: bool,
+}
+
+impl Socket {
+    fn take_replies(&mut self, line: usize) -> Result<(), String> {
+        while !self.is_stranger
+            && let Some((reply, length)) = Reply::parse(&self.bytes).map_err(|e| e.to_string())?
+        {
+            self.bytes.drain(..length);
+            if self.name.is_some() {
+                self.lines.push(line);
+            } else {
+                self.name = reply.text().strip_prefix(INTRODUCTION).map(str::to_owned);
+                self.is_stranger = self.name.is_none();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All that is in a folder.
+pub fn tree_of(folder: &Path) -> io::Result<Tree> {
+    let mut tree = Tree::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(current) = folders.pop() {
+        for entry in fs::read_dir(&current)? {
+            let path = entry?.path();
+            let name = path.strip_prefix(folder).expect("it lies in there").to_owned();
+            if path.is_dir() {
+                tree.insert(name, None);
+                folders.push(path);
+            } else {
+                tree.insert(name, Some(fs::read(&path)?));
+            }
+        }
+    }
+    Ok(tree)
+}
+
+/// Makes a folder hold this and nothing else.
+pub fn plant(tree: &Tree, folder: &Path) -> io::Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir(folder)?;
+    for (name, bytes) in tree {
+        match bytes {
+            None => fs::create_dir(folder.join(name))?,
+            Some(bytes) => fs::write(folder.join(name), bytes)?,
+        }
+    }
+    Ok(())
+}
+
+/// What a client has echoed first, with its name behind.
+pub const INTRODUCTION: &str = "this is ";
