@@ -40,8 +40,8 @@ pub(super) struct Writer {
     synced_at: Instant,
     /// The disk did not take what it was given last.
     failed: bool,
-    /// It did not keep what it had taken.
-    sync_failed: bool,
+    /// It did not keep what it had taken, and there was no base since.
+    has_gap: bool,
     /// Something was merged since the thread rested last.
     busy: bool,
 }
@@ -110,7 +110,7 @@ impl Writer {
             written: 0,
             synced_at: Instant::now(),
             failed: false,
-            sync_failed: false,
+            has_gap: false,
             busy: false,
         }
     }
@@ -146,6 +146,7 @@ impl Writer {
         self.take_orders();
         self.see_how_sync_went();
         self.write_collected();
+        self.see_whether_mended();
         self.sync();
         while self.obey() {
             self.write_collected();
@@ -252,7 +253,7 @@ impl Writer {
         }
         aof.figures.buffered.store(self.pending.len() as u64, Ordering::Relaxed);
         self.failed = outcome.is_err();
-        if done > 0 && !self.sync_failed || outcome.is_err() {
+        if done > 0 && !self.has_gap || outcome.is_err() {
             self.server.note_log_outcome(&outcome);
         }
     }
@@ -316,8 +317,9 @@ impl Writer {
     /// An `fsync` of everything up to a record has ended.
     fn synced(&mut self, number: u64, outcome: &io::Result<()>) {
         self.synced_at = Instant::now();
-        self.sync_failed = outcome.is_err();
         match outcome {
+            // That the next `fsync` succeeds means nothing.
+            Ok(()) if self.server.aof.has_gap() => return,
             Ok(()) => self.now_durable(number),
             Err(error) if self.server.aof.holds_replies() => {
                 // What the kernel dropped cannot be written again, and the promise cannot be kept.
@@ -328,10 +330,20 @@ impl Writer {
             }
             Err(error) => {
                 self.failed = true;
+                self.has_gap = true;
                 self.note_gap(error);
             }
         }
         self.server.note_log_outcome(outcome);
+    }
+
+    /// Has writes accepted again once a new base makes good what the disk had lost: until then all that is logged lies
+    /// behind a hole.
+    fn see_whether_mended(&mut self) {
+        if self.has_gap && !self.failed && !self.server.aof.has_gap() {
+            self.has_gap = false;
+            self.server.note_log_outcome(&Ok(()));
+        }
     }
 
     /// What was written may be lost, whatever the disk says from now on: only a new base makes that good.
@@ -450,7 +462,7 @@ impl Writer {
         self.file = None;
         self.pending = Vec::new();
         self.failed = false;
-        self.sync_failed = false;
+        self.has_gap = false;
         let aof = &self.server.aof;
         aof.mended_gaps.store(aof.gaps.load(Ordering::SeqCst), Ordering::SeqCst);
         self.server.note_log_outcome(&Ok(()));
