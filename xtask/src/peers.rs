@@ -12,7 +12,7 @@ use bobbin_testkit::peers::{cache_folder, peer};
 
 use crate::shell::{self, Outcome};
 
-/// Makes sure that every program in [`PROGRAMS`] is there and runs; says where and which version.
+/// Makes sure that every program in [`PROGRAMS`] and [`CHECKERS`] is there and runs; says where and which version.
 pub(crate) fn install() -> Outcome {
     if !all_work() {
         let tree = cache_folder().join("peers/sid");
@@ -36,7 +36,7 @@ pub(crate) fn install() -> Outcome {
 }
 
 fn all_work() -> bool {
-    PROGRAMS.iter().all(works)
+    PROGRAMS.iter().all(works) && CHECKERS.iter().all(|checker| peer(checker).exists())
 }
 
 fn works(program: &&str) -> bool {
@@ -107,7 +107,7 @@ fn write_wrappers(tree: &Path) -> Outcome {
         .map(|path| path.display().to_string())
         .collect::<Vec<_>>()
         .join(":");
-    for program in PROGRAMS {
+    for program in PROGRAMS.into_iter().chain(CHECKERS) {
         let binary = inside(tree, &tree.join("usr/bin").join(program));
         let script = format!(
             "#!/bin/sh\nexec '{}' --argv0 {program} --library-path '{libraries}' '{}' \"$@\"\n",
@@ -142,6 +142,8 @@ const PROGRAMS: [&str; 6] = [
     "redis-cli",
     "redis-benchmark",
 ];
+/// They do not tell their version, so that they are there is all that is looked at.
+const CHECKERS: [&str; 1] = ["valkey-check-rdb"];
 /// With the version the transcripts were recorded with.
 const SERVERS: [(&str, &str); 2] = [("valkey-server", "9.1.2"), ("redis-server", "8.0.6")];
 const LOADERS: [&str; 2] = ["lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1"];

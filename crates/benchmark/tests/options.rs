@@ -366,20 +366,23 @@ fn a_sweep_writes_its_three_files() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn random_commands() {
-    for (server, modes) in [
-        (Server::bobbin(&[]), "malformed-commands"),
-        (Server::valkey(&[]), "malformed-commands,config-commands"),
-        (Server::redis(&[]), "malformed-commands"),
+    for (server, modes, connections) in [
+        (Server::bobbin(&[]), "malformed-commands", 3),
+        (Server::valkey(&[]), "malformed-commands,config-commands", 3),
+        // Redis 8.0.6 dies of some of what blocked clients do to each other, about once in five runs.
+        (Server::redis(&[]), "malformed-commands", 1),
     ] {
-        let right = bench(&server, "--fuzz -n 3000 -c 3 --seed 7");
-        assert!(right.contains("\n3 succeeded, 0 failed.\n"), "{right}");
+        let right = bench(&server, &format!("--fuzz -n 3000 -c {connections} --seed 7"));
+        assert!(right.contains(&format!("\n{connections} succeeded, 0 failed.\n")), "{right}");
         assert!(right.contains("\nTotal commands sent: 3000\n"), "{right}");
         // Most of them are right.
         let errors = right.split("Error replies: ").nth(1).unwrap().lines().next().unwrap();
         assert!(errors.parse::<u32>().unwrap() < 1500, "{right}");
-        let line = format!("--fuzz --fuzz-mode {modes} -n 2000 -c 2 --fuzz-loglevel debug");
+        let options = "-n 2000 --fuzz-loglevel debug";
+        let line = format!("--fuzz --fuzz-mode {modes} -c {connections} {options}");
         let wrong = bench(&server, &line);
-        assert!(wrong.contains(" -> ERR ") && wrong.contains("2 succeeded"), "{wrong}");
+        let all_succeeded = wrong.contains(&format!("\n{connections} succeeded, 0 failed.\n"));
+        assert!(wrong.contains(" -> ERR ") && all_succeeded, "{wrong}");
         let silent = bench(&server, "--fuzz -n 100 -c 1 --fuzz-loglevel none");
         assert_eq!(silent.lines().count(), 1, "{silent}");
     }
