@@ -262,6 +262,10 @@ pub struct WorkerHandle {
     pub backlog_bytes: AtomicUsize,
     /// It keeps replies back until more of the log is on disk.
     pub awaits_disk: AtomicBool,
+    /// It has worked on long commands for a while.
+    pub is_laden: AtomicBool,
+    /// It executes many small commands.
+    pub is_busy: AtomicBool,
     /// `epoll` or `io_uring`.
     pub driver: &'static str,
     /// Of its thread.
@@ -278,6 +282,8 @@ impl WorkerHandle {
             connections: AtomicUsize::new(0),
             backlog_bytes: AtomicUsize::new(0),
             awaits_disk: AtomicBool::new(false),
+            is_laden: AtomicBool::new(false),
+            is_busy: AtomicBool::new(false),
             driver,
             watch: Watch::default(),
         }
@@ -362,15 +368,17 @@ impl Workers {
         self.len() == 0
     }
 
-    /// The worker that the next connection goes to: the one that has the fewest. Those beyond the machine's
-    /// cores come into play once each of the others has `crowd` of them: a thread that shares a core adds no
+    /// The worker that the next connection goes to: the one that has the fewest, of those that are not laden. Those beyond
+    /// the machine's cores come into play once each of the others has `crowd` of them: a thread that shares a core adds no
     /// power, and fewer connections on a thread mean fewer commands in a turn.
     pub fn next(&self, crowd: usize) -> Option<Arc<WorkerHandle>> {
         let slots = &self.known.read().serving;
-        let load = |worker: &&Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
-        let fewest = |workers: &[Arc<WorkerHandle>]| workers.iter().min_by_key(load).cloned();
-        let first = slots.get(..cores()).and_then(fewest);
-        first.filter(|worker| load(&worker) < crowd).or_else(|| fewest(slots))
+        let load = |worker: &Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
+        let burden =
+            |worker: &&Arc<WorkerHandle>| (worker.is_laden.load(Ordering::Relaxed), load(worker));
+        let least = |workers: &[Arc<WorkerHandle>]| workers.iter().min_by_key(burden).cloned();
+        let first = slots.get(..cores()).and_then(least);
+        first.filter(|worker| load(worker) < crowd).or_else(|| least(slots))
     }
 
     /// How many connections a worker should have of so many in all, by the rule of [`Self::next`].
@@ -387,6 +395,14 @@ impl Workers {
     pub fn post(&self, id: usize, post: Post) -> bool {
         let worker = self.known.read().working().find(|worker| worker.id == id).cloned();
         worker.is_some_and(|worker| worker.mailbox.post(post).is_ok())
+    }
+
+    /// Has the connections shared out anew.
+    pub fn rebalance(&self) {
+        for worker in self.all() {
+            // One that has ended has none.
+            drop(worker.mailbox.post(Post::Rebalance));
+        }
     }
 
     /// Has those look again that wait for the disk.

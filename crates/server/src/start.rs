@@ -204,9 +204,7 @@ impl Server {
             self.workers.unlist(worker.id);
             drop(worker.mailbox.post(Post::Retire));
         }
-        for worker in self.workers.all() {
-            drop(worker.mailbox.post(Post::Rebalance));
-        }
+        self.workers.rebalance();
         Ok(())
     }
 

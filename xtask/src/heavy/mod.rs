@@ -264,7 +264,7 @@ fn exchange(heavy: &mut Connection, command: &str) -> Outcome {
     encode_command(&["PING"], &mut bytes);
     heavy.send_raw(&bytes).map_err(text)?;
     heavy.stream().set_read_timeout(None).map_err(text)?;
-    let (mut chunk, mut tail) = (vec![0; 1 << 20], Vec::new());
+    let (mut chunk, mut tail) = (vec![0; 64 << 10], Vec::new());
     while !tail.ends_with(END) {
         let count = heavy.stream().read(&mut chunk).map_err(text)?;
         if count == 0 {

@@ -18,6 +18,7 @@ mod limits;
 mod mailbox;
 mod output;
 mod push;
+mod relief;
 mod revoked;
 mod schedule;
 mod sealed;
@@ -45,6 +46,7 @@ use self::large::Outside;
 use self::limits::{ReplyLimit, is_queue_too_long};
 pub use self::mailbox::{Mailbox, Post};
 use self::output::{Arena, Range, Sending};
+use self::relief::Relief;
 use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
@@ -118,6 +120,7 @@ pub struct Worker {
     events: Vec<Event>,
     timer: Timer,
     schedule: Schedule,
+    relief: Relief,
     /// The next turn has something to do, whatever arrives: what is left of a reply is to be sent, or a connection ends
     /// once its last bytes are out.
     sleepless: bool,
@@ -177,6 +180,7 @@ impl Worker {
             events: Vec::new(),
             timer: Timer::default(),
             schedule: Schedule::default(),
+            relief: Relief::default(),
             sleepless: false,
             puts_off: false,
             retiring: false,
@@ -234,6 +238,7 @@ impl Worker {
         self.events = events;
         self.execute();
         self.puts_off = !self.puts_off && self.handle.stats.totals.commands.get() > commands;
+        self.give_to_others();
         self.move_listeners();
         self.take_early();
         self.take_posts();
@@ -262,6 +267,7 @@ impl Worker {
         self.handle.stats.turned(now - started, commands);
         let works_long = std::mem::take(&mut self.sends_long) || self.has_jobs();
         self.schedule.turned(now, commands, works_long);
+        self.note_burden(now);
         if works_long && !self.puts_off {
             cores::give_way();
         }
@@ -537,6 +543,7 @@ impl Worker {
             return;
         }
         self.handle.watch.serve(connection.client.info.id);
+        self.relief.note_active(span.slot);
         let start = self.arena.bytes.len();
         let reply_limit = ReplyLimit::new(self.server, connection, &self.arena);
         if !span.large.is_empty() {

@@ -35,6 +35,11 @@ impl Schedule {
         self.change(false);
     }
 
+    /// Whether many commands were executed lately.
+    pub const fn is_busy(&self) -> bool {
+        self.busy
+    }
+
     /// A turn is over: `now` in ticks, the commands that it executed, and whether there is long work.
     #[inline]
     pub fn turned(&mut self, now: u64, commands: u64, has_long_work: bool) {

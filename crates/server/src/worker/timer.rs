@@ -59,6 +59,7 @@ impl Worker {
             self.timer.expire_at_ms = self.data.now_ms;
         }
         self.server.bound_tracked(&mut self.data);
+        self.share_out();
         self.look_at_clients();
         if self.data.now_ms >= self.timer.expire_at_ms {
             if self.server.switches.load() & NO_EXPIRE == 0 {
