@@ -550,6 +550,24 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_passes_over_laden_workers() {
+        let workers = workers(1);
+        let all = workers.all();
+        let (first, last) = (&all[0], &all[cores() - 1]);
+        last.connections.store(500, Ordering::Relaxed);
+        for worker in &all {
+            worker.is_laden.store(worker.id != last.id, Ordering::Relaxed);
+        }
+        assert_eq!(workers.next(1024).map(|worker| worker.id), Some(last.id));
+        // The one beyond the cores, then: it has no long command either.
+        all[cores()].is_laden.store(false, Ordering::Relaxed);
+        assert_eq!(workers.next(500).map(|worker| worker.id), Some(all[cores()].id));
+        last.is_laden.store(true, Ordering::Relaxed);
+        all[cores()].is_laden.store(true, Ordering::Relaxed);
+        assert_eq!(workers.next(1024).map(|worker| worker.id), Some(first.id));
+    }
+
+    #[test]
     fn made_up_errors_are_told_apart_up_to_a_limit() {
         let errors = ErrorStats::default();
         for number in 1..=1100 {
