@@ -289,6 +289,11 @@ impl WorkerHandle {
         }
     }
 
+    /// Whether it would serve further clients at once.
+    pub fn has_time(&self) -> bool {
+        !self.is_laden.load(Ordering::Relaxed) && !self.is_busy.load(Ordering::Relaxed)
+    }
+
     /// Processor time that its thread took.
     pub fn cpu_time(&self) -> CpuTime {
         CpuTime::of_thread(self.watch.thread())

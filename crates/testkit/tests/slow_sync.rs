@@ -81,7 +81,7 @@ fn a_rewrite_begins_beside_an_fsync() {
     assert_eq!(server.connect().say("DBSIZE").text(), "4");
 }
 
-/// One that fails: writes are refused until another one succeeds, and nothing is safe before there is a new base.
+/// One that fails: writes are refused, and nothing is safe, before there is a new base.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_fsync_that_fails_beside_the_writing() {

@@ -253,8 +253,8 @@ impl Writer {
         }
         aof.figures.buffered.store(self.pending.len() as u64, Ordering::Relaxed);
         self.failed = outcome.is_err();
-        if done > 0 && !self.has_gap || outcome.is_err() {
-            self.server.note_log_outcome(&outcome);
+        if done > 0 || outcome.is_err() {
+            self.note_outcome(&outcome);
         }
     }
 
@@ -318,8 +318,6 @@ impl Writer {
     fn synced(&mut self, number: u64, outcome: &io::Result<()>) {
         self.synced_at = Instant::now();
         match outcome {
-            // That the next `fsync` succeeds means nothing.
-            Ok(()) if self.server.aof.has_gap() => return,
             Ok(()) => self.now_durable(number),
             Err(error) if self.server.aof.holds_replies() => {
                 // What the kernel dropped cannot be written again, and the promise cannot be kept.
@@ -334,7 +332,14 @@ impl Writer {
                 self.note_gap(error);
             }
         }
-        self.server.note_log_outcome(outcome);
+        self.note_outcome(outcome);
+    }
+
+    /// Notes how the disk took something. That it takes what lies behind a gap means nothing.
+    fn note_outcome(&self, outcome: &io::Result<()>) {
+        if outcome.is_err() || !self.has_gap {
+            self.server.note_log_outcome(outcome);
+        }
     }
 
     /// Has writes accepted again once a new base makes good what the disk had lost: until then all that is logged lies

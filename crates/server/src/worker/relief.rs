@@ -8,7 +8,6 @@
 //! Some time after the long command the workers share out their connections again.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::Worker;
 
@@ -18,7 +17,6 @@ pub(super) struct Relief {
     /// When the long commands began, in ticks; one may follow another.
     jobs_since: Option<u64>,
     is_laden: bool,
-    is_busy: bool,
     /// Slots of connections that had commands executed, while it is laden.
     active: Vec<u32>,
     /// Connections went to others: when to have them shared out again (Unix ms), put off by every long command.
@@ -47,9 +45,9 @@ impl Worker {
             self.relief.is_laden = is_laden;
             self.handle.is_laden.store(is_laden, Ordering::Relaxed);
         }
-        if self.schedule.is_busy() != self.relief.is_busy {
-            self.relief.is_busy = self.schedule.is_busy();
-            self.handle.is_busy.store(self.relief.is_busy, Ordering::Relaxed);
+        // Others look at it: it is written when it changes, which is seldom.
+        if self.schedule.is_busy() != self.handle.is_busy.load(Ordering::Relaxed) {
+            self.handle.is_busy.store(self.schedule.is_busy(), Ordering::Relaxed);
         }
     }
 
@@ -65,16 +63,13 @@ impl Worker {
     #[cold]
     fn give_active(&mut self) {
         let mut active = std::mem::take(&mut self.relief.active);
-        let has_time = self.server.next_worker().is_some_and(|next| {
-            let burdens = [&next.is_laden, &next.is_busy];
-            next.id != self.handle.id
-                && burdens.iter().all(|burden| !burden.load(Ordering::Relaxed))
-        });
+        let next = self.server.next_worker();
+        let has_time = next.is_some_and(|next| next.id != self.handle.id && next.has_time());
         for slot in active.drain(..).filter(|_| has_time) {
             // Whose command is the long one stays with it.
             if self.connections.at(slot).is_some_and(|connection| connection.client.job.is_none()) {
                 self.give_away(slot);
-                self.relief.shares_out_at_ms = Some(0);
+                self.relief.shares_out_at_ms = Some(self.data.now_ms + REST_MS);
             }
         }
         self.relief.active = active;
@@ -83,10 +78,9 @@ impl Worker {
     /// Has the connections shared out again, once the long commands are over for some time.
     pub(super) fn share_out(&mut self) {
         let Some(at_ms) = &mut self.relief.shares_out_at_ms else { return };
-        let now_ms = self.data.now_ms;
-        if self.relief.is_laden || *at_ms == 0 {
-            *at_ms = now_ms + REST.as_millis() as i64;
-        } else if now_ms >= *at_ms {
+        if self.relief.is_laden {
+            *at_ms = self.data.now_ms + REST_MS;
+        } else if self.data.now_ms >= *at_ms {
             self.relief.shares_out_at_ms = None;
             self.server.workers.rebalance();
         }
@@ -96,4 +90,4 @@ impl Worker {
 /// From when on a worker with a long command is laden, in microseconds: shorter work is over before others gain by it.
 const LADEN_US: u64 = 5_000;
 /// After a long command there may be another soon.
-const REST: Duration = Duration::from_secs(1);
+const REST_MS: i64 = 1_000;
