@@ -1,8 +1,15 @@
 //! What jemalloc says of itself, and what it can be told.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_uint, c_void};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
+use bobbin_store::sync::Mutex;
+use rustix::mm::Advice;
 use tikv_jemalloc_ctl::{epoch, raw, stats, stats_print};
+use tikv_jemalloc_sys::extent_hooks_t;
+
+use crate::cores;
 
 /// Bytes, by how near they are to being given back.
 #[derive(Clone, Copy, Default, Debug)]
@@ -16,8 +23,20 @@ pub struct Figures {
     pub muzzy: usize,
 }
 
-/// The figures of now. Takes some microseconds for each arena.
+/// The figures, not older than a tenth of a second: Redis takes them as often. To take them costs some microseconds for
+/// each arena, and more beside a thread that frees much.
 pub fn figures() -> Figures {
+    static LAST: Mutex<Option<(Instant, Figures)>> = Mutex::new(None);
+    let last = *LAST.lock();
+    if let Some((_, figures)) = last.filter(|(taken, _)| taken.elapsed() < FIGURES_KEPT) {
+        return figures;
+    }
+    let figures = figures_now();
+    *LAST.lock() = Some((Instant::now(), figures));
+    figures
+}
+
+fn figures_now() -> Figures {
     // Each fails only if jemalloc was built without statistics; then there is nothing to say.
     let _ = epoch::advance();
     // SAFETY: the control is a `size_t`.
@@ -46,6 +65,79 @@ pub fn purge() -> bool {
         )
     };
     result == 0
+}
+
+/// Has all arenas that there are give pages back to the kernel in short steps, with a core to others in between: as
+/// jemalloc does it by itself, many megabytes in one go, whoever is woken on that core waits for it. To be called when
+/// threads have come that have arenas of their own.
+pub fn give_back_in_steps() {
+    // Which arenas there are is among the figures.
+    let _ = epoch::advance();
+    let count = control_integer(b"arenas.narenas", None).unwrap_or(0);
+    for arena in 0..count {
+        if !is_in_use(arena) {
+            continue;
+        }
+        let name = hooks_of(arena);
+        // SAFETY: the control is a pointer to a table that lives as long as its arena; those of jemalloc's own and
+        // ours live as long as the process.
+        let installed = unsafe {
+            raw::read::<*mut extent_hooks_t>(name.as_bytes()).and_then(|hooks| {
+                let ours = HOOKS.get_or_init(|| extent_hooks_t {
+                    purge_forced: Some(purge_in_steps),
+                    // As without hooks: address space is kept.
+                    dalloc: None,
+                    ..*hooks
+                });
+                let ours = std::ptr::from_ref(ours).cast_mut();
+                if hooks == ours { Ok(()) } else { raw::write(name.as_bytes(), ours) }
+            })
+        };
+        if let Err(error) = installed {
+            log::debug!("Arena {arena} gives memory back in one go: {error}");
+        }
+    }
+}
+
+fn is_in_use(arena: i64) -> bool {
+    control_integer(format!("arena.{arena}.initialized").as_bytes(), None) == Ok(1)
+}
+
+fn hooks_of(arena: i64) -> String {
+    format!("arena.{arena}.extent_hooks\0")
+}
+
+/// jemalloc's own, but for what gives pages back.
+static HOOKS: OnceLock<extent_hooks_t> = OnceLock::new();
+
+/// Has the kernel take the content of pages, which are zero when they are touched again; `true` if it refused. No lock
+/// is held here that anybody waits for who allocates or frees.
+///
+/// # Safety
+///
+/// As jemalloc calls it: the pages are mapped, private, and hold nothing that is needed.
+unsafe extern "C" fn purge_in_steps(
+    _hooks: *mut extent_hooks_t,
+    address: *mut c_void,
+    _size: usize,
+    offset: usize,
+    length: usize,
+    _arena: c_uint,
+) -> bool {
+    let mut done = 0;
+    while done < length {
+        let step = STEP_BYTES.min(length - done);
+        // SAFETY: within the pages that the caller speaks of.
+        let taken = unsafe {
+            rustix::mm::madvise(address.byte_add(offset + done), step, Advice::LinuxDontNeed)
+        };
+        if taken.is_err() {
+            return true;
+        }
+        done += step;
+        cores::give_way();
+    }
+    false
 }
 
 /// jemalloc's own report.
@@ -105,6 +197,10 @@ fn text(error: tikv_jemalloc_ctl::Error) -> String {
     if text.contains("unknown") { "No such file or directory" } else { "Invalid argument" }.into()
 }
 
+const FIGURES_KEPT: Duration = Duration::from_millis(100);
+/// Some ten microseconds of the kernel's time.
+const STEP_BYTES: usize = 256 << 10;
+
 /// Controls whose value is a text.
 const TEXTS: [&CStr; 6] = [
     c"version",
@@ -129,5 +225,42 @@ mod tests {
         assert!(control_text(b"arenas.narenas").is_err());
         assert!(purge());
         assert!(report().contains("jemalloc"));
+    }
+
+    #[test]
+    fn memory_is_given_back_in_steps_and_comes_back_as_zeroes() {
+        drop(vec![1_u8; 5000]);
+        give_back_in_steps();
+        let own = control_integer(b"thread.arena", None).expect("the calling thread has one");
+        assert!(is_in_use(own));
+        // SAFETY: as in `give_back_in_steps`.
+        let hooks = unsafe { raw::read::<*mut extent_hooks_t>(hooks_of(own).as_bytes()) };
+        assert_eq!(hooks.unwrap().cast_const(), std::ptr::from_ref(HOOKS.get().unwrap()));
+        // Of several steps, and of part of one.
+        for bytes in [STEP_BYTES * 3 + 4096, 4096] {
+            let layout = std::alloc::Layout::from_size_align(bytes, 4096).unwrap();
+            // SAFETY: the block is as large as is said; it is freed with its layout.
+            unsafe {
+                let block = std::alloc::alloc(layout);
+                block.write_bytes(7, bytes);
+                let hooks = std::ptr::null_mut();
+                assert!(!purge_in_steps(hooks, block.cast(), bytes, 0, bytes, 0));
+                let content = std::slice::from_raw_parts(block, bytes);
+                assert!(content.iter().all(|byte| *byte == 0));
+                block.write_bytes(7, bytes);
+                assert!(!purge_in_steps(hooks, block.cast(), bytes, 4096, bytes - 4096, 0));
+                let content = std::slice::from_raw_parts(block, bytes);
+                let (kept, taken) = content.split_at(4096);
+                assert!(kept.iter().all(|byte| *byte == 7));
+                assert!(taken.iter().all(|byte| *byte == 0));
+                std::alloc::dealloc(block, layout);
+            }
+        }
+        // SAFETY: what is no address of this process is refused.
+        let refused = unsafe {
+            let hooks = std::ptr::null_mut();
+            purge_in_steps(hooks, std::ptr::without_provenance_mut(1 << 62), 4096, 0, 4096, 0)
+        };
+        assert!(refused);
     }
 }

@@ -11,6 +11,7 @@ use bobbin_store::shard::Database;
 use bobbin_store::{Kind, OwnedEntry};
 
 use crate::cores::{self, Work};
+use crate::memory;
 use crate::worker::Job;
 
 /// What can be freed in the background.
@@ -58,6 +59,7 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
         let run = move || {
             cores::step_aside();
             cores::go_to(Work::Background);
+            memory::give_way_while_freeing();
             for (garbage, objects) in receiver {
                 let bytes = match &garbage {
                     Garbage::Entry(entry) => entry.as_ref().memory(),

@@ -17,7 +17,7 @@ pub struct CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Threads beyond this many share the last cell.
+/// Threads beyond this many share the last cell, with those that free in the background.
 const CELLS: usize = 256;
 
 #[repr(align(128))]
@@ -30,12 +30,15 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     /// The thread's cell; `CELLS` while it has none.
     static CELL: Cell<usize> = const { Cell::new(CELLS) };
+    /// Blocks that the thread may still free before it gives way; none if it does not.
+    static TURN: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// Bytes in use, in the sizes that the allocator really gives.
 pub fn used() -> usize {
-    let last = NEXT_CELL.load(Ordering::Relaxed).min(CELLS);
-    let sum: i64 = COUNTS[..last].iter().map(|count| count.0.load(Ordering::Relaxed)).sum();
+    let own = NEXT_CELL.load(Ordering::Relaxed).min(CELLS - 1);
+    let counts = COUNTS[..own].iter().chain(&COUNTS[CELLS - 1..]);
+    let sum: i64 = counts.map(|count| count.0.load(Ordering::Relaxed)).sum();
     let used = sum.max(0) as usize;
     if used > PEAK.load(Ordering::Relaxed) {
         PEAK.fetch_max(used, Ordering::Relaxed);
@@ -69,6 +72,14 @@ pub fn start_background_threads() {
     }
 }
 
+/// Has the calling thread give way to others again and again while it frees memory. For threads that free values of
+/// millions of blocks: no destructor has to know of it.
+pub fn give_way_while_freeing() {
+    TURN.set(Some(TURN_BLOCKS));
+    // The last cell's threads count by the slow way, which looks at the turn.
+    CELL.set(CELLS - 1);
+}
+
 #[inline(always)]
 fn count(bytes: i64) {
     let cell = CELL.try_with(Cell::get).unwrap_or(CELLS - 1);
@@ -77,12 +88,12 @@ fn count(bytes: i64) {
         let count = &COUNTS[cell].0;
         count.store(count.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
     } else {
-        count_first(bytes);
+        count_shared(bytes);
     }
 }
 
 #[cold]
-fn count_first(bytes: i64) {
+fn count_shared(bytes: i64) {
     let cell = CELL.try_with(|cell| {
         if cell.get() == CELLS {
             cell.set(NEXT_CELL.fetch_add(1, Ordering::Relaxed).min(CELLS - 1));
@@ -90,7 +101,24 @@ fn count_first(bytes: i64) {
         cell.get()
     });
     COUNTS[cell.unwrap_or(CELLS - 1)].0.fetch_add(bytes, Ordering::Relaxed);
+    if bytes < 0 {
+        let _ = TURN.try_with(give_way_in_turn);
+    }
 }
+
+fn give_way_in_turn(turn: &Cell<Option<u32>>) {
+    match turn.get() {
+        Some(0) => {
+            turn.set(Some(TURN_BLOCKS));
+            cores::give_way();
+        }
+        Some(left) => turn.set(Some(left - 1)),
+        None => {}
+    }
+}
+
+/// Takes some ten microseconds, where nothing of the blocks is in a cache.
+const TURN_BLOCKS: u32 = 200;
 
 /// The block that jemalloc gives for this many bytes, when its quantum is 8: multiples of 8 up to
 /// 64, then four classes for each power of two.

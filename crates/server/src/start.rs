@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::acl::{Acl, Rights};
+use crate::allocator;
 use crate::blocking::Waiters;
 use crate::client::{Client, ClientInfo, Clients};
 use crate::client_eviction::ClientMemory;
@@ -266,6 +267,7 @@ impl Server {
                     let handle = Arc::clone(worker.handle());
                     self.workers.add(Arc::clone(&handle));
                     let _ = sender.send(Ok(()));
+                    allocator::give_back_in_steps();
                     worker.run();
                     self.workers.ended(&handle);
                 }

@@ -18,6 +18,7 @@ use bobbin_dump::{Options, STRING_LEN_MAX, Target};
 use bobbin_store::sync::Mutex;
 use bobbin_store::{AccessClock, NewValue, OwnedEntry};
 
+use crate::allocator;
 use crate::command::Data;
 use crate::commands;
 use crate::script::Policy;
@@ -93,6 +94,8 @@ impl Server {
     }
 
     pub fn end_loading(&self) {
+        // Those who loaded had arenas of their own.
+        allocator::give_back_in_steps();
         self.persistence.loading.is_on.store(false, Ordering::Relaxed);
         self.switches.set(Switch::LOADING, false);
     }
