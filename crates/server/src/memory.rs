@@ -222,12 +222,30 @@ mod tests {
     }
 
     #[test]
+    fn who_frees_much_gives_way() {
+        let many = vec![vec![1_u8; 100]; 1000];
+        let free = move || {
+            give_way_while_freeing();
+            assert_eq!((TURN.get(), CELL.get()), (Some(TURN_BLOCKS), CELLS - 1));
+            drop(many);
+            // Of 1,000 blocks and the list of them.
+            assert_eq!(TURN.get(), Some(TURN_BLOCKS - 1001 % (TURN_BLOCKS + 1)));
+        };
+        std::thread::spawn(free).join().expect("it ends");
+        assert_eq!(TURN.get(), None);
+    }
+
+    #[test]
     fn what_is_allocated_is_counted() {
         // Never touched, and far more than the other tests have meanwhile.
         let (before, len) = (used(), 2_000_000_000);
         let block = Vec::<u8>::with_capacity(len);
         assert!(used() >= before + len / 4 * 3);
-        drop(block);
+        let free = move || {
+            give_way_while_freeing();
+            drop(block);
+        };
+        std::thread::spawn(free).join().expect("it ends");
         assert!(used() < before + len / 4);
     }
 }

@@ -214,10 +214,10 @@ fn measure_round(
             std::thread::sleep(WARM_UP);
         }
         let from = execute(heavy, scenario.command)?;
-        if let Some(value) = scenario.consumes {
-            wait_until_freed(control, value, scenario.name);
-        }
-        let to = Instant::now();
+        let to = match scenario.consumes {
+            Some(value) => wait_until_freed(control, value, scenario.name),
+            None => Instant::now(),
+        };
         windows.push((from, to));
         took += to - from;
         std::thread::sleep(SETTLING);
@@ -279,20 +279,24 @@ fn exchange(heavy: &mut Connection, command: &str) -> Outcome {
     Ok(())
 }
 
-/// Waits until the value is gone and its memory given back.
-fn wait_until_freed(control: &mut Connection, value: &str, name: &str) {
+/// Waits until the value is gone and its memory given back. Returns when it was: before it was asked for the last time,
+/// for to answer is some work as well, which is not to be what the others wait for.
+fn wait_until_freed(control: &mut Connection, value: &str, name: &str) -> Instant {
     if name == "expire" {
         // Without a look at the key, which would take it out at once.
         while control.say("DBSIZE").as_integer() != Some(1) {
             std::thread::sleep(POLL);
         }
     }
-    // To answer is some work as well, which is not to be what the others wait for.
-    std::thread::sleep(POLL_INFO);
-    while !control.say("INFO memory").text().contains("lazyfree_pending_objects:0\r\n") {
+    let freed = loop {
         std::thread::sleep(POLL_INFO);
-    }
+        let now = Instant::now();
+        if control.say("INFO memory").text().contains("lazyfree_pending_objects:0\r\n") {
+            break now;
+        }
+    };
     control.say(&format!("DEL {value}"));
+    freed
 }
 
 impl Measured {
