@@ -68,6 +68,7 @@ struct Options<'a> {
     members: usize,
     window: Duration,
     rounds: usize,
+    loads_max: usize,
     only: Option<&'a str>,
     servers: Vec<(&'static str, std::path::PathBuf)>,
 }
@@ -78,6 +79,7 @@ impl<'a> Options<'a> {
             members: 10_000_000,
             window: Duration::from_secs(5),
             rounds: 1,
+            loads_max: 5,
             only: None,
             servers: vec![(OURS, peers::bobbin()), ("valkey", peers::peer("valkey-server"))],
         };
@@ -87,6 +89,7 @@ impl<'a> Options<'a> {
                 ["--members", count] => options.members = number(count)?,
                 ["--seconds", count] => options.window = Duration::from_secs(number(count)? as u64),
                 ["--rounds", count] => options.rounds = number(count)?.max(1),
+                ["--loads", count] => options.loads_max = number(count)?,
                 ["--only", names] => options.only = Some(names),
                 ["--peer", "none"] => options.servers.truncate(1),
                 ["--server", path] => options.servers[0].1 = Path::new(path).to_path_buf(),
@@ -206,7 +209,7 @@ fn measure_round(
     let idle = probe.between(Asked::Get, &[(from, Instant::now())]);
     let neighbour = probe.between(Asked::Get, &[occupy_core(options.window)]);
     let (mut windows, mut took) = (Vec::new(), Duration::ZERO);
-    let runs_max = if scenario.consumes.is_some() { LOADS_MAX } else { RUNS_MAX };
+    let runs_max = if scenario.consumes.is_some() { options.loads_max } else { RUNS_MAX };
     while took < options.window && windows.len() < runs_max {
         if let Some(value) = scenario.consumes {
             control.call(&["DEL", value]).map_err(|error| error.to_string())?;
@@ -291,6 +294,7 @@ fn wait_until_freed(control: &mut Connection, value: &str, name: &str) -> Instan
     let freed = loop {
         std::thread::sleep(POLL_INFO);
         let now = Instant::now();
+        std::thread::sleep(ANSWERING);
         if control.say("INFO memory").text().contains("lazyfree_pending_objects:0\r\n") {
             break now;
         }
@@ -336,9 +340,10 @@ impl Measured {
 const HEADER: &str = "\
 command      server   runs   each ms    GETs idle p50    p99.9 neighbour  busy p50       p99     p99.9       max  x idle";
 pub(crate) const USAGE: &str = "\
-usage: cargo xtask heavy [--members N] [--seconds N] [--rounds N] [--only NAME,NAME] [--server PATH]
-                  [--peer none]
-  10,000,000 members, 5 seconds and 1 round by default (of more, medians are shown); the server is the one that was built last";
+usage: cargo xtask heavy [--members N] [--seconds N] [--rounds N] [--loads N] [--only NAME,NAME]
+                  [--server PATH] [--peer none]
+  10,000,000 members, 5 seconds and 1 round by default (of more, medians are shown); the server is the one that was built last.
+  What takes the value away, and needs it loaded anew, runs 5 times a round, or as often as --loads says";
 const OURS: &str = "bobbin";
 /// Of ours, and of a peer, which does one command at a time.
 const THREADS: [&str; 2] = ["2", "1"];
@@ -348,11 +353,11 @@ const RATIO_MAX: f64 = 3.0;
 /// Of a worker with a long command.
 const TURN: Duration = Duration::from_micros(50);
 const RUNS_MAX: usize = 1000;
-/// Runs of those before which the value has to be loaded.
-const LOADS_MAX: usize = 5;
 /// Starting a thread and a program takes a core for a moment, which has no part in what is measured.
 const SETTLING: Duration = Duration::from_millis(20);
 const WARM_UP: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(5);
 const POLL_INFO: Duration = Duration::from_millis(20);
+/// Time in which what was asked before has its answer.
+const ANSWERING: Duration = Duration::from_millis(1);
 const END: &[u8] = b"+PONG\r\n";
