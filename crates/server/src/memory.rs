@@ -117,7 +117,7 @@ fn give_way_in_turn(turn: &Cell<Option<u32>>) {
     }
 }
 
-/// Takes some ten microseconds, where nothing of the blocks is in a cache.
+/// Takes some thirty microseconds, where nothing of the blocks is in a cache.
 const TURN_BLOCKS: u32 = 200;
 
 /// The block that jemalloc gives for this many bytes, when its quantum is 8: multiples of 8 up to

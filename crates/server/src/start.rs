@@ -201,6 +201,7 @@ impl Server {
         while self.workers.len() < count {
             self.start_worker(self.workers.next_id())?;
         }
+        allocator::give_back_in_steps();
         for worker in self.workers.all().drain(..).skip(count.max(1)) {
             self.workers.unlist(worker.id);
             drop(worker.mailbox.post(Post::Retire));
@@ -267,7 +268,6 @@ impl Server {
                     let handle = Arc::clone(worker.handle());
                     self.workers.add(Arc::clone(&handle));
                     let _ = sender.send(Ok(()));
-                    allocator::give_back_in_steps();
                     worker.run();
                     self.workers.ended(&handle);
                 }
