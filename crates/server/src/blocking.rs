@@ -340,7 +340,7 @@ pub fn serve_or_block(
     keys: impl Iterator<Item = usize>,
     deadline_ms: Option<i64>,
 ) -> Outcome {
-    let keys: Vec<(usize, Key<'_>)> = keys.map(|at| call.key(at)).enumerate().collect();
+    let keys = call.keys(keys)?;
     if wait.serve(call.data, &keys, &mut call.reply)? {
         return Ok(());
     }

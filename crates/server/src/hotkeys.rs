@@ -242,19 +242,12 @@ impl Session {
             return;
         }
         let kept = self.wanted.count * KEPT_PER_KEY;
-        let (command, args) = (call.command, call.args);
-        let mut look = |at| {
-            let key = call.key(at);
+        call.each_key(|call, key| {
             if call.data.holds(key.hash.shard()) {
                 let size = call.data.peek(key).map_or(0, |entry| entry.memory() as u64);
                 part.by_size.set(key.bytes, size, kept);
             }
-        };
-        match command.shape {
-            KeyShape::None => {}
-            KeyShape::First => look(1),
-            KeyShape::Specified => _ = command.key_positions(args, look),
-        }
+        });
     }
 
     fn report(&self) -> Report {

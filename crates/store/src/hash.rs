@@ -6,6 +6,7 @@
 //! ```
 //! The three parts share no bit: bits that chose the shard say nothing inside its table, and a tag
 //! tells apart keys of one bucket. The database is not hashed, so a key has the same shard in all.
+//! Of the unused bits one is always set, so that no key's hash is [`Hash::default`].
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 
@@ -14,8 +15,10 @@ pub const SHARD_BITS: u32 = if cfg!(shuttle) { 2 } else { 12 };
 /// log2 of the number of different tags.
 pub const TAG_BITS: u32 = 13;
 const POSITION_SHIFT: u32 = 64 - SHARD_BITS - 32;
+/// Set in the hash of every key.
+const PRESENT: u64 = 1 << TAG_BITS;
 
-/// A key's hash, cut into the parts that the keyspace uses.
+/// A key's hash, cut into the parts that the keyspace uses. The default is no key's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Hash(pub u64);
 
@@ -54,6 +57,6 @@ impl Hasher {
 
     #[inline(always)]
     pub const fn hash(&self, key: &[u8]) -> Hash {
-        Hash(rapidhash_v3_micro_inline::<true, true>(key, &self.secrets))
+        Hash(rapidhash_v3_micro_inline::<true, true>(key, &self.secrets) | PRESENT)
     }
 }

@@ -1,5 +1,7 @@
 //! From a parsed request to its reply: the checks in Redis's order, the plan, the handler.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use bobbin_resp::{Part, Reply};
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{Hash, NewValue};
@@ -16,6 +18,9 @@ use crate::server::{Server, Switch};
 use crate::stats::WorkerStats;
 use crate::tracking;
 
+/// Faults of the program that are logged; a client may be able to repeat them.
+const FAULTS_SHOWN_MAX: u32 = 100;
+
 /// What a handler gets.
 pub struct Call<'a> {
     pub server: &'static Server,
@@ -28,9 +33,9 @@ pub struct Call<'a> {
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
     pub reply: Reply<'a>,
-    /// Of the first key; meaningful only when that is argument 1.
+    /// Of argument 1, if the row's only key is there.
     pub first_hash: Hash,
-    /// Of the keys at these arguments, as far as the plan hashed them; 0 elsewhere.
+    /// By argument, of the other rows' keys: the plan. `Hash::default` where it has none.
     pub hashes: &'a [Hash],
     /// Whether EXEC runs it.
     pub in_transaction: bool,
@@ -57,19 +62,50 @@ pub struct Context<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The key at this argument.
+    /// The key at this argument. Only the plan makes keys of arguments: it is what the user's rights
+    /// were checked for, and what is locked. A handler that takes another argument for a key has a
+    /// fault, and fails.
     #[inline(always)]
-    pub fn key(&self, index: usize) -> Key<'a> {
-        let bytes = self.args[index];
+    pub fn key(&self, index: usize) -> Result<Key<'a>, Failure> {
+        self.planned(index).ok_or_else(|| self.unplanned(index))
+    }
+
+    #[inline(always)]
+    fn planned(&self, index: usize) -> Option<Key<'a>> {
         let hash = if index == 1 && self.command.shape == KeyShape::First {
             self.first_hash
         } else {
-            match self.hashes.get(index) {
-                Some(&hash) if hash != Hash::default() => hash,
-                _ => self.data.keyspace().hash(bytes),
-            }
+            self.hashes.get(index).copied().unwrap_or_default()
         };
-        Key { bytes, hash }
+        (hash != Hash::default()).then(|| Key { bytes: self.args[index], hash })
+    }
+
+    #[cold]
+    fn unplanned(&self, index: usize) -> Failure {
+        static SHOWN: AtomicU32 = AtomicU32::new(0);
+        if SHOWN.fetch_add(1, Ordering::Relaxed) < FAULTS_SHOWN_MAX {
+            let name = &self.command.full_name;
+            log::error!("BUG: '{name}' takes argument {index} for a key, and its plan does not");
+        }
+        Failure::UNPLANNED
+    }
+
+    /// The keys at these arguments, each with its number among them.
+    pub fn keys(
+        &self,
+        indices: impl Iterator<Item = usize>,
+    ) -> Result<Vec<(usize, Key<'a>)>, Failure> {
+        indices.enumerate().map(|(number, at)| Ok((number, self.key(at)?))).collect()
+    }
+
+    /// Calls `f` with each key that the command names.
+    pub fn each_key(&mut self, mut f: impl FnMut(&mut Self, Key<'a>)) {
+        let (command, args) = (self.command, self.args);
+        command.key_positions(args, |at| {
+            // Commands that run scripts only hand their keys on, so they have no plan of their own.
+            let key = self.planned(at).unwrap_or_else(|| self.data.key(args[at]));
+            f(self, key);
+        });
     }
 
     /// The argument as a value to be stored; the row says that it may be (`Command::values`).
@@ -219,6 +255,9 @@ fn admit(
         context.data.prepare(values, args);
     }
     let held = match command.shape {
+        KeyShape::Specified => {
+            return run_planned(context, client, command, request, output);
+        }
         _ if command.has(Flags::GATE) => {
             let held = context.data.hold_gate();
             if held {
@@ -230,9 +269,6 @@ fn admit(
         KeyShape::None => {
             context.data.release();
             true
-        }
-        KeyShape::Specified => {
-            return run_planned(context, client, command, request, output);
         }
     };
     if !held {
@@ -258,7 +294,7 @@ fn run_planned(
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
     shards.clear();
-    shards.add_hashed(data, command, request.args);
+    shards.add_planned(data, command, request.args, 0);
     if client.database == 0 {
         shards.prefetch_buckets(data);
     }
@@ -480,11 +516,11 @@ fn would_execute(client: &Client, command: &Registered, flags: Flags) -> bool {
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
 const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);
 
-/// The shards that a plan needs.
+/// The shards that a plan needs, and its keys.
 #[derive(Default)]
 pub struct ShardSet {
     shards: Vec<u16>,
-    /// By argument; 0 where there is no key. Kept of one command, not of a transaction's.
+    /// By argument, of all commands of the plan one behind the other; see `Call::hashes`.
     hashes: Vec<Hash>,
     everything: bool,
 }
@@ -499,33 +535,43 @@ impl ShardSet {
         self.everything = false;
     }
 
-    /// Adds the shards of a command's keys. Arguments that do not fit the key specification add
-    /// what they have: the handler answers with the error before it looks at a key.
+    /// Adds the keys of a command of a transaction, whose arguments are those from `first_arg` on. Arguments that
+    /// do not fit the key specification add what they have: the handler answers with the error before it looks at
+    /// a key.
     pub fn add(
         &mut self,
         data: &Data,
         command: &'static Registered,
         args: &[&[u8]],
+        first_arg: usize,
         first_hash: Hash,
     ) {
-        self.everything |= command.has(Flags::GATE.with(Flags::WALKS))
-            || command.has(Flags::RUNS) && !data.runs_within_keys(command, args)
-            || command.row.gate_when.is_some_and(|condition| condition(args));
-        if command.shape == KeyShape::First {
-            self.shards.push(first_hash.shard() as u16);
-            return;
+        self.everything |= command.has(Flags::WALKS)
+            || command.has(Flags::RUNS) && !data.runs_within_keys(command, args);
+        match command.shape {
+            KeyShape::None => self.everything |= is_about_everything(command, args),
+            KeyShape::First => {
+                self.everything |= is_about_everything(command, args);
+                self.shards.push(first_hash.shard() as u16);
+            }
+            KeyShape::Specified => self.add_planned(data, command, args, first_arg),
         }
-        command.key_positions(args, |at| self.add_key(data.key(args[at])));
     }
 
-    /// The same for a command alone: remembers the hashes, and prefetches the shards.
-    fn add_hashed(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
-        self.hashes.resize(args.len(), Hash::default());
-        self.everything |= command.row.gate_when.is_some_and(|condition| condition(args));
+    /// Adds the keys of a command, and remembers them by argument, counted from `first_arg` on.
+    fn add_planned(
+        &mut self,
+        data: &Data,
+        command: &'static Registered,
+        args: &[&[u8]],
+        first_arg: usize,
+    ) {
+        self.everything |= is_about_everything(command, args);
+        self.hashes.resize(first_arg + args.len(), Hash::default());
         command.key_positions(args, |at| {
             let key = data.key(args[at]);
             data.keyspace().prefetch_shard(key.hash);
-            self.hashes[at] = key.hash;
+            self.hashes[first_arg + at] = key.hash;
             self.add_key(key);
         });
     }
@@ -536,6 +582,15 @@ impl ShardSet {
 
     pub const fn add_everything(&mut self) {
         self.everything = true;
+    }
+
+    /// The keys by argument; its memory comes back by `give_back`.
+    pub fn take_hashes(&mut self) -> Vec<Hash> {
+        std::mem::take(&mut self.hashes)
+    }
+
+    pub fn give_back(&mut self, hashes: Vec<Hash>) {
+        self.hashes = hashes;
     }
 
     /// Holds them all, and no other. `false`: one is reserved, and nothing is held.
@@ -568,6 +623,10 @@ impl ShardSet {
     fn keyed(&self) -> impl Iterator<Item = Hash> {
         self.hashes.iter().copied().filter(|&hash| hash != Hash::default())
     }
+}
+
+fn is_about_everything(command: &Registered, args: &[&[u8]]) -> bool {
+    command.has(Flags::GATE) || command.row.gate_when.is_some_and(|condition| condition(args))
 }
 
 /// Holds the shards of these keys, or everything, and no other. `false`: somebody has reserved one.

@@ -91,7 +91,7 @@ pub struct Data {
     /// Large arguments that were received as what they may become: values.
     offered: Vec<Shared>,
     /// Memory of plans that are done, for the next.
-    pub(super) shard_set: ShardSet,
+    pub shard_set: ShardSet,
     guards: Vec<ShardGuard<'static>>,
     /// Which of many held shards was looked at last.
     recent: usize,

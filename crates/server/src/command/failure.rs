@@ -20,6 +20,11 @@ impl Failure {
     pub const STRING_TOO_LONG: Self =
         Self::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 
+    /// A fault of ours; see `Call::key`.
+    pub const UNPLANNED: Self = Self::new(
+        "ERR internal error: the command names a key that was not planned; nothing of it was read. Please report this",
+    );
+
     pub const LOADING: Self = Self::new("LOADING Valkey is loading the dataset in memory");
     pub const SNAPSHOT_FAILED: Self = Self::new(
         "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. \

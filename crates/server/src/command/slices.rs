@@ -109,7 +109,7 @@ pub fn change_in_slices(
         }
         return Ok(());
     }
-    let keys = keys.map(|at| call.args[at].into()).collect();
+    let keys = call.keys(keys)?.into_iter().map(|(_, key)| key.bytes.into()).collect();
     call.client.job = Some(Box::new(Changing {
         change,
         keys,

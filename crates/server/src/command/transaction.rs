@@ -171,6 +171,8 @@ pub fn abort(client: &mut Client, data: &mut super::Data) {
 /// A transaction that EXEC runs.
 pub struct Running {
     transaction: Box<Transaction>,
+    /// Of the keys, by argument; see `Call::hashes`.
+    hashes: Vec<Hash>,
     /// The number of the command that comes next.
     next: usize,
     /// EXEC.
@@ -194,9 +196,11 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     }
     let args = transaction.args();
     for queued in &transaction.queue {
-        shards.add(call.data, queued.command, &args[queued.args.clone()], queued.first_hash);
+        let Queued { command, args: at, first_hash } = queued;
+        shards.add(call.data, command, &args[at.clone()], at.start, *first_hash);
     }
     let held = shards.hold(call.data);
+    let hashes = shards.take_hashes();
     call.data.shard_set = shards;
     if !held {
         abort(call.client, call.data);
@@ -205,7 +209,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     let untouched = unchanged(call);
     release_watched(call);
     let start = call.reply.output().len();
-    let mut running = Running { transaction, next: 0, command: call.command };
+    let mut running = Running { transaction, hashes, next: 0, command: call.command };
     if untouched {
         call.reply.array(running.transaction.queue.len());
         if !running.go_on(call) {
@@ -244,7 +248,9 @@ impl Running {
             call.data.prefetch(database, keyed.map(|queued| queued.first_hash));
             for queued in window {
                 self.next += 1;
-                run(call, queued, &args[queued.args.clone()]);
+                let at = queued.args.clone();
+                let hashes = self.hashes.get(at.clone()).unwrap_or_default();
+                run(call, queued, &args[at], hashes);
                 if call.data.paused.is_some() {
                     call.data.offer(std::iter::empty());
                     return false;
@@ -264,6 +270,7 @@ impl Running {
             blocking::serve_ready(call.server, call.data);
         }
         call.data.release();
+        call.data.shard_set.give_back(self.hashes);
         leave(call.client);
         // CLIENT LIST shows EXEC as the last command, not what it ran.
         call.client.ran(self.command);
@@ -271,7 +278,7 @@ impl Running {
 }
 
 /// Runs one queued command, under the locks of all.
-fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]]) {
+fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) {
     if !call.client.rights.is_open(call.server)
         && let Err(failure) = acl::admit_queued(call, queued.command, args)
     {
@@ -292,7 +299,7 @@ fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]]) {
         stats: call.stats,
         reply: call.reply.reborrow(),
         first_hash: queued.first_hash,
-        hashes: &[],
+        hashes,
         in_transaction: true,
     };
     let started = crate::clock::ticks();
@@ -321,7 +328,7 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
     for index in 1..call.args.len() {
-        let key = call.key(index);
+        let key = call.key(index)?;
         let database = call.client.database;
         let known = |w: &WatchedKey| w.database == database && *w.key == *key.bytes;
         if call.client.watched.iter().any(known) {

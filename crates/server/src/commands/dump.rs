@@ -15,7 +15,7 @@ use crate::server::Server;
 
 fn dump(call: &mut Call<'_>) -> Outcome {
     let compress = call.server.config.rdbcompression();
-    let Some(entry) = call.data.read(call.key(1)) else {
+    let Some(entry) = call.data.read(call.key(1)?) else {
         call.reply.null();
         return Ok(());
     };
@@ -81,7 +81,7 @@ impl Pinned {
 
 fn restore(call: &mut Call<'_>) -> Outcome {
     let options = RestoreOptions::parse(call)?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     let there = call.data.write(key).is_some();
     if there && !options.replace {
         return Err(BUSY_KEY);

@@ -50,7 +50,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
         .checked_mul(scale.unit_ms)
         .and_then(|ms| ms.checked_add(start_ms))
         .ok_or_else(|| invalid_time(call))?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     let current = call.data.write(key).map(|entry| entry.as_ref().expire_ms());
     let allowed = current.is_some_and(|current_ms| conditions.allow(current_ms, expire_ms));
     if allowed && call.data.is_past(expire_ms) {
@@ -133,7 +133,7 @@ impl Conditions {
 }
 
 fn persist(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let expires = call.data.write(key).is_some_and(|entry| entry.as_ref().expire_ms().is_some());
     if expires {
         call.data.set_expire(key, None);
@@ -161,7 +161,7 @@ fn pexpiretime(call: &mut Call<'_>) -> Outcome {
 
 fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
     let now_ms = call.data.now_ms;
-    let answer = match call.data.look(call.key(1)).map(|entry| entry.expire_ms()) {
+    let answer = match call.data.look(call.key(1)?).map(|entry| entry.expire_ms()) {
         None => NO_KEY,
         Some(None) => NO_EXPIRY,
         Some(Some(expire_ms)) => scale.tell(expire_ms, now_ms),

@@ -9,21 +9,27 @@ use crate::command::{
 };
 
 fn exists(call: &mut Call<'_>) -> Outcome {
-    let found = (1..call.args.len()).filter(|&at| call.data.look(call.key(at)).is_some()).count();
-    call.reply.integer(found as i64);
+    let mut found = 0;
+    for at in 1..call.args.len() {
+        found += i64::from(call.data.look(call.key(at)?).is_some());
+    }
+    call.reply.integer(found);
     Ok(())
 }
 
 fn touch(call: &mut Call<'_>) -> Outcome {
     // The one command that counts as a use whatever CLIENT NO-TOUCH says.
     call.data.touch = true;
-    let found = (1..call.args.len()).filter(|&at| call.data.read(call.key(at)).is_some()).count();
-    call.reply.integer(found as i64);
+    let mut found = 0;
+    for at in 1..call.args.len() {
+        found += i64::from(call.data.read(call.key(at)?).is_some());
+    }
+    call.reply.integer(found);
     Ok(())
 }
 
 fn type_of(call: &mut Call<'_>) -> Outcome {
-    let entry = call.data.look(call.key(1));
+    let entry = call.data.look(call.key(1)?);
     call.reply.simple(entry.map_or("none", |entry| entry.kind().name()));
     Ok(())
 }
@@ -41,7 +47,7 @@ fn delete(call: &mut Call<'_>, in_background: bool) -> Outcome {
     let mut deleted = 0;
     let mut heavy = Vec::new();
     for at in 1..call.args.len() {
-        let key = call.key(at);
+        let key = call.key(at)?;
         let Some(entry) = call.data.take(key) else { continue };
         call.data.event(Classes::GENERIC, "del", key);
         deleted += 1;
@@ -74,7 +80,7 @@ fn renamenx(call: &mut Call<'_>) -> Outcome {
 
 /// Gives a key another name; whether it did.
 fn rename_key(call: &mut Call<'_>, overwrite: bool) -> Result<bool, Failure> {
-    let (from, to) = (call.key(1), call.key(2));
+    let (from, to) = (call.key(1)?, call.key(2)?);
     if call.data.write(from).is_none() {
         return Err(Failure::NO_SUCH_KEY);
     }
@@ -116,7 +122,7 @@ fn copy(call: &mut Call<'_>) -> Outcome {
         }
         at += 1;
     }
-    let (from, to) = (call.key(1), call.key(2));
+    let (from, to) = (call.key(1)?, call.key(2)?);
     if target == call.client.database && from.bytes == to.bytes {
         return Err(SAME_OBJECT);
     }
@@ -150,7 +156,7 @@ fn move_key(call: &mut Call<'_>) -> Outcome {
     if target == call.client.database {
         return Err(SAME_OBJECT);
     }
-    let moved = move_to(call, call.key(1), target);
+    let moved = move_to(call, call.key(1)?, target);
     call.reply.integer(i64::from(moved));
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::command::{Call, Categories, Command, Data, Failure, Family, Flags, Ke
 use crate::notify::Classes;
 
 fn pfadd(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let sparse_len_max = sparse_len_max(call);
     let elements = call.args[2..].iter().map(|bytes| Element::of(bytes));
     let Some(mut entry) = call.data.write(key) else {
@@ -73,14 +73,14 @@ fn pfcount(call: &mut Call<'_>) -> Outcome {
     if call.args.len() > 2 {
         let mut registers = [0; REGISTERS];
         for at in 1..call.args.len() {
-            if let Some(entry) = call.data.read(call.key(at)) {
+            if let Some(entry) = call.data.read(call.key(at)?) {
                 view(entry)?.merge_into(&mut registers).map_err(corrupt)?;
             }
         }
         call.reply.integer(hyperloglog::cardinality(&registers) as i64);
         return Ok(());
     }
-    let key = call.key(1);
+    let key = call.key(1)?;
     let Some(mut entry) = call.data.write(key) else {
         call.data.counters.misses += 1;
         call.reply.integer(0);
@@ -108,13 +108,13 @@ fn pfmerge(call: &mut Call<'_>) -> Outcome {
     let mut registers = [0; REGISTERS];
     let mut dense = false;
     for at in 1..call.args.len() {
-        if let Some(entry) = call.data.read(call.key(at)) {
+        if let Some(entry) = call.data.read(call.key(at)?) {
             let view = view(entry)?;
             dense |= view.encoding() == Encoding::Dense;
             view.merge_into(&mut registers).map_err(corrupt)?;
         }
     }
-    let key = call.key(1);
+    let key = call.key(1)?;
     let sparse_len_max = sparse_len_max(call);
     let mut value = match call.data.write(key) {
         Some(entry) => view(entry.as_ref())?.to_owned(),
@@ -131,7 +131,7 @@ fn pfdebug(call: &mut Call<'_>) -> Outcome {
     if call.word_is(1, "simd") {
         return simd(call);
     }
-    let (subcommand, key) = (call.args[1], call.key(2));
+    let (subcommand, key) = (call.args[1], call.key(2)?);
     let Some(entry) = call.data.write(key) else {
         return Err("ERR The specified key does not exist".into());
     };

@@ -20,7 +20,7 @@ fn usage(call: &mut Call<'_>) -> Outcome {
         }
         at += 2;
     }
-    let key = call.key(2);
+    let key = call.key(2)?;
     let bytes = call.data.peek(key).map(|entry| {
         let expiry = if entry.expire_ms().is_some() { EXPIRY_BYTES } else { 0 };
         entry.memory() + SLOT_BYTES + expiry

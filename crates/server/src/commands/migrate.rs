@@ -30,7 +30,7 @@ fn migrate(call: &mut Call<'_>) -> Outcome {
     let watched = !options.copy && !call.in_transaction;
     let mut travellers: Vec<Traveller> = Vec::new();
     for at in options.keys.clone() {
-        let key = call.key(at);
+        let key = call.key(at)?;
         if travellers.iter().any(|other| *other.key == *key.bytes) {
             continue;
         }

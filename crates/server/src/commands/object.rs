@@ -4,7 +4,7 @@ use crate::command::keys::{KeySpec, KeyUse};
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
 
 fn encoding(call: &mut Call<'_>) -> Outcome {
-    match call.data.inspect(call.key(2)) {
+    match call.data.inspect(call.key(2)?) {
         Some(entry) => call.reply.bulk(entry.encoding().name().as_bytes()),
         None => call.reply.null(),
     }
@@ -12,7 +12,7 @@ fn encoding(call: &mut Call<'_>) -> Outcome {
 }
 
 fn refcount(call: &mut Call<'_>) -> Outcome {
-    match call.data.inspect(call.key(2)) {
+    match call.data.inspect(call.key(2)?) {
         Some(_) => call.reply.integer(1),
         None => call.reply.null(),
     }
@@ -21,7 +21,7 @@ fn refcount(call: &mut Call<'_>) -> Outcome {
 
 fn freq(call: &mut Call<'_>) -> Outcome {
     let clock = call.data.clock;
-    let Some(entry) = call.data.inspect(call.key(2)) else {
+    let Some(entry) = call.data.inspect(call.key(2)?) else {
         call.reply.null();
         return Ok(());
     };
@@ -34,7 +34,7 @@ fn freq(call: &mut Call<'_>) -> Outcome {
 
 fn idletime(call: &mut Call<'_>) -> Outcome {
     let clock = call.data.clock;
-    let Some(entry) = call.data.inspect(call.key(2)) else {
+    let Some(entry) = call.data.inspect(call.key(2)?) else {
         call.reply.null();
         return Ok(());
     };

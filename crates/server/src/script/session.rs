@@ -187,8 +187,13 @@ impl Session {
         self.server.disk_failure().map_or(Ok(()), Err)
     }
 
-    /// Holds what the command needs; the hash of its first key.
-    fn reach(&mut self, command: &'static Registered, args: &[&[u8]]) -> Result<Hash, Unreached> {
+    /// Holds what the command needs. The hash of its only key, or of its keys by argument: see `Call`.
+    fn reach(
+        &mut self,
+        command: &'static Registered,
+        args: &[&[u8]],
+        hashes: &mut Vec<Hash>,
+    ) -> Result<Hash, Unreached> {
         let needs_all = command.has(Flags::GATE.with(Flags::WALKS))
             || command.row.gate_when.is_some_and(|condition| condition(args));
         if needs_all {
@@ -199,11 +204,16 @@ impl Session {
             self.reach_shard(hash.shard())?;
             return Ok(hash);
         }
+        if command.shape == KeyShape::None {
+            return Ok(Hash::default());
+        }
+        hashes.clear();
+        hashes.resize(args.len(), Hash::default());
         let mut reached = Ok(());
         command.key_positions(args, |at| {
             if reached.is_ok() {
-                let shard = self.data().key(args[at]).hash.shard();
-                reached = self.reach_shard(shard);
+                hashes[at] = self.data().key(args[at]).hash;
+                reached = self.reach_shard(hashes[at].shard());
             }
         });
         reached.map(|()| Hash::default())
@@ -263,7 +273,7 @@ impl Session {
         &mut self,
         command: &'static Registered,
         args: &[&[u8]],
-        first_hash: Hash,
+        (first_hash, hashes): (Hash, &[Hash]),
         reply: Reply<'_>,
     ) {
         let started = ticks();
@@ -281,7 +291,7 @@ impl Session {
             stats,
             reply,
             first_hash,
-            hashes: &[],
+            hashes,
             in_transaction: true,
         };
         call::run(&mut call);
@@ -349,7 +359,8 @@ impl Host for Session {
             self.refuse(Refusal { failure, command: Some(command) }, reply);
             return Called::Replied;
         }
-        let first_hash = match self.reach(command, args) {
+        let mut hashes = self.data().shard_set.take_hashes();
+        let first_hash = match self.reach(command, args, &mut hashes) {
             Ok(hash) => hash,
             Err(Unreached::BeginAnew) => return Called::Stop,
             Err(Unreached::Failed) => {
@@ -366,7 +377,8 @@ impl Host for Session {
             client.set_protocol(protocol);
         }
         let mark = self.data().effects.mark();
-        self.run(command, args, first_hash, Reply::new(reply, protocol));
+        self.run(command, args, (first_hash, &hashes), Reply::new(reply, protocol));
+        self.data().shard_set.give_back(hashes);
         if self.replication & REPLICATE_LOG == 0 {
             self.data().effects.rewind(mark);
         }

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use super::Reader;
 use crate::client::{Client, ClientFlag, ClientInfo};
 use crate::command::flags::bits;
-use crate::command::registry::KeyShape;
 use crate::command::{Call, Flags};
 use crate::server::Server;
 
@@ -109,14 +108,7 @@ pub fn remember(call: &mut Call<'_>) {
         tracked.caching = false;
     }
     let Some(reader) = reader else { return };
-    match call.command.shape {
-        KeyShape::None => {}
-        KeyShape::First => call.data.track(call.key(1), reader),
-        KeyShape::Specified => {
-            let (command, args) = (call.command, call.args);
-            command.key_positions(args, |at| call.data.track(call.key(at), reader));
-        }
-    }
+    call.each_key(|call, key| call.data.track(key, reader));
 }
 
 /// The same in the midst of a command that lets go of its keys now.

@@ -7,7 +7,7 @@ use crate::commands::string::{clamp, slice};
 
 pub(super) fn bitcount(call: &mut Call<'_>) -> Outcome {
     let wanted = Wanted::parse(call, 2)?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     let bytes = call.data.read_string(key)?.unwrap_or_default();
     let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
     let range = slice(start, end, wanted.unit.len(bytes)).map(|range| wanted.unit.bits(range));
@@ -22,7 +22,7 @@ pub(super) fn bitpos(call: &mut Call<'_>) -> Outcome {
         _ => return Err("ERR The bit argument must be 1 or 0.".into()),
     };
     let wanted = Wanted::parse(call, 3)?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     let Some(bytes) = call.data.read_string(key)? else {
         // All zeros without end.
         call.reply.integer(if bit { -1 } else { 0 });

@@ -45,7 +45,7 @@ pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
 }
 
 fn run(call: &mut Call<'_>, steps: &[Step]) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     // The string must reach to the last bit that is written, whether or not writing it fails.
     let len = steps.iter().filter(|step| step.writes()).map(Step::end).max();
     let Some(len) = len else {

@@ -18,7 +18,7 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
         b"1" => 1,
         _ => return Err("ERR bit is not an integer or out of range".into()),
     };
-    let key = call.key(1);
+    let key = call.key(1)?;
     let (at, shift) = (offset / 8, 7 - offset % 8);
     let (old, changed) = edit_or_make(call.data, key, |_| Ok(at + 1), &mut |bytes, old_len| {
         let old = bytes[at] >> shift & 1;
@@ -35,7 +35,7 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
 
 fn getbit(call: &mut Call<'_>) -> Outcome {
     let offset = bit_offset(call, call.args[2])?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     let bytes = call.data.read_string(key)?.unwrap_or_default();
     let byte = bytes.get(offset / 8).copied().unwrap_or(0);
     call.reply.integer(i64::from(byte >> (7 - offset % 8) & 1));

@@ -58,7 +58,7 @@ pub(super) fn bitop(call: &mut Call<'_>) -> Outcome {
     }
     let sources = Sources::gather(call)?;
     let result = combine(operation, &sources.strings());
-    let key = call.key(2);
+    let key = call.key(2)?;
     let len = result.len();
     if len == 0 {
         if call.data.remove(key) {
@@ -94,7 +94,7 @@ impl Sources {
     fn gather(call: &mut Call<'_>) -> Result<Self, Failure> {
         let mut sources = Self::default();
         for index in 3..call.args.len() {
-            let key = call.key(index);
+            let key = call.key(index)?;
             let start = sources.short.len();
             if let Some(entry) = call.data.read(key) {
                 string(entry)?;

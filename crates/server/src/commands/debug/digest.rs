@@ -10,6 +10,7 @@ use bobbin_store::value::{CollectionRef, StreamId, integer};
 use bobbin_store::{EntryRef, SHARDS, ValueRef};
 use sha1::{Digest as _, Sha1};
 
+use super::any_key;
 use crate::command::{Call, Outcome};
 
 /// A SHA-1, or a sum of some.
@@ -51,7 +52,7 @@ pub(super) fn values(call: &mut Call<'_>) -> Outcome {
     let now_ms = call.data.now_ms;
     call.reply.array(call.args.len() - 2);
     for index in 2..call.args.len() {
-        let key = call.key(index);
+        let key = any_key(call, index);
         let mut digest = Digest::default();
         if let Some(entry) = call.data.peek(key) {
             digest.mix_value(entry, now_ms);

@@ -4,12 +4,13 @@ use bobbin_store::shard::Expire;
 use bobbin_store::value::List;
 use bobbin_store::{Encoding, EntryRef, NewValue, SHARDS, ValueRef};
 
+use super::any_key;
 use crate::command::{Call, Failure, Outcome};
 
 /// DEBUG OBJECT key [fast]. Without `fast` the value is serialised to know the length of that.
 pub(super) fn object(call: &mut Call<'_>) -> Outcome {
     let fast = call.args.len() > 3 && call.word_is(3, "fast");
-    let (key, clock) = (call.key(2), call.data.clock);
+    let (key, clock) = (any_key(call, 2), call.data.clock);
     let list_max_listpack_size = call.server.config.list_max_listpack_size();
     let compress = call.server.config.rdbcompression();
     let entry = call.data.peek(key).ok_or(Failure::NO_SUCH_KEY)?;
@@ -63,7 +64,7 @@ const PAYLOAD_OVERHEAD: usize = 1 + 2 + 8;
 
 /// DEBUG SDSLEN key: lengths, and what the blocks have beyond them.
 pub(super) fn string_length(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(2);
+    let key = any_key(call, 2);
     let entry = call.data.peek(key).ok_or(Failure::NO_SUCH_KEY)?;
     let (key_len, value_len) = (entry.key().len(), entry.bytes().len());
     let text = format!(
@@ -145,7 +146,7 @@ pub(super) fn table_statistics(call: &mut Call<'_>) -> Outcome {
 
 /// DEBUG HTSTATS-KEY key [full]: of a set, a hash or a sorted set that is not packed.
 pub(super) fn value_statistics(call: &mut Call<'_>) -> Outcome {
-    let (key, full) = (call.key(2), call.args.len() > 3 && call.word_is(3, "full"));
+    let (key, full) = (any_key(call, 2), call.args.len() > 3 && call.word_is(3, "full"));
     let entry = call.data.peek(key).ok_or(Failure::NO_SUCH_KEY)?;
     let found = match (entry.value(), entry.encoding()) {
         (ValueRef::Collection(collection), Encoding::Hashtable | Encoding::Skiplist) => {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::allocator;
 use crate::blocking::{self, Wait};
 use crate::client::Client;
-use crate::command::{Call, Command, Failure, Flags, Outcome};
+use crate::command::{Call, Command, Failure, Flags, Key, Outcome};
 use crate::persistence::Existing;
 use crate::server::{Server, Switch};
 
@@ -352,6 +352,12 @@ const NOT_ALLOWED: &str = "ERR DEBUG command not allowed. If the enable-debug-co
 const PACKED_THRESHOLD_MAX: u64 = 4 << 30;
 /// A day: longer is a mistake.
 const SLEEP_MAX_S: f64 = 86_400.0;
+
+/// The key at this argument. As with Redis, DEBUG declares no keys: everything is held, and whoever may use it may look
+/// at all.
+fn any_key<'a>(call: &Call<'a>, index: usize) -> Key<'a> {
+    call.data.key(call.args[index])
+}
 
 pub(super) const COMMANDS: &[Command] = &[Command::new("debug", -2, debug)
     .flags(

@@ -29,7 +29,7 @@ fn geoadd(call: &mut Call<'_>) -> Outcome {
     for place in places.chunks_exact(3) {
         scores.push(position(place)?.score() as f64);
     }
-    let (key, limits, hasher) = (call.key(1), limits(call.server), call.data.keyspace().hasher());
+    let (key, limits, hasher) = (call.key(1)?, limits(call.server), call.data.keyspace().hasher());
     let set = if old_only {
         call.data.write_as::<SortedSet>(key)?
     } else {
@@ -88,7 +88,7 @@ fn geohash(call: &mut Call<'_>) -> Outcome {
 
 /// Answers an array with what `append` makes of each member's score, if it has one.
 fn each_member(call: &mut Call<'_>, append: impl Fn(&mut Reply<'_>, Option<f64>)) -> Outcome {
-    let (key, hasher) = (call.key(1), call.data.keyspace().hasher());
+    let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
     let set = call.data.read_as::<SortedSet>(key)?;
     call.reply.array(call.args.len() - 2);
     for member in &call.args[2..] {
@@ -103,7 +103,7 @@ fn geodist(call: &mut Call<'_>) -> Outcome {
         5 => unit(call.args[4])?,
         _ => return Err(Failure::SYNTAX),
     };
-    let (key, hasher) = (call.key(1), call.data.keyspace().hasher());
+    let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
     let set = call.data.read_as::<SortedSet>(key)?;
     let place = |at: usize| Some(Position::from_score(set?.score(call.args[at], hasher)?));
     match (place(2), place(3)) {

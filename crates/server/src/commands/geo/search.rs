@@ -70,7 +70,7 @@ struct Found<'a> {
 }
 
 fn search(call: &mut Call<'_>, form: Form) -> Outcome {
-    let source = call.key(if form == Form::SearchStore { 2 } else { 1 });
+    let source = call.key(if form == Form::SearchStore { 2 } else { 1 })?;
     let (hasher, limits) = (call.data.keyspace().hasher(), limits(call.server));
     let set = call.data.read_as::<SortedSet>(source)?;
     let query = Query::parse(call.args, form, set.map(|set| (set, hasher)))?;
@@ -100,7 +100,7 @@ fn search(call: &mut Call<'_>, form: Form) -> Outcome {
         result.insert(member.member.text(&mut text), score, limits, hasher);
     }
     let count = found.len();
-    let key = call.key(store);
+    let key = call.key(store)?;
     if count > 0 {
         call.data.set_collection(key, result);
         call.data.counters.dirty += count as u64 - 1;

@@ -30,7 +30,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     let conditions = Conditions::parse(&args[3..word])?;
     let names = counted_fields(call, word, 1)?;
     let expire_ms = expire_time(call, 2, scale)?;
-    let (key, now_ms) = (call.key(1), call.data.dead_ms());
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let Some(hash) = call.data.write_as::<Hash>(key)? else {
         call.reply.array(names.len());
@@ -97,7 +97,7 @@ pub(super) fn hpersist(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     let names = counted_fields(call, 2, 1)?;
-    let (key, now_ms) = (call.key(1), call.data.dead_ms());
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let mut hash = call.data.write_as::<Hash>(key)?;
     call.reply.array(names.len());
@@ -148,7 +148,7 @@ fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
     // These say less about a wrong number than their relatives.
     let names = counted_fields(call, 2, 1)
         .map_err(|failure| if failure == FIELD_COUNT { Failure::SYNTAX } else { failure })?;
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     call.reply.array(names.len());

@@ -84,7 +84,7 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     let word = (2..args.len() - 1).find(|&at| call.word_is(at, "fields")).ok_or(FIELD_COUNT)?;
     let options = Options::parse(call, word, true)?;
     let pairs = counted_fields(call, word, 2)?;
-    let (key, now_ms) = (call.key(1), call.data.dead_ms());
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let exists = call.data.write_as::<Hash>(key)?.is_some();
     if options.key_exists.is_some_and(|wanted| wanted != exists) {
@@ -159,7 +159,7 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
     let word = (2..args.len() - 1).find(|&at| call.word_is(at, "fields")).ok_or(FIELD_COUNT)?;
     let options = Options::parse(call, word, false)?;
     let names = counted_fields(call, word, 1)?;
-    let (key, now_ms) = (call.key(1), call.data.dead_ms());
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     call.data.write_as::<Hash>(key)?;
     let expire_ms = options.expire_ms(call)?;
@@ -211,7 +211,7 @@ pub(super) fn hgetdel(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     let names = counted_fields(call, 2, 1)?;
-    let (key, now_ms) = (call.key(1), call.data.dead_ms());
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let mut hash = call.data.write_as::<Hash>(key)?;
     call.reply.array(names.len());

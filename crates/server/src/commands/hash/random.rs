@@ -29,7 +29,7 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
     if with_values && count.is_some_and(|count| !(-most..=most).contains(&count)) {
         return Err("ERR value is out of range".into());
     }
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
     let mut random = Random::new(call.data.random.next_u64());
     let Some(hash) = call.data.read_as::<Hash>(key)? else {
         match count {

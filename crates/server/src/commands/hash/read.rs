@@ -11,7 +11,7 @@ use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Outcome};
 
 pub(super) fn hget(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     match hash.and_then(|hash| hash.get(call.args[2], now_ms, hasher)) {
@@ -22,7 +22,7 @@ pub(super) fn hget(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn hmget(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     call.reply.array(call.args.len() - 2);
@@ -36,7 +36,7 @@ pub(super) fn hmget(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn hexists(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     let exists = hash.is_some_and(|hash| hash.contains(call.args[2], now_ms, hasher));
@@ -45,7 +45,7 @@ pub(super) fn hexists(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn hstrlen(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     let field = hash.and_then(|hash| hash.get(call.args[2], now_ms, hasher));
@@ -54,7 +54,7 @@ pub(super) fn hstrlen(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn hlen(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let len = call.data.read_as::<Hash>(key)?.map_or(0, Hash::len);
     call.reply.integer(len as i64);
     Ok(())
@@ -81,7 +81,7 @@ enum Part {
 }
 
 fn all(call: &mut Call<'_>, part: Part) -> Outcome {
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
     let kind = if part == Part::Both { Aggregate::Map } else { Aggregate::Array };
     let Some(hash) = call.data.read_as::<Hash>(key)? else {
         call.reply.aggregate(kind, 0);
@@ -142,7 +142,7 @@ pub(super) fn reply_value(reply: &mut Reply<'_>, value: Value<'_>) {
 
 pub(super) fn hscan(call: &mut Call<'_>) -> Outcome {
     let cursor = parse_cursor(call.args[2]).ok_or("ERR invalid cursor")?;
-    let (key, now_ms) = (call.key(1), call.data.now_ms);
+    let (key, now_ms) = (call.key(1)?, call.data.now_ms);
     let hasher = call.data.keyspace().hasher();
     if call.data.read_as::<Hash>(key)?.is_none() {
         reply_scan(&mut call.reply, 0, 0, &[]);

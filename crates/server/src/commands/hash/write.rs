@@ -29,7 +29,7 @@ fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
         return Err(wrong_arity(call));
     }
     let shared = shared_values(call, 3);
-    let (key, now_ms) = (call.key(1), call.data.dead_ms());
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let args = call.args;
     let hash = call.data.write_or_create::<Hash>(key)?;
@@ -52,7 +52,7 @@ fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
 
 pub(super) fn hsetnx(call: &mut Call<'_>) -> Outcome {
     let shared = shared_values(call, 3);
-    let (key, now_ms) = (call.key(1), call.data.dead_ms());
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let args = call.args;
     let hash = call.data.write_or_create::<Hash>(key)?;
@@ -75,7 +75,7 @@ pub(super) fn hsetnx(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
     let increment = call.integer(3)?;
-    let (key, now_ms) = (call.key(1), call.data.dead_ms());
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let name = call.args[2];
     let hash = call.data.write_or_create::<Hash>(key)?;
@@ -108,7 +108,7 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     if Extended::ZERO.plus(increment).is_none() {
         return Err("ERR value is NaN or Infinity".into());
     }
-    let (key, now_ms) = (call.key(1), call.data.dead_ms());
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let name = call.args[2];
     let mut expire_ms = None;
@@ -153,7 +153,7 @@ fn propagate_value(call: &mut Call<'_>, key: Key<'_>, value: &[u8], expire_ms: O
 }
 
 pub(super) fn hdel(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms) = (call.key(1), call.data.dead_ms());
+    let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let args = call.args;
     let Some(hash) = call.data.write_as::<Hash>(key)? else {

@@ -17,7 +17,7 @@ pub(super) fn linsert(call: &mut Call<'_>) -> Outcome {
     } else {
         return Err(Failure::SYNTAX);
     };
-    let (key, limits, pivot) = (call.key(1), limits(call.server), call.args[3]);
+    let (key, limits, pivot) = (call.key(1)?, limits(call.server), call.args[3]);
     let value = element(call.args[4])?;
     let Some(list) = call.data.write_as::<List>(key)? else {
         call.reply.integer(0);
@@ -37,7 +37,7 @@ pub(super) fn linsert(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn lset(call: &mut Call<'_>) -> Outcome {
-    let (key, limits) = (call.key(1), limits(call.server));
+    let (key, limits) = (call.key(1)?, limits(call.server));
     let (index, value) = (call.integer(2), element(call.args[3])?);
     let list = call.data.write_as::<List>(key)?.ok_or(Failure::NO_SUCH_KEY)?;
     let index = index_of(index?, list.len()).ok_or(Failure::OUT_OF_RANGE)?;
@@ -51,7 +51,7 @@ pub(super) fn lset(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn lrem(call: &mut Call<'_>) -> Outcome {
     let count = call.integer(2)?;
-    let (key, limits, value) = (call.key(1), limits(call.server), call.args[3]);
+    let (key, limits, value) = (call.key(1)?, limits(call.server), call.args[3]);
     let end = if count < 0 { End::Back } else { End::Front };
     let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
     let removed = match call.data.write_as::<List>(key)? {
@@ -114,7 +114,7 @@ impl Change for Removing {
 
 pub(super) fn ltrim(call: &mut Call<'_>) -> Outcome {
     let (start, stop) = (call.integer(2)?, call.integer(3)?);
-    let (key, limits) = (call.key(1), limits(call.server));
+    let (key, limits) = (call.key(1)?, limits(call.server));
     if let Some(list) = call.data.write_as::<List>(key)? {
         let len = list.len();
         let removed = len - elements::range(start, stop, len).len();

@@ -32,7 +32,7 @@ pub(super) fn rpop(call: &mut Call<'_>) -> Outcome {
 }
 
 fn push(call: &mut Call<'_>, end: End) -> Outcome {
-    let (key, limits) = (call.key(1), limits(call.server));
+    let (key, limits) = (call.key(1)?, limits(call.server));
     let bytes = bytes_of(&call.args[2..])?;
     let list = call.data.write_or_create::<List>(key)?;
     push_all(list, &call.args[2..], bytes, end, limits);
@@ -44,7 +44,7 @@ fn push(call: &mut Call<'_>, end: End) -> Outcome {
 }
 
 fn push_to_list(call: &mut Call<'_>, end: End) -> Outcome {
-    let (key, limits) = (call.key(1), limits(call.server));
+    let (key, limits) = (call.key(1)?, limits(call.server));
     let bytes = bytes_of(&call.args[2..])?;
     let Some(list) = call.data.write_as::<List>(key)? else {
         call.reply.integer(0);
@@ -80,7 +80,7 @@ fn pop(call: &mut Call<'_>, end: End) -> Outcome {
         let text = format!("ERR wrong number of arguments for '{name}' command");
         return Err(Failure::format(text));
     }
-    let (key, limits) = (call.key(1), limits(call.server));
+    let (key, limits) = (call.key(1)?, limits(call.server));
     if call.args.len() == 3 {
         return pop_several(call, end);
     }
@@ -98,7 +98,7 @@ fn pop(call: &mut Call<'_>, end: End) -> Outcome {
 
 fn pop_several(call: &mut Call<'_>, end: End) -> Outcome {
     let count = elements::count(call, 2)?;
-    let (key, limits) = (call.key(1), limits(call.server));
+    let (key, limits) = (call.key(1)?, limits(call.server));
     let Some(list) = call.data.write_as::<List>(key)? else {
         call.reply.null_array();
         return Ok(());
@@ -140,7 +140,7 @@ pub(super) fn lmpop(call: &mut Call<'_>) -> Outcome {
     let (popping, end) = elements::popping(call, 1, end)?;
     let limits = limits(call.server);
     for at in popping.keys {
-        let key = call.key(at);
+        let key = call.key(at)?;
         if pop_from(call.data, key, popping.count, end, limits, &mut call.reply)? {
             return Ok(());
         }

@@ -19,7 +19,7 @@ struct Search<'a> {
 
 pub(super) fn lpos(call: &mut Call<'_>) -> Outcome {
     let search = Search::read(call)?;
-    let list = call.data.read_as::<List>(call.key(1))?;
+    let list = call.data.read_as::<List>(call.key(1)?)?;
     let Some(count) = search.count else {
         match list.and_then(|list| search.matches(list).next()) {
             Some(index) => call.reply.integer(index as i64),

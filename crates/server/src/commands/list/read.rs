@@ -7,14 +7,14 @@ use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Outcome};
 
 pub(super) fn llen(call: &mut Call<'_>) -> Outcome {
-    let len = call.data.read_as::<List>(call.key(1))?.map_or(0, List::len);
+    let len = call.data.read_as::<List>(call.key(1)?)?.map_or(0, List::len);
     call.reply.integer(len as i64);
     Ok(())
 }
 
 pub(super) fn lindex(call: &mut Call<'_>) -> Outcome {
     let index = call.integer(2);
-    let Some(list) = call.data.read_as::<List>(call.key(1))? else {
+    let Some(list) = call.data.read_as::<List>(call.key(1)?)? else {
         call.reply.null();
         return Ok(());
     };
@@ -27,7 +27,7 @@ pub(super) fn lindex(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn lrange(call: &mut Call<'_>) -> Outcome {
     let (start, stop) = (call.integer(2)?, call.integer(3)?);
-    let Some(list) = call.data.read_as::<List>(call.key(1))? else {
+    let Some(list) = call.data.read_as::<List>(call.key(1)?)? else {
         call.reply.array(0);
         return Ok(());
     };

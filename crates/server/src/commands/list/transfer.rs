@@ -17,7 +17,7 @@ pub(super) fn rpoplpush(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn transfer(call: &mut Call<'_>, transfer: Transfer) -> Outcome {
-    let (source, destination) = (call.key(1), call.key(2));
+    let (source, destination) = (call.key(1)?, call.key(2)?);
     if !transfer.run(call.data, source, destination, &mut call.reply)? {
         call.reply.null();
     }

@@ -85,7 +85,7 @@ fn store(call: &mut Call<'_>, operation: Operation, event: &'static str) -> Outc
         result.insert(member.text(&mut room), &limits, hasher);
         true
     });
-    let key = call.key(1);
+    let key = call.key(1)?;
     put(call.data, &mut call.reply, key, result, event);
     Ok(())
 }
@@ -228,7 +228,7 @@ impl Combined {
     ) -> Result<Self, Failure> {
         let mut pins = Vec::with_capacity(keys.len());
         for at in keys {
-            let key = call.key(at);
+            let key = call.key(at)?;
             pins.push(call.data.read_as::<Set>(key)?.cloned());
         }
         Ok(Self::new(operation, call.data.keyspace().hasher(), pins.into_iter()))

@@ -12,7 +12,7 @@ use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Classes, Outcome};
 
 pub(super) fn sadd(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let members = &call.args[2..];
     let set = call.data.write_or_create::<Set>(key)?;
@@ -31,7 +31,7 @@ pub(super) fn sadd(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn srem(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let hasher = call.data.keyspace().hasher();
     let Some(set) = call.data.write_as::<Set>(key)? else {
         call.reply.integer(0);
@@ -48,7 +48,7 @@ pub(super) fn srem(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn smove(call: &mut Call<'_>) -> Outcome {
-    let (source, target, member) = (call.key(1), call.key(2), call.args[3]);
+    let (source, target, member) = (call.key(1)?, call.key(2)?, call.args[3]);
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     if call.data.write_as::<Set>(source)?.is_none() {
         call.reply.integer(0);
@@ -81,14 +81,14 @@ pub(super) fn smove(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn scard(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let len = call.data.read_as::<Set>(key)?.map_or(0, Set::len);
     call.reply.integer(len as i64);
     Ok(())
 }
 
 pub(super) fn sismember(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let hasher = call.data.keyspace().hasher();
     let set = call.data.read_as::<Set>(key)?;
     let is_member = set.is_some_and(|set| set.contains(call.args[2], hasher));
@@ -97,7 +97,7 @@ pub(super) fn sismember(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn smismember(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let hasher = call.data.keyspace().hasher();
     let set = call.data.read_as::<Set>(key)?;
     call.reply.array(call.args.len() - 2);
@@ -109,7 +109,7 @@ pub(super) fn smismember(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn smembers(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let Some(set) = call.data.read_as::<Set>(key)? else {
         call.reply.set(0);
         return Ok(());
@@ -135,7 +135,7 @@ pub(super) fn smembers(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn sscan(call: &mut Call<'_>) -> Outcome {
     let cursor = parse_cursor(call.args[2]).ok_or("ERR invalid cursor")?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     let hasher = call.data.keyspace().hasher();
     if call.data.read_as::<Set>(key)?.is_none() {
         reply_scan(&mut call.reply, 0, 0, &[]);

@@ -24,7 +24,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
         }
         _ => return Err(Failure::SYNTAX),
     };
-    let key = call.key(1);
+    let key = call.key(1)?;
     let hasher = call.data.keyspace().hasher();
     let mut random = Random::new(call.data.random.next_u64());
     let logs = call.data.effects.is_on();
@@ -201,7 +201,7 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
     if count == Some(i64::MIN) {
         return Err(TOO_LOW);
     }
-    let key = call.key(1);
+    let key = call.key(1)?;
     let mut random = Random::new(call.data.random.next_u64());
     let Some(set) = call.data.read_as::<Set>(key)? else {
         match count {

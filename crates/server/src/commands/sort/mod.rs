@@ -35,7 +35,7 @@ fn sort_ro(call: &mut Call<'_>) -> Outcome {
 fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
     let mut options = Options::parse(call.args, may_store)?;
     check_lookups(call, &options)?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     let source = Source::of(call.data.read(key))?;
     let in_script = call.client.caller != 0;
     if options.unsorted
@@ -59,7 +59,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
     };
     let mut result = Stored::new(limits(call));
     while sorting.step(call.data, None, &mut result)? {}
-    let destination = call.key(at);
+    let destination = call.key(at)?;
     result.put(call.data, &mut call.reply, destination);
     Ok(())
 }

@@ -67,7 +67,7 @@ fn add(call: &mut Call<'_>, options: Options, first: usize) -> Outcome {
         *score = parse_f64(pair[0]).ok_or(Failure::NOT_A_FLOAT)?;
         check_member(pair[1])?;
     }
-    let (key, limits, hasher) = (call.key(1), limits(call.server), call.data.keyspace().hasher());
+    let (key, limits, hasher) = (call.key(1)?, limits(call.server), call.data.keyspace().hasher());
     let set = if options.old_only {
         call.data.write_as::<SortedSet>(key)?
     } else {

@@ -89,7 +89,7 @@ fn combine_and_store(call: &mut Call<'_>, operation: Operation, event: &'static 
         combination.finish();
         let mut set = combination.into_result();
         set.pack(limits);
-        let destination = call.key(1);
+        let destination = call.key(1)?;
         store(call.data, &mut call.reply, destination, set, event);
         return Ok(());
     }
@@ -193,7 +193,7 @@ impl Request<usize> {
         let (count, mut at) = (keys.len(), keys.end);
         for at in keys.clone() {
             // Wrong types are complained about before wrong options.
-            let key = call.key(at);
+            let key = call.key(at)?;
             Input::check(call.data, key)?;
         }
         let mut request = Self {

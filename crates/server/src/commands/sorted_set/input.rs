@@ -20,7 +20,7 @@ impl Input {
         keys: impl Iterator<Item = usize>,
     ) -> Result<Vec<Self>, Failure> {
         keys.map(|at| {
-            let key = call.key(at);
+            let key = call.key(at)?;
             Self::read(call.data, key)
         })
         .collect()

@@ -30,7 +30,7 @@ fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
     }
     let counted = call.args.len() == 3;
     let count = if counted { elements::count(call, 2)? } else { 1 };
-    let key = call.key(1);
+    let key = call.key(1)?;
     let Some(set) = call.data.write_as::<SortedSet>(key)? else {
         call.reply.array(0);
         return Ok(());
@@ -50,7 +50,7 @@ fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
 pub(super) fn zmpop(call: &mut Call<'_>) -> Outcome {
     let (popping, extreme) = elements::popping(call, 1, Extreme::read)?;
     for at in popping.keys {
-        let key = call.key(at);
+        let key = call.key(at)?;
         if pop_from(call.data, key, extreme, popping.count, &mut call.reply)? {
             return Ok(());
         }

@@ -26,7 +26,7 @@ pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
         return Err(OUT_OF_RANGE);
     }
     let seed = call.data.random.next_u64();
-    let Some(set) = call.data.read_as::<SortedSet>(call.key(1))? else {
+    let Some(set) = call.data.read_as::<SortedSet>(call.key(1)?)? else {
         call.reply.array(0);
         return Ok(());
     };
@@ -46,7 +46,7 @@ pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
 
 fn one(call: &mut Call<'_>) -> Outcome {
     let chance = call.data.random.next_u64();
-    let set = call.data.read_as::<SortedSet>(call.key(1))?;
+    let set = call.data.read_as::<SortedSet>(call.key(1)?)?;
     match set.and_then(|set| set.get(below(chance, set.len()))) {
         Some((member, _)) => bulk(&mut call.reply, member),
         None => call.reply.null(),
@@ -56,7 +56,7 @@ fn one(call: &mut Call<'_>) -> Outcome {
 
 /// Answers members that may be the same several times.
 fn repeated(call: &mut Call<'_>, count: u64, with_scores: bool, mut random: Random) -> Outcome {
-    let Some(set) = call.data.read_as::<SortedSet>(call.key(1))? else { return Ok(()) };
+    let Some(set) = call.data.read_as::<SortedSet>(call.key(1)?)? else { return Ok(()) };
     if count > REPEATED_MAX {
         return Err(OUT_OF_RANGE);
     }

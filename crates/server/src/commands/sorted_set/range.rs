@@ -58,7 +58,7 @@ fn range(call: &mut Call<'_>, by: Option<By>, reverse: Option<bool>) -> Outcome 
     let options = Options::read(call, 4, by, reverse, false)?;
     let (bounds, reverse, with_scores) =
         (options.bounds(call, 2)?, options.reverse(), options.with_scores);
-    let Some(set) = call.data.read_as::<SortedSet>(call.key(1))? else {
+    let Some(set) = call.data.read_as::<SortedSet>(call.key(1)?)? else {
         call.reply.array(0);
         return Ok(());
     };
@@ -122,7 +122,7 @@ pub(super) fn zrangestore(call: &mut Call<'_>) -> Outcome {
     let options = Options::read(call, 5, None, None, true)?;
     let bounds = options.bounds(call, 3)?;
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
-    let (source, destination) = (call.key(2), call.key(1));
+    let (source, destination) = (call.key(2)?, call.key(1)?);
     let Some(set) = call.data.read_as::<SortedSet>(source)? else {
         store(call.data, &mut call.reply, destination, SortedSet::new(), "zrangestore");
         return Ok(());

@@ -6,7 +6,7 @@ use super::bounds::Bounds;
 use crate::command::{Call, Failure, Outcome};
 
 pub(super) fn zcard(call: &mut Call<'_>) -> Outcome {
-    let len = call.data.read_as::<SortedSet>(call.key(1))?.map_or(0, SortedSet::len);
+    let len = call.data.read_as::<SortedSet>(call.key(1)?)?.map_or(0, SortedSet::len);
     call.reply.integer(len as i64);
     Ok(())
 }
@@ -22,7 +22,7 @@ pub(super) fn zlexcount(call: &mut Call<'_>) -> Outcome {
 }
 
 fn count(call: &mut Call<'_>, bounds: &Bounds<'_>) -> Outcome {
-    let set = call.data.read_as::<SortedSet>(call.key(1))?;
+    let set = call.data.read_as::<SortedSet>(call.key(1)?)?;
     let count = set.map_or(0, |set| bounds.find(set, false).len());
     call.reply.integer(count as i64);
     Ok(())
@@ -30,7 +30,7 @@ fn count(call: &mut Call<'_>, bounds: &Bounds<'_>) -> Outcome {
 
 pub(super) fn zscore(call: &mut Call<'_>) -> Outcome {
     let hasher = call.data.keyspace().hasher();
-    let set = call.data.read_as::<SortedSet>(call.key(1))?;
+    let set = call.data.read_as::<SortedSet>(call.key(1)?)?;
     match set.and_then(|set| set.score(call.args[2], hasher)) {
         Some(score) => call.reply.double(score),
         None => call.reply.null(),
@@ -40,7 +40,7 @@ pub(super) fn zscore(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn zmscore(call: &mut Call<'_>) -> Outcome {
     let hasher = call.data.keyspace().hasher();
-    let set = call.data.read_as::<SortedSet>(call.key(1))?;
+    let set = call.data.read_as::<SortedSet>(call.key(1)?)?;
     call.reply.array(call.args.len() - 2);
     for member in &call.args[2..] {
         match set.and_then(|set| set.score(member, hasher)) {
@@ -70,7 +70,7 @@ fn rank(call: &mut Call<'_>, reverse: bool) -> Outcome {
         return Err(Failure::SYNTAX);
     }
     let hasher = call.data.keyspace().hasher();
-    let set = call.data.read_as::<SortedSet>(call.key(1))?;
+    let set = call.data.read_as::<SortedSet>(call.key(1)?)?;
     let found = set.and_then(|set| {
         let (rank, score) = set.rank(call.args[2], hasher)?;
         Some((if reverse { set.len() - 1 - rank } else { rank }, score))

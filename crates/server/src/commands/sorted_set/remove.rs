@@ -12,7 +12,7 @@ use crate::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices}
 use crate::command::{Call, Data, Failure, Key, Outcome};
 
 pub(super) fn zrem(call: &mut Call<'_>) -> Outcome {
-    let (key, hasher) = (call.key(1), call.data.keyspace().hasher());
+    let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
     let mut removed = 0;
     if let Some(set) = call.data.write_as::<SortedSet>(key)? {
         for member in &call.args[2..] {
@@ -42,7 +42,7 @@ pub(super) fn zremrangebylex(call: &mut Call<'_>) -> Outcome {
 type Parse = for<'a> fn(&'a [u8], &'a [u8]) -> Result<Bounds<'a>, Failure>;
 
 fn remove(call: &mut Call<'_>, parse: Parse, event: &'static str) -> Outcome {
-    let (key, hasher) = (call.key(1), call.data.keyspace().hasher());
+    let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
     let bounds = parse(call.args[2], call.args[3])?;
     let mut removed = 0;
     if let Some(set) = call.data.write_as::<SortedSet>(key)? {

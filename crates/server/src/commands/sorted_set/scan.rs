@@ -12,7 +12,7 @@ use crate::glob;
 pub(super) fn zscan(call: &mut Call<'_>) -> Outcome {
     let cursor = parse_cursor(call.args[2]).ok_or("ERR invalid cursor")?;
     let hasher = call.data.keyspace().hasher();
-    let Some(set) = call.data.read_as::<SortedSet>(call.key(1))? else {
+    let Some(set) = call.data.read_as::<SortedSet>(call.key(1)?)? else {
         call.reply.array(2);
         call.reply.bulk(b"0");
         call.reply.array(0);

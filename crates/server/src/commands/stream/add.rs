@@ -34,7 +34,7 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     if new_id == NewId::Given(StreamId::ZERO) {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
     }
-    let (key, limits, now_ms) = (call.key(1), super::limits(call), call.data.now_ms as u64);
+    let (key, limits, now_ms) = (call.key(1)?, super::limits(call), call.data.now_ms as u64);
     let bytes = items.iter().map(|item| item.len()).sum();
     let stream = if creates && bytes <= NODE_BYTES_MAX {
         call.data.write_or_create::<Stream>(key)?
@@ -104,7 +104,7 @@ pub(super) fn xsetid(call: &mut Call<'_>) -> Outcome {
         }
         at += 2;
     }
-    let key = call.key(1);
+    let key = call.key(1)?;
     let Some(stream) = call.data.write_as::<Stream>(key)? else { return Err(Failure::NO_SUCH_KEY) };
     let log = stream.log_mut();
     if last_id < log.max_deleted_id {

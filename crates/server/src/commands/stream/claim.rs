@@ -33,7 +33,7 @@ enum Claimed {
 }
 
 pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
-    let (key, args) = (call.key(1), call.args);
+    let (key, args) = (call.key(1)?, call.args);
     let no_group = || group::nothing_found(args[1], args[2]);
     let (_, found) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
     let last_id_before = found.last_id;
@@ -81,7 +81,7 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
-    let (key, args) = (call.key(1), call.args);
+    let (key, args) = (call.key(1)?, call.args);
     let now_ms = call.data.now_ms;
     let idle_ms_min =
         milliseconds(args[4], "ERR Invalid min-idle-time argument for XAUTOCLAIM")?.max(0);

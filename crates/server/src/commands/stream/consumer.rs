@@ -42,7 +42,7 @@ fn note_created(data: &mut Data, key: Key<'_>) {
 }
 
 pub(super) fn create(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms, args) = (call.key(2), call.data.now_ms, call.args);
+    let (key, now_ms, args) = (call.key(2)?, call.data.now_ms, call.args);
     let group = group::required(call)?;
     let is_new = group.consumer_number(args[4]).is_none();
     if is_new {
@@ -54,7 +54,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn delete(call: &mut Call<'_>) -> Outcome {
-    let (key, args) = (call.key(2), call.args);
+    let (key, args) = (call.key(2)?, call.args);
     let pending = group::required(call)?.remove_consumer(args[4]);
     if pending.is_some() {
         call.data.changed_inside(key);

@@ -18,7 +18,7 @@ pub(super) fn find<'d>(
 
 /// The group that a subcommand of XGROUP cannot do without.
 pub(super) fn required<'d>(call: &'d mut Call<'_>) -> Result<&'d mut Group, Failure> {
-    let (key, args) = (call.key(2), call.args);
+    let (key, args) = (call.key(2)?, call.args);
     let Some(stream) = call.data.write_as::<Stream>(key)? else { return Err(NO_KEY) };
     let group = stream.groups_mut().get_mut(args[3]);
     group.ok_or_else(|| not_found(args[2], args[3]))
@@ -26,7 +26,7 @@ pub(super) fn required<'d>(call: &'d mut Call<'_>) -> Result<&'d mut Group, Fail
 
 pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     let options = Options::parse(call, true)?;
-    let (key, args) = (call.key(2), call.args);
+    let (key, args) = (call.key(2)?, call.args);
     let last_id = match call.data.write_as::<Stream>(key)? {
         Some(stream) => stream.log().last_id,
         None if options.make_stream => StreamId::ZERO,
@@ -53,7 +53,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn setid(call: &mut Call<'_>) -> Outcome {
     let options = Options::parse(call, false)?;
-    let (key, args) = (call.key(2), call.args);
+    let (key, args) = (call.key(2)?, call.args);
     let Some(stream) = call.data.write_as::<Stream>(key)? else { return Err(NO_KEY) };
     let Some((log, group)) = stream.group_mut(args[3]) else {
         return Err(not_found(args[2], args[3]));
@@ -70,7 +70,7 @@ pub(super) fn setid(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
-    let (key, args) = (call.key(2), call.args);
+    let (key, args) = (call.key(2)?, call.args);
     let Some(stream) = call.data.write_as::<Stream>(key)? else { return Err(NO_KEY) };
     let removed = stream.groups_mut().remove(args[3]);
     if removed {

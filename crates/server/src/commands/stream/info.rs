@@ -9,7 +9,7 @@ use super::{group, id};
 use crate::command::{Call, Failure, Outcome};
 
 pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(2);
+    let key = call.key(2)?;
     let Some(stream) = call.data.read_as::<Stream>(key)? else { return Err(Failure::NO_SUCH_KEY) };
     let stream = stream.clone();
     let full = match call.args.len() {
@@ -104,7 +104,7 @@ fn one_pending(reply: &mut Reply<'_>, group: &Group, pending: &Pending, with_nam
 }
 
 pub(super) fn groups(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(2);
+    let key = call.key(2)?;
     let Some(stream) = call.data.read_as::<Stream>(key)? else { return Err(Failure::NO_SUCH_KEY) };
     let reply = &mut call.reply;
     reply.array(stream.groups().len());
@@ -120,7 +120,7 @@ pub(super) fn groups(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn consumers(call: &mut Call<'_>) -> Outcome {
-    let (key, args, now_ms) = (call.key(2), call.args, call.data.now_ms);
+    let (key, args, now_ms) = (call.key(2)?, call.args, call.data.now_ms);
     let Some(stream) = call.data.read_as::<Stream>(key)? else { return Err(Failure::NO_SUCH_KEY) };
     let group = stream.groups().get(args[3]);
     let group = group.ok_or_else(|| group::not_found(args[2], args[3]))?;

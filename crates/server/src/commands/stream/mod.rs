@@ -135,11 +135,13 @@ pub(super) const COMMANDS: &[Command] = &[
     FAMILY
         .row("xread", -4, Flags::READONLY.with(WAITS), read::xread)
         .keys(&[streams(1)])
+        .keys_by(read::find_keys)
         .doc("stream", "5.0.0", PER_ENTRY, "Answers what is new in streams, or waits for it.")
         .syntax("[COUNT count] [BLOCK milliseconds] STREAMS <key [key ...] id [id ...]>"),
     FAMILY
         .row("xreadgroup", -7, Flags::WRITE.with(WAITS), read::xreadgroup)
         .keys(&[streams(4)])
+        .keys_by(read::find_keys_in_group)
         .doc(
             "stream",
             "5.0.0",

@@ -7,7 +7,7 @@ use super::{group, id};
 use crate::command::{Call, Failure, Outcome};
 
 pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
-    let (key, args) = (call.key(1), call.args);
+    let (key, args) = (call.key(1)?, call.args);
     let Some((_, group)) = group::find(call.data, key, args[2])? else {
         call.reply.integer(0);
         return Ok(());
@@ -27,7 +27,7 @@ pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn xpending(call: &mut Call<'_>) -> Outcome {
-    let (key, args) = (call.key(1), call.args);
+    let (key, args) = (call.key(1)?, call.args);
     let wanted = match args.len() {
         3 => None,
         6..=9 => Some(Wanted::parse(call)?),

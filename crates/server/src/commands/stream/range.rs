@@ -10,7 +10,7 @@ use crate::command::slices::{SLICE, SLICED_MIN, elements_in_slices};
 use crate::command::{Call, Failure, Outcome};
 
 pub(super) fn xlen(call: &mut Call<'_>) -> Outcome {
-    let len = call.data.read_as::<Stream>(call.key(1))?.map_or(0, Stream::len);
+    let len = call.data.read_as::<Stream>(call.key(1)?)?.map_or(0, Stream::len);
     call.reply.integer(len as i64);
     Ok(())
 }
@@ -35,7 +35,7 @@ fn range(call: &mut Call<'_>, back: bool) -> Outcome {
         count = Some(call.integer(at + 1)?.max(0) as usize);
         at += 2;
     }
-    let Some(stream) = call.data.read_as::<Stream>(call.key(1))? else {
+    let Some(stream) = call.data.read_as::<Stream>(call.key(1)?)? else {
         call.reply.empty_array();
         return Ok(());
     };

@@ -11,7 +11,7 @@ use super::range::append_entry;
 use super::{deliver, id};
 use crate::blocking::{self, Wait};
 use crate::command::slices::{SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
-use crate::command::{Call, Data, Failure, Key, Outcome};
+use crate::command::{Call, Data, Failure, Key, KeyUse, Outcome};
 
 pub(super) fn xread(call: &mut Call<'_>) -> Outcome {
     read(call, false)
@@ -22,10 +22,18 @@ pub(super) fn xreadgroup(call: &mut Call<'_>) -> Outcome {
 }
 
 fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
-    let options = Options::parse(call, in_group)?;
-    let from = options.from(call)?;
-    let read = Read { count: options.count, noack: options.noack, group: options.group, from };
-    let keys: Vec<_> = options.keys.clone().map(|at| call.key(at)).enumerate().collect();
+    let numbers = Numbers {
+        count: &|at| call.integer(at),
+        deadline_ms: &|at| blocking::deadline_of_ms(call, at),
+    };
+    let options = Options::parse(call.args, in_group, &numbers)?;
+    let group = options.group.map(|at| {
+        let [group, consumer] = [at, at + 1].map(|at| call.args[at].into());
+        Member { group, consumer }
+    });
+    let from = options.from(call, group.as_ref())?;
+    let read = Read { count: options.count, noack: options.noack, group, from };
+    let keys = call.keys(options.keys.clone())?;
     if !call.in_transaction {
         if let Some(member) = &read.group {
             let protocol = call.client.protocol;
@@ -57,7 +65,8 @@ struct Options {
     /// Until when to wait, if at all.
     block: Option<Option<i64>>,
     noack: bool,
-    group: Option<Member>,
+    /// The argument that names the group. The consumer follows.
+    group: Option<usize>,
     /// The arguments that are keys. As many IDs follow.
     keys: Range<usize>,
 }
@@ -89,34 +98,56 @@ pub(super) enum From {
     New,
 }
 
+/// How the numbers among the options are read: at this argument.
+struct Numbers<'a> {
+    count: &'a dyn Fn(usize) -> Result<i64, Failure>,
+    deadline_ms: &'a dyn Fn(usize) -> Result<Option<i64>, Failure>,
+}
+
+pub(super) fn find_keys(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
+    find(args, false, found);
+}
+
+pub(super) fn find_keys_in_group(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
+    find(args, true, found);
+}
+
+/// The keys, as the handler will see them. Whether numbers are numbers is not asked.
+fn find(args: &[&[u8]], in_group: bool, found: &mut dyn FnMut(usize, KeyUse)) {
+    let numbers = Numbers { count: &|_| Ok(0), deadline_ms: &|_| Ok(None) };
+    if let Ok(options) = Options::parse(args, in_group, &numbers) {
+        options.keys.for_each(|at| found(at, super::READ));
+    }
+}
+
 impl Options {
-    fn parse(call: &Call<'_>, in_group: bool) -> Result<Self, Failure> {
+    fn parse(args: &[&[u8]], in_group: bool, numbers: &Numbers<'_>) -> Result<Self, Failure> {
+        let word_is = |at: usize, word: &str| args[at].eq_ignore_ascii_case(word.as_bytes());
         let mut options =
             Self { count: usize::MAX, block: None, noack: false, group: None, keys: 0..0 };
         let mut at = 1;
-        while at < call.args.len() {
-            let more = call.args.len() - at - 1;
-            if more > 0 && call.word_is(at, "block") {
-                options.block = Some(blocking::deadline_of_ms(call, at + 1)?);
+        while at < args.len() {
+            let more = args.len() - at - 1;
+            if more > 0 && word_is(at, "block") {
+                options.block = Some((numbers.deadline_ms)(at + 1)?);
                 at += 1;
-            } else if more > 0 && call.word_is(at, "count") {
-                let count = call.integer(at + 1)?;
+            } else if more > 0 && word_is(at, "count") {
+                let count = (numbers.count)(at + 1)?;
                 options.count = if count <= 0 { usize::MAX } else { count as usize };
                 at += 1;
-            } else if more > 0 && call.word_is(at, "streams") {
+            } else if more > 0 && word_is(at, "streams") {
                 if !more.is_multiple_of(2) {
-                    return Err(unbalanced(call, in_group));
+                    return Err(unbalanced(in_group));
                 }
                 options.keys = at + 1..at + 1 + more / 2;
                 break;
-            } else if more >= 2 && call.word_is(at, "group") {
+            } else if more >= 2 && word_is(at, "group") {
                 if !in_group {
                     return Err("ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.".into());
                 }
-                let [group, consumer] = [at + 1, at + 2].map(|at| call.args[at].into());
-                options.group = Some(Member { group, consumer });
+                options.group = Some(at + 1);
                 at += 2;
-            } else if call.word_is(at, "noack") {
+            } else if word_is(at, "noack") {
                 if !in_group {
                     return Err("ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.".into());
                 }
@@ -136,26 +167,26 @@ impl Options {
     }
 
     /// What the IDs mean now, stream by stream. Everything that can be wrong with a stream is found here.
-    fn from(&self, call: &mut Call<'_>) -> Result<Vec<From>, Failure> {
+    fn from(&self, call: &mut Call<'_>, group: Option<&Member>) -> Result<Vec<From>, Failure> {
         let mut from = Vec::with_capacity(self.keys.len());
         for at in self.keys.clone() {
-            let key = call.key(at);
+            let key = call.key(at)?;
             let text = call.args[at + self.keys.len()];
             let stream = stream_at(call.data, key)?;
-            if let Some(member) = &self.group
+            if let Some(member) = group
                 && stream.is_none_or(|stream| stream.groups().get(&member.group).is_none())
             {
                 return Err(no_group(key, &member.group));
             }
             let last_id = stream.map(|stream| stream.log().last_id);
-            from.push(match (text, self.group.is_some()) {
+            from.push(match (text, group.is_some()) {
                 (b"$", false) => From::After(last_id.unwrap_or_default()),
                 (b"+", false) => From::Last,
                 (b">", true) => From::New,
                 (b"$" | b"+", true) => return Err(meaningless(text)),
                 (b">", false) => return Err("ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.".into()),
                 _ => match id::parse(text, 0)? {
-                    StreamId::MAX if self.group.is_some() => From::New,
+                    StreamId::MAX if group.is_some() => From::New,
                     id => From::After(id),
                 },
             });
@@ -393,8 +424,8 @@ pub(super) fn no_group(key: Key<'_>, group: &[u8]) -> Failure {
 }
 
 #[cold]
-fn unbalanced(call: &Call<'_>, in_group: bool) -> Failure {
-    let (name, symbol) = (&call.command.full_name, if in_group { '>' } else { '$' });
+fn unbalanced(in_group: bool) -> Failure {
+    let (name, symbol) = if in_group { ("xreadgroup", '>') } else { ("xread", '$') };
     Failure::format(format!(
         "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{symbol}' must be specified."
     ))

@@ -4,7 +4,7 @@ use bobbin_store::value::Stream;
 use bobbin_store::value::stream::{Log, Trim};
 
 use super::id;
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::command::{Call, Classes, Failure, Key, Outcome};
 
 /// What is to be trimmed, as the options say it.
 #[derive(Clone, Copy, Default)]
@@ -137,7 +137,7 @@ pub(super) fn xtrim(call: &mut Call<'_>) -> Outcome {
     let Some(trimmer) = Trimming::finish(options, call)? else {
         return Err("ERR syntax error, XTRIM must be called with a trimming strategy".into());
     };
-    let key = call.key(1);
+    let key = call.key(1)?;
     let mut ends = None;
     let trimmed = match call.data.write_as::<Stream>(key)? {
         Some(stream) => {
@@ -154,12 +154,12 @@ pub(super) fn xtrim(call: &mut Call<'_>) -> Outcome {
         make_exact(&mut args, call.args.len(), ends);
         call.data.propagate(&args);
     }
-    taken_out(call, trimmed, "xtrim");
+    taken_out(call, key, trimmed, "xtrim");
     Ok(())
 }
 
 pub(super) fn xdel(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let args = call.args;
     let Some(stream) = call.data.write_as::<Stream>(key)? else {
         call.reply.integer(0);
@@ -171,13 +171,12 @@ pub(super) fn xdel(call: &mut Call<'_>) -> Outcome {
     let log = stream.log_mut();
     let deleted = args[2..].iter().filter(|arg| id::parse(arg, 0).is_ok_and(|id| log.delete(id)));
     let deleted = deleted.count();
-    taken_out(call, deleted, "xdel");
+    taken_out(call, key, deleted, "xdel");
     Ok(())
 }
 
 /// Answers how many entries went, and tells of it.
-fn taken_out(call: &mut Call<'_>, count: usize, event: &'static str) {
-    let key = call.key(1);
+fn taken_out(call: &mut Call<'_>, key: Key<'_>, count: usize, event: &'static str) {
     if count > 0 {
         call.data.changed_by(key, count);
         call.data.event(Classes::STREAM, event, key);

@@ -28,7 +28,7 @@ pub(super) fn decrby(call: &mut Call<'_>) -> Outcome {
 /// Adds to the number at the key. Its digits are rewritten where they lie, if as many bytes hold them.
 #[inline(always)]
 fn add(call: &mut Call<'_>, increment: i64) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let mut digits = itoa::Buffer::new();
     let sum;
     let placed = match call.data.write(key) {
@@ -56,7 +56,7 @@ fn add(call: &mut Call<'_>, increment: i64) -> Outcome {
 }
 
 pub(super) fn incrbyfloat(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let old = match call.data.write(key) {
         Some(entry) => Extended::parse(string(entry.as_ref())?).ok_or(Failure::NOT_A_FLOAT)?,
         None => Extended::ZERO,

@@ -13,7 +13,7 @@ use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 const GROWN_INLINE_MAX: usize = 1024;
 
 pub(super) fn append(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let tail = call.args[2];
     let limit = len_max(call);
     let room = |old_len: usize| checked_len(old_len, tail.len(), limit);
@@ -36,7 +36,7 @@ pub(super) fn append(call: &mut Call<'_>) -> Outcome {
 pub(super) fn setrange(call: &mut Call<'_>) -> Outcome {
     let offset = usize::try_from(call.integer(2)?)
         .map_err(|_| Failure::new("ERR offset is out of range"))?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     let part = call.args[3];
     if part.is_empty() {
         let len = match call.data.write(key) {

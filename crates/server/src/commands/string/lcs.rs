@@ -93,7 +93,7 @@ impl Wanted {
 
 /// The string at a key, kept beyond the lock.
 fn own(call: &mut Call<'_>, index: usize) -> Result<Shared, Failure> {
-    let key = call.key(index);
+    let key = call.key(index)?;
     let Some(entry) = call.data.read(key) else { return Ok(Shared::default()) };
     if string(entry).is_err() {
         return Err("ERR The specified keys must contain string values".into());

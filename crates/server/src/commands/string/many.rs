@@ -12,7 +12,7 @@ const KEYS_MAX: i64 = i32::MAX as i64;
 pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
     check_pairs(call)?;
     for index in (1..call.args.len()).step_by(2) {
-        let key = call.key(index);
+        let key = call.key(index)?;
         let value = call.value(index + 1);
         call.data.set(key, value, Expire::Clear);
         call.data.event(Classes::STRING, "set", key);
@@ -24,7 +24,7 @@ pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
 pub(super) fn msetnx(call: &mut Call<'_>) -> Outcome {
     check_pairs(call)?;
     let pairs = (call.args.len() - 1) / 2;
-    let done = set_pairs(call, 1, pairs, Condition::Absent, Expire::Clear);
+    let done = set_pairs(call, 1, pairs, Condition::Absent, Expire::Clear)?;
     call.reply.integer(i64::from(done));
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(super) fn msetex(call: &mut Call<'_>) -> Outcome {
     let words = args.get(2 + pairs * 2..).ok_or(Failure::SYNTAX)?;
     let options = Options::parse(words, Grammar::MSetEx)?;
     let expire = options.expiry.resolve(call)?;
-    let done = set_pairs(call, 2, pairs, options.condition, expire);
+    let done = set_pairs(call, 2, pairs, options.condition, expire)?;
     if done && let Expire::At(expire_ms) = expire {
         propagate_expiring(call, pairs, expire_ms);
     }
@@ -70,33 +70,36 @@ fn set_pairs(
     pairs: usize,
     condition: Condition<'_>,
     expire: Expire,
-) -> bool {
+) -> Result<bool, Failure> {
     let indices = (first..first + pairs * 2).step_by(2);
-    let holds = indices.clone().all(|index| {
-        let key = call.key(index);
-        match condition {
+    for index in indices.clone() {
+        let key = call.key(index)?;
+        let holds = match condition {
             Condition::Absent => call.data.write(key).is_none(),
             Condition::Present => call.data.write(key).is_some(),
-            Condition::Always | Condition::Equal(_) => true,
-        }
-    });
-    let past = matches!(expire, Expire::At(expire_ms) if call.data.is_past(expire_ms));
-    if holds && past {
-        expire_pairs(call, indices);
-    } else if holds {
-        for index in indices {
-            let key = call.key(index);
-            store(call, key, index + 1, expire);
+            Condition::Always | Condition::Equal(_) => break,
+        };
+        if !holds {
+            return Ok(false);
         }
     }
-    holds
+    let past = matches!(expire, Expire::At(expire_ms) if call.data.is_past(expire_ms));
+    if past {
+        expire_pairs(call, indices)?;
+        return Ok(true);
+    }
+    for index in indices {
+        let key = call.key(index)?;
+        store(call, key, index + 1, expire);
+    }
+    Ok(true)
 }
 
 /// Stores pairs with an expiry that is past: no key is left. The events are those of Valkey, where the keys
 /// are there for a moment.
-fn expire_pairs(call: &mut Call<'_>, indices: impl Iterator<Item = usize> + Clone) {
+fn expire_pairs(call: &mut Call<'_>, indices: impl Iterator<Item = usize> + Clone) -> Outcome {
     for index in indices.clone() {
-        let key = call.key(index);
+        let key = call.key(index)?;
         if call.data.remove(key) {
             call.data.propagate_expired(key);
         } else {
@@ -106,8 +109,10 @@ fn expire_pairs(call: &mut Call<'_>, indices: impl Iterator<Item = usize> + Clon
         call.data.event(Classes::GENERIC, "expire", key);
     }
     for index in indices {
-        call.data.event(Classes::EXPIRED, "expired", call.key(index));
+        let key = call.key(index)?;
+        call.data.event(Classes::EXPIRED, "expired", key);
     }
+    Ok(())
 }
 
 fn check_pairs(call: &Call<'_>) -> Outcome {

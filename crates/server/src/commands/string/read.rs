@@ -9,7 +9,7 @@ use crate::command::{Call, Outcome};
 use crate::server::Server;
 
 pub(super) fn get(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     match call.data.read_string_entry(key)? {
         Some(entry) => append(&mut call.reply, entry, call.server),
         None => call.reply.null(),
@@ -39,7 +39,7 @@ fn append_shared(reply: &mut Reply<'_>, value: &Shared, server: &Server) {
 pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
     call.reply.array(call.args.len() - 1);
     for index in 1..call.args.len() {
-        let key = call.key(index);
+        let key = call.key(index)?;
         // Another type counts as nothing here.
         match call.data.read_string_entry(key) {
             Ok(Some(entry)) => append(&mut call.reply, entry, call.server),
@@ -50,7 +50,7 @@ pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn strlen(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let len = call.data.read_string(key)?.map_or(0, <[u8]>::len);
     call.reply.integer(len as i64);
     Ok(())
@@ -59,7 +59,7 @@ pub(super) fn strlen(call: &mut Call<'_>) -> Outcome {
 /// GETRANGE and its older name SUBSTR.
 pub(super) fn getrange(call: &mut Call<'_>) -> Outcome {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
-    let key = call.key(1);
+    let key = call.key(1)?;
     let value = call.data.read_string(key)?.unwrap_or_default();
     let part = slice(start, end, value.len()).map_or(&[][..], |range| &value[range]);
     call.reply.bulk(part);

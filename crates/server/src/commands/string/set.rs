@@ -9,7 +9,7 @@ use crate::command::{Call, Classes, Failure, Key, KeyUse, Outcome};
 
 pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     if call.args.len() == 3 {
-        let key = call.key(1);
+        let key = call.key(1)?;
         let value = call.value(2);
         call.data.set(key, value, Expire::Clear);
         call.data.event(Classes::STRING, "set", key);
@@ -19,7 +19,7 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
     let options = Options::parse(&args[3..], Grammar::Set)?;
     let expire = options.expiry.resolve(call)?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     if options.get {
         match call.data.read_string(key)? {
             Some(old) => call.reply.bulk(old),
@@ -53,7 +53,7 @@ pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
 }
 
 pub(super) fn setnx(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let done = store_if(call, key, 2, Condition::Absent, Expire::Clear)?;
     call.reply.integer(i64::from(done));
     Ok(())
@@ -69,7 +69,7 @@ pub(super) fn psetex(call: &mut Call<'_>) -> Outcome {
 
 fn set_expiring(call: &mut Call<'_>, unit: Unit) -> Outcome {
     let expire_ms = unit.expire_ms(call.args[2], call)?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     store(call, key, 3, Expire::At(expire_ms));
     propagate_expiring(call, 3, expire_ms);
     call.reply.ok();
@@ -78,7 +78,7 @@ fn set_expiring(call: &mut Call<'_>, unit: Unit) -> Outcome {
 
 pub(super) fn getset(call: &mut Call<'_>) -> Outcome {
     get(call)?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     store(call, key, 2, Expire::Clear);
     call.data.propagate(&[b"SET", call.args[1], call.args[2]]);
     Ok(())
@@ -86,7 +86,7 @@ pub(super) fn getset(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn getdel(call: &mut Call<'_>) -> Outcome {
     get(call)?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     if call.data.remove(key) {
         call.data.propagate(&[b"DEL", key.bytes]);
         call.data.event(Classes::GENERIC, "del", key);
@@ -98,7 +98,7 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
     let options = Options::parse(&args[2..], Grammar::GetEx)?;
     let expire = options.expiry.resolve(call)?;
-    let key = call.key(1);
+    let key = call.key(1)?;
     let Some(value) = call.data.read_string(key)? else {
         call.reply.null();
         return Ok(());
@@ -128,7 +128,7 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn delifeq(call: &mut Call<'_>) -> Outcome {
-    let key = call.key(1);
+    let key = call.key(1)?;
     let equal = match call.data.write(key) {
         Some(entry) => string(entry.as_ref())? == call.args[2],
         None => false,
