@@ -89,10 +89,15 @@ impl Drop for Endless {
 }
 
 /// Waits until something holds.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    eventually_or(|| what.to_owned(), holds);
+}
+
+/// The same where what is said at last depends on how things stand then.
+pub fn eventually_or(what: impl Fn() -> String, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
+        assert!(Instant::now() < deadline, "{}", what());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
