@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::{Config, OomScoreAdj, OptionId, Supervised};
+use crate::files::{self, DATA_MODE};
 
 /// Descriptors kept for the server itself, as Redis reserves them.
 pub const RESERVED_DESCRIPTORS: u64 = 32;
@@ -227,7 +228,10 @@ impl PidFile {
         };
         // It is removed from where it is now, even if the directory changes.
         let path = std::path::absolute(&path).unwrap_or(path);
-        match std::fs::write(&path, format!("{}\n", std::process::id())) {
+        let text = format!("{}\n", std::process::id());
+        let written = files::create_anew(&path, DATA_MODE)
+            .and_then(|mut file| file.write_all(text.as_bytes()));
+        match written {
             Ok(()) => Some(Self { path }),
             Err(error) => {
                 log::warn!("Failed to write PID file: {error}");

@@ -13,6 +13,7 @@ pub mod config;
 pub mod cores;
 pub mod crash;
 pub mod eviction;
+mod files;
 pub mod glob;
 pub mod histogram;
 pub mod host;

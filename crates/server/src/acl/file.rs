@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::rules::{Grammar, RuleError, has_spaces, join_selectors};
 use super::user::User;
 use crate::config;
+use crate::files::{self, Secrecy};
 
 /// Users by name.
 pub type Users = BTreeMap<Arc<[u8]>, Arc<User>>;
@@ -50,10 +51,7 @@ pub fn configuration_line(user: &User) -> Vec<u8> {
     let name: Vec<u8> = user.name.to_vec();
     let description = user.describe();
     let rules = description.split(|byte| *byte == b' ');
-    let quoted = std::iter::once(&name[..]).chain(rules).map(|word| {
-        let is_plain = !word.is_empty() && !word.iter().any(|byte| b"\"'".contains(byte));
-        if is_plain { word.to_vec() } else { config::quote(word) }
-    });
+    let quoted = std::iter::once(&name[..]).chain(rules).map(config::word);
     std::iter::once(b"user".to_vec()).chain(quoted).collect::<Vec<_>>().join(&b' ')
 }
 
@@ -147,7 +145,7 @@ impl Reader<'_> {
 pub fn save(path: &[u8], users: &[Arc<User>]) -> std::io::Result<()> {
     let lines: Vec<u8> =
         users.iter().flat_map(|user| [user.line(), b"\n".to_vec()].concat()).collect();
-    config::replace_file(Path::new(OsStr::from_bytes(path)), &lines)
+    files::replace(Path::new(OsStr::from_bytes(path)), &lines, Secrecy::Secret)
 }
 
 #[cfg(test)]
@@ -165,6 +163,88 @@ mod tests {
         let words = config::split(&line).unwrap();
         let words: Vec<&[u8]> = words.iter().skip(1).map(Vec::as_slice).collect();
         assert_eq!(read_user(&words, 1, &grammar).unwrap().describe(), user.describe());
+    }
+
+    /// Whatever names, patterns and passwords ACL SETUSER takes: both kinds of files read back as the same users.
+    #[test]
+    fn random_users_read_back_from_both_files() {
+        const ROUNDS: u32 = 2000;
+        const HOSTILE: &[u8] = b"\n\r\t \x0b\x0c\0\"'\\#()~&%|=\x01\x85\xa0\xff";
+        const SIGNS: [&[u8]; 14] = [
+            b">",
+            b"~",
+            b"&",
+            b"%R~",
+            b"%W~",
+            b"%RW~",
+            b"+select|",
+            b"(~",
+            b"(&",
+            b"(+get|",
+            b"#",
+            b"<",
+            b"db=",
+            b"+",
+        ];
+        let registry = Registry::new(crate::commands::FAMILIES, &[]).unwrap();
+        let grammar = Grammar { registry: &registry, all_channels: false };
+        let path = std::env::temp_dir().join(format!("bobbin-users-{}", std::process::id()));
+        let path = path.as_os_str().as_bytes();
+        let mut random = crate::random::Random::new(17);
+        let word = |random: &mut crate::random::Random| {
+            let mut word = Vec::new();
+            for _ in 0..random.below(6) {
+                word.push(match random.below(3) {
+                    0 => HOSTILE[random.below(HOSTILE.len() as u32) as usize],
+                    1 => b"abcuser on"[random.below(10) as usize],
+                    _ => random.below(256) as u8,
+                });
+            }
+            word
+        };
+        let mut users = Users::new();
+        for round in 0..ROUNDS {
+            let name = word(&mut random);
+            if has_spaces(&name) {
+                continue;
+            }
+            let mut user = User::new(&name, 7, &registry, false);
+            for _ in 0..1 + random.below(6) {
+                let sign = SIGNS[random.below(SIGNS.len() as u32) as usize];
+                let mut rule = [sign, &word(&mut random)].concat();
+                if sign.starts_with(b"(") {
+                    rule.push(b')');
+                }
+                let before = user.clone();
+                if user.apply(&rule, &grammar).is_err() {
+                    user = before;
+                }
+            }
+            user.settle(&registry);
+            let line = configuration_line(&user);
+            assert!(!line.contains(&b'\n'), "round {round}");
+            let words = config::split(&line).unwrap();
+            let words: Vec<&[u8]> = words.iter().skip(1).map(Vec::as_slice).collect();
+            let again = read_user(&words, 7, &grammar).unwrap();
+            assert_eq!(
+                (&again.name, again.describe()),
+                (&user.name, user.describe()),
+                "round {round}"
+            );
+            users.insert(Arc::clone(&user.name), Arc::new(user));
+        }
+        assert!(users.len() > 200);
+        let saved: Vec<_> = users.values().cloned().collect();
+        save(path, &saved).unwrap();
+        let again = load(path, &grammar, &mut |_| 7).unwrap();
+        assert_eq!(again.len(), users.len());
+        for (user, again) in users.values().zip(again.values()) {
+            assert_eq!(
+                again.line().escape_ascii().to_string(),
+                user.line().escape_ascii().to_string()
+            );
+        }
+        std::fs::remove_file(OsStr::from_bytes(path)).unwrap();
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::manifest::Manifest;
 use crate::config::Config;
+use crate::files::{self, DATA_MODE};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -85,12 +86,10 @@ impl Directory {
     /// are on disk before: those of a directory may get there in any order.
     pub fn persist(&self, manifest: &Manifest) -> io::Result<()> {
         let temporary = self.file(&format!("temp-{}{MANIFEST_SUFFIX}", self.prefix));
-        let mut file = File::create(&temporary)?;
+        let mut file = files::create_anew(&temporary, DATA_MODE)?;
         file.write_all(&manifest.text())?;
-        file.sync_all()?;
         self.sync()?;
-        fs::rename(&temporary, self.manifest())?;
-        self.sync()
+        files::publish(&file, &temporary, &self.manifest())
     }
 
     /// Makes lasting what happened to names in the directory.
@@ -100,12 +99,11 @@ impl Directory {
 
     /// Opens a file of the log for appending; what it held stays unless it is to be new.
     pub fn open(&self, name: &str, new: bool) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.create(true).append(true);
+        let path = self.file(name);
         if new {
-            options.custom_flags(rustix::fs::OFlags::TRUNC.bits() as i32);
+            return files::create_anew(&path, DATA_MODE);
         }
-        options.open(self.file(name))
+        OpenOptions::new().create(true).append(true).mode(DATA_MODE).open(path)
     }
 
     /// Deletes the files of the history, and writes the manifest without them.

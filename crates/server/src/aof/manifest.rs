@@ -110,11 +110,7 @@ impl Manifest {
         let mut text = Vec::new();
         for (part, kind) in bases.chain(history).chain(increments) {
             text.extend_from_slice(b"file ");
-            if part.name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"'\\".contains(&byte)) {
-                text.extend_from_slice(part.name.as_bytes());
-            } else {
-                text.extend_from_slice(&config::quote(part.name.as_bytes()));
-            }
+            text.extend_from_slice(&config::word(part.name.as_bytes()));
             text.extend_from_slice(format!(" seq {} type {kind}\n", part.sequence).as_bytes());
         }
         text

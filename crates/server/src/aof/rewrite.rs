@@ -20,6 +20,7 @@ use super::{Directory, Manifest};
 use crate::clock::system_ms;
 use crate::command::Data;
 use crate::cores::Work;
+use crate::files::{self, DATA_MODE};
 use crate::log::{append_command, append_timestamp};
 use crate::persistence::snapshot::{self, Purpose};
 use crate::server::Server;
@@ -314,7 +315,7 @@ fn collect_history(server: &Server, directory: &Directory, manifest: &mut Manife
 pub(super) fn write_base(server: &'static Server, cut: Cut, path: &Path) -> io::Result<u64> {
     let data = Data::new(&server.keyspace, &server.gate, 0);
     let mut data = data.ok_or_else(|| io::Error::other("too many threads"))?;
-    let file = match File::create(path) {
+    let file = match files::create_anew(path, DATA_MODE) {
         Ok(file) => file,
         Err(error) => {
             // The cut has to be walked all the same.

@@ -6,7 +6,7 @@
 //! (another file from that record on, stop, tell when all is done) take effect at a record's number, so whoever
 //! gives one while holding the gate has given it for exactly that moment, and waits for no disk.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,7 @@ use bobbin_store::sync::Mutex;
 use super::Directory;
 use super::syncer::{self, Syncer};
 use crate::config::AppendFsync;
+use crate::files::{self, DATA_MODE};
 use crate::log::Stream;
 use crate::server::Server;
 
@@ -433,12 +434,7 @@ impl Writer {
         directory.create()?;
         let rotated = if server.aof.is_waiting_for_base() {
             let path = directory.temporary_increment();
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) => log::info!("Removing the temp incr aof file"),
-                Err(_) => {}
-            }
-            let file = OpenOptions::new().create_new(true).append(true).open(path)?;
+            let file = files::create_anew(&path, DATA_MODE)?;
             log::info!(
                 "Creating AOF incr file temp-{}.incr on background rewrite",
                 directory.prefix()

@@ -72,7 +72,6 @@ fn default_for_file(row: &OptionRow) -> String {
     match row.kind {
         Kind::Directory => "./".into(),
         Kind::Words { .. } if row.id == OptionId::replicaof => "no one".into(),
-        Kind::Words { .. } if text.is_empty() => "\"\"".into(),
         Kind::Text { .. } | Kind::Letters { .. } if !text.contains(' ') && text.len() > 2 => {
             text.trim_matches('"').into()
         }

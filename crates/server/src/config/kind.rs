@@ -218,6 +218,7 @@ impl Kind {
             Self::Text { .. } | Self::Letters { .. } | Self::Directory => {
                 super::words::quote(&self.format(value))
             }
+            Self::Words { .. } => super::words::words_for_file(&self.format(value)),
             _ => self.format(value),
         }
     }

@@ -33,10 +33,9 @@ pub use choice::*;
 pub use kind::{Kind, Value};
 pub use load::{CommandLine, Directives, LoadError};
 pub use options::{IO_THREADS_MAX, OPTIONS, OptionId};
-pub(crate) use rewrite::replace as replace_file;
 pub use special::OutputLimit;
 pub use table::{Flags, OptionRow, Support};
-pub use words::{quote, split};
+pub use words::{quote, split, word};
 
 /// The values of all options. Shared by all threads; readers never wait for a number.
 pub struct Config {

@@ -311,6 +311,9 @@ options! {
         metrics_port = integer(0, 65535, 0) => Full, flags IMMUTABLE;
         /// Addresses to serve metrics on, in the form of `bind`. Bobbin's own.
         metrics_bind = words("127.0.0.1 -::1", special::bind) => Full, flags IMMUTABLE;
+        /// Names that requests for metrics may call this server by, besides addresses, localhost and the names in
+        /// metrics-bind; * for any, which lets web pages read them. Bobbin's own.
+        metrics_hosts = words("", special::names) => Full;
         /// Which events on keys are published: K (by key), E (by event) and classes of events; empty for none.
         notify_keyspace_events = letters(special::notification_classes, special::notification_letters) => Full;
     }
@@ -544,7 +547,7 @@ options! {
 
     section "rdma" {
         /// Addresses for RDMA.
-        rdma_bind = words("", special::rdma_bind) => NotYet(RDMA);
+        rdma_bind = words("", special::names) => NotYet(RDMA);
         /// Port for RDMA; 0 listens on none.
         rdma_port = integer(0, 65535, 0) => NotYet(RDMA);
         /// Bytes of a receive buffer.
@@ -606,7 +609,8 @@ mod tests {
                 &"io-threads-do-reads",
                 &"dynamic-hz",
                 &"metrics-port",
-                &"metrics-bind"
+                &"metrics-bind",
+                &"metrics-hosts"
             ]
         );
     }

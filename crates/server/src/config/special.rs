@@ -26,7 +26,7 @@ pub(super) fn bind(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
     Ok(words.join(&b' '))
 }
 
-pub(super) fn rdma_bind(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
+pub(super) fn names(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
     Ok(words.join(&b' '))
 }
 

@@ -71,6 +71,23 @@ fn take_quoted<'l>(quote: u8, text: &'l [u8], word: &mut Vec<u8>) -> Option<&'l 
     }
 }
 
+/// `text` as a word of a line: as it is if all of it is of the safe alphabet, which is printable ASCII without spaces,
+/// quotes and backslashes; else quoted.
+pub fn word(text: &[u8]) -> Vec<u8> {
+    let is_safe = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
+    if !text.is_empty() && text.iter().all(is_safe) { text.to_vec() } else { quote(text) }
+}
+
+/// The text of an option of several words, which spaces separate, as they follow its name in a file.
+pub(super) fn words_for_file(text: &[u8]) -> Vec<u8> {
+    let words: Vec<Vec<u8>> = text.split(|byte| *byte == b' ').map(word).collect();
+    match &words[..] {
+        // A single word is split once more when it is read.
+        [only] if only.starts_with(b"\"") && !text.is_empty() => quote(only),
+        _ => words.join(&b' '),
+    }
+}
+
 /// `text` in double quotes, with everything not printable escaped.
 pub fn quote(text: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'"'];
@@ -139,5 +156,18 @@ mod tests {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(split(&quote(&all)).unwrap(), [all]);
         assert_eq!(quote(b"a\x00\"\\\n\xff"), br#""a\x00\"\\\n\xff""#);
+    }
+
+    #[test]
+    fn only_words_of_the_safe_alphabet_stay_as_they_are() {
+        for safe in ["a", "127.0.0.1", "-::*", "~a*b?[c]", "#0", "{x}=$(y)"] {
+            assert_eq!(word(safe.as_bytes()), safe.as_bytes());
+        }
+        for byte in 0..=255 {
+            let text = [b'a', byte, b'b'];
+            let line = [b"name ", &*word(&text), b" next"].concat();
+            assert_eq!(split(&line).unwrap(), [&b"name"[..], &text, b"next"], "{byte}");
+        }
+        assert_eq!(word(b""), b"\"\"");
     }
 }

@@ -132,13 +132,19 @@ impl Listener {
             rustix::net::SocketAddrUnix::new(path).map_err(|error| Failure::of("bind", error))?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)
             .map_err(|error| Failure::of("creating socket", error))?;
+        if permission != 0 {
+            // The file is made with no more than the socket has: at no time may more connect than are to.
+            rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(permission))
+                .map_err(|error| Failure::of("chmod", error))?;
+        }
         bind(&socket, &address).map_err(|error| Failure::of("bind", error))?;
         if !group.is_empty() {
-            rustix::fs::chown(path, None, Some(find_group(group)?))
+            let (group, flags) = (find_group(group)?, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+            rustix::fs::chownat(rustix::fs::CWD, path, None, Some(group), flags)
                 .map_err(|error| Failure::of("chown", error))?;
         }
         if permission != 0 {
-            // Before anybody can connect.
+            // What the umask took away. Before anybody can connect.
             rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(permission))
                 .map_err(|error| Failure::of("chmod", error))?;
         }

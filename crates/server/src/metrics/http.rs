@@ -1,6 +1,10 @@
 //! One request and its response, as much of HTTP/1.x as a scraper needs. The connection ends with the response.
+//!
+//! A web page whose name its owner suddenly has lead to this machine could have a browser read the metrics for it; the
+//! browser then names the page's host. So a request that names a host is answered only under a name that is ours.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv6Addr};
 
 /// See the module.
 #[derive(Default)]
@@ -20,10 +24,35 @@ pub(super) enum State {
     Done,
 }
 
+/// What is served, and under which names.
+pub(super) struct Site<K, M> {
+    /// Whether a host's name is one that the configuration tells of.
+    pub is_known: K,
+    pub metrics: M,
+}
+
+/// A [`Site`] of whatever functions.
+pub(super) trait Answers {
+    fn is_known(&self, name: &str) -> bool;
+    fn metrics(&self) -> String;
+}
+
+impl<K: Fn(&str) -> bool, M: Fn() -> String> Answers for Site<K, M> {
+    fn is_known(&self, name: &str) -> bool {
+        (self.is_known)(name)
+    }
+
+    fn metrics(&self) -> String {
+        (self.metrics)()
+    }
+}
+
 /// Bytes of a request's head at most.
-const REQUEST_MAX: usize = 8 * 1024;
+const HEAD_BYTES_MAX: usize = 8 * 1024;
+const HEAD_END: &[u8] = b"\r\n\r\n";
 /// Where the metrics are.
 const PATH: &str = "/metrics";
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Exchange {
@@ -32,13 +61,9 @@ impl Exchange {
     }
 
     /// Does what can be done without waiting.
-    pub(super) fn go_on(
-        &mut self,
-        stream: &mut (impl Read + Write),
-        metrics: &impl Fn() -> String,
-    ) -> State {
+    pub(super) fn go_on(&mut self, stream: &mut (impl Read + Write), site: &impl Answers) -> State {
         if self.state == State::Receiving {
-            self.receive(stream, metrics);
+            self.receive(stream, site);
         }
         if self.state == State::Sending {
             self.send(stream);
@@ -46,17 +71,19 @@ impl Exchange {
         self.state
     }
 
-    fn receive(&mut self, stream: &mut impl Read, metrics: &impl Fn() -> String) {
+    fn receive(&mut self, stream: &mut impl Read, site: &impl Answers) {
         let mut chunk = [0; 1024];
         while self.state == State::Receiving {
             match stream.read(&mut chunk) {
                 Ok(0) => self.state = State::Done,
                 Ok(count) => {
+                    // The end may have begun in what came before.
+                    let from = self.request.len().saturating_sub(HEAD_END.len() - 1);
                     self.request.extend_from_slice(&chunk[..count]);
-                    if has_end(&self.request) {
-                        self.response = respond(&self.request, metrics);
+                    if has_end(&self.request[from..]) {
+                        self.response = respond(&self.request, site);
                         self.state = State::Sending;
-                    } else if self.request.len() > REQUEST_MAX {
+                    } else if self.request.len() > HEAD_BYTES_MAX {
                         self.response = response("431 Request Header Fields Too Large", "", None);
                         self.state = State::Sending;
                     }
@@ -89,10 +116,10 @@ fn is_temporary(error: &std::io::Error) -> bool {
 
 /// Whether the head of the request is complete. There is no body: none is read.
 fn has_end(request: &[u8]) -> bool {
-    request.windows(4).any(|bytes| bytes == b"\r\n\r\n")
+    memchr::memmem::find(request, HEAD_END).is_some()
 }
 
-fn respond(request: &[u8], metrics: &impl Fn() -> String) -> Vec<u8> {
+fn respond(request: &[u8], site: &impl Answers) -> Vec<u8> {
     let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     let words: Vec<&str> = line.split(' ').collect();
@@ -102,16 +129,49 @@ fn respond(request: &[u8], metrics: &impl Fn() -> String) -> Vec<u8> {
     if !version.starts_with("HTTP/1.") {
         return response("505 HTTP Version Not Supported", "", None);
     }
+    if let Some(host) = hosts(request).find(|host| !is_ours(host, site)) {
+        let text =
+            format!("'{host}' is no name of this server. The option metrics-hosts takes more.\n");
+        return response("403 Forbidden", "", Some((TEXT_TYPE, &text)));
+    }
     if target.split('?').next() != Some(PATH) {
         let text = format!("There is nothing here; metrics are at {PATH}.\n");
-        return response("404 Not Found", "", Some(("text/plain; charset=utf-8", &text)));
+        return response("404 Not Found", "", Some((TEXT_TYPE, &text)));
     }
     match method {
-        "GET" => response("200 OK", "", Some((METRICS_TYPE, &metrics()))),
+        "GET" => response("200 OK", "", Some((METRICS_TYPE, &site.metrics()))),
         // Its length is that of the next answer at best, so that it is not told.
         "HEAD" => response("200 OK", &format!("Content-Type: {METRICS_TYPE}\r\n"), None),
         _ => response("405 Method Not Allowed", "Allow: GET, HEAD\r\n", None),
     }
+}
+
+/// What the fields called `Host` say. Browsers send one.
+fn hosts(request: &[u8]) -> impl Iterator<Item = String> {
+    let lines = request.split(|byte| *byte == b'\n').skip(1);
+    let fields = lines.filter_map(|line| {
+        let colon = memchr::memchr(b':', line)?;
+        let (name, value) = (&line[..colon], &line[colon + 1..]);
+        name.trim_ascii().eq_ignore_ascii_case(b"host").then_some(value.trim_ascii())
+    });
+    fields.map(|value| String::from_utf8_lossy(value).into_owned())
+}
+
+/// Whether a host and port name this server: by an address, which nobody can have lead elsewhere, by what means this
+/// machine everywhere, or by what the configuration says.
+fn is_ours(host: &str, site: &impl Answers) -> bool {
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some(six) = host.strip_prefix('[') {
+        let Some((address, port)) = six.split_once(']') else { return false };
+        let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+        return is_port && address.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = match host.split_once(':') {
+        Some((name, port)) if is_port(port) => name,
+        Some(_) => return false,
+        None => host,
+    };
+    name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") || site.is_known(name)
 }
 
 /// A response with these fields, and a body with its type.
@@ -165,19 +225,57 @@ mod tests {
 
     fn answer(request: &str) -> (State, String) {
         let mut stream = Stream { input: request.as_bytes(), output: Vec::new() };
-        let state = Exchange::default().go_on(&mut stream, &|| "up 1\n".into());
+        let site = Site { is_known: |name: &str| name == "db.local", metrics: || "up 1\n".into() };
+        let state = Exchange::default().go_on(&mut stream, &site);
         (state, String::from_utf8(stream.output).unwrap())
     }
 
     #[test]
     fn metrics_are_got() {
-        let (state, response) = answer("GET /metrics?x=y HTTP/1.1\r\nHost: a\r\n\r\n");
+        let (state, response) = answer("GET /metrics?x=y HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(state, State::Done);
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8"));
         assert!(head.ends_with("\r\nContent-Length: 5"), "{head}");
         assert_eq!(body, "up 1\n");
+    }
+
+    #[test]
+    fn only_who_calls_the_server_by_its_name_is_answered() {
+        let status = |fields: &str| {
+            let (state, response) = answer(&format!("GET /metrics HTTP/1.1\r\n{fields}\r\n"));
+            assert_eq!(state, State::Done);
+            response["HTTP/1.1 ".len()..][..3].to_owned()
+        };
+        for host in [
+            "127.0.0.1:9121",
+            "10.0.0.7",
+            "[::1]:9121",
+            "[fe80::1]",
+            "localhost",
+            "LOCALHOST:1",
+            "db.local:80",
+        ] {
+            assert_eq!(status(&format!("Accept: */*\r\nhOst:{host}\r\n")), "200", "{host}");
+        }
+        // Nobody who can be led astray leaves it out.
+        assert_eq!(status("Accept: */*\r\n"), "200");
+        for host in [
+            "evil.example",
+            "evil.example:9121",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "[evil.example]",
+            "[::1]evil.example",
+            "localhost:x",
+            "db.local@evil",
+            "",
+        ] {
+            assert_eq!(status(&format!("Host: {host}\r\n")), "403", "{host}");
+        }
+        assert_eq!(status("Host: localhost\r\nHost: evil.example\r\n"), "403");
+        assert_eq!(status("X: 1\nHost: evil.example\r\n"), "403");
     }
 
     #[test]

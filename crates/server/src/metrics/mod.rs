@@ -17,14 +17,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use self::figures::Gatherer;
-use self::http::{Exchange, State};
+use self::http::{Exchange, Site, State};
 use crate::config::OptionId;
 use crate::server::Server;
 
-/// Connections at a time; more wait to be accepted.
+/// Connections at a time. The oldest has to go for one more: whoever asks at once and reads the answer has it long
+/// before, however many others say nothing, or a byte at a time.
 const PEERS_MAX: usize = 16;
 /// How long an exchange may take, from the connection to the last byte.
-const EXCHANGE: Duration = Duration::from_secs(5);
+const EXCHANGE_MAX: Duration = Duration::from_secs(5);
 
 struct Peer {
     stream: TcpStream,
@@ -41,7 +42,14 @@ impl Server {
         }
         let listeners = listeners(&self.config.words_of(OptionId::metrics_bind), port)?;
         let gatherer = Gatherer::start(self)?;
-        let run = move || serve(&listeners, || text::write(self, &gatherer));
+        let run = move || {
+            let is_known = |name: &str| {
+                let mut known = self.config.words_of(OptionId::metrics_hosts);
+                known.extend(self.config.words_of(OptionId::metrics_bind));
+                known.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name))
+            };
+            serve(&listeners, &Site { is_known, metrics: || text::write(self, &gatherer) });
+        };
         let spawned = std::thread::Builder::new().name("bobbin-metrics".into()).spawn(run);
         spawned.map(drop).map_err(|error| format!("Can't start the thread of metrics: {error}"))
     }
@@ -81,24 +89,23 @@ fn listen(host: &str, port: u16) -> std::io::Result<TcpListener> {
 }
 
 /// Answers for ever.
-fn serve(listeners: &[TcpListener], metrics: impl Fn() -> String) {
+fn serve(listeners: &[TcpListener], site: &impl http::Answers) {
+    // The oldest first.
     let mut peers: Vec<Peer> = Vec::new();
     loop {
         wait(listeners, &peers);
-        if peers.len() < PEERS_MAX {
-            accept(listeners, &mut peers);
-        }
+        accept(listeners, &mut peers);
         let now = Instant::now();
         peers.retain_mut(|peer| {
-            now < peer.until && peer.exchange.go_on(&mut peer.stream, &metrics) != State::Done
+            now < peer.until && peer.exchange.go_on(&mut peer.stream, site) != State::Done
         });
+        peers.drain(..peers.len().saturating_sub(PEERS_MAX));
     }
 }
 
 /// Sleeps until a peer, or a new one, can be seen to, or somebody's time is over.
 fn wait(listeners: &[TcpListener], peers: &[Peer]) {
-    let has_room = peers.len() < PEERS_MAX;
-    let accepting = listeners.iter().filter(|_| has_room).map(|l| (l.as_fd(), PollFlags::IN));
+    let accepting = listeners.iter().map(|listener| (listener.as_fd(), PollFlags::IN));
     let served = peers.iter().map(|peer| {
         let sends = peer.exchange.state() == State::Sending;
         (peer.stream.as_fd(), if sends { PollFlags::OUT } else { PollFlags::IN })
@@ -120,11 +127,12 @@ fn wait(listeners: &[TcpListener], peers: &[Peer]) {
 
 fn accept(listeners: &[TcpListener], peers: &mut Vec<Peer>) {
     for listener in listeners {
-        while peers.len() < PEERS_MAX {
+        // Those that come at once are all seen to once before the oldest go.
+        for _ in 0..PEERS_MAX {
             match listener.accept() {
                 Ok((stream, _)) => {
                     if stream.set_nonblocking(true).is_ok() {
-                        let until = Instant::now() + EXCHANGE;
+                        let until = Instant::now() + EXCHANGE_MAX;
                         peers.push(Peer { stream, exchange: Exchange::default(), until });
                     }
                 }

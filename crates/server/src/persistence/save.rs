@@ -4,7 +4,7 @@
 //! configured name at any time.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use crate::blocking::Waiter;
 use crate::clock::system_ms;
 use crate::command::{Data, Failure};
 use crate::cores::Work;
+use crate::files::{self, DATA_MODE};
 use crate::server::{Server, Switch};
 
 /// No save was begun: there is one already.
@@ -224,8 +225,7 @@ impl SnapshotFile {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(format!("{}{number}.rdb", unfinished_prefix()));
         // There may be one of a process that was killed and had the same number, as in a container.
-        let created = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
-        let file = created.inspect_err(|error| {
+        let file = files::create_anew(&path, DATA_MODE).inspect_err(|error| {
             let directory = std::env::current_dir().unwrap_or_default();
             log::warn!(
                 "Failed opening the temp RDB file {} (in server root dir {}) for saving: {error}",
@@ -239,17 +239,15 @@ impl SnapshotFile {
 
     /// Makes it the snapshot, for good.
     fn publish(&mut self, server: &Server) -> io::Result<()> {
-        self.file.sync_all()?;
         let name = server.config.dbfilename();
         let name = Path::new(OsStr::from_bytes(&name));
-        std::fs::rename(&self.path, name).inspect_err(|error| {
+        files::publish(&self.file, &self.path, name).inspect_err(|error| {
             log::warn!(
                 "Error moving temp DB file {} on the final destination {}: {error}",
                 self.path.display(),
                 name.display()
             );
-        })?;
-        File::open(".")?.sync_all()
+        })
     }
 
     fn remove(&mut self, server: &Server) {

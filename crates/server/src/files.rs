@@ -1,0 +1,222 @@
+//! Making files: every file that the server creates, and every one that takes another's place, is opened here.
+//!
+//! A file is created exclusively, and never through a link. What has its name already is unlinked before, so that a
+//! link or a file that somebody has put there is neither followed nor written.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Gid, OFlags, Uid};
+
+/// Data, as far as the umask allows: backups may be made by another user.
+pub const DATA_MODE: u32 = 0o644;
+/// Only the server's user.
+const PRIVATE_MODE: u32 = 0o600;
+/// The bits of a mode that a replaced file hands on.
+const KEPT_BITS: u32 = 0o777;
+const GROUP_BITS: u32 = 0o070;
+const OTHERS_BITS: u32 = 0o007;
+/// How often a name is made free. More is needed only while somebody keeps taking it.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// Whether a file holds passwords, or hashes of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Secrecy {
+    Open,
+    Secret,
+}
+
+/// Creates a file for appending. A regular file or a link of that name is unlinked; anything else stays, and is an error.
+pub fn create_anew(path: &Path, mode: u32) -> io::Result<File> {
+    let mut attempts = 0;
+    loop {
+        let mut options = OpenOptions::new();
+        options.append(true).create_new(true).mode(mode);
+        options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        match options.open(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && attempts < ATTEMPTS_MAX => {
+                attempts += 1;
+                unlink_plain(path)?;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Puts a new file in the place of `path`: a reader sees the old one or the new one, also after a crash.
+///
+/// The new file has the owner, the group and the mode of the old one, as far as the process may give them; a file that
+/// there was not is only for the process's user. Others lose their rights to a secret. A link is replaced by a file;
+/// the file that it leads to stays as it is.
+pub fn replace(path: &Path, text: &[u8], secrecy: Secrecy) -> io::Result<()> {
+    let old = match std::fs::metadata(path) {
+        Ok(old) if !old.is_file() => return Err(io::Error::other("it is no regular file")),
+        Ok(old) => Some(old),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let temporary = PathBuf::from(temporary);
+    let mut file = create_anew(&temporary, PRIVATE_MODE)?;
+    let written = file
+        .write_all(text)
+        .and_then(|()| old.as_ref().map_or(Ok(()), |old| hand_on(&file, old, secrecy)))
+        .and_then(|()| publish(&file, &temporary, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// Gives a file that is written its name, for good.
+pub fn publish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    std::fs::rename(temporary, path)?;
+    sync_directory_of(path)
+}
+
+/// Makes lasting what happened to names beside this one.
+pub fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
+/// Gives `file` the owner and mode of the old one.
+fn hand_on(file: &File, old: &Metadata, secrecy: Secrecy) -> io::Result<()> {
+    let new = file.metadata()?;
+    let mut mode = old.mode() & KEPT_BITS;
+    if secrecy == Secrecy::Secret {
+        mode &= !OTHERS_BITS;
+    }
+    // The group first: who has given the file away may not change it any more.
+    if new.gid() != old.gid()
+        && rustix::fs::fchown(file, None, Some(Gid::from_raw(old.gid()))).is_err()
+    {
+        // What the old group may do, another one may not.
+        mode &= !GROUP_BITS;
+    }
+    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    if new.uid() != old.uid() {
+        // Only root may; for anybody else the file is the process's from now on.
+        let _ = rustix::fs::fchown(file, Some(Uid::from_raw(old.uid())), None);
+    }
+    Ok(())
+}
+
+/// Makes a name free that a regular file or a link has.
+fn unlink_plain(path: &Path) -> io::Result<()> {
+    let kind = match std::fs::symlink_metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !kind.is_file() && !kind.is_symlink() {
+        return Err(ErrorKind::AlreadyExists.into());
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// A folder of a test's own.
+    fn folder() -> PathBuf {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("bobbin-files-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().mode() & 0o7777
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_mode_but_shows_no_secret() {
+        let folder = folder();
+        let path = folder.join("a.conf");
+        replace(&path, b"new", Secrecy::Open).unwrap();
+        assert_eq!(mode(&path), 0o600, "one that there was not");
+        for (old, secrecy, new) in [
+            (0o600, Secrecy::Open, 0o600),
+            (0o640, Secrecy::Secret, 0o640),
+            (0o644, Secrecy::Open, 0o644),
+            (0o644, Secrecy::Secret, 0o640),
+            (0o4777, Secrecy::Secret, 0o770),
+        ] {
+            set_mode(&path, old);
+            replace(&path, b"newer", secrecy).unwrap();
+            assert_eq!(mode(&path), new, "of {old:o}");
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), b"newer");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing is left over");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_owner_where_that_may_be_given() {
+        const SOMEBODY: u32 = 12_345;
+        let folder = folder();
+        let path = folder.join("a.conf");
+        std::fs::write(&path, "old").unwrap();
+        set_mode(&path, 0o640);
+        let given = std::os::unix::fs::chown(&path, Some(SOMEBODY), Some(SOMEBODY)).is_ok();
+        replace(&path, b"new", Secrecy::Secret).unwrap();
+        let metadata = std::fs::metadata(&path).unwrap();
+        if given {
+            assert_eq!((metadata.uid(), metadata.gid()), (SOMEBODY, SOMEBODY));
+        }
+        assert_eq!(metadata.mode() & 0o777, 0o640);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn links_are_replaced_and_not_written_through() {
+        let folder = folder();
+        let (path, other) = (folder.join("a.conf"), folder.join("other"));
+        std::fs::write(&other, "theirs").unwrap();
+        let temporary = folder.join(format!("a.conf.{}.tmp", std::process::id()));
+        for link in [&path, &temporary] {
+            symlink(&other, link).unwrap();
+            replace(&path, b"ours", Secrecy::Secret).unwrap();
+            assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+            assert_eq!(std::fs::read(&path).unwrap(), b"ours");
+            assert_eq!(std::fs::read(&other).unwrap(), b"theirs");
+            std::fs::remove_file(&path).unwrap();
+        }
+        // A link to nothing would have the file made elsewhere.
+        symlink(folder.join("elsewhere"), &path).unwrap();
+        create_anew(&path, DATA_MODE).unwrap();
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+        assert!(!folder.join("elsewhere").exists());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_file_is_neither_replaced_nor_unlinked() {
+        let folder = folder();
+        let socket = folder.join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(replace(&socket, b"x", Secrecy::Open).is_err());
+        assert!(create_anew(&socket, DATA_MODE).is_err());
+        assert!(create_anew(&folder, DATA_MODE).is_err());
+        assert!(socket.exists());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
