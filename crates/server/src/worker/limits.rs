@@ -70,7 +70,7 @@ fn note_overcoming(server: &Server, handle: &WorkerHandle, connection: &Connecti
 
 /// Whether a client has said who it is, or need not.
 #[inline]
-fn is_known(server: &Server, connection: &Connection) -> bool {
+pub(super) fn is_known(server: &Server, connection: &Connection) -> bool {
     connection.client.rights.authenticated || !server.acl.demands_password()
 }
 

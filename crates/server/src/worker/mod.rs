@@ -490,7 +490,7 @@ impl Worker {
     fn parse(&mut self, slot: u32, start: *const u8, len: usize, own: bool) {
         let Some(connection) = self.connections.at(slot) else { return };
         let bulk_len_max = self.server.config.proto_max_bulk_len() as usize;
-        let limits = if connection.client.rights.authenticated {
+        let limits = if limits::is_known(self.server, connection) {
             Limits::new(bulk_len_max)
         } else {
             Limits::unauthenticated(bulk_len_max)

@@ -4,7 +4,7 @@ use bobbin_resp::parse_f64;
 use bobbin_store::value::SortedSet;
 
 use super::{check_member, limits};
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::command::{Call, Classes, Failure, KeyUse, Outcome};
 
 /// What ZADD is asked to do, and what not.
 #[derive(Default, Clone, Copy)]
@@ -46,6 +46,18 @@ pub(super) fn zadd(call: &mut Call<'_>) -> Outcome {
     }
     options.check(pairs / 2)?;
     add(call, options, at)
+}
+
+/// The key is read with INCR, which answers a score, and with GT and LT, which tell how it compares to another and let it
+/// be.
+pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
+    const READING: [&[u8]; 3] = [b"incr", b"gt", b"lt"];
+    const OTHERS: [&[u8]; 3] = [b"nx", b"xx", b"ch"];
+    let is_one_of = |words: &[&[u8]], arg: &[u8]| words.iter().any(|w| arg.eq_ignore_ascii_case(w));
+    let mut options = args.iter().skip(2).skip_while(|arg| is_one_of(&OTHERS, arg));
+    let reads = options.next().is_some_and(|arg| is_one_of(&READING, arg));
+    let usage = KeyUse::READ_WRITE.with(KeyUse::UPDATE);
+    found(1, if reads { usage.with(KeyUse::ACCESS) } else { usage });
 }
 
 pub(super) fn zincrby(call: &mut Call<'_>) -> Outcome {

@@ -78,6 +78,7 @@ const FAMILY: Family = Family::new(Categories::SORTEDSET);
 
 pub(super) const COMMANDS: &[Command] = &[
     FAMILY.row("zadd", -4, GROW_FAST, add::zadd).keys(&[KeySpec::at(1, UPDATE)])
+        .keys_by(add::find_key)
         .doc(
             "sorted-set",
             "1.2.0",

@@ -103,6 +103,7 @@ pub(super) const COMMANDS: &[Command] = &[
     FAMILY
         .row("delifeq", 3, WRITE_FAST, set::delifeq)
         .keys(&[KeySpec::at(1, KeyUse::REMOVE.with(KeyUse::DELETE))])
+        .keys_by(set::find_compared)
         .doc("string", "9.0.0", "O(1)", "Deletes a key if it holds this very string.")
         .syntax("key value"),
     FAMILY

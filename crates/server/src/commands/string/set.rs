@@ -44,10 +44,13 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The key is read only with GET.
+/// The key is read only with GET and with IFEQ, whose answer tells whether the value was guessed.
 pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
     let options = args.get(3..).unwrap_or_default();
-    let reads = options.iter().any(|option| option.eq_ignore_ascii_case(b"get"));
+    let is_read_by = |option: &&[u8]| {
+        option.eq_ignore_ascii_case(b"get") || option.eq_ignore_ascii_case(b"ifeq")
+    };
+    let reads = options.iter().any(is_read_by);
     let usage = if reads { KeyUse::READ_WRITE.with(KeyUse::ACCESS) } else { KeyUse::OVERWRITE };
     found(1, usage.with(KeyUse::UPDATE));
 }
@@ -125,6 +128,11 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
         _ => {}
     }
     Ok(())
+}
+
+/// COMMAND INFO says what Valkey's says; the answer tells of the value nevertheless.
+pub(super) fn find_compared(_: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
+    found(1, KeyUse::REMOVE.with(KeyUse::ACCESS).with(KeyUse::DELETE));
 }
 
 pub(super) fn delifeq(call: &mut Call<'_>) -> Outcome {
