@@ -28,6 +28,7 @@ macro_rules! suite {
             answers_a_request,
             answers_many_connections,
             tells_a_short_send,
+            tells_two_thousand_short_sends,
             tells_a_failed_send,
             sends_parts_as_one,
             tells_when_the_peer_closes,
@@ -259,6 +260,32 @@ fn serve_rounds(driver: impl Driver, peers: usize, rounds: usize) {
             assert_eq!(reply[..4], token.slot().to_le_bytes());
             assert_eq!(reply[4..], (round as u32).to_le_bytes());
         }
+    }
+}
+
+fn tells_two_thousand_short_sends(driver: impl Driver) {
+    let mut bench = Bench::new(driver);
+    let peers: Vec<_> = (0..2000).map(|_| bench.connect()).collect();
+    let block: &'static [u8] = vec![0; 1 << 20].leak();
+    let mut short = Vec::new();
+    for (token, _) in &peers {
+        let socket = bench.socket(*token);
+        rustix::net::sockopt::set_socket_send_buffer_size(&*socket, 4096).unwrap();
+        short.push(*token);
+    }
+    for round in 0..3 {
+        for (token, _) in &peers {
+            bench.send(*token, block);
+        }
+        bench.driver.wait(Some(Duration::ZERO), &mut bench.events).unwrap();
+        let mut told = Vec::new();
+        for event in &bench.events {
+            let Event::Sent { token, result } = event else { panic!("unexpected {event:?}") };
+            let taken = result.unwrap();
+            assert!(taken < block.len() && (taken > 0) == (round == 0), "{taken} of {token:?}");
+            told.push(*token);
+        }
+        assert_eq!(told, short, "in round {round}");
     }
 }
 

@@ -134,7 +134,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Submits the rest, waits for `want` completions and takes all there are.
+    /// Submits the rest, waits for `want` completions and takes all there are, also those that found the ring full. A send's
+    /// completion names its place in this batch, and a receive's a buffer that may be given back: none may be left.
     fn finish(
         &mut self,
         mut want: u32,
@@ -144,7 +145,8 @@ impl Uring {
         for _ in 0..ATTEMPTS_MAX {
             self.enter(want, timeout, self.enter_flags)?;
             self.collect(events);
-            if self.ring.submission().is_empty() {
+            let submission = self.ring.submission();
+            if submission.is_empty() && !submission.cq_overflow() {
                 return Ok(());
             }
             want = 0;
