@@ -18,6 +18,10 @@ use crate::command::{Registered, Registry};
 /// cache beside what executing them needs.
 const WINDOW: usize = 32;
 
+/// So many bytes of a connection are parsed at once, and what is left of the last command: all others have their turn before the
+/// rest.
+const PARSED_MAX: usize = 32 * 1024;
+
 /// A command of more bytes than this is logged by its arguments: in one piece, that is not copied again.
 const WIRE_MAX: usize = 32 * 1024;
 
@@ -63,6 +67,8 @@ pub struct Found {
     /// How many bytes more the incomplete command needs, at least.
     pub wanted: usize,
     pub error: Option<ProtocolError>,
+    /// There may be more commands than were looked for.
+    pub is_cut: bool,
     /// All the bytes. The lifetime is a lie, as that of the arguments.
     input: &'static [u8],
 }
@@ -73,11 +79,12 @@ impl Found {
         self.consumed = end;
         self.wanted = 0;
         self.error = None;
+        self.is_cut = false;
     }
 }
 
 impl Batch {
-    /// Parses all complete commands of these bytes. `outside`: arguments of the first that are not among them.
+    /// Parses the complete commands of these bytes, or as many as begin in the first [`PARSED_MAX`]. `outside`: arguments of the first that are not among them.
     ///
     /// # Safety
     /// The bytes, also those outside, stay where they are, unchanged, until the next `clear`.
@@ -94,9 +101,16 @@ impl Batch {
         let input: &'static [u8] =
             unsafe { std::slice::from_raw_parts(input.as_ptr(), input.len()) };
         let first = self.commands.len();
-        let mut found =
-            Found { commands: first..first, consumed: 0, wanted: 0, error: None, input };
-        while found.consumed < input.len() {
+        let mut found = Found {
+            commands: first..first,
+            consumed: 0,
+            wanted: 0,
+            error: None,
+            is_cut: false,
+            input,
+        };
+        let end = input.len().min(PARSED_MAX);
+        while found.consumed < end {
             let (args, start) = (self.args.len(), found.consumed);
             match parser.next(input, &mut found.consumed, limits, &mut self.args) {
                 Ok(Step::Complete) => {
@@ -137,6 +151,8 @@ impl Batch {
                 }
             }
         }
+        let is_whole = found.wanted > 0 || found.error.is_some();
+        found.is_cut = found.consumed < input.len() && !is_whole;
         found.commands = first..self.commands.len();
         found
     }

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use bobbin_resp::Parser;
 
+use super::input::Input;
 use super::large::LargeArguments;
 use super::output::{Arena, Output, Range};
 use crate::client::Client;
@@ -17,7 +18,7 @@ pub struct Connection {
     pub client: Client,
     pub parser: Parser,
     /// Bytes of commands that are incomplete or have to wait.
-    pub input: Vec<u8>,
+    pub input: Input,
     /// Arguments that are not in `input`.
     pub large: LargeArguments,
     pub output: Output,
@@ -32,6 +33,8 @@ pub struct Connection {
     pub deferred: bool,
     /// To be closed once the output is sent.
     pub closing: bool,
+    /// Nothing more comes from the peer: to be closed once what came is executed.
+    pub ended: bool,
     /// On its way to another worker.
     pub moving: bool,
 }
@@ -54,7 +57,7 @@ impl Connection {
             token,
             client,
             parser: Parser::default(),
-            input: Vec::new(),
+            input: Input::default(),
             large: LargeArguments::default(),
             output: Output::default(),
             reading: Reading::Data,
@@ -63,6 +66,7 @@ impl Connection {
             touched: false,
             deferred: false,
             closing: false,
+            ended: false,
             moving: false,
         }
     }

@@ -177,6 +177,10 @@ impl Embedded {
             let replies = &mut self.replies.bytes;
             self.batch.clear();
             self.stats.totals.commands.add(done.executed);
+            if !done.halted && found.is_cut {
+                consumed += found.consumed;
+                continue;
+            }
             if !done.halted {
                 if let Some(error) = found.error {
                     error.append_reply(replies);

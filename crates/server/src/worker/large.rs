@@ -111,9 +111,10 @@ impl Connection {
         self.parser.keep_outside();
         let arrived = (self.input.len() - large.start).min(large.len);
         let mut bytes = Vec::with_capacity(large.len);
-        bytes.extend(self.input.drain(large.start..large.start + arrived));
+        let input = self.input.whole();
+        bytes.extend(input.drain(large.start..large.start + arrived));
         // What is left is the command's beginning, and mostly all that there will be.
-        self.input.shrink_to_fit();
+        input.shrink_to_fit();
         let arriving = Arriving { position: large.start, bytes, len: large.len };
         self.large.arriving = Some(arriving);
         self.large.finish();
@@ -134,7 +135,7 @@ impl Connection {
     pub fn put_back(&mut self, large: &[Outside]) {
         for outside in large.iter().rev() {
             let at = outside.position..outside.position;
-            self.input.splice(at, outside.bytes.iter().copied());
+            self.input.whole().splice(at, outside.bytes.iter().copied());
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod embedded;
 mod ending;
 mod execution;
 mod fanout;
+mod input;
 mod job;
 mod jobs;
 mod large;
@@ -40,6 +41,7 @@ pub use self::connection::Connection;
 use self::connection::Reading;
 use self::durable::Held;
 use self::execution::Executor;
+use self::input::Input;
 use self::job::Orphans;
 pub use self::job::{Account, Job, Slice};
 use self::large::Outside;
@@ -73,6 +75,8 @@ const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
 /// A turn that has so many bytes of replies executes nothing more before they are sent: so they stay in the core's
 /// cache until the kernel has copied them, and nobody waits long for the first.
 const REPLIES_MAX: usize = 256 * 1024;
+/// A connection whose commands wait until replies are sent is not read from while it has more input than this.
+const READ_AHEAD_MAX: usize = 256 * 1024;
 /// The arena's memory is given back when a turn needed more than this, ...
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
 /// ... and when there is nothing to do, down to this.
@@ -105,8 +109,6 @@ pub struct Worker {
     postponed: Vec<u32>,
     /// Connections whose commands wait until the replies of a turn have been sent, by slot.
     deferred: VecDeque<u32>,
-    /// [`REPLIES_MAX`], but for connections that have no later turn.
-    replies_max: usize,
     /// The turn sends a reply so large that later ones go on with it.
     sends_long: bool,
     /// Connections that listen, and that the driver let go of for another worker.
@@ -171,7 +173,6 @@ impl Worker {
             orphans: Orphans::default(),
             postponed: Vec::new(),
             deferred: VecDeque::new(),
-            replies_max: REPLIES_MAX,
             sends_long: false,
             leaving: Vec::new(),
             early: Vec::new(),
@@ -389,8 +390,14 @@ impl Worker {
             Event::Closed { token, .. } => {
                 // Its commands come before its end.
                 self.execute();
-                self.execute_deferred(token);
-                if self.connections.find(token).is_some() {
+                let Some(connection) = self.connections.find(token) else { return };
+                if connection.deferred {
+                    // Others have their turns between them. Nobody reads the replies.
+                    connection.ended = true;
+                    connection.client.discard = true;
+                    connection.replies = None;
+                    connection.output.clear();
+                } else {
                     self.close(token.slot());
                 }
             }
@@ -411,18 +418,27 @@ impl Worker {
         arrived(self.server, &self.handle, connection, bytes.len());
         self.execute_before_growth(token);
         let Some(connection) = self.connections.find(token) else { return };
+        if connection.closing {
+            // It is sent its last replies, and nothing is executed any more.
+            return;
+        }
         if is_queue_too_long(self.server, connection, bytes.len()) {
             self.close_for_input(token.slot());
             return;
         }
         if connection.large.is_arriving() {
             let taken = connection.large.feed(bytes);
-            connection.input.extend_from_slice(&bytes[taken..]);
+            connection.input.push(&bytes[taken..]);
             self.received_own(token.slot());
         } else if connection.input.is_empty() && !connection.is_busy() {
             self.parse(token.slot(), bytes.as_ptr(), bytes.len(), false);
+        } else if connection.is_busy() {
+            connection.input.push(bytes);
+            touch(&mut self.touched, connection);
+            self.fit_reading(token.slot());
+            self.check_input(token.slot());
         } else {
-            connection.input.extend_from_slice(bytes);
+            connection.input.push(bytes);
             self.parse_own(token.slot());
         }
     }
@@ -440,7 +456,7 @@ impl Worker {
         self.execute_before_growth(token);
         let Some(connection) = self.connections.find(token) else { return };
         let missing = connection.large.wanted();
-        let (socket, input) = (connection.socket.as_fd(), &mut connection.input);
+        let (socket, input) = (connection.socket.as_fd(), connection.input.whole());
         let received = match connection.large.buffer() {
             Some(buffer) => receive_split(socket, buffer, missing, DIRECT_RECEIVE_MAX, input),
             // The argument was completed by what the driver had received.
@@ -483,7 +499,8 @@ impl Worker {
         if connection.is_busy() || nothing {
             return;
         }
-        let (start, len) = (connection.input.as_ptr(), connection.input.len());
+        let input = connection.input.as_slice();
+        let (start, len) = (input.as_ptr(), input.len());
         self.parse(slot, start, len, true);
     }
 
@@ -554,7 +571,7 @@ impl Worker {
             data: &mut self.data,
             stats: &self.handle.stats,
             arena: &mut self.arena,
-            replies_max: self.replies_max,
+            replies_max: REPLIES_MAX,
             clock,
         };
         let done = executor.run(&mut connection.client, &self.batch, &span.found, &reply_limit);
@@ -565,7 +582,7 @@ impl Worker {
         if connection.client.postponed {
             self.postponed.push(span.slot);
         }
-        if done.deferred {
+        if done.deferred || span.found.is_cut && !done.halted {
             connection.deferred = true;
             self.deferred.push_back(span.slot);
         }
@@ -609,24 +626,20 @@ impl Worker {
         let Some(connection) = self.connections.at(span.slot) else { return };
         let consumed = span.found.consumed;
         if connection.closing {
-            connection.input = Vec::new();
+            connection.input = Input::default();
             return;
         }
         if consumed == 0 && !span.large.is_empty() {
             connection.put_back(&span.large);
         }
         if span.own {
-            if consumed == connection.input.len() {
-                connection.input = Vec::new();
-            } else {
-                connection.input.drain(..consumed);
-            }
+            connection.input.take(consumed);
         } else if consumed < span.len {
             // SAFETY: these are the driver's bytes, which last until the next wait.
             let rest = unsafe {
                 std::slice::from_raw_parts(span.start.add(consumed), span.len - consumed)
             };
-            connection.input.extend_from_slice(rest);
+            connection.input.push(rest);
         }
         let mut wanted = if connection.is_busy() { 0 } else { span.found.wanted };
         if wanted > 0 && connection.parser.large().is_some() {
@@ -640,16 +653,33 @@ impl Worker {
         let large = !span.large.is_empty() || connection.large.memory() > 0;
         let stay = large && connection.reading == Reading::Direct;
         let direct = (stay || wanted >= DIRECT_MIN) && connection.tls.is_none();
-        let reading = if direct { Reading::Direct } else { Reading::Data };
-        if reading != connection.reading {
-            let (token, socket) = (connection.token, connection.socket.as_fd());
-            match reading {
-                Reading::Direct => self.driver.direct(token, socket),
-                Reading::Data | Reading::Paused => self.driver.resume(token, socket),
-            }
-            connection.reading = reading;
-        }
+        self.read_by(span.slot, if direct { Reading::Direct } else { Reading::Data });
+        self.fit_reading(span.slot);
         self.check_input(span.slot);
+    }
+
+    /// Reads no more of a connection while it has a lot of input and its replies are to be sent first.
+    fn fit_reading(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if connection.deferred && connection.input.len() > READ_AHEAD_MAX {
+            self.read_by(slot, Reading::Paused);
+        } else if connection.reading == Reading::Paused {
+            self.read_by(slot, Reading::Data);
+        }
+    }
+
+    fn read_by(&mut self, slot: u32, reading: Reading) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if reading == connection.reading {
+            return;
+        }
+        connection.reading = reading;
+        let (token, socket) = (connection.token, connection.socket.as_fd());
+        match reading {
+            Reading::Data => self.driver.resume(token, socket),
+            Reading::Direct => self.driver.direct(token, socket),
+            Reading::Paused => self.driver.pause(token, socket),
+        }
     }
 
     // Step: posts.
@@ -716,25 +746,32 @@ impl Worker {
     /// Serves the connections whose commands had to wait because the turn before had replied enough: as many
     /// as this one has room for, first come first served.
     fn resume_deferred(&mut self) {
-        while self.arena.bytes.len() < self.replies_max
-            && let Some(slot) = self.deferred.pop_front()
-        {
+        for _ in 0..self.deferred.len() {
+            if self.arena.bytes.len() >= REPLIES_MAX {
+                return;
+            }
+            let Some(slot) = self.deferred.pop_front() else { return };
             let Some(connection) = self.connections.at(slot) else { continue };
             if std::mem::take(&mut connection.deferred) {
                 self.parse_own(slot);
                 self.execute();
+                self.fit_reading(slot);
+                self.end_if_done(slot);
             }
         }
     }
 
-    /// Executes what a connection still has to do before its end.
-    fn execute_deferred(&mut self, token: Token) {
-        let Some(connection) = self.connections.find(token) else { return };
-        if std::mem::take(&mut connection.deferred) {
-            self.replies_max = usize::MAX;
-            self.parse_own(token.slot());
-            self.execute();
-            self.replies_max = REPLIES_MAX;
+    /// Ends a connection from which nothing more comes, once none of its commands wait for their turn.
+    fn end_if_done(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if !connection.ended || connection.deferred {
+            return;
+        }
+        if connection.client.discard {
+            self.close(slot);
+        } else {
+            connection.closing = true;
+            touch(&mut self.touched, connection);
         }
     }
 
@@ -848,7 +885,8 @@ impl Worker {
 
     fn give_away(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
-        if !connection.moving {
+        // One that has ended has no more to do elsewhere than here.
+        if !connection.moving && !connection.ended {
             connection.moving = true;
             self.driver.detach(connection.token, connection.socket.as_fd());
         }

@@ -299,8 +299,9 @@ impl Output {
         self.held
     }
 
-    /// Lets so many of the bytes go that were kept back.
+    /// Lets so many of the bytes go that were kept back, unless they were dropped meanwhile.
     pub fn release(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.held);
         self.held -= bytes;
         self.free += bytes;
     }

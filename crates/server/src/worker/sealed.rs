@@ -141,10 +141,9 @@ impl Worker {
     /// The other side said that nothing more will come.
     fn end_sealed(&mut self, token: Token) {
         self.execute();
-        self.execute_deferred(token);
         if let Some(connection) = self.connections.find(token) {
-            connection.closing = true;
-            touch(&mut self.touched, connection);
+            connection.ended = true;
+            self.end_if_done(token.slot());
         }
     }
 

@@ -1,0 +1,77 @@
+//! Bytes that arrived for a connection and are not executed yet.
+
+/// See the module. What is taken from the front is passed over, and what remains moves up only when it is less than that:
+/// to take little of much costs little.
+#[derive(Default)]
+pub struct Input {
+    bytes: Vec<u8>,
+    /// Bytes at the front that were taken.
+    taken: usize,
+}
+
+impl Input {
+    pub const fn len(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+
+    /// Bytes of memory.
+    pub const fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Takes so many bytes from the front.
+    pub fn take(&mut self, len: usize) {
+        self.taken += len;
+        if self.is_empty() {
+            *self = Self::default();
+        } else if self.taken > self.len() {
+            self.whole();
+        }
+    }
+
+    /// All bytes, to be changed.
+    pub fn whole(&mut self) -> &mut Vec<u8> {
+        self.bytes.drain(..std::mem::take(&mut self.taken));
+        &mut self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_in_small_steps_leaves_the_rest() {
+        let text: Vec<u8> = (0..10_000u32).map(|number| number as u8).collect();
+        let (mut input, mut at, mut moves) = (Input::default(), 0, 0);
+        input.push(&text);
+        for step in (1..7).cycle() {
+            let step = step.min(input.len());
+            let before = input.taken;
+            input.take(step);
+            moves += usize::from(input.taken < before);
+            at += step;
+            assert_eq!(input.as_slice(), &text[at..]);
+            if input.is_empty() {
+                break;
+            }
+        }
+        assert!(moves < 20, "{moves}");
+        assert_eq!(input.capacity(), 0);
+        input.push(b"abcdef");
+        input.take(2);
+        assert_eq!(input.whole(), b"cdef");
+    }
+}
