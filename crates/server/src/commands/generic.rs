@@ -98,30 +98,40 @@ fn rename_key(call: &mut Call<'_>, overwrite: bool) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// The arguments behind DB.
-fn find_databases(args: &[&[u8]], found: &mut dyn FnMut(usize)) {
-    let mut options = args.iter().enumerate().skip(3);
-    while let Some((at, option)) = options.next() {
-        if option.eq_ignore_ascii_case(b"db") && options.next().is_some() {
-            found(at + 1);
-        }
-    }
-}
-
-fn copy(call: &mut Call<'_>) -> Outcome {
-    let (mut replace, mut target) = (false, call.client.database);
-    let mut at = 3;
-    while at < call.args.len() {
-        if call.word_is(at, "replace") {
+/// Reads COPY's options: whether it replaces. Calls `database` with each argument that names one.
+fn copy_options(
+    args: &[&[u8]],
+    mut database: impl FnMut(usize) -> Outcome,
+) -> Result<bool, Failure> {
+    let (mut replace, mut at) = (false, 3);
+    while let Some(word) = args.get(at) {
+        if word.eq_ignore_ascii_case(b"replace") {
             replace = true;
-        } else if call.word_is(at, "db") && at + 1 < call.args.len() {
-            target = database(call, at + 1)?;
+        } else if word.eq_ignore_ascii_case(b"db") && at + 1 < args.len() {
             at += 1;
+            database(at)?;
         } else {
             return Err(Failure::SYNTAX);
         }
         at += 1;
     }
+    Ok(replace)
+}
+
+fn find_databases(args: &[&[u8]], found: &mut dyn FnMut(usize)) {
+    // What is wrong with the others the command itself says.
+    let _ = copy_options(args, |at| {
+        found(at);
+        Ok(())
+    });
+}
+
+fn copy(call: &mut Call<'_>) -> Outcome {
+    let mut target = call.client.database;
+    let replace = copy_options(call.args, |at| {
+        target = database(call, at)?;
+        Ok(())
+    })?;
     let (from, to) = (call.key(1)?, call.key(2)?);
     if target == call.client.database && from.bytes == to.bytes {
         return Err(SAME_OBJECT);

@@ -23,6 +23,28 @@ pub(super) enum Form {
     SearchStore,
 }
 
+impl Form {
+    /// The argument that names where to store the result: of some forms it is behind the last STORE or STOREDIST.
+    pub(super) fn stored(self, args: &[&[u8]]) -> Option<usize> {
+        let first = match self {
+            Self::SearchStore => return Some(1),
+            Self::Radius { may_store: true } => 6,
+            Self::RadiusByMember { may_store: true } => 5,
+            _ => return None,
+        };
+        let (mut at, mut stored) = (first, None);
+        while at + 1 < args.len() {
+            let word = args[at];
+            if word.eq_ignore_ascii_case(b"store") || word.eq_ignore_ascii_case(b"storedist") {
+                at += 1;
+                stored = Some(at);
+            }
+            at += 1;
+        }
+        stored
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Any,
@@ -92,7 +114,7 @@ impl Query {
             with_distance: false,
             with_score: false,
             with_position: false,
-            store: (form == Form::SearchStore).then_some(1),
+            store: form.stored(args),
             store_distance: false,
         };
         let (centre, extent) = (Centre::Missing, Extent::Missing);
@@ -169,7 +191,6 @@ impl Parser<'_> {
             self.query.count = Some(count as usize);
             self.at += 1;
         } else if (self.is("store") || self.is("storedist")) && may_store && self.has(1) {
-            self.query.store = Some(self.at + 1);
             self.query.store_distance = self.is("storedist");
             self.at += 1;
         } else if self.is("storedist") && self.form == Form::SearchStore {

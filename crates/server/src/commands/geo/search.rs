@@ -34,28 +34,17 @@ pub(super) fn georadiusbymember_ro(call: &mut Call<'_>) -> Outcome {
     search(call, Form::RadiusByMember { may_store: false })
 }
 
-/// Of GEORADIUS: the set, and where the last STORE or STOREDIST says.
 pub(super) fn find_keys(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
-    find_stored(args, 6, found);
+    find_stored(args, Form::Radius { may_store: true }, found);
 }
 
-/// The same of GEORADIUSBYMEMBER.
 pub(super) fn find_keys_by_member(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
-    find_stored(args, 5, found);
+    find_stored(args, Form::RadiusByMember { may_store: true }, found);
 }
 
-fn find_stored(args: &[&[u8]], first: usize, found: &mut dyn FnMut(usize, KeyUse)) {
-    let (mut at, mut stored) = (first, None);
-    while at + 1 < args.len() {
-        let word = args[at];
-        if word.eq_ignore_ascii_case(b"store") || word.eq_ignore_ascii_case(b"storedist") {
-            at += 1;
-            stored = Some(at);
-        }
-        at += 1;
-    }
+fn find_stored(args: &[&[u8]], form: Form, found: &mut dyn FnMut(usize, KeyUse)) {
     found(1, super::READ);
-    if let Some(at) = stored {
+    if let Some(at) = form.stored(args) {
         found(at, super::STORE);
     }
 }
