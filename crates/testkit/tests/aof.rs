@@ -386,6 +386,60 @@ fn a_rewrite_after_one_that_was_given_up() {
     }
 }
 
+/// Until the first base is on disk, a crash leaves nothing of what was written: WAITAOF waits for it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn waitaof_waits_for_the_base() {
+    let folder = Folder::new();
+    let arguments = ["--dir", folder.text(), "--enable-debug-command", "yes"];
+    let mut server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    let mut ask = |line: &str| {
+        let reply = client.call(&line.split(' ').collect::<Vec<_>>()).expect("it answers");
+        reply.items().iter().map(Reply::text).collect::<Vec<_>>().join(" ") + &reply.text()
+    };
+    assert_eq!(ask("DEBUG POPULATE 100"), "OK");
+    // The base takes until the delay is taken back.
+    assert_eq!(ask("CONFIG SET rdb-key-save-delay 60000000"), "OK");
+    assert_eq!(ask("CONFIG SET appendonly yes"), "OK");
+    assert_eq!(ask("SET precious 1"), "OK");
+    assert_eq!(ask("WAITAOF 1 0 100"), "0 0");
+    assert_eq!(ask("WAITAOF 0 0 0"), "0 0");
+    assert_eq!(ask("CONFIG SET rdb-key-save-delay 0"), "OK");
+    assert_eq!(ask("WAITAOF 1 0 0"), "1 0");
+    kill(&mut server);
+    let server = start(&folder, &[]);
+    let kept = server.connect().call(&["GET", "precious"]).expect("it answers");
+    assert_eq!(kept.text(), "1");
+}
+
+/// A log that cannot be made is not turned on, and a rewrite that fails says so.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_keeps_the_files_from_being_made_is_told() {
+    let folder = Folder::new();
+    let server = Server::bobbin(&["--dir", folder.text()]);
+    let mut client = server.connect();
+    let mut ask = |words: &[&str]| client.call(words).expect("it answers").text();
+    fs::write(folder.log(), "in the way").expect("it can be written");
+    let refused = ask(&["CONFIG", "SET", "appendonly", "yes"]);
+    assert!(refused.contains("Unable to turn on AOF"), "{refused}");
+    assert!(ask(&["INFO", "persistence"]).contains("aof_enabled:0"));
+    fs::remove_file(folder.log()).expect("it is there");
+    assert_eq!(ask(&["CONFIG", "SET", "appendonly", "yes"]), "OK");
+    wait_for_rewrite(&mut server.connect());
+    let base = folder.path().join(format!("temp-rewriteaof-bg-{}.aof", server.id()));
+    fs::create_dir(&base).expect("nothing is there");
+    ask(&["BGREWRITEAOF"]);
+    wait_for_rewrite(&mut server.connect());
+    assert!(ask(&["INFO", "persistence"]).contains("aof_last_bgrewrite_status:err"));
+    assert!(server.log().contains("AOF rewrite terminated with error"), "{}", server.log());
+    fs::remove_dir(&base).expect("it is there");
+    ask(&["BGREWRITEAOF"]);
+    wait_for_rewrite(&mut server.connect());
+    assert!(ask(&["INFO", "persistence"]).contains("aof_last_bgrewrite_status:ok"));
+}
+
 // Help.
 
 fn text(reply: &Reply) -> String {

@@ -65,6 +65,16 @@ impl Directory {
         }
     }
 
+    /// Makes the directory, and sees whether files can be made where those of a log will be.
+    pub fn prepare(&self) -> io::Result<()> {
+        self.create()?;
+        for path in [self.temporary_increment(), self.temporary_base()] {
+            files::create_anew(&path, DATA_MODE)?;
+            fs::remove_file(&path)?;
+        }
+        Ok(())
+    }
+
     /// The manifest on disk, if there is one. The error says what is wrong with it.
     pub fn load(&self) -> Result<Option<Manifest>, String> {
         let path = self.manifest();
@@ -93,7 +103,7 @@ impl Directory {
     }
 
     /// Makes lasting what happened to names in the directory.
-    fn sync(&self) -> io::Result<()> {
+    pub fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
 

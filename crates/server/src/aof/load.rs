@@ -52,6 +52,7 @@ fn open_last(
     manifest: &mut Manifest,
 ) -> std::io::Result<File> {
     directory.create()?;
+    let found = manifest.clone();
     if manifest.base.is_none() && manifest.increments.is_empty() {
         let name = manifest.replace_base(directory.prefix(), rewrite::extension(server), None);
         log::info!("Creating AOF base file {name} on server start");
@@ -70,8 +71,15 @@ fn open_last(
             directory.open(&name, true)?
         }
     };
-    directory.persist(manifest)?;
-    directory.delete_history(manifest)?;
+    if *manifest == found {
+        // It needs no room on a disk that is full.
+        directory.sync()?;
+    } else {
+        directory.persist(manifest)?;
+    }
+    if let Err(error) = directory.delete_history(manifest) {
+        log::warn!("Can't write the AOF manifest without its history: {error}");
+    }
     Ok(file)
 }
 

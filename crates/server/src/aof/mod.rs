@@ -98,6 +98,12 @@ impl Aof {
         self.durable.load(Ordering::SeqCst)
     }
 
+    /// The last record that a crash would leave: none while the log has no base.
+    pub fn kept(&self) -> u64 {
+        // In this order: the base comes to be there after what it holds is durable.
+        if self.is_waiting_for_base() { 0 } else { self.durable() }
+    }
+
     /// Whether replies have to wait for the disk.
     #[inline(always)]
     pub fn holds_replies(&self) -> bool {
@@ -127,12 +133,12 @@ impl Aof {
 
     /// Answers those clients of WAITAOF whose records are on disk.
     fn answer_waiters(&self, server: &Server) {
-        let durable = self.durable();
+        let kept = self.kept();
         let mut waiters = self.waiters.lock();
         if waiters.is_empty() {
             return;
         }
-        let over: Vec<_> = waiters.extract_if(.., |(number, _)| *number <= durable).collect();
+        let over: Vec<_> = waiters.extract_if(.., |(number, _)| *number <= kept).collect();
         waiters.retain(|(_, waiter)| waiter.is_waiting());
         drop(waiters);
         for (_, waiter) in over {
@@ -186,8 +192,8 @@ impl Server {
             return Ok(());
         }
         if on {
-            Directory::of(&self.config).create().map_err(|error| {
-                log::warn!("Can't create the directory of the log: {error}");
+            Directory::of(&self.config).prepare().map_err(|error| {
+                log::warn!("Can't create the files of the log: {error}");
                 "Unable to turn on AOF. Check server logs.".to_owned()
             })?;
             if self.aof.writer.get().is_none() {

@@ -197,7 +197,6 @@ impl Task {
     fn run(self) {
         let (server, started) = (self.server, Instant::now());
         let directory = Directory::of(&server.config);
-        let handle = self.cut.handle();
         let (rotated, is_logging) = (self.rotated, self.is_logging);
         let extension = extension(server);
         let written = write_base(server, self.cut, &directory.temporary_base());
@@ -219,7 +218,8 @@ impl Task {
             }
             Err(error) => {
                 let _ = fs::remove_file(directory.temporary_base());
-                if handle.is_aborted() {
+                // Any error aborts the cut, but only who aborts it makes this one.
+                if error.kind() == io::ErrorKind::Interrupted {
                     log::info!("AOF rewrite was aborted");
                 } else {
                     log::warn!("Background AOF rewrite terminated with error: {error}");
@@ -295,6 +295,7 @@ fn publish(
     figures.base_size.store(size, Ordering::Relaxed);
     server.aof.waits_for_base.store(false, Ordering::SeqCst);
     server.aof.mended_gaps.store(gaps, Ordering::SeqCst);
+    server.aof.answer_waiters(server);
     server.log.wake();
     collect_history(server, directory, &mut new);
     *manifest = new;

@@ -559,6 +559,7 @@ impl ShardSet {
     }
 
     /// Adds the keys of a command, and remembers them by argument, counted from `first_arg` on.
+    #[inline(always)]
     fn add_planned(
         &mut self,
         data: &Data,

@@ -57,7 +57,7 @@ struct WaitForDisk {
 
 impl WaitForDisk {
     fn is_over(&self) -> bool {
-        self.server.aof.durable() >= self.number
+        self.server.aof.kept() >= self.number
     }
 
     fn append(&self, reply: &mut Reply<'_>) {

@@ -230,7 +230,7 @@ fn slow_down(server: &Server, keys: usize, goes_on: impl Fn() -> bool) {
         Ok(us) => us * keys,
         Err(_) => keys / delay_us.unsigned_abs().max(1),
     };
-    while left_us > 0 && goes_on() {
+    while left_us > 0 && goes_on() && server.config.rdb_key_save_delay() == delay_us {
         let us = left_us.min(DELAY_SLICE_US);
         std::thread::sleep(Duration::from_micros(us));
         left_us -= us;
