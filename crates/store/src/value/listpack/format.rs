@@ -150,8 +150,10 @@ pub(super) fn check(bytes: &[u8]) -> Option<Form> {
         let len = head_len.checked_add(payload_len)?;
         let whole = rest.get(..len.checked_add(back_len(len))?)?;
         let encoded = Encoded::new(decode(whole, 0).0);
-        // Only the canonical back length can be walked backwards.
-        if back_entry_len(whole, whole.len()) != whole.len() {
+        // Only the canonical back length can be walked backwards: a mark too many in its first byte would lead
+        // on into the entry before.
+        let (back, back_count) = back_bytes(len);
+        if whole[len..] != back[..back_count] {
             return None;
         }
         if encoded.len() != len {
@@ -281,7 +283,7 @@ pub(super) const COUNT_UNKNOWN: u16 = u16::MAX;
 /// No listpack becomes longer; the limit is Redis's.
 pub(super) const LEN_MAX: usize = 1 << 30;
 /// What an entry takes at most beside its string.
-pub(super) const OVERHEAD_MAX: usize = 10;
+pub(in crate::value) const OVERHEAD_MAX: usize = 10;
 
 pub(super) const STRING_6: u8 = 0x80;
 pub(super) const INTEGER_13: u8 = 0xc0;

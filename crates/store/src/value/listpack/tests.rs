@@ -211,6 +211,18 @@ fn apply(pack: &mut Listpack, model: &mut Vec<Vec<u8>>, change: Change) {
     }
 }
 
+/// The one byte of the second entry, an empty string, and its length behind it both carry the mark that says that the
+/// length goes on to the front. So it goes on into the first entry, and says that the second begins before the block.
+#[test]
+fn a_back_length_that_leads_into_the_entry_before_is_refused() {
+    let two = |back: u8| [&[11, 0, 0, 0, 2, 0][..], &[0x02, 0x01, 0x80, back], &[0xff]].concat();
+    assert!(Listpack::from_bytes(&two(0x01)).is_some());
+    assert!(Listpack::from_bytes(&two(0x81)).is_none());
+    // Where it ends within its own entry it might be walked, but is not what anybody writes.
+    let zero = [&[10, 0, 0, 0, 1, 0][..], &[0x81, 0x00, 0x82], &[0xff]].concat();
+    assert!(Listpack::from_bytes(&zero).is_none());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 4 } else { 256 },
