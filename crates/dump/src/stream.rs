@@ -14,7 +14,7 @@
 //! milliseconds and the sequence number since the master ID, fields and values (with their number before them; or only the
 //! values, if the fields are those of the node), and how many items that were. (The format is Redis's `t_stream.c`.)
 
-use bobbin_store::value::stream::{Group, Log, Node};
+use bobbin_store::value::stream::{Group, Log, NODE_BYTES_MAX, Node};
 use bobbin_store::value::{Item, Listpack, Stream, StreamId};
 
 use crate::input::Input;
@@ -191,7 +191,9 @@ fn unpack(log: &mut Log, master: StreamId, pack: &Listpack) -> Option<()> {
         }
         counts[usize::from(is_deleted)] += 1;
     }
-    (counts == [live, deleted] && counts != [0, 0]).then_some(())
+    // As long as it may become when entries of it are deleted, it must be one that can be written again.
+    let fits = log.nodes().last().is_some_and(|node| node.packed_len_max() <= NODE_BYTES_MAX);
+    (counts == [live, deleted] && counts != [0, 0] && fits).then_some(())
 }
 
 fn read_group(form: u8, log: &Log, input: &mut Input<'_>, options: &Options) -> Option<Group> {
@@ -329,6 +331,38 @@ mod tests {
             let cut = SerializedCollection { kind, bytes: &body[..at] };
             assert_eq!(read_serialized(cut).err(), Some(PayloadError::BadFormat));
         }
+    }
+
+    /// For each group of the oldest form it is found how far that has read. If all the deleted entries were passed for
+    /// that, it would take hours.
+    #[test]
+    fn many_groups_behind_many_deleted_entries_are_read_soon() {
+        let (entries, groups) = (400_000, 400_000);
+        let mut items =
+            vec![Item::Integer(1), Item::Integer(entries - 1), Item::Integer(0), Item::Integer(0)];
+        for ms in 0..entries {
+            let flags = SAME_FIELDS | if ms < entries - 1 { DELETED } else { 0 };
+            items.extend([flags, ms, 0, LEAD_ITEMS as i64].map(Item::Integer));
+        }
+        let mut node = Listpack::new();
+        node.append_many(items.into_iter());
+        let mut body = Vec::new();
+        append_length(1, &mut body);
+        append_string(&StreamId::new(1, 1).to_bytes(), true, &mut body);
+        append_string(node.as_bytes(), true, &mut body);
+        append_length(1, &mut body);
+        append_id(StreamId::new(9_000_000, 0), &mut body);
+        append_length(groups, &mut body);
+        for name in 0..groups {
+            append_string(name.to_string().as_bytes(), true, &mut body);
+            append_id(StreamId::new(5, 5), &mut body);
+            // Nothing is pending, and there is no consumer.
+            body.extend_from_slice(&[0, 0]);
+        }
+        let kind = ValueKind::Stream;
+        let stream = read_serialized(SerializedCollection { kind, bytes: &body }).unwrap();
+        assert_eq!((stream.len(), stream.groups().len()), (1, groups));
+        assert_eq!(stream.log().first_id(), StreamId::new(entries as u64, 1));
     }
 
     proptest! {

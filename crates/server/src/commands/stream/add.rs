@@ -1,6 +1,6 @@
 //! Adding entries: XADD, and XSETID, which says what was added.
 
-use bobbin_store::value::stream::NODE_BYTES_MAX;
+use bobbin_store::value::stream::Log;
 use bobbin_store::value::{Item, Stream, StreamId};
 
 use super::id::{self, NewId};
@@ -36,7 +36,8 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     }
     let (key, limits, now_ms) = (call.key(1)?, super::limits(call), call.data.now_ms as u64);
     let bytes = items.iter().map(|item| item.len()).sum();
-    let stream = if creates && bytes <= NODE_BYTES_MAX {
+    let fits = Log::takes(items.len(), bytes);
+    let stream = if creates && fits {
         call.data.write_or_create::<Stream>(key)?
     } else {
         match call.data.write_as::<Stream>(key)? {
@@ -53,7 +54,7 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
         return Err(EXHAUSTED);
     }
     let id = new_id.behind(log.last_id, now_ms).ok_or(NOT_ABOVE)?;
-    if bytes > NODE_BYTES_MAX {
+    if !fits {
         return Err(TOO_LARGE);
     }
     log.append(id, items.iter().map(|&item| Item::Bytes(item)), bytes, limits);
@@ -112,15 +113,17 @@ pub(super) fn xsetid(call: &mut Call<'_>) -> Outcome {
             "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id".into()
         );
     }
-    if !log.is_empty() {
-        if last_id < log.last_entry_id() {
-            return Err(
-                "ERR The ID specified in XSETID is smaller than the target stream top item".into(),
-            );
-        }
-        if entries_added.is_some_and(|added| added < log.len() as u64) {
-            return Err("ERR The entries_added specified in XSETID is smaller than the target stream length".into());
-        }
+    // Deleted ones count: of those of a restored stream `max_deleted_id` need not know.
+    if last_id < log.greatest_id() {
+        return Err(
+            "ERR The ID specified in XSETID is smaller than the target stream top item".into()
+        );
+    }
+    if entries_added.is_some_and(|added| added < log.len() as u64) {
+        return Err(
+            "ERR The entries_added specified in XSETID is smaller than the target stream length"
+                .into(),
+        );
     }
     log.last_id = last_id;
     if let Some(added) = entries_added {

@@ -16,6 +16,8 @@ pub struct Group {
     pending: IdMap<Pending>,
     /// By their numbers.
     consumers: Vec<Option<Consumer>>,
+    /// Numbers that nobody has.
+    free: Vec<ConsumerNumber>,
     names: BTreeMap<Arc<[u8]>, ConsumerNumber>,
 }
 
@@ -76,13 +78,11 @@ impl Group {
             active_ms: None,
             pending: IdMap::default(),
         };
-        let free = self.consumers.iter().position(Option::is_none);
-        let index = free.unwrap_or_else(|| {
+        let number = self.free.pop().unwrap_or_else(|| {
             self.consumers.push(None);
-            self.consumers.len() - 1
+            ConsumerNumber((self.consumers.len() - 1) as u32)
         });
-        self.consumers[index] = Some(consumer);
-        let number = ConsumerNumber(index as u32);
+        self.consumers[number.0 as usize] = Some(consumer);
         self.names.insert(name, number);
         number
     }
@@ -91,6 +91,7 @@ impl Group {
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let number = self.names.remove(name)?;
         let consumer = self.consumers[number.0 as usize].take()?;
+        self.free.push(number);
         for &id in consumer.pending.iter() {
             self.pending.remove(id);
         }
@@ -183,6 +184,7 @@ impl Group {
         size_of::<Self>()
             + self.pending.memory()
             + self.consumers.capacity() * size_of::<Option<Consumer>>()
+            + self.free.capacity() * size_of::<ConsumerNumber>()
             + consumers
     }
 

