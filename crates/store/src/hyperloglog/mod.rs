@@ -279,6 +279,27 @@ mod tests {
         registers
     }
 
+    /// Each change may move all that follows it: so what is longer than any sound value is not changed.
+    #[test]
+    fn a_sparse_value_longer_than_any_is_not_changed() {
+        let runs = |run: &[u8]| {
+            let body = run.repeat(REGISTERS);
+            HyperLogLog {
+                bytes: [&HyperLogLog::default().bytes[..HEADER], &body].concat(),
+                encoding: Encoding::Sparse,
+            }
+        };
+        let element = Element { register: 5, rank: 3 };
+        // Each register by itself, in the longer form: as long as can be.
+        let mut longest = runs(&[0x40, 0x00]);
+        assert_eq!(longest.view().count(), Ok(0));
+        assert_eq!(longest.add(element, usize::MAX), Ok(true));
+        let mut longer = runs(&[0x80, 0x80, 0x80]);
+        assert_eq!(longer.view().is_raised_by(element), Ok(true));
+        assert_eq!(longer.add(element, usize::MAX), Err(Corrupt));
+        assert_eq!(longer.view().count(), Err(Corrupt));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 

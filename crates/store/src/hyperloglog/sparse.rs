@@ -124,6 +124,9 @@ pub(super) fn raise(
     element: Element,
     len_max: usize,
 ) -> Result<Raised, Corrupt> {
+    if bytes.len() > LEN_MAX {
+        return Err(Corrupt);
+    }
     if element.rank > VALUE_MAX {
         return Ok(Raised::TooLong);
     }
@@ -216,6 +219,9 @@ const VALUE_MAX: u8 = 32;
 const VALUE_LEN_MAX: u8 = 4;
 /// The longest run of zeros in one byte.
 const SHORT_ZEROS_MAX: usize = 64;
+/// No sound value is longer: each register would be a run of its own, in the longer form. Joining moves all that
+/// follows, so of a string of any length it would take any time.
+const LEN_MAX: usize = HEADER + 2 * REGISTERS;
 /// How many runs are looked at for joining.
 const JOIN_STEPS: usize = 5;
 
