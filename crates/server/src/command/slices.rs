@@ -33,6 +33,46 @@ pub fn reply_in_slices(
     call.client.job = Some(Box::new(ReplyInSlices::new(step, None, call.client.protocol)));
 }
 
+/// Answers `count` elements that are drawn anew each time: the client may ask for any number of them, however few
+/// there are. So an answer of more than [`REPEATED_BYTES_MAX`] becomes an error. `one` appends an element.
+pub fn repeat_in_slices(
+    call: &mut Call<'_>,
+    count: usize,
+    mut begin: impl FnMut(&mut Reply<'_>) + Send + 'static,
+    mut one: impl FnMut(&mut Reply<'_>) + Send + 'static,
+) -> Outcome {
+    if count > REPEATED_BYTES_MAX / ELEMENT_LEN_MIN {
+        return Err(Failure::new(TOO_LONG));
+    }
+    let mut done = 0;
+    let mut step = move |reply: &mut Reply<'_>| {
+        if done == 0 {
+            begin(reply);
+        }
+        let (start, end) = (reply.output().len(), count.min(done + SLICE));
+        // Few of them may be long.
+        while done < end && reply.output().len() - start < PIECE {
+            one(reply);
+            done += 1;
+        }
+        done < count
+    };
+    if call.in_transaction || count <= SLICED_MIN {
+        let start = call.reply.output().len();
+        while step(&mut call.reply) {
+            if call.reply.len_since(start) > REPEATED_BYTES_MAX {
+                call.reply.truncate(start);
+                return Err(Failure::new(TOO_LONG));
+            }
+        }
+        return Ok(());
+    }
+    let step = move |reply: &mut Reply<'_>, _: &mut usize| step(reply);
+    let job = ReplyInSlices::new(step, None, call.client.protocol);
+    call.client.job = Some(Box::new(ReplyInSlices { bytes_max: REPEATED_BYTES_MAX, ..job }));
+    Ok(())
+}
+
 /// The same for an array, say, whose length is known at its end only: `step` adds to the count what it appends.
 pub fn elements_in_slices(
     call: &mut Call<'_>,
@@ -265,6 +305,8 @@ impl<C: Change> Job for Changing<C> {
 #[derive(Default)]
 pub struct Pieces {
     full: Vec<Vec<u8>>,
+    /// Bytes of these.
+    full_len: usize,
     /// Behind the full ones.
     last: Vec<u8>,
 }
@@ -274,9 +316,15 @@ impl Pieces {
     pub fn open(&mut self) -> &mut Vec<u8> {
         if self.last.len() >= PIECE {
             let room = Vec::with_capacity(self.last.capacity());
+            self.full_len += self.last.len();
             self.full.push(std::mem::replace(&mut self.last, room));
         }
         &mut self.last
+    }
+
+    /// Bytes of all of them.
+    pub const fn len(&self) -> usize {
+        self.full_len + self.last.len()
     }
 
     /// Puts another reply's pieces behind these.
@@ -285,6 +333,7 @@ impl Pieces {
             self.open().append(&mut other.last);
             return;
         }
+        self.full_len += self.last.len() + other.full_len;
         self.full.push(std::mem::replace(&mut self.last, other.last));
         self.full.append(&mut other.full);
     }
@@ -292,6 +341,7 @@ impl Pieces {
     /// All but the last piece, with a header in front.
     pub fn take(&mut self, header: Vec<u8>) -> Vec<Vec<u8>> {
         let mut pieces = std::mem::take(&mut self.full);
+        self.full_len = 0;
         if !header.is_empty() {
             pieces.insert(0, header);
         }
@@ -310,13 +360,15 @@ struct ReplyInSlices<F> {
     kind: Option<Aggregate>,
     count: usize,
     pieces: Pieces,
+    /// Bytes of all pieces, at most.
+    bytes_max: usize,
     protocol: Protocol,
 }
 
 impl<F> ReplyInSlices<F> {
     const fn new(step: F, kind: Option<Aggregate>, protocol: Protocol) -> Self {
-        let pieces = Pieces { full: Vec::new(), last: Vec::new() };
-        Self { step, kind, count: 0, pieces, protocol }
+        let pieces = Pieces { full: Vec::new(), full_len: 0, last: Vec::new() };
+        Self { step, kind, count: 0, pieces, bytes_max: usize::MAX, protocol }
     }
 }
 
@@ -325,6 +377,11 @@ impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send> Job for ReplyInSlices<
         loop {
             let mut reply = Reply::new(self.pieces.open(), self.protocol);
             if !(self.step)(&mut reply, &mut self.count) {
+                return true;
+            }
+            if self.pieces.len() > self.bytes_max {
+                self.pieces = Pieces::default();
+                Reply::new(self.pieces.open(), self.protocol).error(TOO_LONG);
                 return true;
             }
             if !(slice.more)() {
@@ -374,6 +431,11 @@ impl<S: Send> Job for ComputeInSlices<S> {
     }
 }
 
+/// Bytes of an answer whose elements may repeat, at most.
+pub const REPEATED_BYTES_MAX: usize = 1 << 30;
+/// Bytes of the shortest bulk.
+const ELEMENT_LEN_MIN: usize = 6;
+const TOO_LONG: &str = "ERR value is out of range";
 /// A piece is full when it has this many bytes.
 const PIECE: usize = 64 * 1024;
 

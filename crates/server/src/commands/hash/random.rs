@@ -7,7 +7,7 @@ use bobbin_store::value::hash::Field;
 use super::super::choice::{below, distinct_below};
 use super::super::elements::TOO_LOW;
 use super::super::elements::bulk;
-use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
+use crate::command::slices::{SLICE, SLICED_MIN, repeat_in_slices, reply_in_slices};
 use crate::command::{Call, Failure, Outcome};
 use crate::random::Random;
 
@@ -48,45 +48,59 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
     let nested = with_values && call.client.protocol == Protocol::Resp3;
     let shape = Shape { with_values, nested };
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    if wanted > SLICED_MIN && (count < 0 || hash.len() > SLICED_MIN) && !call.in_transaction {
+    if count < 0 {
+        let hash = hash.clone();
+        return repeated(call, hash, shape, wanted, random);
+    }
+    if wanted > SLICED_MIN && hash.len() > SLICED_MIN && !call.in_transaction {
         let pinned = hash.clone();
-        in_slices(call, pinned, shape, count < 0, wanted, random);
+        in_slices(call, pinned, shape, wanted, random);
         return Ok(());
     }
-    let choice = Choice::new(hash, now_ms, count < 0, wanted, &mut random);
-    shape.header(&mut call.reply, choice.len());
-    for at in 0..choice.len() {
-        if let Some(field) = choice.field(hash, at, &mut random) {
-            shape.field(&mut call.reply, field);
-        }
-    }
+    let chosen = distinct(hash, now_ms, wanted, &mut random);
+    shape.header(&mut call.reply, chosen.len());
+    chosen.into_iter().for_each(|index| shape.nth(&mut call.reply, hash, index));
     Ok(())
 }
 
-fn in_slices(
+/// Answers fields that may be the same several times.
+fn repeated(
     call: &mut Call<'_>,
     hash: Hash,
     shape: Shape,
-    repeats: bool,
     wanted: usize,
     mut random: Random,
-) {
+) -> Outcome {
+    let live = live(&hash, call.data.now_ms);
+    let from = live.as_ref().map_or(hash.len(), Vec::len);
+    if from == 0 {
+        call.reply.empty_array();
+        return Ok(());
+    }
+    repeat_in_slices(
+        call,
+        wanted,
+        move |reply| shape.header(reply, wanted),
+        move |reply| {
+            let index = below(&mut random, from);
+            shape.nth(reply, &hash, live.as_ref().map_or(index, |live| live[index]));
+        },
+    )
+}
+
+fn in_slices(call: &mut Call<'_>, hash: Hash, shape: Shape, wanted: usize, mut random: Random) {
     let now_ms = call.data.now_ms;
-    let (mut choice, mut at) = (None, 0);
+    let (mut chosen, mut at) = (None, 0);
     reply_in_slices(call, move |reply| {
-        let choice = choice.get_or_insert_with(|| {
-            let choice = Choice::new(&hash, now_ms, repeats, wanted, &mut random);
-            shape.header(reply, choice.len());
-            choice
+        let chosen = chosen.get_or_insert_with(|| {
+            let chosen = distinct(&hash, now_ms, wanted, &mut random);
+            shape.header(reply, chosen.len());
+            chosen
         });
-        let end = choice.len().min(at + SLICE);
-        for at in at..end {
-            if let Some(field) = choice.field(&hash, at, &mut random) {
-                shape.field(reply, field);
-            }
-        }
+        let end = chosen.len().min(at + SLICE);
+        chosen[at..end].iter().for_each(|&index| shape.nth(reply, &hash, index));
         at = end;
-        at < choice.len()
+        at < chosen.len()
     });
 }
 
@@ -103,6 +117,13 @@ impl Shape {
         reply.array(if self.with_values && !self.nested { fields * 2 } else { fields });
     }
 
+    /// Appends the field with this index.
+    fn nth(self, reply: &mut Reply<'_>, hash: &Hash, index: usize) {
+        if let Some(spot) = hash.nth(index) {
+            self.field(reply, hash.field(spot));
+        }
+    }
+
     fn field(self, reply: &mut Reply<'_>, field: Field<'_>) {
         if self.nested {
             reply.array(2);
@@ -114,53 +135,21 @@ impl Shape {
     }
 }
 
-/// Which fields are answered.
-enum Choice {
-    /// So many, each any of the indexes below `from`, or of those in `live`.
-    Repeating {
-        count: usize,
-        from: usize,
-        live: Option<Vec<usize>>,
-    },
-    Distinct(Vec<usize>),
+/// The indexes of the fields that live, where some may not.
+fn live(hash: &Hash, now_ms: i64) -> Option<Vec<usize>> {
+    hash.may_have_expired(now_ms).then(|| {
+        let fields = hash.iter().enumerate();
+        let live = fields.filter(|(_, field)| field.expire_ms.is_none_or(|at| at > now_ms));
+        live.map(|(index, _)| index).collect()
+    })
 }
 
-impl Choice {
-    fn new(hash: &Hash, now_ms: i64, repeats: bool, wanted: usize, random: &mut Random) -> Self {
-        let live: Option<Vec<usize>> = hash.may_have_expired(now_ms).then(|| {
-            let fields = hash.iter().enumerate();
-            let live = fields.filter(|(_, field)| field.expire_ms.is_none_or(|at| at > now_ms));
-            live.map(|(index, _)| index).collect()
-        });
-        let from = live.as_ref().map_or(hash.len(), Vec::len);
-        if repeats {
-            let count = if from == 0 { 0 } else { wanted };
-            return Self::Repeating { count, from, live };
-        }
-        let mut chosen = distinct_below(from, wanted, random);
-        if let Some(live) = live {
-            chosen.iter_mut().for_each(|index| *index = live[*index]);
-        }
-        Self::Distinct(chosen)
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Repeating { count, .. } => *count,
-            Self::Distinct(chosen) => chosen.len(),
-        }
-    }
-
-    fn field<'a>(&self, hash: &'a Hash, at: usize, random: &mut Random) -> Option<Field<'a>> {
-        let index = match self {
-            Self::Distinct(chosen) => chosen[at],
-            Self::Repeating { from, live, .. } => {
-                let index = below(random, *from);
-                live.as_ref().map_or(index, |live| live[index])
-            }
-        };
-        hash.nth(index).map(|spot| hash.field(spot))
-    }
+/// The indexes of so many live fields, all of them different.
+fn distinct(hash: &Hash, now_ms: i64, wanted: usize, random: &mut Random) -> Vec<usize> {
+    let Some(live) = live(hash, now_ms) else { return distinct_below(hash.len(), wanted, random) };
+    let mut chosen = distinct_below(live.len(), wanted, random);
+    chosen.iter_mut().for_each(|index| *index = live[*index]);
+    chosen
 }
 
 /// Any of the live fields.

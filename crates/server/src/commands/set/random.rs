@@ -10,7 +10,7 @@ use super::super::elements::TOO_LOW;
 use super::super::elements::bulk;
 use super::ended;
 use crate::command::slices::{
-    Change, Draft, Pieces, SLICE, SLICED_MIN, change_in_slices, reply_in_slices,
+    Change, Draft, Pieces, SLICE, SLICED_MIN, change_in_slices, repeat_in_slices, reply_in_slices,
 };
 use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::random::Random;
@@ -218,16 +218,18 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     };
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    if wanted > SLICED_MIN && (count < 0 || set.len() > SLICED_MIN) && !call.in_transaction {
-        let pinned = set.clone();
-        in_slices(call, pinned, count < 0, wanted, random);
-        return Ok(());
-    }
     if count < 0 {
-        call.reply.array(wanted);
-        for _ in 0..wanted {
-            reply_member(&mut call.reply, set, below(&mut random, set.len()));
-        }
+        let set = set.clone();
+        return repeat_in_slices(
+            call,
+            wanted,
+            move |reply| reply.array(wanted),
+            move |reply| reply_member(reply, &set, below(&mut random, set.len())),
+        );
+    }
+    if wanted > SLICED_MIN && set.len() > SLICED_MIN && !call.in_transaction {
+        let pinned = set.clone();
+        in_slices(call, pinned, wanted, random);
         return Ok(());
     }
     let chosen = distinct_below(set.len(), wanted, &mut random);
@@ -240,20 +242,16 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn in_slices(call: &mut Call<'_>, set: Set, repeats: bool, wanted: usize, mut random: Random) {
-    let total = if repeats { wanted } else { wanted.min(set.len()) };
+fn in_slices(call: &mut Call<'_>, set: Set, wanted: usize, mut random: Random) {
+    let total = wanted.min(set.len());
     let (mut chosen, mut at) = (None, 0);
     reply_in_slices(call, move |reply| {
         let chosen = chosen.get_or_insert_with(|| {
             reply.array(total);
-            if repeats { Vec::new() } else { distinct_below(set.len(), wanted, &mut random) }
+            distinct_below(set.len(), wanted, &mut random)
         });
         let end = total.min(at + SLICE);
-        if repeats {
-            (at..end).for_each(|_| reply_member(reply, &set, below(&mut random, set.len())));
-        } else {
-            chosen[at..end].iter().for_each(|&index| reply_member(reply, &set, index));
-        }
+        chosen[at..end].iter().for_each(|&index| reply_member(reply, &set, index));
         at = end;
         at < total
     });

@@ -6,7 +6,7 @@ use bobbin_store::value::SortedSet;
 
 use super::super::elements::{TOO_LOW, bulk};
 use super::range::{element, header};
-use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
+use crate::command::slices::repeat_in_slices;
 use crate::command::{Call, Failure, Outcome};
 use crate::random::Random;
 
@@ -57,30 +57,18 @@ fn one(call: &mut Call<'_>) -> Outcome {
 /// Answers members that may be the same several times.
 fn repeated(call: &mut Call<'_>, count: u64, with_scores: bool, mut random: Random) -> Outcome {
     let Some(set) = call.data.read_as::<SortedSet>(call.key(1)?)? else { return Ok(()) };
-    if count > REPEATED_MAX {
-        return Err(OUT_OF_RANGE);
-    }
-    let (count, len) = (count as usize, set.len());
-    let (pinned, mut done) = (set.clone(), 0);
-    let mut step = move |reply: &mut bobbin_resp::Reply<'_>| {
-        if done == 0 {
-            header(reply, count, with_scores);
-        }
-        let next = count.min(done + SLICE);
-        for _ in done..next {
-            if let Some((member, score)) = pinned.get(below(random.next_u64(), len)) {
+    let (count, len) = (usize::try_from(count).unwrap_or(usize::MAX), set.len());
+    let set = set.clone();
+    repeat_in_slices(
+        call,
+        count,
+        move |reply| header(reply, count, with_scores),
+        move |reply| {
+            if let Some((member, score)) = set.get(below(random.next_u64(), len)) {
                 element(reply, member, with_scores.then_some(score));
             }
-        }
-        done = next;
-        done < count
-    };
-    if count < SLICED_MIN {
-        while step(&mut call.reply) {}
-    } else {
-        reply_in_slices(call, step);
-    }
-    Ok(())
+        },
+    )
 }
 
 /// That many different ranks below `len`, each set of them as likely as any other.
@@ -115,8 +103,6 @@ fn below(random: u64, bound: usize) -> usize {
     ((u128::from(random) * bound as u128) >> 64) as usize
 }
 
-/// Members of one answer at most, where they may repeat: more fit no memory.
-const REPEATED_MAX: u64 = 1 << 30;
 const OUT_OF_RANGE: Failure = Failure::new("ERR value is out of range");
 
 #[cfg(test)]
