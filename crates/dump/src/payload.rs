@@ -220,7 +220,7 @@ const FUNCTION: u8 = 245;
 /// The version that is written, as valkey 9.1 does.
 pub const RDB_VERSION: u16 = 80;
 /// The longest string that is read unless told otherwise.
-pub const STRING_LEN_MAX: usize = 4 << 30;
+pub const STRING_LEN_MAX: usize = bobbin_store::KEY_LEN_MAX;
 
 /// The last version that Redis and Valkey share. What Redis numbered after it are its own forms of
 /// hashes; all others are as before.

@@ -36,7 +36,8 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Listpack> {
 fn read_len(input: &mut Input<'_>) -> Option<usize> {
     match input.byte()? {
         END => None,
-        LONG => Some(u32::from_le_bytes(input.array()?) as usize),
+        // Shorter ones have the short form, and no other.
+        LONG => Some(u32::from_le_bytes(input.array()?) as usize).filter(|&len| len >= LONG.into()),
         len => Some(usize::from(len)),
     }
 }

@@ -29,6 +29,8 @@ use crate::value::{AnyCollection, Collection, CollectionRef, SLOT};
 /// Longest string that lies inside its entry. Longer ones are shared, so that a reply can refer to
 /// them after the shard is unlocked.
 pub const INLINE_MAX: usize = 4096;
+/// Bytes of a key at most.
+pub const KEY_LEN_MAX: usize = u32::MAX as usize;
 /// What valkey-server 9 has for key, value and expiry together in one block of 128 bytes: a longer
 /// string is called `raw`.
 const EMBSTR_ROOM: usize = 113;
@@ -249,7 +251,7 @@ impl OwnedEntry {
             size += 8;
         }
         if key.len() > usize::from(u8::MAX) {
-            assert!(u32::try_from(key.len()).is_ok(), "a key of {} bytes", key.len());
+            assert!(key.len() <= KEY_LEN_MAX, "a key of {} bytes", key.len());
             flags |= LONG_KEY;
             size += 4;
         }

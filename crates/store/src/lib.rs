@@ -24,7 +24,7 @@ pub mod watch;
 
 pub use access::{AccessClock, AccessPolicy};
 pub use cut::{Cut, CutDatabase, CutHandle, Piece};
-pub use entry::{Encoding, EntryMut, EntryRef, Kind, NewValue, OwnedEntry, ValueRef};
+pub use entry::{Encoding, EntryMut, EntryRef, KEY_LEN_MAX, Kind, NewValue, OwnedEntry, ValueRef};
 pub use gate::{Gate, GateGuard, Member};
 pub use hash::{Hash, Hasher};
 pub use keyspace::{Keyspace, SHARDS, ShardGuard};

@@ -277,7 +277,7 @@ impl Server {
             "bobbin-ver" => log::info!("Loading RDB produced by Bobbin version {value}"),
             "ctime" => {
                 let made_s: i64 = value.parse().unwrap_or(0);
-                let age_s = (crate::clock::system_ms() / 1000 - made_s).max(0);
+                let age_s = (crate::clock::system_ms() / 1000).saturating_sub(made_s).max(0);
                 log::info!("RDB age {age_s} seconds");
             }
             "used-mem" => {

@@ -1,7 +1,5 @@
 //! A hash: a few short fields in a listpack, others in a table. Only a table has fields that expire.
 
-use std::collections::HashSet;
-
 use super::integer;
 use super::listpack::{self, Item, Listpack, Position};
 pub use super::pages::Walk;
@@ -79,18 +77,17 @@ impl Hash {
     /// field twice.
     pub fn from_listpack(fields: Listpack, limits: &HashLimits, hasher: &Hasher) -> Option<Self> {
         let len = fields.len();
-        let mut names = HashSet::with_capacity(len / 2);
-        let fresh = fields.iter().step_by(2).all(|name| names.insert(name.to_vec()));
-        if !len.is_multiple_of(2) || !fresh {
+        if !len.is_multiple_of(2) {
+            return None;
+        }
+        // A table finds what is there twice, and is what a large one becomes anyway.
+        let table = table_of(&fields, hasher);
+        if table.len() < len / 2 {
             return None;
         }
         let fits = len / 2 <= limits.packed_entries
             && fields.iter().all(|item| item.len() <= limits.packed_value_len);
-        let mut hash = Self::Packed(fields);
-        if !fits {
-            hash.make_table(hasher);
-        }
-        Some(hash)
+        Some(if fits { Self::Packed(fields) } else { Self::Table(table) })
     }
 
     /// Gives a field a value; returns whether the field is new. One that had expired counts as new,
@@ -336,15 +333,7 @@ impl Hash {
     /// Makes a table of it.
     pub fn make_table(&mut self, hasher: &Hasher) {
         let Self::Packed(pack) = self else { return };
-        let mut table = Table::new(true);
-        let mut rooms = [integer::Text::new(0), integer::Text::new(0)];
-        let mut items = pack.iter();
-        while let (Some(name), Some(value)) = (items.next(), items.next()) {
-            let [name_room, value_room] = &mut rooms;
-            let value = Given::Bytes(value.text(value_room));
-            table.insert_new(Given::Bytes(name.text(name_room)), Some(value), hasher);
-        }
-        *self = Self::Table(table);
+        *self = Self::Table(table_of(pack, hasher));
     }
 }
 
@@ -420,6 +409,19 @@ const fn is_live(expire_ms: Option<i64>, now_ms: i64) -> bool {
         Some(at) => at > now_ms,
         None => true,
     }
+}
+
+/// Fields and values as a table; of a field that is there twice, the first.
+fn table_of(fields: &Listpack, hasher: &Hasher) -> Table {
+    let mut table = Table::new(true);
+    let mut rooms = [integer::Text::new(0), integer::Text::new(0)];
+    let mut items = fields.iter();
+    while let (Some(name), Some(value)) = (items.next(), items.next()) {
+        let [name_room, value_room] = &mut rooms;
+        let value = Given::Bytes(value.text(value_room));
+        table.insert_new(Given::Bytes(name.text(name_room)), Some(value), hasher);
+    }
+    table
 }
 
 fn value_position(pack: &Listpack, name: &[u8]) -> Option<Position> {

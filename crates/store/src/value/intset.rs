@@ -20,6 +20,9 @@ unsafe impl Send for Intset {}
 unsafe impl Sync for Intset {}
 
 impl Intset {
+    /// No set of integers has more; the limit is Redis's.
+    pub const LEN_MAX: usize = 1 << 30;
+
     pub fn new() -> Self {
         Self { block: block::allocate(&EMPTY) }
     }
@@ -29,7 +32,7 @@ impl Intset {
         let width = u32::from_le_bytes(*bytes.first_chunk()?);
         let count = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?) as usize;
         let len = HEADER.checked_add(count.checked_mul(width as usize)?)?;
-        if !matches!(width, 2 | 4 | 8) || len != bytes.len() || count > COUNT_MAX {
+        if !matches!(width, 2 | 4 | 8) || len != bytes.len() || count > Self::LEN_MAX {
             return None;
         }
         let set = Self { block: block::allocate(bytes) };
@@ -47,7 +50,7 @@ impl Intset {
             Ok(_) => false,
             Err(index) => {
                 let (width, count) = (self.width(), self.len());
-                assert!(count < COUNT_MAX, "a set of {count} integers");
+                assert!(count < Self::LEN_MAX, "a set of {count} integers");
                 self.resize(count + 1);
                 // SAFETY: the block now has room for one integer more; what follows the new one
                 // moves up by one.
@@ -235,8 +238,6 @@ const fn width_of(value: i64) -> usize {
 
 const HEADER: usize = 8;
 const EMPTY: [u8; HEADER] = [2, 0, 0, 0, 0, 0, 0, 0];
-/// No set of integers has more; the limit is Redis's.
-const COUNT_MAX: usize = 1 << 30;
 
 #[cfg(test)]
 mod tests {

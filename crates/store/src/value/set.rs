@@ -119,7 +119,7 @@ impl Set {
             Self::Integers(integers) => match integer::parse(member) {
                 Some(value) => {
                     let added = integers.insert(value);
-                    if added && integers.len() > limits.intset_entries {
+                    if added && integers.len() > limits.intset_entries.min(Intset::LEN_MAX - 1) {
                         self.make_table(hasher);
                     }
                     added
@@ -298,6 +298,7 @@ impl Set {
         let (first, last) = (integers.get(0), integers.iter().next_back());
         let widest = [first, last].into_iter().flatten().map(integer::text_len).max();
         let packs = integers.len() < limits.packed_entries
+            && Listpack::new().has_room(integers.len() + 1, integers.memory() + member.len())
             && member.len() <= limits.packed_value_len
             && widest.unwrap_or(0) <= limits.packed_value_len;
         if !packs {

@@ -24,6 +24,7 @@ struct Condition {
 /// What is compared, and with what.
 #[derive(Debug)]
 enum Field {
+    /// Ascending: there may be as many as a command has words, and each client is looked for among them.
     Id(Vec<u64>),
     /// None: no client of ours is of that type (primaries, replicas).
     Type(Option<ClientClass>),
@@ -112,7 +113,7 @@ impl Field {
         // A name that is not set is no name, not even an empty one.
         let is = |name: &[u8], wanted: &[u8]| !name.is_empty() && name == wanted;
         match self {
-            Self::Id(ids) => ids.contains(&info.id),
+            Self::Id(ids) => ids.binary_search(&info.id).is_ok(),
             Self::Type(wanted) => *wanted == Some(describe::class(info)),
             Self::Address(wanted) => info.peer.as_bytes() == &**wanted,
             Self::LocalAddress(wanted) => info.local.as_bytes() == &**wanted,
@@ -148,6 +149,7 @@ fn ids<'a, 'b>(
         ids.push(valid(id)?);
         rest = after;
     }
+    ids.sort_unstable();
     Ok((ids, rest))
 }
 

@@ -192,12 +192,12 @@ pub(super) fn shared_values(call: &mut Call<'_>, first: usize) -> Vec<(usize, Sh
     shared
 }
 
-/// The value at an argument.
+/// The value at an argument. There may be as many long ones as there are arguments.
 #[inline]
 pub(super) fn given<'a>(shared: &'a [(usize, Shared)], bytes: &'a [u8], at: usize) -> Given<'a> {
-    match shared.iter().find(|(index, _)| *index == at) {
-        Some((_, value)) => Given::Shared(value),
-        None => Given::Bytes(bytes),
+    match shared.binary_search_by_key(&at, |&(index, _)| index) {
+        Ok(found) => Given::Shared(&shared[found].1),
+        Err(_) => Given::Bytes(bytes),
     }
 }
 
