@@ -97,6 +97,12 @@ impl Bench {
         self.say(&words)
     }
 
+    /// Sends bytes as they are; what is answered.
+    #[allow(dead_code, reason = "others who share this have no use for it")]
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.embedded.feed(&mut self.session, bytes).to_vec()
+    }
+
     pub fn say(&mut self, words: &[&[u8]]) -> Value {
         let mut sent = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
