@@ -334,10 +334,10 @@ mod tests {
     }
 
     /// For each group of the oldest form it is found how far that has read. If all the deleted entries were passed for
-    /// that, it would take hours.
+    /// that, it would take minutes.
     #[test]
     fn many_groups_behind_many_deleted_entries_are_read_soon() {
-        let (entries, groups) = (400_000, 400_000);
+        let (entries, groups) = (100_000, 100_000);
         let mut items =
             vec![Item::Integer(1), Item::Integer(entries - 1), Item::Integer(0), Item::Integer(0)];
         for ms in 0..entries {

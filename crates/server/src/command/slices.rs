@@ -323,7 +323,7 @@ impl Pieces {
     }
 
     /// Bytes of all of them.
-    pub const fn len(&self) -> usize {
+    pub const fn byte_len(&self) -> usize {
         self.full_len + self.last.len()
     }
 
@@ -379,7 +379,7 @@ impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send> Job for ReplyInSlices<
             if !(self.step)(&mut reply, &mut self.count) {
                 return true;
             }
-            if self.pieces.len() > self.bytes_max {
+            if self.pieces.byte_len() > self.bytes_max {
                 self.pieces = Pieces::default();
                 Reply::new(self.pieces.open(), self.protocol).error(TOO_LONG);
                 return true;
