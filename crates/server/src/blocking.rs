@@ -18,6 +18,7 @@ use bobbin_store::sync::Mutex;
 
 use crate::acl;
 use crate::client::{Client, ClientFlag, ClientInfo};
+use crate::command::distinct::Distinct;
 use crate::command::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::server::Server;
 use crate::tracking;
@@ -403,8 +404,9 @@ impl Waiting {
             state: AtomicU8::new(State::WAITING),
             answer: Mutex::default(),
         });
-        for &(at, key) in keys {
-            if keys[..at].iter().any(|(_, earlier)| earlier.bytes == key.bytes) {
+        let mut distinct = Distinct::default();
+        for &(_, key) in keys {
+            if !distinct.insert(key.bytes) {
                 continue;
             }
             data.visit(key.hash.shard(), |shard| shard.wait(database, key.bytes));

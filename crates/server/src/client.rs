@@ -103,6 +103,8 @@ pub struct ClientInfo {
     /// How many channels, patterns and shard channels it listens to.
     pub subscriptions: [AtomicU32; 3],
     pub subscription_bytes: AtomicUsize,
+    /// Of the beginnings of keys that it wants to be told of.
+    pub tracking_bytes: AtomicUsize,
     pub input_bytes: AtomicUsize,
     pub input_capacity: AtomicUsize,
     pub output_bytes: AtomicUsize,
@@ -180,6 +182,7 @@ impl ClientInfo {
             watched_bytes: AtomicUsize::new(0),
             subscriptions: Default::default(),
             subscription_bytes: AtomicUsize::new(0),
+            tracking_bytes: AtomicUsize::new(0),
             input_bytes: AtomicUsize::new(0),
             input_capacity: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
@@ -216,7 +219,8 @@ impl ClientInfo {
         }
     }
 
-    /// Bytes of memory that the client takes: its connection, TLS, buffers, transaction, watched keys and subscriptions.
+    /// Bytes of memory that the client takes: its connection, TLS, buffers, transaction, watched keys, subscriptions and
+    /// prefixes that it tracks.
     pub fn memory(&self) -> usize {
         let names = self.names();
         let named = names.name.len() + names.library.len() + names.library_version.len();
@@ -228,6 +232,7 @@ impl ClientInfo {
             + self.queued_bytes.load(Ordering::Relaxed)
             + self.watched_bytes.load(Ordering::Relaxed)
             + self.subscription_bytes.load(Ordering::Relaxed)
+            + self.tracking_bytes.load(Ordering::Relaxed)
             + self.input_capacity.load(Ordering::Relaxed)
             + self.output_bytes.load(Ordering::Relaxed)
             + self.tls_bytes.load(Ordering::Relaxed)

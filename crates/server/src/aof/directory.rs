@@ -122,6 +122,10 @@ impl Directory {
             return Ok(());
         }
         for part in std::mem::take(&mut manifest.history) {
+            if manifest.parts().any(|kept| kept.name == part.name) {
+                log::warn!("The history file {} is part of the log, and is kept", part.name);
+                continue;
+            }
             log::info!("Removing the history file {} in the background", part.name);
             match fs::remove_file(self.file(&part.name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -37,6 +37,9 @@ pub struct Fault {
     pub reason: &'static str,
 }
 
+/// The highest sequence number that is read: what follows it can be counted and written.
+const SEQUENCE_MAX: u64 = i64::MAX as u64 / 2;
+
 /// Redis's limit for a line, its end included.
 const LINE_MAX: usize = 1024;
 
@@ -81,7 +84,9 @@ impl Manifest {
             }
             // Later versions may say more about a file.
         }
-        let (Some(name), Some(kind), 1..) = (name, kind, sequence) else { return Err(FORMAT) };
+        let (Some(name), Some(kind), 1..=SEQUENCE_MAX) = (name, kind, sequence) else {
+            return Err(FORMAT);
+        };
         let part = Part { name, sequence };
         match kind {
             b'b' if self.base.is_some() => return Err("Found duplicate base file information"),
@@ -203,6 +208,8 @@ mod tests {
             ("file a seq 1 type\n", 1, "Invalid AOF manifest file format"),
             ("file a seq 0 type b\n", 1, "Invalid AOF manifest file format"),
             ("file a/b seq 1 type b\n", 1, "File can't be a path, just a filename"),
+            ("file a seq 18446744073709551615 type i\n", 1, "Invalid AOF manifest file format"),
+            ("file a seq 9223372036854775807 type b\n", 1, "Invalid AOF manifest file format"),
             ("# x\nfile a seq 1 type x\n", 2, "Unknown AOF file type"),
             (
                 "file a seq 1 type b\nfile b seq 2 type b\n",

@@ -6,6 +6,7 @@
 
 pub mod call;
 pub mod data;
+pub mod distinct;
 pub mod failure;
 pub mod flags;
 pub mod help;

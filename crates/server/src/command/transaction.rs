@@ -7,6 +7,7 @@ use bobbin_store::Hash;
 use bobbin_store::entry::{INLINE_MAX, Shared};
 
 use super::call::{self, Call, Request};
+use super::distinct::Distinct;
 use super::registry::KeyShape;
 use super::{Failure, Flags, Outcome, Registered};
 use crate::acl;
@@ -327,11 +328,22 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
     if call.client.transaction.is_some() {
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
-    for index in 1..call.args.len() {
-        let key = call.key(index)?;
-        let database = call.client.database;
+    let database = call.client.database;
+    let mut distinct = Distinct::default();
+    let mut added: Vec<WatchedKey> = Vec::new();
+    let has_many = call.args.len() > MANY_KEYS;
+    let before = call.client.watched.iter().filter(|watched| watched.database == database);
+    if has_many {
+        before.for_each(|watched| _ = distinct.insert(&watched.key));
+    }
+    let keys = (1..call.args.len()).map(|at| call.key(at)).collect::<Result<Vec<_>, _>>()?;
+    for key in keys {
         let known = |w: &WatchedKey| w.database == database && *w.key == *key.bytes;
-        if call.client.watched.iter().any(known) {
+        let is_known = match has_many {
+            true => !distinct.insert(key.bytes),
+            false => call.client.watched.iter().chain(&added).any(known),
+        };
+        if is_known {
             continue;
         }
         // What is dead goes away now: its removal is no change to who watches only from here on.
@@ -340,8 +352,9 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
         let version = call.data.watch(key);
         let bytes = size_of::<WatchedKey>() + key.bytes.len();
         call.client.info.watched_bytes.fetch_add(bytes, Ordering::Relaxed);
-        call.client.watched.push(WatchedKey { database, key: key.bytes.into(), version, stale });
+        added.push(WatchedKey { database, key: key.bytes.into(), version, stale });
     }
+    call.client.watched.append(&mut added);
     call.client.info.watched.store(call.client.watched.len(), Ordering::Relaxed);
     call.reply.ok();
     Ok(())
@@ -383,5 +396,7 @@ pub fn forget(client: &mut Client, data: &mut super::Data) {
     client.info.watches_nothing();
 }
 
+/// A WATCH of more keys than this looks for each in a table.
+const MANY_KEYS: usize = 16;
 /// What Redis counts for an argument beside its bytes: a pointer.
 const ARGUMENT_BYTES: usize = 8;

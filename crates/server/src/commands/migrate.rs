@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Pinned;
 use crate::blocking::{self, Wait};
+use crate::command::distinct::Distinct;
 use crate::command::keys::{KeySpec, KeyUse};
 use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 use crate::migration::{Migration, Sent, Target, Traveller};
@@ -29,9 +30,10 @@ fn migrate(call: &mut Call<'_>) -> Outcome {
     };
     let watched = !options.copy && !call.in_transaction;
     let mut travellers: Vec<Traveller> = Vec::new();
+    let mut distinct = Distinct::default();
     for at in options.keys.clone() {
         let key = call.key(at)?;
-        if travellers.iter().any(|other| *other.key == *key.bytes) {
+        if !distinct.insert(key.bytes) {
             continue;
         }
         let Some(entry) = call.data.read(key) else { continue };

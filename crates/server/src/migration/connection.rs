@@ -130,7 +130,8 @@ impl Connection {
         self.writer.flush().map_err(Broken::writing)
     }
 
-    /// Reads a reply of one line: the text of an error, or `None`.
+    /// Reads a reply of one line: the text of an error, or `None`. What is neither a status nor a number is no reply of a server
+    /// that took anything.
     pub(super) fn read_error(&mut self) -> Result<Option<String>, Broken> {
         let mut line = Vec::new();
         let mut limited = (&mut self.reader).take(LINE_MAX);
@@ -139,7 +140,11 @@ impl Connection {
             return Err(Broken::Reading { timed_out: false });
         }
         let text = String::from_utf8_lossy(&line);
-        Ok(text.strip_prefix('-').map(|error| error.trim_end().to_owned()))
+        Ok(match text.split_at_checked(1) {
+            Some(("+" | ":", _)) => None,
+            Some(("-", error)) => Some(error.trim_end().to_owned()),
+            _ => Some("it is no server of this protocol".to_owned()),
+        })
     }
 }
 

@@ -44,7 +44,7 @@ pub struct PubSub {
     hasher: NameHasher,
     channels: Space,
     shard_channels: Space,
-    patterns: RwLock<Vec<Pattern>>,
+    patterns: RwLock<Patterns>,
     /// How many patterns there are, for looking without the lock.
     pattern_count: AtomicUsize,
 }
@@ -53,6 +53,12 @@ pub struct PubSub {
 struct Space {
     parts: Box<[Mutex<Names<Listeners>>]>,
     len: AtomicUsize,
+}
+
+/// The patterns that somebody listens to, and where in the list each is.
+struct Patterns {
+    list: Vec<Pattern>,
+    places: Names<usize>,
 }
 
 struct Pattern {
@@ -82,7 +88,10 @@ impl PubSub {
             hasher,
             channels: Space::new(hasher),
             shard_channels: Space::new(hasher),
-            patterns: RwLock::default(),
+            patterns: RwLock::new(Patterns {
+                list: Vec::new(),
+                places: Names::with_hasher(hasher),
+            }),
             pattern_count: AtomicUsize::new(0),
         }
     }
@@ -129,15 +138,12 @@ impl PubSub {
     ) -> Arc<[u8]> {
         if kind == Kind::Pattern {
             let mut patterns = self.patterns.write();
-            let at = patterns.iter().position(|pattern| *pattern.text == *name);
-            let at = at.unwrap_or_else(|| {
-                patterns.push(Pattern { text: name.into(), listeners: Listeners(Vec::new()) });
-                self.pattern_count.store(patterns.len(), Ordering::Release);
-                patterns.len() - 1
-            });
-            patterns[at].listeners.add(worker);
+            let at = patterns.place(name);
+            self.pattern_count.store(patterns.list.len(), Ordering::Release);
+            let pattern = &mut patterns.list[at];
+            pattern.listeners.add(worker);
             locked();
-            return Arc::clone(&patterns[at].text);
+            return Arc::clone(&pattern.text);
         }
         let space = self.space(kind);
         let mut part = space.part(self.hasher, name).lock();
@@ -161,11 +167,12 @@ impl PubSub {
     fn leave(&self, kind: Kind, name: &[u8], worker: &WorkerHandle, locked: impl FnOnce()) {
         if kind == Kind::Pattern {
             let mut patterns = self.patterns.write();
-            if let Some(at) = patterns.iter().position(|pattern| *pattern.text == *name) {
-                patterns[at].listeners.remove(worker);
-                if patterns[at].listeners.0.is_empty() {
+            if let Some(&at) = patterns.places.get(name) {
+                let listeners = &mut patterns.list[at].listeners;
+                listeners.remove(worker);
+                if listeners.0.is_empty() {
                     patterns.remove(at);
-                    self.pattern_count.store(patterns.len(), Ordering::Release);
+                    self.pattern_count.store(patterns.list.len(), Ordering::Release);
                 }
             }
             locked();
@@ -197,7 +204,7 @@ impl PubSub {
     ) -> usize {
         let patterns =
             (kind == Kind::Channel && self.len(Kind::Pattern) > 0).then(|| self.patterns.read());
-        let all = patterns.iter().flat_map(|patterns| patterns.iter());
+        let all = patterns.iter().flat_map(|patterns| &patterns.list);
         let matching: Vec<&Pattern> =
             all.filter(|pattern| glob::matches_text(&pattern.text, channel)).collect();
         let part = self.space(kind).part(self.hasher, channel).lock();
@@ -238,6 +245,31 @@ impl Space {
 
     fn part(&self, hasher: NameHasher, name: &[u8]) -> &Mutex<Names<Listeners>> {
         &self.parts[hasher.0.hash(name).shard() % PARTS]
+    }
+}
+
+impl Patterns {
+    /// Where a pattern is; it is added if it is not there.
+    fn place(&mut self, text: &[u8]) -> usize {
+        if let Some(&at) = self.places.get(text) {
+            return at;
+        }
+        let (text, at): (Arc<[u8]>, _) = (text.into(), self.list.len());
+        self.places.insert(Arc::clone(&text), at);
+        self.list.push(Pattern { text, listeners: Listeners(Vec::new()) });
+        at
+    }
+
+    fn remove(&mut self, at: usize) {
+        let removed = self.list.swap_remove(at);
+        self.places.remove(&removed.text);
+        if let Some(moved) = self.list.get(at) {
+            self.places.insert(Arc::clone(&moved.text), at);
+        }
+        if self.list.is_empty() {
+            self.list = Vec::new();
+            self.places.shrink_to_fit();
+        }
     }
 }
 

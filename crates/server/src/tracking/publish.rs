@@ -1,9 +1,11 @@
 //! Telling clients that their copies are no longer right.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Mode, Push, Reader};
+use super::{Mode, Push, Reader, Registry};
 use crate::client::ClientInfo;
 use crate::notify::Event;
 use crate::server::Server;
@@ -40,6 +42,9 @@ pub struct Tracker {
 /// Changed keys are broadcast when there are so many, whether or not the turn is over.
 const CHANGED_MAX: usize = 4096;
 
+/// With more prefixes than this, those are looked for that changed keys begin with.
+const WALKED_MAX: usize = 64;
+
 /// The client whose command is at work, and where what follows its reply is put.
 pub struct AtWork<'a> {
     id: u64,
@@ -50,6 +55,31 @@ impl<'a> AtWork<'a> {
     /// By number; 0: what concerns it comes by post, like anybody's.
     pub const fn new(id: u64, own: &'a mut Vec<u8>) -> Self {
         Self { id, own }
+    }
+}
+
+impl Registry {
+    /// The prefixes that some of these keys begin with, with the clients that asked for them.
+    fn prefixes_of(&self, changed: &[(Box<[u8]>, u64)]) -> BTreeMap<&[u8], &Vec<u64>> {
+        let mut found = BTreeMap::new();
+        for (key, _) in changed {
+            // What the key begins with is not behind it in order, and what two words both begin with is not behind either.
+            let mut rest: &[u8] = key;
+            let until = |rest| (Bound::Unbounded, Bound::Included(rest));
+            while let Some((prefix, clients)) =
+                self.prefixes.range::<[u8], _>(until(rest)).next_back()
+            {
+                let common = prefix.iter().zip(rest).take_while(|(a, b)| a == b).count();
+                let mut shorter = common;
+                if common == prefix.len() {
+                    found.insert(&**prefix, clients);
+                    let Some(less) = common.checked_sub(1) else { break };
+                    shorter = less;
+                }
+                rest = &rest[..shorter];
+            }
+        }
+        found
     }
 }
 
@@ -131,8 +161,11 @@ impl Tracker {
             same
         });
         let registry = self.server.tracking.registry.read();
-        for (prefix, clients) in &registry.prefixes {
-            let start = self.changed.partition_point(|(key, _)| **key < **prefix);
+        let walked = registry.prefixes.len() <= WALKED_MAX;
+        let found = if walked { BTreeMap::new() } else { registry.prefixes_of(&self.changed) };
+        let all = registry.prefixes.iter().map(|(prefix, clients)| (&**prefix, clients));
+        for (prefix, clients) in all.take(if walked { usize::MAX } else { 0 }).chain(found) {
+            let start = self.changed.partition_point(|(key, _)| **key < *prefix);
             let matching =
                 self.changed[start..].partition_point(|(key, _)| key.starts_with(prefix));
             let matching = &self.changed[start..start + matching];
@@ -183,6 +216,34 @@ impl Tracker {
             push.append_for(to, at_work.own);
         } else {
             self.server.push_to(to, push);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_of_keys_are_found_as_by_comparing_all() {
+        let mut state = 7u64;
+        let mut word = |len_max: u64| -> Box<[u8]> {
+            let mut random = |below: u64| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (state >> 33) % below
+            };
+            (0..random(len_max)).map(|_| b"abc"[random(3) as usize]).collect()
+        };
+        for _ in 0..2000 {
+            let mut registry = Registry::default();
+            for number in 0..8 {
+                registry.prefixes.entry(word(5)).or_default().push(number);
+            }
+            let changed: Vec<(Box<[u8]>, u64)> = (0..4).map(|_| (word(8), 0)).collect();
+            let begins = |prefix: &[u8]| changed.iter().any(|(key, _)| key.starts_with(prefix));
+            let all = registry.prefixes.iter().map(|(prefix, clients)| (&**prefix, clients));
+            let expected: BTreeMap<_, _> = all.filter(|(prefix, _)| begins(prefix)).collect();
+            assert_eq!(registry.prefixes_of(&changed), expected);
         }
     }
 }

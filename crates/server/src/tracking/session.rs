@@ -48,11 +48,13 @@ pub fn enable(
     let redirect_id = redirect.as_ref().map_or(0, |to| to.id);
     let before = client.tracking.take().map(|tracked| tracked.prefixes);
     let mut all = before.unwrap_or_default();
+    let mut bytes = 0;
     server.tracking.change(server, |registry| {
         let redirect = redirect.map(|to| (to.id, to));
         registry.readers.insert(id, Reader { info: Arc::clone(&client.info), redirect, mode });
         for prefix in prefixes {
             if all.insert(prefix.clone()) {
+                bytes += memory_of(&prefix);
                 registry.prefixes.entry(prefix).or_default().push(id);
             }
         }
@@ -68,15 +70,22 @@ pub fn enable(
     client.tracking = Some(Box::new(tracked));
     // So that what concerns it follows the reply of a command of its own.
     client.subscriptions.get_or_insert_default();
+    client.info.tracking_bytes.fetch_add(bytes, Ordering::Relaxed);
     client.info.flag(ClientFlag::TRACKING, true);
     client.info.flag(ClientFlag::BROADCAST, mode.has(Mode::BROADCAST));
     client.info.redirect.store(redirect_id as i64, Ordering::Relaxed);
     client.info.redirect_broken.store(false, Ordering::Relaxed);
 }
 
+/// Bytes that a prefix takes: the client's own, and what all workers know.
+const fn memory_of(prefix: &[u8]) -> usize {
+    2 * (size_of::<Box<[u8]>>() + prefix.len()) + size_of::<Vec<u64>>() + size_of::<u64>()
+}
+
 /// Does not track for a client any more.
 pub fn disable(server: &Server, client: &mut Client) {
     let Some(tracked) = client.tracking.take() else { return };
+    client.info.tracking_bytes.store(0, Ordering::Relaxed);
     server.tracking.change(server, |registry| {
         registry.readers.remove(&tracked.id);
         for prefix in &tracked.prefixes {

@@ -1,7 +1,6 @@
 //! A worker's blocked clients: their deadlines, and what is done when one has ended.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -11,26 +10,31 @@ use crate::client::{ClientInfo, Replies};
 use crate::io::Token;
 use crate::slowlog::{self, Measured};
 
-/// When to look at which connection again (Unix ms). One that is no longer blocked, or blocked anew, is passed
-/// over.
+/// When to look at which connection again (Unix ms): those that are blocked and do not wait for ever. One that waited as
+/// long as it liked and was served at once a million times is here at most once.
 #[derive(Default)]
-pub struct Deadlines(BinaryHeap<Reverse<(i64, Token)>>);
+pub struct Deadlines(BTreeSet<(i64, Token)>);
 
 impl Deadlines {
     /// How long the worker may sleep.
     pub fn until_next(&self, now_ms: i64) -> Duration {
-        let left_ms = self.0.peek().map_or(i64::MAX, |Reverse((at_ms, _))| at_ms - now_ms);
+        let left_ms = self.0.first().map_or(i64::MAX, |(at_ms, _)| at_ms - now_ms);
         Duration::from_millis(left_ms.max(0) as u64)
     }
 
     /// Takes a connection out whose time has come.
     fn pop_due(&mut self, now_ms: i64) -> Option<Token> {
-        let Reverse((at_ms, token)) = *self.0.peek()?;
-        if at_ms > now_ms {
-            return None;
-        }
-        self.0.pop();
+        let first = self.0.first().filter(|(at_ms, _)| *at_ms <= now_ms)?;
+        let token = first.1;
+        self.0.pop_first();
         Some(token)
+    }
+
+    /// A connection is not blocked here any more.
+    pub(super) fn forget(&mut self, deadline_ms: Option<i64>, token: Token) {
+        if let Some(deadline_ms) = deadline_ms {
+            self.0.remove(&(deadline_ms, token));
+        }
     }
 }
 
@@ -40,7 +44,7 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return };
         let Some(waiter) = &connection.client.blocked else { return };
         if let Some(deadline_ms) = waiter.deadline_ms {
-            self.deadlines.0.push(Reverse((deadline_ms, connection.token)));
+            self.deadlines.0.insert((deadline_ms, connection.token));
         }
     }
 
@@ -83,7 +87,7 @@ impl Worker {
             let Some(connection) = self.connections.at(token.slot()) else { continue };
             let deadline_ms = connection.client.blocked.as_ref().and_then(|w| w.deadline_ms);
             if let Some(at_ms) = deadline_ms.filter(|&at_ms| at_ms <= self.data.now_ms) {
-                self.deadlines.0.push(Reverse((at_ms + 1, token)));
+                self.deadlines.0.insert((at_ms + 1, token));
             }
         }
     }
@@ -99,6 +103,7 @@ impl Worker {
             Ended::Refused => (true, true),
         };
         connection.client.blocked = None;
+        self.deadlines.forget(waiter.deadline_ms, connection.token);
         // What served it is before this.
         connection.client.last_record = self.server.log.last();
         let stats = &self.handle.stats.commands[waiter.command.id];
@@ -138,5 +143,26 @@ impl Worker {
         self.parse_own(slot);
         self.execute();
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_ended_leaves_no_deadline() {
+        let mut deadlines = Deadlines::default();
+        for round in 0..1000 {
+            let token = Token::new(7, 0);
+            deadlines.0.insert((i64::MAX - round, token));
+            deadlines.forget(None, token);
+            deadlines.forget(Some(i64::MAX - round), token);
+        }
+        assert!(deadlines.0.is_empty());
+        deadlines.0.insert((5, Token::new(1, 1)));
+        assert_eq!(deadlines.until_next(3), Duration::from_millis(2));
+        assert_eq!((deadlines.pop_due(4), deadlines.pop_due(5)), (None, Some(Token::new(1, 1))));
+        assert_eq!(deadlines.pop_due(5), None);
     }
 }

@@ -849,6 +849,7 @@ impl Worker {
             lazyfree::free_job(job);
         }
         if let Some(waiter) = connection.client.blocked.take() {
+            self.deadlines.forget(waiter.deadline_ms, connection.token);
             waiter.unlink(self.server, &mut self.data);
         }
         if let Some(subscribers) = &mut self.data.subscribers {
@@ -907,6 +908,9 @@ impl Worker {
         let mut connection = self.connections.remove(token.slot())?;
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
         self.jobs.retain(|&job| job != token.slot());
+        if let Some(waiter) = &connection.client.blocked {
+            self.deadlines.forget(waiter.deadline_ms, token);
+        }
         connection.moving = false;
         connection.deferred = false;
         connection.touched = false;

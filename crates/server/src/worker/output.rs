@@ -490,6 +490,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_dropped_is_not_let_go_later() {
+        let mut output = Output::default();
+        output.push(b"kept back");
+        let held = output.hold();
+        output.clear();
+        output.release(held);
+        assert!(!output.is_free() && output.held() == 0);
+        output.push(b"new");
+        assert_eq!(output.hold(), 3);
+        output.release(held);
+        output.advance(3);
+        assert!(output.is_empty());
+    }
+
+    #[test]
     fn memory_is_that_of_what_is_pending() {
         let mut output = Output::default();
         output.push(b"a");

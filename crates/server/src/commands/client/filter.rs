@@ -133,7 +133,7 @@ impl Field {
     }
 }
 
-/// The numbers of `ID`: the first, and those that follow it.
+/// The numbers of `ID`, in order: the first, and those that follow it.
 fn ids<'a, 'b>(
     first: &[u8],
     mut rest: &'a [&'b [u8]],
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn several_ids_follow_each_other() {
-        let words: Vec<&[u8]> = vec![b"8", b"9", b"TYPE", b"10"];
-        let (ids, rest) = ids(b"7", &words).unwrap();
+        let words: Vec<&[u8]> = vec![b"8", b"7", b"TYPE", b"10"];
+        let (ids, rest) = ids(b"9", &words).unwrap();
         assert_eq!(ids, [7, 8, 9]);
         assert_eq!(rest, [&b"TYPE"[..], b"10"]);
         assert!(super::ids(b"x", &[]).is_err());

@@ -1,6 +1,7 @@
 //! CLIENT TRACKING and what belongs to it: how a client keeps copies of keys.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use crate::command::{Call, Failure, Outcome};
 use crate::tracking::{self, Mode, Tracked};
@@ -115,32 +116,58 @@ impl<'a> Options<'a> {
         self.check_prefixes(before.map_or(&none, |tracked| &tracked.prefixes))
     }
 
-    /// No key may begin with two of a client's prefixes.
+    /// No key may begin with two of a client's prefixes. The first that overlaps is told. There may be a million.
     fn check_prefixes(&self, existing: &BTreeSet<Box<[u8]>>) -> Outcome {
-        let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
         let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        for (at, prefix) in self.prefixes.iter().enumerate() {
-            let known = existing.iter().find(|known| overlap(known, prefix));
-            if let Some(known) = known {
-                return Err(Failure::format(format!(
-                    "ERR Prefix '{}' overlaps with an existing prefix '{}'. Prefixes for a single \
-                     client must not overlap.",
-                    shown(prefix),
-                    shown(known)
-                )));
-            }
-            if let Some(other) = self.prefixes[at + 1..].iter().find(|other| overlap(other, prefix))
-            {
-                return Err(Failure::format(format!(
-                    "ERR Prefix '{}' overlaps with another provided prefix '{}'. Prefixes for a \
-                     single client must not overlap.",
-                    shown(prefix),
-                    shown(other)
-                )));
-            }
+        let known = |prefix: &[u8]| overlapping(existing, prefix);
+        let first_known = self.prefixes.iter().position(|prefix| known(prefix).is_some());
+        let first_other = first_overlapping(&self.prefixes);
+        let Some(first) = first_known.into_iter().chain(first_other).min() else { return Ok(()) };
+        let prefix = self.prefixes[first];
+        if let Some(known) = known(prefix) {
+            return Err(Failure::format(format!(
+                "ERR Prefix '{}' overlaps with an existing prefix '{}'. Prefixes for a single \
+                 client must not overlap.",
+                shown(prefix),
+                shown(known)
+            )));
         }
-        Ok(())
+        let overlap = |other: &&&[u8]| other.starts_with(prefix) || prefix.starts_with(other);
+        let other = self.prefixes[first + 1..].iter().find(overlap);
+        Err(Failure::format(format!(
+            "ERR Prefix '{}' overlaps with another provided prefix '{}'. Prefixes for a \
+             single client must not overlap.",
+            shown(prefix),
+            shown(other.copied().unwrap_or_default())
+        )))
     }
+}
+
+/// The first of these prefixes, none of which overlap, that overlaps with another one. In order, what begins with a word
+/// comes right behind it.
+fn overlapping<'a>(existing: &'a BTreeSet<Box<[u8]>>, prefix: &[u8]) -> Option<&'a [u8]> {
+    let range = |from, to| existing.range::<[u8], _>((from, to));
+    let before = range(Bound::Unbounded, Bound::Included(prefix)).next_back();
+    let after = range(Bound::Included(prefix), Bound::Unbounded).next();
+    let before = before.filter(|known| prefix.starts_with(known));
+    before.or_else(|| after.filter(|known| known.starts_with(prefix))).map(|known| &**known)
+}
+
+/// The place of the first prefix that overlaps with another one.
+fn first_overlapping(prefixes: &[&[u8]]) -> Option<usize> {
+    let mut order: Vec<usize> = (0..prefixes.len()).collect();
+    order.sort_by_key(|&at| prefixes[at]);
+    // Those that the one at hand begins with.
+    let mut outer: Vec<usize> = Vec::new();
+    let mut first = None;
+    for at in order {
+        while outer.pop_if(|outer| !prefixes[at].starts_with(prefixes[*outer])).is_some() {}
+        if let Some(&other) = outer.last() {
+            first = first.into_iter().chain([at, other]).min();
+        }
+        outer.push(at);
+    }
+    first
 }
 
 pub(super) fn caching(call: &mut Call<'_>) -> Outcome {
@@ -209,3 +236,38 @@ pub(super) fn trackinginfo(call: &mut Call<'_>) -> Outcome {
 
 const NO_SUCH_CLIENT: Failure =
     Failure::new("ERR The client ID you want redirect to does not exist");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_prefix_that_overlaps_is_found_as_by_comparing_all() {
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        for _ in 0..5000 {
+            let count = random(6) as usize;
+            let words: Vec<Vec<u8>> = (0..count)
+                .map(|_| (0..random(5)).map(|_| b"ab"[random(2) as usize]).collect())
+                .collect();
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
+            let expected = (0..count).find(|&at| {
+                (0..count).any(|other| other != at && overlap(words[at], words[other]))
+            });
+            assert_eq!(first_overlapping(&words), expected, "{words:?}");
+            let mut existing = BTreeSet::new();
+            for word in &words {
+                if overlapping(&existing, word).is_none() {
+                    existing.insert(Box::from(*word));
+                }
+            }
+            let probe: Vec<u8> = (0..random(5)).map(|_| b"ab"[random(2) as usize]).collect();
+            let expected = existing.iter().find(|known| overlap(known, &probe)).map(|k| &**k);
+            assert_eq!(overlapping(&existing, &probe), expected, "{existing:?} {probe:?}");
+        }
+    }
+}
