@@ -153,9 +153,8 @@ fn call_catching(stack: Stack) -> Returned {
 /// `redis.call` and `pcall`: the arguments are a command; what it replied becomes a value.
 fn run_command(stack: Stack, raising: bool) -> Returned {
     let core = core_of(stack.0);
-    if core.is_stopping() {
-        return Err(core.stop(stack, ""));
-    }
+    // A command may take much longer than an instruction.
+    core.account(stack)?;
     let mut buffers = core.take_buffers();
     let outcome = match take_arguments(stack, &mut buffers) {
         Ok(()) => match core.host() {
@@ -165,8 +164,7 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
                     Called::Replied => {
                         // As many arguments as there can be leave no room for the reply.
                         stack.set_top(0);
-                        convert::push_reply(stack, reply);
-                        Ok(reply.first() == Some(&b'-'))
+                        convert::push_reply(stack, reply).map(|()| reply.first() == Some(&b'-'))
                     }
                     Called::Stop => Err(core.stop(stack, "")),
                 }
@@ -245,7 +243,12 @@ fn hash(stack: Stack) -> Returned {
     if stack.top() != 1 {
         return Err(raise(stack, "ERR wrong number of arguments"));
     }
-    let digest = Sha1::digest(stack.bytes(1).unwrap_or_default());
+    let mut digest = Sha1::new();
+    for piece in stack.bytes(1).unwrap_or_default().chunks(HASHED_LEN) {
+        core_of(stack.0).charge(stack, HASHED_LEN / 8)?;
+        digest.update(piece);
+    }
+    let digest = digest.finalize();
     stack.push_bytes(&hex(&digest));
     Ok(1)
 }
@@ -469,6 +472,8 @@ fn is_text(stack: Stack, at: c_int) -> bool {
     matches!(stack.kind(at), LUA_TSTRING | LUA_TNUMBER)
 }
 
+/// Bytes that are hashed between two charges.
+const HASHED_LEN: usize = 16 * 1024;
 /// What a number's text takes at most.
 const NUMBER_LEN_MAX: usize = 32;
 const NO_ARGUMENTS: &[u8] = b"ERR Please specify at least one argument for this call";

@@ -1,30 +1,36 @@
 //! Replies to Lua values, and Lua values to replies.
 
-use bobbin_resp::{Aggregate, Reply};
+use bobbin_resp::{Aggregate, Protocol, Reply};
 
 use crate::api::COUNTED_FIELD;
-use crate::raw::{self, LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Stack};
-use crate::vm::Ended;
+use crate::budget::Output;
+use crate::raw::{
+    self, LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Stack,
+};
+use crate::vm::{Core, core_of};
 
 /// Pushes a command's reply, in the form that scripts know. The bytes are ours, and so are whole and right.
-pub(crate) fn push_reply(stack: Stack, reply: &[u8]) {
+pub(crate) fn push_reply(stack: Stack, reply: &[u8]) -> Result<(), Raise> {
     let mut rest = reply;
-    push_value(stack, &mut rest, 0);
+    push_value(stack, core_of(stack.0), &mut rest, 0)
 }
 
-fn push_value(stack: Stack, rest: &mut &[u8], depth: usize) {
+fn push_value(stack: Stack, core: &Core, rest: &mut &[u8], depth: usize) -> Result<(), Raise> {
     let Some((kind, line)) = take_line(rest) else {
         stack.push_nil();
-        return;
+        return Ok(());
     };
     if depth > DEPTH_MAX || !stack.reserve(STACK_ROOM) {
         // No command replies with so much within itself.
         stack.push_nil();
-        return;
+        return Ok(());
     }
     match kind {
         b'$' => match take_bulk(line, rest) {
-            Some(bytes) => stack.push_bytes(bytes),
+            Some(bytes) => {
+                core.charge_string(stack, bytes.len())?;
+                stack.push_bytes(bytes);
+            }
             None => stack.push_bool(false),
         },
         b':' => stack.push_number(integer(line) as f64),
@@ -33,29 +39,31 @@ fn push_value(stack: Stack, rest: &mut &[u8], depth: usize) {
         b'*' | b'>' => match integer(line) {
             count if count < 0 => stack.push_bool(false),
             count => {
+                core.charge(stack, 1)?;
                 stack.push_table(count as usize, 0);
                 for index in 1..=count as i32 {
-                    push_value(stack, rest, depth + 1);
+                    core.charge_element(stack, index as usize)?;
+                    push_value(stack, core, rest, depth + 1)?;
                     stack.raw_set_at(-2, index);
                 }
             }
         },
-        b'%' => push_tagged(stack, b"map", |stack| {
+        b'%' | b'~' => {
+            let tag: &[u8] = if kind == b'%' { b"map" } else { b"set" };
+            stack.push_table(0, 1);
+            stack.push_bytes(tag);
             stack.push_table(0, integer(line) as usize);
-            for _ in 0..integer(line) {
-                push_value(stack, rest, depth + 1);
-                push_value(stack, rest, depth + 1);
+            for index in 1..=integer(line) {
+                core.charge_element(stack, index as usize)?;
+                push_value(stack, core, rest, depth + 1)?;
+                match kind {
+                    b'%' => push_value(stack, core, rest, depth + 1)?,
+                    _ => stack.push_bool(true),
+                }
                 stack.raw_set(-3);
             }
-        }),
-        b'~' => push_tagged(stack, b"set", |stack| {
-            stack.push_table(0, integer(line) as usize);
-            for _ in 0..integer(line) {
-                push_value(stack, rest, depth + 1);
-                stack.push_bool(true);
-                stack.raw_set(-3);
-            }
-        }),
+            stack.raw_set(-3);
+        }
         b'#' => stack.push_bool(line == b"t"),
         b',' => push_tagged(stack, b"double", |stack| stack.push_number(double(line))),
         b'(' => push_tagged(stack, b"big_number", |stack| stack.push_bytes(line)),
@@ -70,14 +78,15 @@ fn push_value(stack: Stack, rest: &mut &[u8], depth: usize) {
         // Attributes are not for scripts: what they belong to is the value.
         b'|' => {
             for _ in 0..integer(line).saturating_mul(2) {
-                push_value(stack, rest, depth + 1);
+                push_value(stack, core, rest, depth + 1)?;
                 stack.pop(1);
             }
-            push_value(stack, rest, depth);
+            push_value(stack, core, rest, depth)?;
         }
         // `_`, and nothing else that a command replies with.
         _ => stack.push_nil(),
     }
+    Ok(())
 }
 
 /// Pushes a table with one field, which `push` pushes the value of.
@@ -124,123 +133,176 @@ fn double(line: &[u8]) -> f64 {
     }
 }
 
-/// Appends what a script returned, which lies on top. `resp3`: what the script chose; the reply is in the
-/// client's protocol.
-pub(crate) fn append_result(stack: Stack, resp3: bool, reply: &mut Reply<'_>) -> Ended {
-    if stack.kind(-1) == LUA_TTABLE {
-        let table = stack.top();
-        stack.push_field(table, b"err");
-        if stack.kind(-1) == LUA_TSTRING {
-            let text = stack.bytes(-1).unwrap_or_default().to_vec();
-            stack.push_field(table, COUNTED_FIELD);
-            return Ended::Failed { text, counted: stack.boolean(-1) };
-        }
+/// The error that the table on top is, if it is one: its text, and whether it was counted when a command failed.
+pub(crate) fn error_of(stack: Stack) -> Option<(Vec<u8>, bool)> {
+    let table = stack.top();
+    stack.push_field(table, b"err");
+    if stack.kind(-1) != LUA_TSTRING {
         stack.pop(1);
+        return None;
     }
-    append_value(stack, resp3, reply, 0);
-    Ended::Replied
+    let text = stack.bytes(-1).unwrap_or_default().to_vec();
+    stack.push_field(table, COUNTED_FIELD);
+    Some((text, stack.boolean(-1)))
 }
 
-/// Appends the value on top, and takes it.
-fn append_value(stack: Stack, resp3: bool, reply: &mut Reply<'_>, depth: usize) {
-    if depth > DEPTH_MAX || !stack.reserve(STACK_ROOM) {
-        reply.error("ERR reached lua stack limit");
-        stack.pop(1);
-        return;
-    }
+/// Appends what a script returned, which lies on top and is no table. `resp3`: what the script chose; the reply is in
+/// the client's protocol.
+pub(crate) fn append_simple(stack: Stack, resp3: bool, reply: &mut Reply<'_>) {
     match stack.kind(-1) {
         LUA_TSTRING => reply.bulk(stack.bytes(-1).unwrap_or_default()),
         LUA_TNUMBER => reply.integer(raw::integer(stack.number(-1))),
         LUA_TBOOLEAN if resp3 => reply.boolean(stack.boolean(-1)),
         LUA_TBOOLEAN if stack.boolean(-1) => reply.integer(1),
-        LUA_TTABLE => append_table(stack, resp3, reply, depth),
         _ => reply.null(),
     }
-    stack.pop(1);
 }
 
-/// Appends the table on top, and leaves it there.
-fn append_table(stack: Stack, resp3: bool, reply: &mut Reply<'_>, depth: usize) {
-    let table = stack.top();
-    let field = |name: &[u8], kind: i32| {
-        stack.push_field(table, name);
-        let fits = stack.kind(-1) == kind;
-        if !fits {
-            stack.pop(1);
-        }
-        fits
-    };
-    if field(b"err", LUA_TSTRING) {
-        reply.error(stack.bytes(-1).unwrap_or_default());
-    } else if field(b"ok", LUA_TSTRING) {
-        reply.simple(stack.bytes(-1).unwrap_or_default());
-    } else if field(b"double", LUA_TNUMBER) {
-        reply.double(stack.number(-1));
-    } else if field(b"map", LUA_TTABLE) {
-        append_pairs(stack, resp3, reply, depth, true);
-    } else if field(b"set", LUA_TTABLE) {
-        append_pairs(stack, resp3, reply, depth, false);
-    } else if field(b"big_number", LUA_TSTRING) {
-        let line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
-        let mut digits = stack.bytes(-1).unwrap_or_default().to_vec();
-        digits.iter_mut().filter(|byte| line_end(byte)).for_each(|byte| *byte = b' ');
-        reply.big_number(&digits);
-    } else if field(b"verbatim_string", LUA_TTABLE) && append_verbatim(stack, reply) {
-    } else {
-        stack.set_top(table);
-        append_elements(stack, resp3, reply, depth);
+/// Appends the table on top, as `append_simple` does what is none.
+pub(crate) fn append_result(
+    stack: Stack,
+    resp3: bool,
+    protocol: Protocol,
+    output: &mut Output<'_>,
+) -> Result<(), Raise> {
+    Converter { stack, resp3, protocol, output }.value(0)
+}
+
+/// What converts a value with all that is in it.
+struct Converter<'a, 'b> {
+    stack: Stack,
+    resp3: bool,
+    protocol: Protocol,
+    output: &'a mut Output<'b>,
+}
+
+impl Converter<'_, '_> {
+    /// Where a value of so many bytes is written to.
+    #[inline(always)]
+    fn reply(&mut self, bytes: usize) -> Result<Reply<'_>, Raise> {
+        self.output.reserve(bytes + HEADER_LEN_MAX)?;
+        Ok(Reply::new(self.output.bytes(), self.protocol))
     }
-    stack.set_top(table);
-}
 
-/// The elements of the table on top, up to the first nil.
-fn append_elements(stack: Stack, resp3: bool, reply: &mut Reply<'_>, depth: usize) {
-    let table = stack.top();
-    let header = reply.defer();
-    let mut count = 0;
-    loop {
-        stack.raw_get_at(table, count + 1);
-        if stack.kind(-1) == LUA_TNIL {
-            break;
-        }
-        append_value(stack, resp3, reply, depth + 1);
-        count += 1;
-    }
-    reply.finish_array(header, count as usize);
-}
-
-/// The keys of the table on top, with their values or without.
-fn append_pairs(stack: Stack, resp3: bool, reply: &mut Reply<'_>, depth: usize, values: bool) {
-    let table = stack.top();
-    let header = reply.defer();
-    let mut count = 0;
-    stack.push_nil();
-    while stack.next(table) {
-        stack.copy(-2);
-        append_value(stack, resp3, reply, depth + 1);
-        if values {
-            append_value(stack, resp3, reply, depth + 1);
+    /// Appends the value on top, and takes it.
+    fn value(&mut self, depth: usize) -> Result<(), Raise> {
+        let stack = self.stack;
+        if depth > DEPTH_MAX || !stack.reserve(STACK_ROOM) {
+            self.reply(0)?.error("ERR reached lua stack limit");
+        } else if stack.kind(-1) == LUA_TTABLE {
+            self.table(depth)?;
         } else {
-            stack.pop(1);
+            let bytes = if stack.kind(-1) == LUA_TSTRING { stack.len(-1) } else { 0 };
+            let resp3 = self.resp3;
+            append_simple(stack, resp3, &mut self.reply(bytes)?);
         }
-        count += 1;
+        stack.pop(1);
+        Ok(())
     }
-    reply.finish(header, if values { Aggregate::Map } else { Aggregate::Set }, count);
-}
 
-/// The table on top as text with its format, if it is that.
-fn append_verbatim(stack: Stack, reply: &mut Reply<'_>) -> bool {
-    let table = stack.top();
-    stack.push_field(table, b"format");
-    stack.push_field(table, b"string");
-    if stack.kind(-1) != LUA_TSTRING || stack.kind(-2) != LUA_TSTRING {
-        return false;
+    /// Appends the table on top, and leaves it there.
+    fn table(&mut self, depth: usize) -> Result<(), Raise> {
+        let stack = self.stack;
+        let table = stack.top();
+        let field = |name: &[u8], kind: i32| {
+            stack.push_field(table, name);
+            let fits = stack.kind(-1) == kind;
+            if !fits {
+                stack.pop(1);
+            }
+            fits
+        };
+        if field(b"err", LUA_TSTRING) {
+            let text = stack.bytes(-1).unwrap_or_default();
+            self.reply(text.len())?.error(text);
+        } else if field(b"ok", LUA_TSTRING) {
+            let text = stack.bytes(-1).unwrap_or_default();
+            self.reply(text.len())?.simple(text);
+        } else if field(b"double", LUA_TNUMBER) {
+            self.reply(0)?.double(stack.number(-1));
+        } else if field(b"map", LUA_TTABLE) {
+            self.pairs(depth, true)?;
+        } else if field(b"set", LUA_TTABLE) {
+            self.pairs(depth, false)?;
+        } else if field(b"big_number", LUA_TSTRING) {
+            let digits = stack.bytes(-1).unwrap_or_default();
+            let mut reply = self.reply(2 * digits.len())?;
+            let line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+            let mut digits = digits.to_vec();
+            digits.iter_mut().filter(|byte| line_end(byte)).for_each(|byte| *byte = b' ');
+            reply.big_number(&digits);
+        } else if field(b"verbatim_string", LUA_TTABLE) && self.verbatim()? {
+        } else {
+            stack.set_top(table);
+            self.elements(depth)?;
+        }
+        stack.set_top(table);
+        Ok(())
     }
-    let format = String::from_utf8_lossy(stack.bytes(-2).unwrap_or_default()).into_owned();
-    let format: String =
-        format.chars().filter(char::is_ascii).chain("   ".chars()).take(3).collect();
-    reply.verbatim(&format, stack.bytes(-1).unwrap_or_default());
-    true
+
+    /// The elements of the table on top, up to the first nil.
+    fn elements(&mut self, depth: usize) -> Result<(), Raise> {
+        let stack = self.stack;
+        let table = stack.top();
+        let header = self.reply(0)?.defer();
+        let start = self.output.bytes().len();
+        let mut count = 0;
+        loop {
+            stack.raw_get_at(table, count + 1);
+            if stack.kind(-1) == LUA_TNIL {
+                break;
+            }
+            self.value(depth + 1)?;
+            count += 1;
+        }
+        let moved = self.output.bytes().len() - start;
+        self.reply(0)?.finish_array(header, count as usize);
+        self.output.charge_bytes(moved)
+    }
+
+    /// The keys of the table on top, with their values or without.
+    fn pairs(&mut self, depth: usize, values: bool) -> Result<(), Raise> {
+        let stack = self.stack;
+        let table = stack.top();
+        self.output.charge_table()?;
+        let header = self.reply(0)?.defer();
+        let start = self.output.bytes().len();
+        let mut count = 0;
+        stack.push_nil();
+        while stack.next(table) {
+            stack.copy(-2);
+            self.value(depth + 1)?;
+            if values {
+                self.value(depth + 1)?;
+            } else {
+                stack.pop(1);
+            }
+            count += 1;
+        }
+        let moved = self.output.bytes().len() - start;
+        let kind = if values { Aggregate::Map } else { Aggregate::Set };
+        self.reply(0)?.finish(header, kind, count);
+        self.output.charge_bytes(moved)
+    }
+
+    /// The table on top as text with its format, if it is that.
+    fn verbatim(&mut self) -> Result<bool, Raise> {
+        let stack = self.stack;
+        let table = stack.top();
+        stack.push_field(table, b"format");
+        stack.push_field(table, b"string");
+        if stack.kind(-1) != LUA_TSTRING || stack.kind(-2) != LUA_TSTRING {
+            return Ok(false);
+        }
+        let (format, text) =
+            (stack.bytes(-2).unwrap_or_default(), stack.bytes(-1).unwrap_or_default());
+        // Of the format three characters count.
+        let format = String::from_utf8_lossy(format.get(..FORMAT_LEN_MAX).unwrap_or(format));
+        let format: String =
+            format.chars().filter(char::is_ascii).chain("   ".chars()).take(3).collect();
+        self.reply(text.len())?.verbatim(&format, text);
+        Ok(true)
+    }
 }
 
 /// Appends a number as an argument of a command: whole ones without a point.
@@ -263,3 +325,7 @@ const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 const DEPTH_MAX: usize = 1000;
 /// Values that one level of a conversion has on the stack at most.
 const STACK_ROOM: i32 = 12;
+/// What stands around a value's bytes, at most.
+const HEADER_LEN_MAX: usize = 48;
+/// Bytes of a format that are looked at.
+const FORMAT_LEN_MAX: usize = 64;

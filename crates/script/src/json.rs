@@ -1,5 +1,6 @@
 //! `cjson`: tables to JSON and back, with the quirks of the library of that name (lua-cjson 2.1) that scripts know.
 
+use crate::budget::Output;
 use crate::raw::{
     LUA_TBOOLEAN, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise,
     Returned, Stack, lua_CFunction, lua_function,
@@ -108,14 +109,10 @@ fn encode(stack: Stack) -> Returned {
         return Err(stack.bad_argument(1, "encode", "expected 1 argument"));
     }
     let options = core_of(stack.0).json.borrow().clone();
-    let mut text = Vec::new();
-    match encode::append(stack, &options, &mut text) {
-        Ok(()) => {
-            stack.push_bytes(&text);
-            Ok(1)
-        }
-        Err(error) => Err(stack.fail(&error)),
-    }
+    let mut text = Output::new(stack, core_of(stack.0));
+    encode::append(stack, &options, 0, &mut text)?;
+    text.push()?;
+    Ok(1)
 }
 
 fn decode(stack: Stack) -> Returned {
@@ -124,7 +121,7 @@ fn decode(stack: Stack) -> Returned {
     }
     let text = stack.check_bytes(1, "decode")?;
     let options = core_of(stack.0).json.borrow().clone();
-    decode::push(stack, &options, text).map_err(|error| stack.fail(&error))?;
+    decode::push(stack, &options, text)?;
     Ok(1)
 }
 

@@ -6,16 +6,20 @@
 
 mod api;
 mod bits;
+mod budget;
 mod convert;
 mod json;
 mod msgpack;
 mod pattern;
+mod pool;
 mod raw;
 mod sandbox;
 mod shebang;
 mod structs;
+mod tables;
 mod vm;
 
 pub use self::api::{Called, Host, Level, Verdict};
+pub use self::pool::MemoryPool;
 pub use self::shebang::{ScriptFlags, Shebang, ShebangError};
 pub use self::vm::{Chunk, Ended, Profile, Progress, Registration, Vm};

@@ -1,9 +1,11 @@
 //! `cmsgpack`: values to MessagePack and back (msgpack.org's specification), with the ways of lua-cmsgpack 0.4.
 
+use crate::budget::Output;
 use crate::raw::{
     LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack,
     lua_CFunction, lua_function,
 };
+use crate::vm::{Core, core_of};
 
 /// Pushes the table.
 pub(crate) fn push_table(stack: Stack) {
@@ -44,31 +46,33 @@ fn pack(stack: Stack) -> Returned {
     if !stack.reserve(STACK_ROOM) {
         return Err(stack.bad_argument(0, "pack", "Too many arguments for MessagePack pack."));
     }
-    let mut out = Vec::new();
+    let mut out = Output::new(stack, core_of(stack.0));
     for at in 1..=count {
         stack.copy(at);
-        append(stack, 0, &mut out);
+        append(stack, 0, &mut out)?;
         stack.pop(1);
     }
-    stack.push_bytes(&out);
+    out.push()?;
     Ok(1)
 }
 
 /// Appends the value on top, which stays there. What cannot be packed, or lies too deep, is nil.
-fn append(stack: Stack, depth: usize, out: &mut Vec<u8>) {
+fn append(stack: Stack, depth: usize, out: &mut Output<'_>) -> Result<(), Raise> {
+    out.reserve(SCALAR_LEN_MAX)?;
     match stack.kind(-1) {
         LUA_TSTRING => {
             let bytes = stack.bytes(-1).unwrap_or_default();
-            append_header(bytes.len(), (0xa0, 32), Some(0xd9), (0xda, 0xdb), out);
-            out.extend_from_slice(bytes);
+            append_header(bytes.len(), (0xa0, 32), Some(0xd9), (0xda, 0xdb), out.bytes());
+            out.extend(bytes)?;
         }
-        LUA_TBOOLEAN => out.push(if stack.boolean(-1) { 0xc3 } else { 0xc2 }),
-        LUA_TNUMBER => append_number(stack.number(-1), out),
+        LUA_TBOOLEAN => out.bytes().push(if stack.boolean(-1) { 0xc3 } else { 0xc2 }),
+        LUA_TNUMBER => append_number(stack.number(-1), out.bytes()),
         LUA_TTABLE if depth < DEPTH_MAX && stack.reserve(STACK_ROOM) => {
-            append_table(stack, depth, out);
+            append_table(stack, depth, out)?;
         }
-        _ => out.push(0xc0),
+        _ => out.bytes().push(0xc0),
     }
+    Ok(())
 }
 
 /// A length: in the low bits of the first byte if it is below the limit there, else behind it.
@@ -137,11 +141,13 @@ fn append_number(value: f64, out: &mut Vec<u8>) {
 }
 
 /// The table on top: as an array if its keys are 1 to n, else as a map.
-fn append_table(stack: Stack, depth: usize, out: &mut Vec<u8>) {
+fn append_table(stack: Stack, depth: usize, out: &mut Output<'_>) -> Result<(), Raise> {
     let table = stack.top();
+    out.charge_table()?;
     let (mut count, mut last, mut is_list) = (0usize, 0, true);
     stack.push_nil();
     while stack.next(table) {
+        out.charge(1)?;
         let key = stack.number(-2);
         let fits = stack.kind(-2) == LUA_TNUMBER && key >= 1.0 && key.floor() == key;
         is_list &= fits && key <= f64::from(i32::MAX);
@@ -151,24 +157,27 @@ fn append_table(stack: Stack, depth: usize, out: &mut Vec<u8>) {
         count += 1;
         stack.pop(1);
     }
+    out.reserve(SCALAR_LEN_MAX)?;
     if is_list && last == count {
-        append_header(count, (0x90, 16), None, (0xdc, 0xdd), out);
+        append_header(count, (0x90, 16), None, (0xdc, 0xdd), out.bytes());
         for index in 1..=count {
             stack.raw_get_at(table, index as i32);
-            append(stack, depth + 1, out);
+            append(stack, depth + 1, out)?;
             stack.pop(1);
         }
     } else {
-        append_header(count, (0x80, 16), None, (0xde, 0xdf), out);
+        append_header(count, (0x80, 16), None, (0xde, 0xdf), out.bytes());
+        out.charge_table()?;
         stack.push_nil();
         while stack.next(table) {
             stack.copy(-2);
-            append(stack, depth + 1, out);
+            append(stack, depth + 1, out)?;
             stack.pop(1);
-            append(stack, depth + 1, out);
+            append(stack, depth + 1, out)?;
             stack.pop(1);
         }
     }
+    Ok(())
 }
 
 fn take_all(stack: Stack) -> Returned {
@@ -212,7 +221,7 @@ fn take(stack: Stack, data: &[u8], offset: i64, most: Option<i64>) -> Returned {
         let text = format!("Start offset {at} greater than input length {}.", data.len());
         return Err(stack.fail(&text));
     }
-    let mut reader = Reader { stack, data, at };
+    let mut reader = Reader { stack, core: core_of(stack.0), data, at };
     let mut count = 0;
     if most.is_some() {
         // Room for the position.
@@ -223,6 +232,7 @@ fn take(stack: Stack, data: &[u8], offset: i64, most: Option<i64>) -> Returned {
         reader.value(0).map_err(|fault| match fault {
             Fault::Missing => stack.fail("Missing bytes in input."),
             Fault::Format => stack.fail("Bad data format in input."),
+            Fault::Raised(raise) => raise,
         })?;
         count += 1;
     }
@@ -238,10 +248,19 @@ fn take(stack: Stack, data: &[u8], offset: i64, most: Option<i64>) -> Returned {
 enum Fault {
     Missing,
     Format,
+    /// The error lies on the stack.
+    Raised(Raise),
+}
+
+impl From<Raise> for Fault {
+    fn from(raise: Raise) -> Self {
+        Self::Raised(raise)
+    }
 }
 
 struct Reader<'a> {
     stack: Stack,
+    core: &'a Core,
     data: &'a [u8],
     at: usize,
 }
@@ -271,6 +290,7 @@ impl<'a> Reader<'a> {
             return Err(Fault::Format);
         }
         let stack = self.stack;
+        self.core.charge(stack, 2)?;
         let first = self.array::<1>()?[0];
         match first {
             0x00..=0x7f => stack.push_number(f64::from(first)),
@@ -313,13 +333,15 @@ impl<'a> Reader<'a> {
 
     fn string(&mut self, len: usize) -> Result<(), Fault> {
         let bytes = self.bytes(len)?;
+        self.core.charge_string(self.stack, len)?;
         self.stack.push_bytes(bytes);
         Ok(())
     }
 
     fn list(&mut self, len: usize, depth: usize) -> Result<(), Fault> {
-        self.stack.push_table(len.min(self.data.len() - self.at), 0);
+        self.stack.push_table(len.min(CLAIMED_MAX), 0);
         for index in 1..=len {
+            self.core.charge_element(self.stack, index)?;
             self.value(depth + 1)?;
             self.stack.raw_set_at(-2, index as i32);
         }
@@ -327,8 +349,9 @@ impl<'a> Reader<'a> {
     }
 
     fn map(&mut self, len: usize, depth: usize) -> Result<(), Fault> {
-        self.stack.push_table(0, len.min(self.data.len() - self.at));
-        for _ in 0..len {
+        self.stack.push_table(0, len.min(CLAIMED_MAX));
+        for index in 1..=len {
+            self.core.charge_element(self.stack, index)?;
             self.value(depth + 1)?;
             self.value(depth + 1)?;
             let is_nan = self.stack.kind(-2) == LUA_TNUMBER && self.stack.number(-2).is_nan();
@@ -346,5 +369,9 @@ impl<'a> Reader<'a> {
 const DEPTH_MAX: usize = 16;
 /// How deep values may lie within one another when they are unpacked.
 const UNPACK_DEPTH_MAX: usize = 1000;
+/// What a number, or a length, takes at most, in bytes.
+const SCALAR_LEN_MAX: usize = 16;
+/// Tables are made as large as the data claims up to this: a claim costs nothing. Beyond, they grow with what is there.
+const CLAIMED_MAX: usize = 16;
 /// What one level has on the stack at most.
 const STACK_ROOM: i32 = 8;

@@ -232,11 +232,21 @@ impl Stack {
         unsafe { _ = lua::lua_setmetatable(self.0, at) }
     }
 
-    /// Compiles; pushes the function or the error's text.
+    /// Compiles; pushes the function or the error's text. While it compiles, the script's host is asked from time to
+    /// time.
     pub(crate) fn load(self, code: &[u8], name: &CStr) -> bool {
-        unsafe {
-            lua::luaL_loadbuffer(self.0, code.as_ptr().cast(), code.len(), name.as_ptr()) == 0
+        if code.len() > SOURCE_LEN_MAX {
+            self.push_bytes(b"the source is too long");
+            return false;
         }
+        // Lua keeps the name in a string that nothing else refers to at first (CVE-2025-49844). This one is the same.
+        self.push_bytes(name.to_bytes());
+        let anchor = self.top();
+        let mut source = Source { rest: code, started: std::time::Instant::now() };
+        let status =
+            unsafe { lua::lua_load(self.0, next_piece, (&raw mut source).cast(), name.as_ptr()) };
+        self.remove(anchor);
+        status == 0
     }
 
     /// Calls a function with the arguments above it, in protected mode.
@@ -303,6 +313,38 @@ impl Stack {
     }
 }
 
+/// Source that is compiled piece by piece.
+struct Source<'a> {
+    rest: &'a [u8],
+    started: std::time::Instant,
+}
+
+/// Gives Lua the next piece of source. Some source takes Lua much longer than its length says: that is ended by the
+/// script's host, or when it is too much.
+unsafe extern "C-unwind" fn next_piece(
+    state: *mut lua_State,
+    source: *mut c_void,
+    len: *mut usize,
+) -> *const std::ffi::c_char {
+    // SAFETY: Lua passes what `load` gave it, which outlives the call. Nothing here has a destructor when an error is
+    // raised, and `load` is called in Lua's protected mode.
+    unsafe {
+        let (stack, source) = (Stack(state), &mut *source.cast::<Source<'_>>());
+        let core = crate::vm::core_of(state);
+        if !core.look(stack) {
+            core.raise_stop(stack);
+        }
+        if core.host().is_none() && source.started.elapsed() > COMPILED_MAX {
+            stack.push_bytes(b"it takes too long to compile");
+            lua::lua_error(state);
+        }
+        let (piece, rest) = source.rest.split_at(source.rest.len().min(PIECE_LEN));
+        source.rest = rest;
+        *len = piece.len();
+        if piece.is_empty() { std::ptr::null() } else { piece.as_ptr().cast() }
+    }
+}
+
 /// A number without its fraction. What has no place in 64 bits (infinities and NaN, too) is the smallest integer, as on
 /// the processors that most servers run on: C leaves it open, but scripts have come to see that.
 pub(crate) fn integer(number: f64) -> i64 {
@@ -314,3 +356,9 @@ pub(crate) fn integer(number: f64) -> i64 {
 const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
 /// Tables are not made larger beforehand than this: a number in an input need not be true.
 const PRESIZED_MAX: usize = 1 << 16;
+/// Longer source is not compiled, in bytes. It keeps all that Lua counts in it within an `int` (CVE-2025-46819).
+pub(crate) const SOURCE_LEN_MAX: usize = 16 << 20;
+/// What Lua gets at once, in bytes.
+const PIECE_LEN: usize = 4096;
+/// How long compiling may take while no script runs that could be ended.
+const COMPILED_MAX: std::time::Duration = std::time::Duration::from_secs(1);

@@ -12,11 +12,11 @@ use mlua_sys as lua;
 
 use crate::api::Audience;
 use crate::raw::{
-    LUA_GLOBALSINDEX, LUA_MULTRET, LUA_TNIL, LUA_TTABLE, Raise, Returned, Stack, lua_CFunction,
-    lua_State, lua_function,
+    LUA_GLOBALSINDEX, LUA_MULTRET, LUA_TFUNCTION, LUA_TNIL, LUA_TSTRING, LUA_TTABLE, Raise,
+    Returned, Stack, lua_CFunction, lua_State, lua_function,
 };
 use crate::vm::{Core, Profile, core_of, is_text};
-use crate::{api, bits, json, msgpack, pattern, structs};
+use crate::{api, bits, json, msgpack, pattern, structs, tables};
 
 /// Lua's own functions behind those that are wrapped.
 #[derive(Clone, Copy)]
@@ -24,10 +24,9 @@ pub(crate) struct Base {
     setmetatable: lua_CFunction,
     rawset: lua_CFunction,
     next: lua_CFunction,
-    insert: lua_CFunction,
-    remove: lua_CFunction,
-    sort: lua_CFunction,
+    pub(crate) sort: lua_CFunction,
     setn: lua_CFunction,
+    resume: lua_CFunction,
 }
 
 /// Fills the globals with what scripts may use.
@@ -46,6 +45,8 @@ pub(crate) fn open(stack: Stack, core: &Core) {
     let global = |name: &[u8]| stack.push_field(LUA_GLOBALSINDEX, name);
     global(b"table");
     let table = stack.top();
+    global(b"coroutine");
+    let coroutine = stack.top();
     let original = |at: c_int, name: &str| {
         stack.push_field(at, name.as_bytes());
         let function = stack.c_function(-1);
@@ -56,19 +57,16 @@ pub(crate) fn open(stack: Stack, core: &Core) {
         setmetatable: original(LUA_GLOBALSINDEX, "setmetatable"),
         rawset: original(LUA_GLOBALSINDEX, "rawset"),
         next: original(LUA_GLOBALSINDEX, "next"),
-        insert: original(table, "insert"),
-        remove: original(table, "remove"),
         sort: original(table, "sort"),
         setn: original(table, "setn"),
+        resume: original(coroutine, "resume"),
     }));
-    for (name, function) in [
-        ("insert", table_insert as lua_CFunction),
-        ("remove", table_remove),
-        ("sort", table_sort),
-        ("setn", table_setn),
-    ] {
+    stack.push_function(table_setn);
+    stack.set_field(table, b"setn");
+    tables::replace(stack, table);
+    for (name, function) in [("resume", resume as lua_CFunction), ("wrap", wrap)] {
         stack.push_function(function);
-        stack.set_field(table, name.as_bytes());
+        stack.set_field(coroutine, name.as_bytes());
     }
     for name in REMOVED {
         stack.push_nil();
@@ -85,6 +83,7 @@ pub(crate) fn open(stack: Stack, core: &Core) {
         ("xpcall", base_xpcall),
         ("loadstring", base_loadstring),
         ("collectgarbage", base_collectgarbage),
+        ("unpack", tables::unpack),
     ] {
         stack.push_function(function);
         stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
@@ -287,7 +286,7 @@ fn refuse_missing(stack: Stack) -> Returned {
 }
 
 /// Changes nothing if the first argument is a protected table.
-fn check_change(stack: Stack) -> Result<(), Raise> {
+pub(crate) fn check_change(stack: Stack) -> Result<(), Raise> {
     if is_protected(stack, 1) {
         stack.push_bytes(READ_ONLY.as_bytes());
         return Err(Raise);
@@ -316,51 +315,72 @@ macro_rules! changing {
 changing! {
     base_setmetatable = setmetatable;
     base_rawset = rawset;
-    table_insert = insert;
-    table_remove = remove;
     table_setn = setn;
 }
 
-/// `table.sort`. Lua compares by itself without a look at anything else, and for some orders of elements that is
-/// quadratic: of large tables by a function, which looks.
-unsafe extern "C-unwind" fn table_sort(state: *mut lua_State) -> c_int {
-    let stack = Stack(state);
-    // SAFETY: Lua called with a live state; no destructor lives here when one of these raises.
+/// `coroutine.resume`. The coroutine's hook comes as often as that of what runs, and what resumes others all the time
+/// is looked at, too.
+unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
+    let (stack, core) = (Stack(state), core_of(state));
+    // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
     unsafe {
-        if let Err(Raise) = check_change(stack) {
-            lua::lua_error(state);
+        core.charge_or_raise(stack, RESUMED_STEPS);
+        let (before, coroutine) = (core.running(), lua::lua_tothread(state, 1));
+        if !coroutine.is_null() {
+            core.set_running(coroutine);
         }
-        let is_large = stack.kind(1) == LUA_TTABLE && stack.len(1) > SORTED_BLINDLY_MAX;
-        if is_large && (!stack.has(2) || stack.kind(2) == LUA_TNIL) {
-            stack.set_top(1);
-            stack.push_function(less);
-        }
-        match core_of(state).base.get() {
-            Some(base) => (base.sort)(state),
+        let count = match core.base.get() {
+            Some(base) => (base.resume)(state),
             None => 0,
+        };
+        core.hosted.set(0);
+        core.set_running(before);
+        if core.is_stopping() {
+            core.raise_stop(stack);
         }
+        count
     }
 }
 
-/// `<`, which looks from time to time whether the script is to pause or to end.
-unsafe extern "C-unwind" fn less(state: *mut lua_State) -> c_int {
-    let (stack, core) = (Stack(state), core_of(state));
+/// `coroutine.wrap`: a function that resumes a new coroutine.
+unsafe extern "C-unwind" fn wrap(state: *mut lua_State) -> c_int {
+    let stack = Stack(state);
     // SAFETY: as above.
     unsafe {
-        let compared = core.compared.get().wrapping_add(1);
-        core.compared.set(compared);
-        if compared.is_multiple_of(COMPARED) && !core.look(stack) {
-            core.raise_stop(stack);
+        if stack.kind(1) != LUA_TFUNCTION || stack.c_function(1).is_some() {
+            lua::luaL_argerror(state, 1, c"Lua function expected".as_ptr());
         }
-        stack.push_bool(lua::lua_lessthan(state, 1, 2) != 0);
+        let coroutine = lua::lua_newthread(state);
+        stack.copy(1);
+        lua::lua_xmove(state, coroutine, 1);
+        stack.push_closure(resume_wrapped, 1);
         1
     }
 }
 
-/// Elements of a table that is sorted without looks: at worst that takes some tens of milliseconds.
-const SORTED_BLINDLY_MAX: usize = 2000;
-/// Comparisons between two looks.
-const COMPARED: u32 = 10_000;
+/// The function that `coroutine.wrap` returns: its upvalue is the coroutine. Errors in it are raised here.
+unsafe extern "C-unwind" fn resume_wrapped(state: *mut lua_State) -> c_int {
+    let stack = Stack(state);
+    // SAFETY: as above.
+    unsafe {
+        lua::luaL_checkstack_(state, 4, c"too many arguments".as_ptr());
+        stack.copy(lua::lua_upvalueindex(1));
+        stack.insert(1);
+        let count = resume(state);
+        if stack.boolean(-count) {
+            return count - 1;
+        }
+        if stack.kind(-1) == LUA_TSTRING {
+            lua::luaL_where(state, 1);
+            stack.insert(-2);
+            lua::lua_concat(state, 2);
+        }
+        lua::lua_error(state)
+    }
+}
+
+/// Resuming is charged with so many steps: there may be many instructions in it.
+const RESUMED_STEPS: usize = 4096;
 
 /// A value's metatable; of what is protected a view, if Redis has one there.
 fn look_at_metatable(stack: Stack) -> Returned {
@@ -520,8 +540,12 @@ unsafe extern "C-unwind" fn base_loadstring(state: *mut lua_State) -> c_int {
         let start = lua::luaL_checklstring(state, 1, &raw mut len);
         let code = std::slice::from_raw_parts(start.cast(), len);
         let name = lua::luaL_optlstring(state, 2, start, std::ptr::null_mut());
+        core_of(state).charge_or_raise(stack, 1);
         if is_text(code) && stack.load(code, CStr::from_ptr(name)) {
             return 1;
+        }
+        if core_of(state).is_stopping() {
+            core_of(state).raise_stop(stack);
         }
         if is_text(code) {
             stack.push_nil();
@@ -563,7 +587,10 @@ fn collect_garbage(stack: Stack) -> Returned {
             stack.push_number(kib + f64::from(collect(lua::LUA_GCCOUNTB)) / 1024.0);
         }
         None | Some(b"collect") => {
-            collect(lua::LUA_GCCOLLECT);
+            let core = core_of(stack.0);
+            if core.collect(stack).is_err() {
+                return Err(core.stop(stack, ""));
+            }
             stack.push_number(0.0);
         }
         Some(b"step") => stack.push_bool(collect(lua::LUA_GCSTEP) == 1),

@@ -1,6 +1,8 @@
 //! `struct`: values to bytes in C's layouts and back, by format strings (Roberto Ierusalimschy's library).
 
+use crate::budget::Output;
 use crate::raw::{LUA_TNIL, LUA_TNUMBER, Raise, Returned, Stack, lua_CFunction, lua_function};
+use crate::vm::{Core, core_of};
 
 /// Pushes the table.
 pub(crate) fn push_table(stack: Stack) {
@@ -20,6 +22,7 @@ lua_function!(size_shell, size);
 /// A format string, read option by option.
 struct Format<'a> {
     stack: Stack,
+    core: &'a Core,
     function: &'static str,
     rest: &'a [u8],
     is_little: bool,
@@ -58,13 +61,15 @@ impl<'a> Format<'a> {
     /// The format is the function's first argument.
     fn new(stack: Stack, function: &'static str) -> Result<Self, Raise> {
         let rest = stack.check_bytes(1, function)?;
-        Ok(Self { stack, function, rest, is_little: cfg!(target_endian = "little"), align_max: 1 })
+        let (core, is_little) = (core_of(stack.0), cfg!(target_endian = "little"));
+        Ok(Self { stack, core, function, rest, is_little, align_max: 1 })
     }
 
     /// The next value's form, past what only sets things.
     fn next(&mut self) -> Result<Option<(Item, u8)>, Raise> {
         while let Some((&option, rest)) = self.rest.split_first() {
             self.rest = rest;
+            self.core.charge(self.stack, 1)?;
             let integer = |size, is_signed| Item::Integer { size, is_signed };
             let item = match option {
                 b'x' => Item::Padding,
@@ -120,6 +125,7 @@ impl<'a> Format<'a> {
     fn count(&mut self) -> Result<Option<usize>, Raise> {
         let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (text, rest) = self.rest.split_at(digits);
+        self.core.charge_bytes(self.stack, digits)?;
         self.rest = rest;
         if digits == 0 {
             return Ok(None);
@@ -153,9 +159,12 @@ impl<'a> Format<'a> {
 
 fn pack(stack: Stack) -> Returned {
     let mut format = Format::new(stack, "pack")?;
-    let mut out = Vec::new();
+    let mut output = Output::new(stack, core_of(stack.0));
     let mut argument = 1;
     while let Some((item, _)) = format.next()? {
+        // A number and what aligns it.
+        output.reserve(2 * INTEGER_SIZE_MAX)?;
+        let out = output.bytes();
         out.resize(out.len() + format.padding(item, out.len()), 0);
         match item {
             Item::Padding => out.push(0),
@@ -192,20 +201,20 @@ fn pack(stack: Stack) -> Returned {
                             let at = argument + 1;
                             return Err(stack.bad_argument(at, "pack", "string too short"));
                         };
-                        out.extend_from_slice(bytes);
+                        output.extend(bytes)?;
                     }
-                    _ => out.extend_from_slice(bytes),
+                    _ => output.extend(bytes)?,
                 }
                 if matches!(item, Item::Terminated) {
-                    out.push(0);
+                    output.extend(b"\0")?;
                 }
             }
         }
-        if out.len() > SIZE_MAX {
+        if output.bytes().len() > SIZE_MAX {
             return Err(stack.fail("packed value too long"));
         }
     }
-    stack.push_bytes(&out);
+    output.push()?;
     Ok(1)
 }
 
@@ -251,14 +260,19 @@ fn unpack(stack: Stack) -> Returned {
                 count -= 1;
                 let fits = size >= 0.0 && size <= (data.len() - at) as f64;
                 let end = if fits { at + size as usize } else { return Err(short()) };
+                format.core.charge_string(stack, end - at)?;
                 stack.push_bytes(&data[at..end]);
                 at = end;
             }
-            Item::Bytes(_) => stack.push_bytes(bytes),
+            Item::Bytes(_) => {
+                format.core.charge_string(stack, bytes.len())?;
+                stack.push_bytes(bytes);
+            }
             Item::Terminated => {
-                let Some(len) = data[at..].iter().position(|byte| *byte == 0) else {
+                let Some(len) = memchr::memchr(0, &data[at..]) else {
                     return Err(stack.fail("unfinished string in data"));
                 };
+                format.core.charge_string(stack, len)?;
                 stack.push_bytes(&data[at..at + len]);
                 at += len + 1;
             }

@@ -5,13 +5,17 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 
-use bobbin_resp::Reply;
+use std::sync::Arc;
+
+use bobbin_resp::{Protocol, Reply};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use mlua_sys as lua;
 
 use crate::api::{self, Host, Verdict};
+use crate::budget::{Budget, CHARGED_BYTES, NO_MEMORY, Output};
 use crate::convert;
+use crate::pool::MemoryPool;
 use crate::raw::{
     LUA_GLOBALSINDEX, LUA_HOOKCOUNT, LUA_MASKCOUNT, LUA_MASKLINE, LUA_TFUNCTION, LUA_TNIL,
     LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_Debug, lua_State,
@@ -88,8 +92,10 @@ pub enum Ended {
 pub(crate) struct Core {
     state: Cell<*mut lua_State>,
     /// Bytes that Lua has.
-    used: Cell<usize>,
-    memory_max: Cell<usize>,
+    pub(crate) used: Cell<usize>,
+    pub(crate) budget: Budget,
+    /// Bytes that Lua had after its garbage was last collected as a whole.
+    collected: Cell<usize>,
     /// How deep it is in functions of ours: they are not prepared for a lack of memory, and need little.
     pub(crate) hosted: Cell<u32>,
     host: Cell<Option<NonNull<dyn Host>>>,
@@ -104,10 +110,11 @@ pub(crate) struct Core {
     status: Cell<c_int>,
     /// What the failed script is answered with.
     failure: RefCell<Option<Failure>>,
+    /// What it returned, if that is a table: as a reply of this protocol.
+    protocol: Cell<Protocol>,
+    reply: RefCell<Option<Vec<u8>>>,
     /// Memory of commands that are done, for the next.
     pub(crate) buffers: Cell<Buffers>,
-    /// Comparisons of sorts.
-    pub(crate) compared: Cell<u32>,
     /// State of `math.random`.
     pub(crate) random: Cell<u64>,
     pub(crate) profile: Profile,
@@ -138,10 +145,10 @@ pub(crate) struct Buffers {
     pub(crate) args: Vec<&'static [u8]>,
 }
 
-/// A state takes no more memory than this, in bytes, whatever its scripts do.
-const MEMORY_MAX: usize = 1 << 30;
-/// How many instructions pass between two looks at the host.
-const CHECK_INSTRUCTIONS: c_int = 20_000;
+/// Garbage of fewer bytes than this is left to Lua, which collects it in passing.
+const GARBAGE_KEPT: usize = 1 << 20;
+/// KiB of memory that Lua looks at between two looks at the host.
+const COLLECTED_KIB: c_int = 64;
 /// A script's stack, in bytes of addresses: what two hundred nested calls of C functions take, and a command of
 /// ours on top.
 const STACK_BYTES: usize = 8 << 20;
@@ -149,12 +156,13 @@ const STACK_BYTES: usize = 8 << 20;
 const BUFFER_KEPT_MAX: usize = 64 * 1024;
 
 impl Vm {
-    /// A state for scripts or for a library. `seed` decides what `math.random` gives.
-    pub fn new(profile: Profile, seed: u64) -> Self {
+    /// A state for scripts or for a library, with memory of this pool. `seed` decides what `math.random` gives.
+    pub fn new(profile: Profile, seed: u64, pool: Arc<MemoryPool>) -> Self {
         let core = Box::new(Core {
             state: Cell::new(std::ptr::null_mut()),
             used: Cell::new(0),
-            memory_max: Cell::new(MEMORY_MAX),
+            budget: Budget::new(pool),
+            collected: Cell::new(0),
             hosted: Cell::new(1),
             host: Cell::new(None),
             base: Cell::new(None),
@@ -163,8 +171,9 @@ impl Vm {
             yielder: Cell::new(std::ptr::null()),
             status: Cell::new(lua::LUA_OK),
             failure: RefCell::new(None),
+            protocol: Cell::new(Protocol::Resp2),
+            reply: RefCell::new(None),
             buffers: Cell::default(),
-            compared: Cell::new(0),
             random: Cell::new(seed),
             profile,
             registered: RefCell::new(None),
@@ -176,9 +185,12 @@ impl Vm {
         let state = unsafe { lua::lua_newstate(allocate, core.as_ptr().cast()) };
         assert!(!state.is_null(), "there is memory for a Lua state");
         let vm = Self { core, fiber: None, stack: None };
-        vm.core().state.set(state);
+        let core = vm.core();
+        core.state.set(state);
         vm.set_up();
-        vm.core().hosted.set(0);
+        core.hosted.set(0);
+        core.budget.settle(core.used.get());
+        core.collected.set(core.used.get());
         vm
     }
 
@@ -197,8 +209,7 @@ impl Vm {
         core.kept.set(kept);
         sandbox::close(stack);
         stack.set_top(0);
-        // SAFETY: the state is alive, and so is the hook's code.
-        unsafe { lua::lua_sethook(stack.0, Some(watch), LUA_MASKCOUNT, CHECK_INSTRUCTIONS) };
+        core.set_running(stack.0);
     }
 
     fn core(&self) -> &Core {
@@ -210,20 +221,26 @@ impl Vm {
         Stack(self.core().state.get())
     }
 
+    /// Whether the pool has memory for another state.
+    pub fn has_room(pool: &MemoryPool) -> bool {
+        pool.leased() < pool.limit()
+    }
+
     /// Bytes of memory that the state takes.
     pub fn memory(&self) -> usize {
         self.core().used.get()
     }
 
-    /// The most that it may take.
-    pub fn limit_memory(&mut self, bytes: usize) {
-        self.core().memory_max.set(bytes);
+    /// The most bytes that the state and what was encoded have taken since it was made.
+    pub fn memory_peak(&self) -> usize {
+        self.core().budget.peak()
     }
 
     /// Compiles a script; the error is Lua's text. `name` is what errors call it, behind `@`.
     pub fn compile(&mut self, code: &[u8], name: &CStr) -> Result<Chunk, Vec<u8>> {
         let stack = self.stack();
         let loaded = is_text(code) && stack.load(code, name);
+        self.core().set_running(stack.0);
         let result = if loaded {
             Ok(Chunk(self.hosted(Stack::keep)))
         } else {
@@ -239,7 +256,8 @@ impl Vm {
         self.hosted(|stack| stack.forget(chunk.0));
     }
 
-    /// Starts a script, or a function of a library. Its keys and arguments are copied.
+    /// Starts a script, or a function of a library. Its keys and arguments are copied; its reply will be in this
+    /// protocol.
     ///
     /// # Safety
     /// The host must live, where it is, until the script is over; or until `set_host` named another, while it
@@ -250,9 +268,11 @@ impl Vm {
         chunk: Chunk,
         keys: &[&[u8]],
         arguments: &[&[u8]],
+        protocol: Protocol,
     ) -> Progress {
         let (stack, core) = (self.stack(), self.core());
         self.begin(host);
+        core.protocol.set(protocol);
         let kept = core.kept.get();
         core.hosted.set(1);
         stack.push_kept(kept.handler);
@@ -302,11 +322,8 @@ impl Vm {
     pub fn finish(&mut self, reply: &mut Reply<'_>) -> Ended {
         let ended = self.end(reply);
         self.stack().set_top(0);
-        if self.memory() > self.core().memory_max.get() / 2 {
-            // What this one left must not keep the next from running.
-            // SAFETY: the state is alive, and runs nothing.
-            self.hosted(|stack| unsafe { lua::lua_gc(stack.0, lua::LUA_GCCOLLECT, 0) });
-        }
+        let core = self.core();
+        core.budget.settle(core.used.get());
         ended
     }
 
@@ -314,10 +331,9 @@ impl Vm {
     pub fn abandon(&mut self) {
         if self.fiber.is_some() {
             self.core().host.set(None);
-            let Raise = self.core().stop(self.stack(), "abandoned");
-            self.stack().pop(1);
+            self.core().note_stop(self.stack().0, "abandoned");
             while self.resume() == Progress::Paused {}
-            self.end(&mut Reply::new(&mut Vec::new(), bobbin_resp::Protocol::Resp2));
+            self.end(&mut Reply::new(&mut Vec::new(), Protocol::Resp2));
             self.stack().set_top(0);
         }
     }
@@ -342,13 +358,15 @@ impl Vm {
         let core = self.core();
         core.host.set(None);
         core.hosted.set(0);
+        core.budget.settle(core.used.get());
         let registered = core.registered.borrow_mut().take().unwrap_or_default();
         let failure = core.failure.borrow_mut().take();
         stack.set_top(0);
         if core.status.get() == lua::LUA_OK {
             return Ok(registered);
         }
-        Err(failure.map_or_else(|| OUT_OF_MEMORY.to_vec(), |failure| failure.text))
+        Err(failure
+            .map_or_else(|| [b"ERR ", NO_MEMORY.as_bytes()].concat(), |failure| failure.text))
     }
 
     /// Calls the function that lies on the stack above the handler of errors, with the arguments above it.
@@ -361,7 +379,7 @@ impl Vm {
             // SAFETY: the core outlives the state, and so the fiber.
             let core = unsafe { core.as_ref() };
             core.yielder.set(yielder);
-            Stack(core.state.get()).protected_call(arguments, results, 1)
+            core.run(arguments, results)
         }));
         self.resume()
     }
@@ -373,6 +391,7 @@ impl Vm {
         core.stopping.set(None);
         *core.json.borrow_mut() = crate::json::Options::default();
         *core.failure.borrow_mut() = None;
+        *core.reply.borrow_mut() = None;
     }
 
     fn end(&self, reply: &mut Reply<'_>) -> Ended {
@@ -381,20 +400,25 @@ impl Vm {
         core.hosted.set(1);
         let stopping = core.stopping.take();
         if stopping.is_some() {
-            // SAFETY: as in `set_up`.
-            unsafe { lua::lua_sethook(stack.0, Some(watch), LUA_MASKCOUNT, CHECK_INSTRUCTIONS) };
+            core.set_running(stack.0);
         }
         let failure = core.failure.borrow_mut().take();
+        let converted = core.reply.borrow_mut().take();
         let ended = if stopping == Some("") {
             Ended::Stopped
-        } else if core.status.get() == lua::LUA_OK && stopping.is_none() {
-            convert::append_result(stack, core.resp3.get(), reply)
+        } else if let (Some(converted), None) = (converted, stopping) {
+            reply.raw(&converted);
+            core.put_reply(converted);
+            Ended::Replied
+        } else if core.status.get() == lua::LUA_OK && stopping.is_none() && failure.is_none() {
+            convert::append_simple(stack, core.resp3.get(), reply);
+            Ended::Replied
         } else if let Some(Failure { text, counted }) = failure {
             Ended::Failed { text, counted }
         } else {
             let text = match stopping {
                 Some(text) => [b"ERR ", text.as_bytes()].concat(),
-                None => OUT_OF_MEMORY.to_vec(),
+                None => [b"ERR ", NO_MEMORY.as_bytes()].concat(),
             };
             Ended::Failed { text, counted: false }
         };
@@ -417,6 +441,7 @@ impl Drop for Vm {
         // SAFETY: nobody uses the state any more, and after it nobody the core.
         unsafe {
             lua::lua_close(self.stack().0);
+            self.core().budget.settle(0);
             drop(Box::from_raw(self.core.as_ptr()));
         }
     }
@@ -438,16 +463,90 @@ impl Core {
     /// Has the script end with an error of this text (empty: nobody is told): from now on each of its lines
     /// raises it.
     pub(crate) fn stop(&self, stack: Stack, text: &'static str) -> Raise {
+        let text = self.note_stop(stack.0, text);
+        stack.push_bytes(text.as_bytes());
+        Raise
+    }
+
+    /// The same without raising it now: Lua may be in the midst of anything. The text that was noted first.
+    fn note_stop(&self, state: *mut lua_State, text: &'static str) -> &'static str {
         let text = self.stopping.get().unwrap_or(text);
         self.stopping.set(Some(text));
-        // SAFETY: both states are alive. A coroutine has a hook of its own.
+        // SAFETY: the states are alive. A coroutine has a hook of its own.
         unsafe {
-            for state in [stack.0, self.state.get()] {
+            for state in [state, self.running(), self.state.get()] {
                 lua::lua_sethook(state, Some(watch), LUA_MASKCOUNT | LUA_MASKLINE, 1);
             }
         }
-        stack.push_bytes(text.as_bytes());
-        Raise
+        text
+    }
+
+    /// The state that is no coroutine.
+    pub(crate) fn main(&self) -> Stack {
+        Stack(self.state.get())
+    }
+
+    /// Calls what lies on the stack, and has its result converted and its garbage collected, all of which may pause.
+    fn run(&self, arguments: c_int, results: c_int) -> c_int {
+        let stack = self.main();
+        let mut status = stack.protected_call(arguments, results, 1);
+        self.set_running(stack.0);
+        self.hosted.set(1);
+        if status == lua::LUA_OK
+            && results == 1
+            && !self.is_stopping()
+            && stack.kind(-1) == LUA_TTABLE
+            && self.convert_result(stack).is_err()
+        {
+            status = lua::LUA_ERRRUN;
+        }
+        self.collect_garbage();
+        self.hosted.set(0);
+        status
+    }
+
+    /// Converts the table on top to a reply, or to what the script failed with.
+    fn convert_result(&self, stack: Stack) -> Result<(), Raise> {
+        if let Some((text, counted)) = convert::error_of(stack) {
+            *self.failure.borrow_mut() = Some(Failure { text, counted });
+            return Err(Raise);
+        }
+        let mut output = Output::reusing(stack, self, self.take_reply());
+        let converted =
+            convert::append_result(stack, self.resp3.get(), self.protocol.get(), &mut output);
+        if let Err(Raise) = converted {
+            let text = [b"ERR ", stack.bytes(-1).unwrap_or_default()].concat();
+            *self.failure.borrow_mut() = Some(Failure { text, counted: false });
+            return Err(Raise);
+        }
+        *self.reply.borrow_mut() = Some(output.take());
+        Ok(())
+    }
+
+    /// Collects what the script left, if that is much: it must not keep the next from running.
+    fn collect_garbage(&self) {
+        if self.used.get() > 2 * self.collected.get() + GARBAGE_KEPT {
+            if self.reply.borrow().is_some() || self.failure.borrow().is_some() {
+                self.main().set_top(0);
+            }
+            if self.collect(self.main()).is_ok() {
+                self.collected.set(self.used.get());
+            }
+        }
+    }
+
+    /// Collects all garbage that there is by now, with looks at the host.
+    pub(crate) fn collect(&self, stack: Stack) -> Result<(), ()> {
+        // One that was begun may have passed what is garbage since.
+        for _ in 0..2 {
+            // SAFETY: of a live state; nothing has a finalizer.
+            while unsafe { lua::lua_gc(stack.0, lua::LUA_GCSTEP, COLLECTED_KIB) } == 0 {
+                if !self.look(stack) {
+                    return Err(());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Asks the host whether the script may go on, and lets it pause if that is wanted; `false`: it is to end, by
@@ -463,10 +562,7 @@ impl Core {
                 !self.is_stopping()
             }
             Verdict::Stop(text) => {
-                self.hosted.set(self.hosted.get() + 1);
-                let Raise = self.stop(stack, text);
-                stack.pop(1);
-                self.hosted.set(self.hosted.get() - 1);
+                self.note_stop(stack.0, text);
                 false
             }
         }
@@ -493,6 +589,18 @@ impl Core {
         }
     }
 
+    fn take_reply(&self) -> Vec<u8> {
+        let mut buffers = self.buffers.take();
+        let reply = std::mem::take(&mut buffers.reply);
+        self.buffers.set(buffers);
+        reply
+    }
+
+    fn put_reply(&self, reply: Vec<u8>) {
+        let buffers = self.buffers.take();
+        self.put_buffers(Buffers { reply, ..buffers });
+    }
+
     pub(crate) fn take_buffers(&self) -> Buffers {
         self.buffers.take()
     }
@@ -505,6 +613,22 @@ impl Core {
         buffers.numbers.clear();
         buffers.args.clear();
         self.buffers.set(buffers);
+    }
+}
+
+impl Core {
+    /// Whether Lua may have memory, so that it uses so many bytes.
+    #[cold]
+    fn may_grow(&self, old: usize, new: usize, used: usize) -> bool {
+        // Functions of ours are not prepared for a lack of it: they ask before they need much.
+        new <= old || self.hosted.get() > 0 || self.budget.covers(used)
+    }
+
+    /// Whether Lua may have a block that is not small: memory is there, and the script goes on.
+    #[cold]
+    fn admit(&self, old: usize, new: usize, used: usize) -> bool {
+        let fits = used <= self.budget.lease.get() || self.may_grow(old, new, used);
+        fits && self.charge_block(old, new)
     }
 }
 
@@ -594,6 +718,9 @@ unsafe extern "C" fn allocate(
     unsafe {
         let core = &*core.cast::<Core>();
         let used = core.used.get() - if block.is_null() { 0 } else { old } + new;
+        if (old | new) >= CHARGED_BYTES && !core.admit(old, new, used) {
+            return std::ptr::null_mut();
+        }
         if new == 0 {
             if !block.is_null() {
                 std::alloc::dealloc(block.cast(), layout(old));
@@ -601,7 +728,7 @@ unsafe extern "C" fn allocate(
             core.used.set(used);
             return std::ptr::null_mut();
         }
-        if new > old && used > core.memory_max.get() && core.hosted.get() == 0 {
+        if used > core.budget.lease.get() && !core.may_grow(old, new, used) {
             return std::ptr::null_mut();
         }
         let moved = if block.is_null() {
@@ -627,7 +754,7 @@ const fn layout(size: usize) -> Layout {
 }
 
 /// Called every so many instructions: asks the host whether the script may go on.
-unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut lua_Debug) {
+pub(crate) unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut lua_Debug) {
     // SAFETY: Lua calls it with a live state and record. Nothing with a destructor lives in this frame when it
     // raises.
     unsafe {
@@ -646,5 +773,3 @@ unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut lua_Debug)
 pub(crate) fn is_function(stack: Stack, at: c_int) -> bool {
     stack.kind(at) == LUA_TFUNCTION
 }
-
-const OUT_OF_MEMORY: &[u8] = b"ERR the script needs more memory than it may have";

@@ -1,64 +1,17 @@
 //! Scripts that loop, eat memory, recurse or look for a way out: they fail, and the next one finds all as it was.
 
+mod common;
+
 use std::ptr::NonNull;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Called, Ended, Host, Level, Profile, Progress, Verdict, Vm};
+use bobbin_script::{Ended, Progress, Verdict};
 
-/// Answers each command with its own words, and lets scripts run for so many looks.
-struct Echo {
-    looks: u32,
-    verdict: Verdict,
-}
-
-impl Host for Echo {
-    fn call(&mut self, args: &[&[u8]], resp3: bool, reply: &mut Vec<u8>) -> Called {
-        let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
-        let mut reply = Reply::new(reply, protocol);
-        match args[0] {
-            b"fail" => reply.error("ERR failed"),
-            b"stop" => return Called::Stop,
-            b"null" => reply.null(),
-            _ => {
-                reply.array(args.len());
-                args.iter().for_each(|arg| reply.bulk(arg));
-            }
-        }
-        Called::Replied
-    }
-    fn log(&mut self, _: Level, _: &[u8]) {}
-    fn set_replication(&mut self, _: u8) {}
-    fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {
-        Some(true)
-    }
-    fn watch(&mut self) -> Verdict {
-        self.looks = self.looks.saturating_sub(1);
-        if self.looks == 0 { self.verdict } else { Verdict::GoOn }
-    }
-}
-
-fn run(vm: &mut Vm, code: &str) -> (Ended, String) {
-    let chunk = vm.compile(code.as_bytes(), c"@user_script").expect("it compiles");
-    let mut host = Echo { looks: 200, verdict: Verdict::Stop("Script killed.") };
-    let mut out = Vec::new();
-    // SAFETY: the host lives until the script is over, which never pauses.
-    let progress = unsafe { vm.start(NonNull::from(&mut host), chunk, &[b"k"], &[b"1", b"2"]) };
-    assert_eq!(progress, Progress::Over);
-    let ended = vm.finish(&mut Reply::new(&mut out, Protocol::Resp2));
-    vm.forget(chunk);
-    (ended, String::from_utf8_lossy(&out).into_owned())
-}
-
-fn failure(vm: &mut Vm, code: &str) -> String {
-    match run(vm, code) {
-        (Ended::Failed { text, .. }, _) => String::from_utf8_lossy(&text).into_owned(),
-        other => panic!("{code}: {other:?}"),
-    }
-}
+use common::{Echo, failure, failure_for, new_vm, run};
 
 #[test]
 fn what_never_ends_is_ended_whatever_it_catches() {
-    let mut vm = Vm::new(Profile::Scripts, 1);
+    let mut vm = new_vm(512 << 20);
     for code in [
         "while true do end",
         "while true do pcall(function() while true do end end) end",
@@ -78,10 +31,138 @@ fn what_never_ends_is_ended_whatever_it_catches() {
     }
 }
 
+/// What Lua's own library, or an encoder, would work on for hours in one call.
+#[test]
+fn what_takes_long_in_one_call_is_ended() {
+    const DOUBLED: &str = "local t = {1} for i = 1, 60 do t = {t, t} end ";
+    let mut vm = new_vm(512 << 20);
+    for code in [
+        "table.insert({}, -2147483648, 1)",
+        "local t = {} pcall(table.insert, t, -2147483648, 1) return #t",
+        "local t = {} for i = 1, 1e5 do t[i] = 1 end while true do table.insert(t, 1, 1) table.remove(t, 1) end",
+        "local t = {} for i = 1, 1e5 do t[i] = '' end while true do table.concat(t) end",
+        "local t = {} for i = 1, 1e5 do t[i] = 1 end while true do table.foreachi(t, rawequal) end",
+        "local t = {} for i = 1, 1e5 do t[i] = 1 end while true do table.maxn(t) end",
+        "local t = {} for i = 1, 1e5 do t[i] = i % 7 end while true do pcall(table.sort, t, rawequal) end",
+        "local s = string.rep('x', 1e7) while true do local t = s .. 'y' end",
+        "local s, t = string.rep('x', 1e7) .. 'y', string.rep('x', 1e7) .. 'z' while true do local u = s < t end",
+        "local s = string.rep('x', 1e6) while true do s:upper() s:byte(1, 10) s:reverse() end",
+        "string.find(string.rep('a', 1e5), '(' .. string.rep('a', 1e4) .. ')%1%1%1%1%1.-%1b')",
+        "string.find(string.rep('b', 1e6), '[' .. string.rep('a', 1e6) .. ']')",
+        "string.gsub(string.rep('a', 1e6), 'a', string.rep('%%', 1e6))",
+        "while true do coroutine.wrap(function() for i = 1, 1e4 do end end)() end",
+        "local t = {} for i = 1, 1e6 do t[i] = {} end while true do collectgarbage() end",
+        "while true do redis.call('x') end",
+        "while true do struct.pack(string.rep('x', 1e6)) struct.size(string.rep(' ', 1e6)) end",
+        "while true do redis.sha1hex(string.rep('x', 1e7)) end",
+        "while true do loadstring('local a = 1 ' .. string.rep('if a then ', 1e4)) end",
+    ] {
+        let text = failure(&mut vm, code);
+        assert!(text.contains("Script killed."), "{code}: {text}");
+        assert_eq!(run(&mut vm, "return 7"), (Ended::Replied, ":7\r\n".into()), "after {code}");
+    }
+    for rest in [
+        "return t",
+        "return {map = t}",
+        "return {set = {[t] = 1}}",
+        "return {err = 1, t}",
+        "cjson.encode(t)",
+        "while true do pcall(cjson.encode, t) end",
+        "while true do cmsgpack.pack(t) end",
+    ] {
+        let text = failure(&mut vm, &format!("{DOUBLED}{rest}"));
+        assert!(text.contains("Script killed."), "{rest}: {text}");
+        assert_eq!(run(&mut vm, "return 7"), (Ended::Replied, ":7\r\n".into()), "after {rest}");
+    }
+}
+
+/// A script that pauses wherever it is goes on as if it had not, and one that pauses can be given up.
+#[test]
+fn what_takes_long_pauses_in_one_call() {
+    let mut vm = new_vm(512 << 20);
+    for (code, expected) in [
+        ("local t = {} for i = 1, 2e5 do t[i] = i end return #cjson.encode(t)", ":1288896\r\n"),
+        (
+            "local t = {} for i = 1, 2e5 do t[i] = 'x' end return #table.concat(t, ',')",
+            ":399999\r\n",
+        ),
+        (
+            "local t = {} for i = 1, 2e5 do t[i] = i end return #cmsgpack.unpack(cmsgpack.pack(t))",
+            ":200000\r\n",
+        ),
+        (
+            "local t = {} for i = 1, 2e5 do t[i] = i end table.sort(t, function(a, b) return a > b end) return t[1]",
+            ":200000\r\n",
+        ),
+        (
+            "local t = {} for i = 1, 2e5 do table.insert(t, i) end collectgarbage() return #t",
+            ":200000\r\n",
+        ),
+        (
+            "local f = coroutine.wrap(function() for i = 1, 1e5 do coroutine.yield(i) end end) local n = 0 \
+          for i = 1, 1e5 do n = n + f() end return n",
+            ":5000050000\r\n",
+        ),
+        ("return #('x'):rep(1e7):upper():gsub('X', 'yy')", ":20000000\r\n"),
+    ] {
+        for gives_up in [true, false] {
+            let chunk = vm.compile(code.as_bytes(), c"@user_script").expect("it compiles");
+            let mut host = Echo { looks: 1, verdict: Verdict::Pause };
+            let mut out = Vec::new();
+            let mut pauses = 0;
+            // SAFETY: the host lives until the script is over.
+            let mut progress =
+                unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[], Protocol::Resp2) };
+            while progress == Progress::Paused && !(gives_up && pauses == 10) {
+                pauses += 1;
+                progress = vm.resume();
+            }
+            assert!(pauses >= 10, "{code}: {pauses} pauses");
+            if gives_up {
+                vm.abandon();
+            } else {
+                let ended = vm.finish(&mut Reply::new(&mut out, Protocol::Resp2));
+                assert_eq!((ended, &*String::from_utf8_lossy(&out)), (Ended::Replied, expected));
+            }
+            vm.forget(chunk);
+            assert_eq!(run(&mut vm, "return 7").1, ":7\r\n", "after {code}");
+        }
+    }
+}
+
+/// Lengths that data claims allocate nothing; what does, counts.
+#[test]
+fn claims_allocate_nothing() {
+    let mut vm = new_vm(16 << 20);
+    for code in [
+        "return cmsgpack.unpack(string.rep('\\221\\255\\255\\255\\255', 900) .. string.rep('\\0', 70000))",
+        "return cmsgpack.unpack(string.rep('\\223\\255\\255\\255\\255', 900) .. string.rep('\\0', 70000))",
+        "return cmsgpack.unpack('\\219\\255\\255\\255\\255')",
+        "return struct.unpack('c2147483647', 'x')",
+    ] {
+        let text = failure_for(&mut vm, code, u32::MAX);
+        assert!(!text.contains("memory"), "{code}: {text}");
+        assert!(vm.memory_peak() < 8 << 20, "{code}: {} bytes", vm.memory_peak());
+    }
+    for code in [
+        "local t = {} for i = 1, 60 do t = {t, t} end return t",
+        "local t = {} for i = 1, 60 do t = {t, t} end return cjson.encode(t)",
+        "return cjson.decode('[' .. string.rep('[],', 1e6) .. '1]')",
+        "return cmsgpack.unpack('\\221\\0\\15\\255\\255' .. string.rep('\\144', 1e6))",
+        "return string.rep('x', 2^31 - 1)",
+        "local s = string.rep('x', 1e6) return table.concat({s,s,s,s,s,s,s,s,s,s,s,s,s,s,s,s,s,s}, s)",
+        "local s = string.rep('x', 3e6) return string.gsub(s, 'x', 'xxxxxxxx')",
+    ] {
+        let text = failure_for(&mut vm, code, u32::MAX);
+        assert!(text.contains("more memory"), "{code}: {text}");
+        assert!(vm.memory_peak() < 48 << 20, "{code}: {} bytes", vm.memory_peak());
+        assert_eq!(run(&mut vm, "return 7").1, ":7\r\n", "after {code}");
+    }
+}
+
 #[test]
 fn memory_and_stacks_are_bounded() {
-    let mut vm = Vm::new(Profile::Scripts, 1);
-    vm.limit_memory(8 << 20);
+    let mut vm = new_vm(8 << 20);
     for code in [
         "local t = {} for i = 1, 1e9 do t[i] = i end",
         "local s = 'x' while true do s = s .. s end",
@@ -89,12 +170,11 @@ fn memory_and_stacks_are_bounded() {
         "local t = {} while true do t[#t + 1] = function() return t end end",
         "return cjson.encode(string.rep('x', 1e9))",
     ] {
-        let text = failure(&mut vm, code);
+        let text = failure_for(&mut vm, code, u32::MAX);
         assert!(text.contains("memory"), "{code}: {text}");
-        run(&mut vm, "collectgarbage()");
         assert!(vm.memory() < 4 << 20, "{code}: {} bytes", vm.memory());
     }
-    vm.limit_memory(256 << 20);
+    let mut vm = new_vm(256 << 20);
     for code in [
         "local function f() return 1 + f() end return f()",
         "local function f(n) return (string.gsub('x', 'x', function() return f(n + 1) end)) end f(0)",
@@ -106,7 +186,7 @@ fn memory_and_stacks_are_bounded() {
         "return string.rep('', -1, {}) .. string.rep('x', 2^31 - 1)",
         "local t = {} for i = 1, 2e5 do t = {t} end return #cjson.encode(t)",
     ] {
-        failure(&mut vm, code);
+        failure_for(&mut vm, code, u32::MAX);
         assert_eq!(run(&mut vm, "return 7").1, ":7\r\n", "after {code}");
     }
     let deep = "local t = {} for i = 1, 2e5 do t = {t} end return t";
@@ -115,7 +195,7 @@ fn memory_and_stacks_are_bounded() {
 
 #[test]
 fn nothing_that_is_shared_can_be_changed() {
-    let mut vm = Vm::new(Profile::Scripts, 1);
+    let mut vm = new_vm(512 << 20);
     for code in [
         "foo = 1",
         "_G.foo = 1",
@@ -151,14 +231,15 @@ fn nothing_that_is_shared_can_be_changed() {
 
 #[test]
 fn a_script_pauses_anywhere_and_goes_on() {
-    let mut vm = Vm::new(Profile::Scripts, 1);
+    let mut vm = new_vm(512 << 20);
     let code = "local n = 0 pcall(function() string.gsub('x', 'x', function() for i = 1, 1e6 do n = n + 1 end end) \
                 end) return n";
     let chunk = vm.compile(code.as_bytes(), c"@user_script").expect("it compiles");
     let mut host = Echo { looks: 1, verdict: Verdict::Pause };
     let mut out = Vec::new();
     // SAFETY: the host lives until the script is over.
-    let mut progress = unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[]) };
+    let mut progress =
+        unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[], Protocol::Resp2) };
     let mut pauses = 0;
     while progress == Progress::Paused {
         pauses += 1;
@@ -168,7 +249,7 @@ fn a_script_pauses_anywhere_and_goes_on() {
     assert_eq!(vm.finish(&mut Reply::new(&mut out, Protocol::Resp2)), Ended::Replied);
     assert_eq!(out, b":1000000\r\n");
     // SAFETY: as above.
-    let progress = unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[]) };
+    let progress = unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[], Protocol::Resp2) };
     assert_eq!(progress, Progress::Paused);
     vm.abandon();
     assert_eq!(
@@ -179,7 +260,7 @@ fn a_script_pauses_anywhere_and_goes_on() {
 
 #[test]
 fn a_host_that_stops_a_script_stops_it() {
-    let mut vm = Vm::new(Profile::Scripts, 1);
+    let mut vm = new_vm(512 << 20);
     for code in [
         "redis.call('stop') return 1",
         "redis.pcall('stop') return 1",
@@ -195,7 +276,7 @@ fn a_host_that_stops_a_script_stops_it() {
 /// What Lua 5.1 itself answers.
 #[test]
 fn searching_and_replacing_is_as_in_lua() {
-    let mut vm = Vm::new(Profile::Scripts, 1);
+    let mut vm = new_vm(512 << 20);
     for (code, expected) in [
         ("{('hello world'):find('o w')}", "5 7"),
         ("{('hello'):find('l+')}", "3 4"),

@@ -30,6 +30,7 @@ use crate::pause::Pause;
 use crate::persistence::{self, Persistence};
 use crate::pubsub::PubSub;
 use crate::random::Random;
+use crate::script::{Functions, Scripts};
 use crate::server::{End, ErrorStats, Server, Switch, Switches, WorkerHandle, Workers};
 use crate::services::Services;
 use crate::worker::{Connection, Post, Worker};
@@ -42,6 +43,7 @@ impl Server {
         let workers = Workers::new(registry.all().len());
         let driver = choose_driver(&config)?;
         let clock = Clock::new();
+        let scripts = Scripts::default();
         Ok(Box::leak(Box::new(Self {
             acl,
             registry,
@@ -66,8 +68,8 @@ impl Server {
             services: Services::new(&config, &clock),
             watchdog: Default::default(),
             tls: Default::default(),
-            scripts: Default::default(),
-            functions: Default::default(),
+            functions: Functions::new(Arc::clone(scripts.state_pool())),
+            scripts,
             log: Default::default(),
             aof: Default::default(),
             pressure: Default::default(),
@@ -81,6 +83,7 @@ impl Server {
     pub fn follow_config(&self) {
         self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
         self.follow_client_memory();
+        self.scripts.limit_states(self.config.maxmemory_scripts(), self.config.maxmemory());
         let classes = self.config.notify_keyspace_events();
         self.event_classes.store(classes as u32, Ordering::Relaxed);
     }

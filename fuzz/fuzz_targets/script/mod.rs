@@ -2,23 +2,23 @@
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Called, Chunk, Ended, Host, Level, Profile, Verdict, Vm};
+use bobbin_script::{Called, Chunk, Ended, Host, Level, MemoryPool, Profile, Verdict, Vm};
 
 /// `ARGV[1]` is `data`, `ARGV[2]` its first bytes, as many as `split`.
 pub fn run(code: &'static str, bytes: &[u8], split: usize) {
     STATE.with_borrow_mut(|state| {
         let (vm, chunk) = state.get_or_insert_with(|| {
-            let mut vm = Vm::new(Profile::Scripts, 1);
-            vm.limit_memory(256 << 20);
+            let mut vm = Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(256 << 20)));
             let chunk = vm.compile(code.as_bytes(), c"@fuzz").expect("the script is right");
             (vm, chunk)
         });
         let (first, data) = bytes.split_at(bytes.len().min(split));
         let (mut host, mut out) = (Nobody { looks: 0 }, Vec::new());
         // SAFETY: the host lives until the script is over, which never pauses.
-        unsafe { vm.start(NonNull::from(&mut host), *chunk, &[], &[data, first]) };
+        unsafe { vm.start(NonNull::from(&mut host), *chunk, &[], &[data, first], Protocol::Resp2) };
         match vm.finish(&mut Reply::new(&mut out, Protocol::Resp2)) {
             Ended::Replied => assert_eq!(out, b":1\r\n"),
             ended => assert!(host.looks > LOOKS_MAX, "{ended:?}"),

@@ -1,23 +1,25 @@
 //! JSON to tables.
 
-use super::{Options, Stack, push_null};
+use super::{Options, Raise, Stack, push_null};
+use crate::vm::{Core, core_of};
 
-/// Pushes the value that a text describes. The error is a text for the script.
-pub(super) fn push(stack: Stack, options: &Options, text: &[u8]) -> Result<(), String> {
+/// Pushes the value that a text describes.
+pub(super) fn push(stack: Stack, options: &Options, text: &[u8]) -> Result<(), Raise> {
     if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
-        return Err("JSON parser does not support UTF-16 or UTF-32".to_owned());
+        return Err(stack.fail("JSON parser does not support UTF-16 or UTF-32"));
     }
-    let mut decoder = Decoder { stack, options, text, at: 0 };
-    let first = decoder.token();
+    let mut decoder = Decoder { stack, core: core_of(stack.0), options, text, at: 0 };
+    let first = decoder.token()?;
     decoder.value(first, 0)?;
-    match decoder.token() {
+    match decoder.token()? {
         Token { kind: Kind::End, .. } => Ok(()),
-        other => Err(unexpected("the end", &other)),
+        other => Err(unexpected(stack, "the end", &other)),
     }
 }
 
 struct Decoder<'a> {
     stack: Stack,
+    core: &'a Core,
     options: &'a Options,
     text: &'a [u8],
     at: usize,
@@ -63,83 +65,101 @@ impl Kind {
     }
 }
 
-fn unexpected(expected: &str, found: &Token) -> String {
-    format!("Expected {expected} but found {} at character {}", found.kind.name(), found.at + 1)
+fn unexpected(stack: Stack, expected: &str, found: &Token) -> Raise {
+    let (name, at) = (found.kind.name(), found.at + 1);
+    stack.fail(&format!("Expected {expected} but found {name} at character {at}"))
 }
 
 impl Decoder<'_> {
     /// Pushes the value that begins with a token.
-    fn value(&mut self, token: Token, depth: usize) -> Result<(), String> {
+    fn value(&mut self, token: Token, depth: usize) -> Result<(), Raise> {
         match token.kind {
-            Kind::String(bytes) => self.stack.push_bytes(&bytes),
+            Kind::String(bytes) => {
+                self.core.charge_string(self.stack, bytes.len())?;
+                self.stack.push_bytes(&bytes);
+            }
             Kind::Number(number) => self.stack.push_number(number),
             Kind::Boolean(value) => self.stack.push_bool(value),
             Kind::Null => push_null(self.stack),
             Kind::ObjectBegin => self.object(depth + 1)?,
             Kind::ListBegin => self.list(depth + 1)?,
-            _ => return Err(unexpected("value", &token)),
+            _ => return Err(unexpected(self.stack, "value", &token)),
         }
         Ok(())
     }
 
-    fn check_depth(&self, depth: usize) -> Result<(), String> {
+    fn check_depth(&self, depth: usize) -> Result<(), Raise> {
         if depth <= self.options.decode_depth_max && self.stack.reserve(STACK_ROOM) {
             return Ok(());
         }
         let at = self.at;
-        Err(format!("Found too many nested data structures ({depth}) at character {at}"))
+        let text = format!("Found too many nested data structures ({depth}) at character {at}");
+        Err(self.stack.fail(&text))
     }
 
-    fn object(&mut self, depth: usize) -> Result<(), String> {
+    fn object(&mut self, depth: usize) -> Result<(), Raise> {
         self.check_depth(depth)?;
         self.stack.push_table(0, 0);
-        let mut token = self.token();
+        let mut token = self.token()?;
         if matches!(token.kind, Kind::ObjectEnd) {
             return Ok(());
         }
+        let mut count = 0;
         loop {
             let Kind::String(key) = &token.kind else {
-                return Err(unexpected("object key string", &token));
+                return Err(unexpected(self.stack, "object key string", &token));
             };
+            count += 1;
+            self.core.charge_element(self.stack, count)?;
+            self.core.charge_string(self.stack, key.len())?;
             self.stack.push_bytes(key);
-            let colon = self.token();
+            let colon = self.token()?;
             if !matches!(colon.kind, Kind::Colon) {
-                return Err(unexpected("colon", &colon));
+                return Err(unexpected(self.stack, "colon", &colon));
             }
-            let first = self.token();
+            let first = self.token()?;
             self.value(first, depth)?;
             self.stack.raw_set(-3);
-            let next = self.token();
+            let next = self.token()?;
             match next.kind {
                 Kind::ObjectEnd => return Ok(()),
-                Kind::Comma => token = self.token(),
-                _ => return Err(unexpected("comma or object end", &next)),
+                Kind::Comma => token = self.token()?,
+                _ => return Err(unexpected(self.stack, "comma or object end", &next)),
             }
         }
     }
 
-    fn list(&mut self, depth: usize) -> Result<(), String> {
+    fn list(&mut self, depth: usize) -> Result<(), Raise> {
         self.check_depth(depth)?;
         self.stack.push_table(0, 0);
-        let mut token = self.token();
+        let mut token = self.token()?;
         if matches!(token.kind, Kind::ListEnd) {
             return Ok(());
         }
-        for index in 1.. {
+        for index in 1usize.. {
+            self.core.charge_element(self.stack, index)?;
             self.value(token, depth)?;
-            self.stack.raw_set_at(-2, index);
-            let next = self.token();
+            self.stack.raw_set_at(-2, index as i32);
+            let next = self.token()?;
             match next.kind {
                 Kind::ListEnd => break,
                 Kind::Comma => {}
-                _ => return Err(unexpected("comma or array end", &next)),
+                _ => return Err(unexpected(self.stack, "comma or array end", &next)),
             }
-            token = self.token();
+            token = self.token()?;
         }
         Ok(())
     }
 
-    fn token(&mut self) -> Token {
+    fn token(&mut self) -> Result<Token, Raise> {
+        let start = self.at;
+        let token = self.next();
+        // What is read is charged for, and what it becomes.
+        self.core.charge(self.stack, 2 + (self.at - start) / 16)?;
+        Ok(token)
+    }
+
+    fn next(&mut self) -> Token {
         while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }

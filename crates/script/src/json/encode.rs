@@ -2,52 +2,59 @@
 
 use super::{
     Invalid, LUA_TBOOLEAN, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE,
-    Options, Stack,
+    Options, Raise, Stack,
 };
+use crate::budget::Output;
 
-/// Appends the value on top, which stays there. The error is a text for the script.
-pub(super) fn append(stack: Stack, options: &Options, text: &mut Vec<u8>) -> Result<(), String> {
-    append_value(stack, options, 0, text)
-}
-
-fn append_value(
+/// Appends the value on top, which stays there.
+pub(super) fn append(
     stack: Stack,
     options: &Options,
     depth: usize,
-    text: &mut Vec<u8>,
-) -> Result<(), String> {
+    text: &mut Output<'_>,
+) -> Result<(), Raise> {
+    text.reserve(SCALAR_LEN_MAX)?;
     match stack.kind(-1) {
-        LUA_TSTRING => append_string(stack.bytes(-1).unwrap_or_default(), text),
+        LUA_TSTRING => append_string(stack.bytes(-1).unwrap_or_default(), text)?,
         LUA_TNUMBER => append_number(stack.number(-1), options, text)?,
-        LUA_TBOOLEAN if stack.boolean(-1) => text.extend_from_slice(b"true"),
-        LUA_TBOOLEAN => text.extend_from_slice(b"false"),
-        LUA_TNIL => text.extend_from_slice(b"null"),
-        LUA_TLIGHTUSERDATA if stack.light_pointer(-1).is_null() => text.extend_from_slice(b"null"),
+        LUA_TBOOLEAN if stack.boolean(-1) => text.bytes().extend_from_slice(b"true"),
+        LUA_TBOOLEAN => text.bytes().extend_from_slice(b"false"),
+        LUA_TNIL => text.bytes().extend_from_slice(b"null"),
+        LUA_TLIGHTUSERDATA if stack.light_pointer(-1).is_null() => {
+            text.bytes().extend_from_slice(b"null");
+        }
         LUA_TTABLE => {
             let depth = depth + 1;
             if depth > options.encode_depth_max || !stack.reserve(STACK_ROOM) {
-                return Err(format!("Cannot serialise, excessive nesting ({depth})"));
+                let text = format!("Cannot serialise, excessive nesting ({depth})");
+                return Err(stack.fail(&text));
             }
-            match list_len(stack, options)? {
+            match list_len(stack, options, text)? {
                 Some(len) => append_list(stack, options, depth, len, text)?,
                 None => append_object(stack, options, depth, text)?,
             }
         }
-        _ => return Err(refusal(stack.kind_name(-1), "type not supported")),
+        _ => return Err(refusal(stack, stack.kind_name(-1), "type not supported")),
     }
     Ok(())
 }
 
-fn refusal(kind: &str, reason: &str) -> String {
-    format!("Cannot serialise {kind}: {reason}")
+fn refusal(stack: Stack, kind: &str, reason: &str) -> Raise {
+    stack.fail(&format!("Cannot serialise {kind}: {reason}"))
 }
 
 /// The length of the list that the table on top is; `None`: it is an object.
-fn list_len(stack: Stack, options: &Options) -> Result<Option<usize>, String> {
+fn list_len(
+    stack: Stack,
+    options: &Options,
+    text: &mut Output<'_>,
+) -> Result<Option<usize>, Raise> {
     let table = stack.top();
+    text.charge_table()?;
     let (mut last, mut count) = (0, 0);
     stack.push_nil();
     while stack.next(table) {
+        text.charge(1)?;
         let key = stack.number(-2);
         let fits = stack.kind(-2) == LUA_TNUMBER && key >= 1.0 && key.floor() == key;
         if !fits || key > f64::from(i32::MAX) {
@@ -61,7 +68,7 @@ fn list_len(stack: Stack, options: &Options) -> Result<Option<usize>, String> {
     let sparse = options.sparse;
     if sparse.ratio > 0 && last > count * sparse.ratio && last > sparse.safe {
         if !sparse.convert {
-            return Err(refusal("table", "excessively sparse array"));
+            return Err(refusal(stack, "table", "excessively sparse array"));
         }
         return Ok(None);
     }
@@ -74,19 +81,19 @@ fn append_list(
     options: &Options,
     depth: usize,
     len: usize,
-    text: &mut Vec<u8>,
-) -> Result<(), String> {
+    text: &mut Output<'_>,
+) -> Result<(), Raise> {
     let table = stack.top();
-    text.push(b'[');
+    text.bytes().push(b'[');
     for index in 1..=len {
         if index > 1 {
-            text.push(b',');
+            text.bytes().push(b',');
         }
         stack.raw_get_at(table, index as i32);
-        append_value(stack, options, depth, text)?;
+        append(stack, options, depth, text)?;
         stack.pop(1);
     }
-    text.push(b']');
+    text.bytes().push(b']');
     Ok(())
 }
 
@@ -94,63 +101,76 @@ fn append_object(
     stack: Stack,
     options: &Options,
     depth: usize,
-    text: &mut Vec<u8>,
-) -> Result<(), String> {
+    text: &mut Output<'_>,
+) -> Result<(), Raise> {
     let table = stack.top();
     let mut is_first = true;
-    text.push(b'{');
+    text.charge_table()?;
+    text.bytes().push(b'{');
     stack.push_nil();
     while stack.next(table) {
         if !std::mem::take(&mut is_first) {
-            text.push(b',');
+            text.bytes().push(b',');
         }
         match stack.kind(-2) {
             LUA_TNUMBER => {
-                text.push(b'"');
+                text.reserve(SCALAR_LEN_MAX)?;
+                text.bytes().push(b'"');
                 append_number(stack.number(-2), options, text)?;
-                text.push(b'"');
+                text.bytes().push(b'"');
             }
-            LUA_TSTRING => append_string(stack.bytes(-2).unwrap_or_default(), text),
+            LUA_TSTRING => append_string(stack.bytes(-2).unwrap_or_default(), text)?,
             _ => {
                 let reason = "table key must be a number or string";
-                return Err(refusal(stack.kind_name(-2), reason));
+                return Err(refusal(stack, stack.kind_name(-2), reason));
             }
         }
-        text.push(b':');
-        append_value(stack, options, depth, text)?;
+        text.bytes().push(b':');
+        append(stack, options, depth, text)?;
         stack.pop(1);
     }
-    text.push(b'}');
+    text.bytes().push(b'}');
     Ok(())
 }
 
-fn append_string(string: &[u8], text: &mut Vec<u8>) {
+fn append_string(string: &[u8], text: &mut Output<'_>) -> Result<(), Raise> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    text.reserve(string.len() + 2);
-    text.push(b'"');
-    for &byte in string {
-        match byte {
-            b'"' | b'\\' | b'/' => text.extend_from_slice(&[b'\\', byte]),
-            8 => text.extend_from_slice(b"\\b"),
-            b'\t' => text.extend_from_slice(b"\\t"),
-            b'\n' => text.extend_from_slice(b"\\n"),
-            12 => text.extend_from_slice(b"\\f"),
-            b'\r' => text.extend_from_slice(b"\\r"),
-            0..0x20 | 0x7f => {
-                let digit = |nibble: u8| DIGITS[usize::from(nibble)];
-                text.extend_from_slice(b"\\u00");
-                text.extend_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+    text.reserve(string.len() + 2)?;
+    text.bytes().push(b'"');
+    for piece in string.chunks(PIECE_LEN) {
+        // At worst each byte is written as six.
+        text.charge(piece.len() / 16)?;
+        text.reserve(6 * piece.len() + 2)?;
+        let text = text.bytes();
+        for &byte in piece {
+            match byte {
+                b'"' | b'\\' | b'/' => text.extend_from_slice(&[b'\\', byte]),
+                8 => text.extend_from_slice(b"\\b"),
+                b'\t' => text.extend_from_slice(b"\\t"),
+                b'\n' => text.extend_from_slice(b"\\n"),
+                12 => text.extend_from_slice(b"\\f"),
+                b'\r' => text.extend_from_slice(b"\\r"),
+                0..0x20 | 0x7f => {
+                    let digit = |nibble: u8| DIGITS[usize::from(nibble)];
+                    text.extend_from_slice(b"\\u00");
+                    text.extend_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+                }
+                _ => text.push(byte),
             }
-            _ => text.push(byte),
         }
     }
-    text.push(b'"');
+    text.bytes().push(b'"');
+    Ok(())
 }
 
-fn append_number(value: f64, options: &Options, text: &mut Vec<u8>) -> Result<(), String> {
+fn append_number(value: f64, options: &Options, text: &mut Output<'_>) -> Result<(), Raise> {
+    let stack = text.stack;
+    let text = text.bytes();
     if !value.is_finite() {
         match options.encode_invalid {
-            Invalid::Refused => return Err(refusal("number", "must not be NaN or Inf")),
+            Invalid::Refused => {
+                return Err(refusal(stack, "number", "must not be NaN or Inf"));
+            }
             Invalid::AsNull => text.extend_from_slice(b"null"),
             Invalid::AsText if value.is_nan() => {
                 text.extend_from_slice(if value.is_sign_negative() { b"-nan" } else { b"nan" });
@@ -194,6 +214,10 @@ fn trimmed(number: &str) -> &str {
 /// Whole numbers below this have at most so many digits.
 const WHOLE_MAX: f64 = 1e14;
 const WHOLE_DIGITS: usize = 14;
+/// What a number, or what stands around a value, takes at most, in bytes.
+const SCALAR_LEN_MAX: usize = 40;
+/// Bytes of a string that are written at once.
+const PIECE_LEN: usize = 4096;
 /// What one level has on the stack at most.
 const STACK_ROOM: i32 = 6;
 

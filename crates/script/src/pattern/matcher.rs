@@ -97,6 +97,7 @@ impl<'a, W: FnMut() -> bool> Matcher<'a, W> {
                 },
                 _ => {
                     let end = self.end_of_single(item)?;
+                    self.count_set(item, end)?;
                     match self.pattern.get(end) {
                         Some(b'?') => {
                             if self.fits(at, item, end)
@@ -172,6 +173,7 @@ impl<'a, W: FnMut() -> bool> Matcher<'a, W> {
             return Err(Fault::Pattern("missing '[' after '%f' in pattern"));
         }
         let end = self.end_of_single(item)?;
+        self.count_set(item, end)?;
         let before = if at == 0 { 0 } else { self.subject[at - 1] };
         let here = self.subject.get(at).copied().unwrap_or(0);
         let is_in = |byte| is_in_set(&self.pattern[item + 1..end - 1], byte);
@@ -179,12 +181,13 @@ impl<'a, W: FnMut() -> bool> Matcher<'a, W> {
     }
 
     /// `%1`: what was captured, once more.
-    fn repeated(&self, at: usize, digit: u8) -> Matched {
+    fn repeated(&mut self, at: usize, digit: u8) -> Matched {
         let number = usize::from(digit).wrapping_sub(usize::from(b'1'));
         let capture = self.captures().get(number).filter(|found| found.extent != Extent::Open);
         let capture = capture.ok_or(Fault::Pattern("invalid capture index"))?;
         let Extent::Bytes(len) = capture.extent else { return Ok(None) };
         let captured = &self.subject[capture.start..capture.start + len];
+        self.count((len / 64).min(STEPS as usize) as u32)?;
         Ok(self.subject[at..].starts_with(captured).then_some(at + len))
     }
 
@@ -193,6 +196,7 @@ impl<'a, W: FnMut() -> bool> Matcher<'a, W> {
         let mut count = 0;
         while self.fits(at + count, item, end) {
             self.count(1)?;
+            self.count_set(item, end)?;
             count += 1;
         }
         for count in (least..=count).rev() {
@@ -211,6 +215,7 @@ impl<'a, W: FnMut() -> bool> Matcher<'a, W> {
             if !self.fits(at, item, end) {
                 return Ok(None);
             }
+            self.count_set(item, end)?;
             at += 1;
         }
     }
@@ -245,6 +250,16 @@ impl<'a, W: FnMut() -> bool> Matcher<'a, W> {
             b'%' => is_in_class(self.pattern[item + 1], byte),
             b'[' => is_in_set(&self.pattern[item + 1..end - 1], byte),
             literal => literal == byte,
+        }
+    }
+
+    /// Counts that a set is gone through, which may be long.
+    #[inline(always)]
+    fn count_set(&mut self, item: usize, end: usize) -> Result<(), Fault> {
+        if end - item < 8 {
+            Ok(())
+        } else {
+            self.count(((end - item) / 4).min(STEPS as usize) as u32)
         }
     }
 

@@ -207,7 +207,9 @@ unsafe fn add_replacement<W: FnMut() -> bool>(
             _ => {
                 let text = stack.bytes(3).unwrap_or_default();
                 let mut rest = text;
-                while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
+                core_of(state).charge_or_raise(stack, 1 + text.len() / 64);
+                while let Some(at) = memchr::memchr(b'%', rest) {
+                    core_of(state).charge_or_raise(stack, 1 + at / 64 + found.len() / 64);
                     add(buffer, &rest[..at]);
                     // A last `%` stands for a zero byte: what Lua finds behind its strings.
                     match rest.get(at + 1).copied().unwrap_or(0) {
@@ -249,6 +251,7 @@ unsafe extern "C-unwind" fn repeat(state: *mut lua_State) -> c_int {
         let text = argument(state, 1);
         // Lua 5.1 takes the count as an `int`: what is larger comes out as something else.
         let count = (lua::luaL_checkinteger(state, 2) as c_int).max(0) as usize;
+        core_of(state).charge_or_raise(stack, 1);
         let Some(total) = text.len().checked_mul(count).filter(|&total| total <= REPEATED_MAX)
         else {
             let Raise = stack.fail("not enough memory: resulting string too large");

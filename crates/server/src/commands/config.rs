@@ -96,7 +96,9 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
             }
             Ok(())
         }
-        OptionId::maxmemory_clients | OptionId::notify_keyspace_events => {
+        OptionId::maxmemory_clients
+        | OptionId::maxmemory_scripts
+        | OptionId::notify_keyspace_events => {
             server.follow_config();
             Ok(())
         }

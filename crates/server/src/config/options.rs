@@ -202,6 +202,9 @@ options! {
         /// Bytes that all clients' buffers may take, or a percentage of maxmemory, before the largest are
         /// disconnected; 0 for no limit.
         maxmemory_clients = memory_or_percent(0) => Full;
+        /// Bytes that all Lua states may take together, and so each of them; never more than half of maxmemory, nor
+        /// less than 16 MiB.
+        maxmemory_scripts = memory(MB, SIZE_MAX, 256 * MB) => Full;
         /// Bytes of one argument at most.
         proto_max_bulk_len = memory(MB, SIZE_MAX, 512 * MB) => Full;
         /// Keys remembered for client-side caching.

@@ -89,6 +89,14 @@ impl Owner {
         }
     }
 
+    /// Lets others see what the state takes.
+    fn show_memory(&self) {
+        match self {
+            Self::Worker(lua) => lua.show_memory(),
+            Self::Library(library, state) => library.show_memory(state),
+        }
+    }
+
     /// Gives the state back, for the next script.
     pub(super) fn give_back(self, data: &mut Data) {
         match self {
@@ -181,6 +189,9 @@ impl Paused {
     /// Keeps what the script has done so far to itself, and lets others in.
     fn put_off(&mut self, data: &mut Data) {
         self.busy.changed.store(self.session.has_changed(), Ordering::Release);
+        if let Some(owner) = &self.owner {
+            owner.show_memory();
+        }
         self.effects = data.effects.take_pending();
         self.ready = std::mem::take(&mut data.ready);
         self.aside = Some(data.set_aside());

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use bobbin_script::{ScriptFlags, Shebang, ShebangError};
+use bobbin_script::{MemoryPool, ScriptFlags, Shebang, ShebangError};
 use bobbin_store::sync::{Mutex, RwLock};
 use sha1::{Digest, Sha1};
 
@@ -62,7 +62,6 @@ impl Learned {
 }
 
 /// See the module.
-#[derive(Default)]
 pub struct Scripts {
     known: RwLock<Known>,
     /// Goes up with SCRIPT FLUSH.
@@ -72,6 +71,21 @@ pub struct Scripts {
     evicted: AtomicU64,
     /// Bytes of the workers' Lua states, which each worker writes.
     states: Mutex<Vec<Weak<AtomicUsize>>>,
+    /// Memory of all Lua states, the functions' too.
+    pool: Arc<MemoryPool>,
+}
+
+impl Default for Scripts {
+    fn default() -> Self {
+        Self {
+            known: RwLock::default(),
+            generation: AtomicU64::new(0),
+            busy: Mutex::default(),
+            evicted: AtomicU64::new(0),
+            states: Mutex::default(),
+            pool: Arc::new(MemoryPool::new(STATES_LEAST as usize)),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -82,6 +96,8 @@ struct Known {
     bytes: usize,
 }
 
+/// What all Lua states may take at least, in bytes.
+const STATES_LEAST: u64 = 16 << 20;
 /// So many scripts that only EVAL brought are kept.
 const EVICTABLE_MAX: usize = 500;
 
@@ -216,6 +232,19 @@ impl Scripts {
         states.retain(|state| state.strong_count() > 0);
         states.push(Arc::downgrade(&cell));
         cell
+    }
+
+    /// The memory that all Lua states may take together.
+    pub fn state_pool(&self) -> &Arc<MemoryPool> {
+        &self.pool
+    }
+
+    /// Limits the memory of all Lua states: as it is configured, but to no more than half of `maxmemory` (0: none).
+    /// A little is theirs always.
+    pub fn limit_states(&self, configured: u64, maxmemory: u64) {
+        let half = if maxmemory == 0 { u64::MAX } else { maxmemory / 2 };
+        let bytes = configured.min(half).max(STATES_LEAST);
+        self.pool.set_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
     /// Bytes of memory that the workers' Lua states take.

@@ -6,9 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use bobbin_script::{
-    Called, Chunk, Host, Level, Profile, Registration, ScriptFlags, Shebang, ShebangError, Verdict,
+    Called, Chunk, Host, Level, MemoryPool, Profile, Registration, ScriptFlags, Shebang,
+    ShebangError, Verdict, Vm,
 };
 use bobbin_store::sync::{Mutex, RwLock};
 
@@ -20,9 +23,10 @@ use crate::command::{Call, Failure, Outcome};
 use crate::server::Switch;
 
 /// All libraries.
-#[derive(Default)]
 pub struct Functions {
     known: RwLock<Known>,
+    /// Of the libraries' Lua states.
+    memory: Arc<MemoryPool>,
 }
 
 /// Libraries by name, and functions by name in lower case.
@@ -39,6 +43,8 @@ pub struct Library {
     pub functions: Vec<Function>,
     /// `None`: a function of it is running.
     state: Mutex<Option<Box<State>>>,
+    /// Bytes of its Lua state.
+    memory: AtomicUsize,
 }
 
 /// A function of a library.
@@ -61,11 +67,16 @@ pub enum Policy {
 }
 
 impl Functions {
+    /// None yet. Their states will have memory of this pool.
+    pub fn new(memory: Arc<MemoryPool>) -> Self {
+        Self { known: RwLock::default(), memory }
+    }
+
     /// FUNCTION LOAD; the library's name.
     pub fn load(&self, source: &[u8], replace: bool, seed: u64) -> Result<Vec<u8>, Failure> {
         let mut known = self.known.read().clone();
         let policy = if replace { Policy::Replace } else { Policy::Load };
-        let name = known.add(source, policy, seed)?;
+        let name = known.add(source, policy, seed, &self.memory)?;
         *self.known.write() = known;
         Ok(name)
     }
@@ -82,7 +93,7 @@ impl Functions {
             Policy::Load | Policy::Append | Policy::Replace => self.known.read().clone(),
         };
         for source in sources {
-            known.add(source, policy, seed())?;
+            known.add(source, policy, seed(), &self.memory)?;
         }
         *self.known.write() = known;
         Ok(())
@@ -130,7 +141,13 @@ impl Functions {
 }
 
 impl Known {
-    fn add(&mut self, source: &[u8], policy: Policy, seed: u64) -> Result<Vec<u8>, Failure> {
+    fn add(
+        &mut self,
+        source: &[u8],
+        policy: Policy,
+        seed: u64,
+        memory: &Arc<MemoryPool>,
+    ) -> Result<Vec<u8>, Failure> {
         let shebang = read_shebang(source)?;
         let name = shebang.name.unwrap_or_default();
         if !is_name(&name) {
@@ -145,7 +162,7 @@ impl Known {
             }
             self.remove(&name);
         }
-        let library = Library::new(&name, source, shebang.code, seed)?;
+        let library = Library::new(&name, source, shebang.code, seed, memory)?;
         for function in &library.functions {
             if self.functions.contains_key(&function.name.to_ascii_lowercase()) {
                 let name = String::from_utf8_lossy(&function.name);
@@ -169,13 +186,22 @@ impl Known {
 }
 
 impl Library {
-    fn new(name: &[u8], source: &[u8], code: usize, seed: u64) -> Result<Self, Failure> {
-        let mut state = Box::new(State::new(Profile::Library, seed));
+    fn new(
+        name: &[u8],
+        source: &[u8],
+        code: usize,
+        seed: u64,
+        memory: &Arc<MemoryPool>,
+    ) -> Result<Self, Failure> {
+        if !Vm::has_room(memory) {
+            return Err(NO_MEMORY);
+        }
+        let mut state = Box::new(State::new(Profile::Library, seed, memory));
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let chunk = state.vm.compile(&source[code..], c"@user_function").map_err(|error| {
             Failure::format(format!("ERR Error compiling function: {}", text(error)))
         })?;
-        let registered = state.vm.load_library(&mut Loading::default(), chunk);
+        let registered = state.vm.load_library(&mut Loading { started: Instant::now() }, chunk);
         let registered = registered.map_err(|error| {
             // Where it happened is in the text once.
             let error = text(error);
@@ -197,16 +223,23 @@ impl Library {
             let learned = Learned::default();
             functions.push(Function { name, description, flags, chunk: function, learned });
         }
+        let memory = AtomicUsize::new(state.vm.memory());
         let state = Mutex::new(Some(state));
-        Ok(Self { name: name.to_vec(), source: source.to_vec(), functions, state })
+        Ok(Self { name: name.to_vec(), source: source.to_vec(), functions, state, memory })
     }
 
-    /// Bytes of memory that its Lua state takes; 0 while a function of it is running.
+    /// Bytes of memory that its Lua state takes, or took when its function began or paused.
     pub fn memory(&self) -> usize {
-        self.state.lock().as_ref().map_or(0, |state| state.vm.memory())
+        self.memory.load(Ordering::Relaxed)
+    }
+
+    /// Lets others see what the state takes.
+    pub(super) fn show_memory(&self, state: &State) {
+        self.memory.store(state.vm.memory(), Ordering::Relaxed);
     }
 
     pub(super) fn give_back(&self, state: Box<State>) {
+        self.show_memory(&state);
         *self.state.lock() = Some(state);
     }
 }
@@ -283,9 +316,8 @@ fn is_name(name: &[u8]) -> bool {
 }
 
 /// Whom a library's code finds while it is loaded.
-#[derive(Default)]
 struct Loading {
-    looks: u32,
+    started: Instant,
 }
 
 impl Host for Loading {
@@ -304,14 +336,17 @@ impl Host for Loading {
     }
 
     fn watch(&mut self) -> Verdict {
-        self.looks += 1;
-        if self.looks > LOOKS_MAX { Verdict::Stop("FUNCTION LOAD timeout") } else { Verdict::GoOn }
+        match self.started.elapsed() > LOADING_MAX {
+            true => Verdict::Stop("FUNCTION LOAD timeout"),
+            false => Verdict::GoOn,
+        }
     }
 }
 
-/// A library's code is stopped when it took so many looks (of some 0.1 ms each).
-const LOOKS_MAX: u32 = 5000;
+/// A library's code is stopped after this.
+const LOADING_MAX: Duration = Duration::from_millis(500);
 
+const NO_MEMORY: Failure = Failure::new("ERR the library needs more memory than scripts may have");
 const BAD_LIBRARY_NAME: Failure = Failure::new(
     "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one character long",
 );
@@ -328,7 +363,7 @@ mod tests {
 
     #[test]
     fn libraries_come_whole_or_not_at_all() {
-        let functions = Functions::default();
+        let functions = Functions::new(Arc::new(MemoryPool::new(64 << 20)));
         assert_eq!(functions.load(ONE, false, 1), Ok(b"one".to_vec()));
         assert!(functions.load(ONE, false, 1).is_err() && functions.load(ONE, true, 1).is_ok());
         assert!(functions.load(TWO, false, 1).is_err());
@@ -342,7 +377,7 @@ mod tests {
 
     #[test]
     fn code_that_never_ends_is_not_loaded() {
-        let functions = Functions::default();
+        let functions = Functions::new(Arc::new(MemoryPool::new(64 << 20)));
         let error = functions.load(b"#!lua name=l\nwhile true do end", false, 1);
         assert!(error.is_err_and(|error| error.0.contains("timeout")));
     }

@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bobbin_script::{Chunk, Profile, Vm};
+use bobbin_script::{Chunk, MemoryPool, Profile, Vm};
 use bobbin_store::{Hash, Keyspace};
 
 use super::cache::{Habits, Script, Sha};
@@ -21,10 +21,10 @@ pub struct State {
 }
 
 impl State {
-    pub(super) fn new(profile: Profile, seed: u64) -> Self {
+    pub(super) fn new(profile: Profile, seed: u64, memory: &Arc<MemoryPool>) -> Self {
         let info = ClientInfo::new(0, -1, "lua".into(), "lua".into(), false, 0);
         Self {
-            vm: Vm::new(profile, seed),
+            vm: Vm::new(profile, seed, Arc::clone(memory)),
             client: Client::new(Arc::new(info), Rights::unlimited()),
         }
     }
@@ -54,7 +54,7 @@ const COMPILED_MAX: usize = 4096;
 impl Lua {
     fn new(server: &Server, seed: u64) -> Self {
         Self {
-            state: State::new(Profile::Scripts, seed),
+            state: State::new(Profile::Scripts, seed, server.scripts.state_pool()),
             generation: server.scripts.generation(),
             compiled: Vec::new(),
             by_source: HashMap::default(),

@@ -121,8 +121,10 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
         session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);
         session.observe(keys, task.learned.habits() == Habits::Unknown);
         // SAFETY: the session lives until the script is over; if it pauses, `set_aside` names another place.
-        let progress =
-            unsafe { vm.start(NonNull::from(&mut session), task.chunk, keys, arguments) };
+        let progress = unsafe {
+            let host = NonNull::from(&mut session);
+            vm.start(host, task.chunk, keys, arguments, call.reply.protocol())
+        };
         if progress == Progress::Paused {
             Paused::begin(call, owner, session);
             if !call.in_transaction

@@ -1,0 +1,76 @@
+//! Runs scripts without a server.
+
+#![allow(dead_code)]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bobbin_resp::{Protocol, Reply};
+use bobbin_script::{Called, Ended, Host, Level, MemoryPool, Profile, Progress, Verdict, Vm};
+
+/// Answers each command with its own words, and lets scripts run for so many looks.
+pub struct Echo {
+    pub looks: u32,
+    pub verdict: Verdict,
+}
+
+impl Host for Echo {
+    fn call(&mut self, args: &[&[u8]], resp3: bool, reply: &mut Vec<u8>) -> Called {
+        let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
+        let mut reply = Reply::new(reply, protocol);
+        match args[0] {
+            b"fail" => reply.error("ERR failed"),
+            b"stop" => return Called::Stop,
+            b"null" => reply.null(),
+            _ => {
+                reply.array(args.len());
+                args.iter().for_each(|arg| reply.bulk(arg));
+            }
+        }
+        Called::Replied
+    }
+    fn log(&mut self, _: Level, _: &[u8]) {}
+    fn set_replication(&mut self, _: u8) {}
+    fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {
+        Some(true)
+    }
+    fn watch(&mut self) -> Verdict {
+        self.looks = self.looks.saturating_sub(1);
+        if self.looks == 0 { self.verdict } else { Verdict::GoOn }
+    }
+}
+
+/// A state that may take so many bytes.
+pub fn new_vm(memory: usize) -> Vm {
+    Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(memory)))
+}
+
+pub fn run(vm: &mut Vm, code: &str) -> (Ended, String) {
+    run_for(vm, code, 200)
+}
+
+/// Runs a script that is killed after so many looks.
+pub fn run_for(vm: &mut Vm, code: &str, looks: u32) -> (Ended, String) {
+    let chunk = vm.compile(code.as_bytes(), c"@user_script").expect("it compiles");
+    let mut host = Echo { looks, verdict: Verdict::Stop("Script killed.") };
+    let mut out = Vec::new();
+    // SAFETY: the host lives until the script is over, which never pauses.
+    let progress = unsafe {
+        vm.start(NonNull::from(&mut host), chunk, &[b"k"], &[b"1", b"2"], Protocol::Resp2)
+    };
+    assert_eq!(progress, Progress::Over);
+    let ended = vm.finish(&mut Reply::new(&mut out, Protocol::Resp2));
+    vm.forget(chunk);
+    (ended, String::from_utf8_lossy(&out).into_owned())
+}
+
+pub fn failure(vm: &mut Vm, code: &str) -> String {
+    failure_for(vm, code, 200)
+}
+
+pub fn failure_for(vm: &mut Vm, code: &str, looks: u32) -> String {
+    match run_for(vm, code, looks) {
+        (Ended::Failed { text, .. }, _) => String::from_utf8_lossy(&text).into_owned(),
+        other => panic!("{code}: {other:?}"),
+    }
+}
