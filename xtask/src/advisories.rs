@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use crate::shell::Outcome;
 use crate::supply::Package;
 
 /// Looks all packages up; returns how many advisories there are. That something is not maintained is no fault.
@@ -28,6 +29,79 @@ pub(crate) fn check(
     }
     Ok(count)
 }
+
+/// What was published against Lua 5.1, and against the scripts of Redis and Valkey, and how it is known to be mended.
+/// RustSec knows nothing of C that a crate carries, so this is read whenever there is news of Lua, Redis or Valkey.
+pub(crate) fn check_lua(packages: &[Package], faults: &mut Vec<String>) -> Outcome {
+    let read =
+        |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
+    compare_lua(packages, &read(LUA_TESTS)?, faults);
+    if !read(LUA_BUILD)?.contains("-fwrapv") {
+        faults.push(format!("{LUA_BUILD} compiles Lua without -fwrapv"));
+    }
+    Ok(())
+}
+
+fn compare_lua(packages: &[Package], tests: &str, faults: &mut Vec<String>) {
+    for Package { name, version, .. } in packages {
+        if name == LUA_SOURCES && version != LUA_VERSION {
+            faults.push(format!(
+                "{name} {version} is not the version that was read: see what changed in lua-5.1.5 there, and then \
+                 change LUA_VERSION"
+            ));
+        }
+        if LUA_OTHERS.contains(&&**name) {
+            faults.push(format!("{name} brings another Lua, which nobody has read"));
+        }
+    }
+    if !packages.iter().any(|package| package.name == LUA_SOURCES) {
+        faults.push(format!(
+            "Lua is not built of {LUA_SOURCES} any more: nobody has read what it is"
+        ));
+    }
+    for (advisory, proof) in LUA_ADVISORIES {
+        if let Proof::Test(test) = proof
+            && !tests.contains(&format!("#[test]\nfn {test}()"))
+        {
+            faults.push(format!("{advisory}: there is no test {test} in {LUA_TESTS}"));
+        }
+    }
+}
+
+/// How an advisory is known not to concern what is built.
+enum Proof {
+    /// By a test of this name.
+    Test(&'static str),
+    /// What it is about is not here.
+    Absent(#[allow(dead_code, reason = "for those who read the list")] &'static str),
+}
+
+const LUA_SOURCES: &str = "lua-src";
+const LUA_VERSION: &str = "551.0.2";
+const LUA_OTHERS: &[&str] = &["luajit-src", "luau0-src"];
+const LUA_TESTS: &str = "crates/script/tests/advisories.rs";
+const LUA_BUILD: &str = "crates/script/build.rs";
+const LUA_ADVISORIES: &[(&str, Proof)] = &[
+    ("CVE-2014-5461", Proof::Test("cve_2014_5461")),
+    ("CVE-2015-4335", Proof::Test("cve_2022_24736")),
+    ("CVE-2015-8080", Proof::Test("cve_2015_8080_and_cve_2020_14147")),
+    ("CVE-2018-11218", Proof::Test("cve_2018_11218")),
+    ("CVE-2018-11219", Proof::Test("cve_2018_11219")),
+    ("CVE-2020-14147", Proof::Test("cve_2015_8080_and_cve_2020_14147")),
+    ("CVE-2021-32626", Proof::Test("cve_2021_32626")),
+    ("CVE-2021-32672", Proof::Absent("there is no script debugger")),
+    ("CVE-2022-24735", Proof::Test("cve_2022_24735")),
+    ("CVE-2022-24736", Proof::Test("cve_2022_24736")),
+    ("CVE-2022-24834", Proof::Test("cve_2022_24834")),
+    ("CVE-2024-31449", Proof::Test("cve_2024_31449")),
+    ("CVE-2024-46981", Proof::Test("cve_2024_46981")),
+    ("CVE-2025-46817", Proof::Test("cve_2025_46817")),
+    ("CVE-2025-46818", Proof::Test("cve_2025_46818")),
+    ("CVE-2025-46819", Proof::Test("cve_2025_46819")),
+    ("CVE-2025-49844", Proof::Test("cve_2025_49844")),
+    ("CVE-2025-67733", Proof::Test("cve_2025_67733")),
+    ("CVE-2026-23631", Proof::Absent("there are no replicas, and so no full synchronisation")),
+];
 
 struct Advisory {
     id: String,
@@ -135,6 +209,37 @@ mod tests {
         ] {
             assert_eq!(meets(version, requirement), met, "{version} {requirement}");
         }
+    }
+
+    #[test]
+    fn lua_is_compared() {
+        let package = |name: &str, version: &str| Package {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            ..Package::default()
+        };
+        let tests = |of: fn(&str) -> bool| -> String {
+            let tests = LUA_ADVISORIES.iter().filter_map(|(_, proof)| match proof {
+                Proof::Test(test) if of(test) => Some(format!("#[test]\nfn {test}() {{}}\n")),
+                _ => None,
+            });
+            tests.collect()
+        };
+        let faults = |packages: &[Package], tests: &str| {
+            let mut faults = Vec::new();
+            compare_lua(packages, tests, &mut faults);
+            faults
+        };
+        let known = package(LUA_SOURCES, LUA_VERSION);
+        assert!(faults(&[known], &tests(|_| true)).is_empty());
+        let newer = package(LUA_SOURCES, "552.0.0");
+        assert_eq!(faults(&[newer], &tests(|_| true)).len(), 1);
+        let both = [package(LUA_SOURCES, LUA_VERSION), package("luajit-src", "1.0.0")];
+        assert_eq!(faults(&both, &tests(|_| true)).len(), 1);
+        let known = package(LUA_SOURCES, LUA_VERSION);
+        let missing = faults(&[known], &tests(|test| test != "cve_2025_46817"));
+        assert!(missing.len() == 1 && missing[0].contains("CVE-2025-46817"), "{missing:?}");
+        assert_eq!(faults(&[], &tests(|_| true)).len(), 1);
     }
 
     #[test]

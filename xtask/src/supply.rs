@@ -18,6 +18,7 @@ pub(crate) fn check(advisories: Option<&Path>) -> Outcome {
     check_sources(&packages, &mut faults);
     check_duplicates(&packages, &mut faults);
     check_licences(&manifests()?, &mut faults)?;
+    advisories::check_lua(&packages, &mut faults)?;
     if let Some(folder) = advisories {
         let count = advisories::check(folder, &packages, &mut faults)?;
         println!("{count} advisories read");

@@ -24,6 +24,22 @@ fn refuse(codes: &[&str], text: &str) {
     }
 }
 
+/// Functions with many parameters, called where Lua's stack has little room left.
+#[test]
+fn cve_2014_5461() {
+    let function = "local names = {} for i = 1, 190 do names[i] = 'a' .. i end \
+        local f f = loadstring('local f f = function(' .. table.concat(names, ',') .. ', ...) return f end return f')() ";
+    survive(&[
+        &format!(
+            "{function} for i = 1, 7000, 50 do local t = {{}} for j = 1, i do t[j] = j end f(unpack(t)) end return 1"
+        ),
+        &format!(
+            "{function} local function deep(n) f(1) if n > 0 then deep(n - 1) end f(1) end deep(5000) return 1"
+        ),
+        &format!("{function} for i = 1, 1000 do coroutine.wrap(f)(1) end return 1"),
+    ]);
+}
+
 /// Counts and sizes in formats of `struct` that overflow an integer.
 #[test]
 fn cve_2015_8080_and_cve_2020_14147() {
@@ -230,4 +246,18 @@ fn cve_2025_49844() {
         end
         return 1";
     survive(&[code]);
+}
+
+/// Line ends in errors and statuses, which would begin a reply of their own.
+#[test]
+fn cve_2025_67733() {
+    let mut vm = new_vm(256 << 20);
+    for (code, text) in [
+        ("return {redis.error_reply('ERR a\\r\\n+b')}", "*1\r\n-ERR a  +b\r\n"),
+        ("return {redis.status_reply('a\\r\\n+b')}", "*1\r\n+a  +b\r\n"),
+        ("return {{err = 'ERR a\\n$1\\r\\nb'}}", "*1\r\n-ERR a $1  b\r\n"),
+        ("return {{ok = 'a\\n:1'}}", "*1\r\n+a :1\r\n"),
+    ] {
+        assert_eq!(run(&mut vm, code).1, text, "{code}");
+    }
 }

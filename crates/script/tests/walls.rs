@@ -160,6 +160,33 @@ fn claims_allocate_nothing() {
     }
 }
 
+/// The fuzz target `script_calls` in short, with fixed choices.
+#[test]
+fn any_calls_are_survived() {
+    const MEMORY: usize = 32 << 20;
+    let code = include_str!("calls.lua");
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    for round in 0..150 {
+        let choices: Vec<u8> = (0..400)
+            .map(|_| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                (random >> 32) as u8
+            })
+            .collect();
+        let mut vm = new_vm(MEMORY);
+        let chunk = vm.compile(code.as_bytes(), c"@calls").expect("it compiles");
+        let mut host = Echo { looks: 300, verdict: Verdict::Stop("Script killed.") };
+        let mut out = Vec::new();
+        // SAFETY: the host lives until the script is over, which never pauses.
+        unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[&choices], Protocol::Resp2) };
+        vm.finish(&mut Reply::new(&mut out, Protocol::Resp2));
+        assert!(vm.memory_peak() < 3 * MEMORY, "{round}: {} bytes", vm.memory_peak());
+        assert_eq!(run(&mut vm, "return 7").1, ":7\r\n", "after {round}");
+    }
+}
+
 #[test]
 fn memory_and_stacks_are_bounded() {
     let mut vm = new_vm(8 << 20);

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Called, Chunk, Ended, Host, Level, MemoryPool, Profile, Verdict, Vm};
@@ -24,6 +25,54 @@ pub fn run(code: &'static str, bytes: &[u8], split: usize) {
             ended => assert!(host.looks > LOOKS_MAX, "{ended:?}"),
         }
     });
+}
+
+/// Runs one script with any bytes as its argument. However it ends, memory was enough, no look was missing for long,
+/// and the next script finds all as it was.
+pub fn survive(code: &'static str, bytes: &[u8]) {
+    let mut vm = Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(MEMORY)));
+    let chunk = vm.compile(code.as_bytes(), c"@fuzz").expect("the script is right");
+    let next = vm.compile(b"return 1", c"@next").expect("the script is right");
+    let (mut host, mut out) = (Patient::default(), Vec::new());
+    for (chunk, is_last) in [(chunk, false), (next, true)] {
+        host.looked = Instant::now();
+        out.clear();
+        // SAFETY: the host lives until the script is over, which never pauses.
+        unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[bytes], Protocol::Resp2) };
+        let ended = vm.finish(&mut Reply::new(&mut out, Protocol::Resp2));
+        assert!(!is_last || ended == Ended::Replied && out == b":1\r\n", "{ended:?}");
+    }
+    assert!(vm.memory_peak() < 3 * MEMORY, "{} bytes", vm.memory_peak());
+}
+
+/// Lets a script run for a while, and sees that it is asked often.
+struct Patient {
+    started: Instant,
+    looked: Instant,
+}
+
+impl Default for Patient {
+    fn default() -> Self {
+        Self { started: Instant::now(), looked: Instant::now() }
+    }
+}
+
+impl Host for Patient {
+    fn call(&mut self, _: &[&[u8]], _: bool, reply: &mut Vec<u8>) -> Called {
+        reply.extend_from_slice(b"+OK\r\n");
+        Called::Replied
+    }
+    fn log(&mut self, _: Level, _: &[u8]) {}
+    fn set_replication(&mut self, _: u8) {}
+    fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {
+        Some(true)
+    }
+    fn watch(&mut self) -> Verdict {
+        let since = self.looked.elapsed();
+        assert!(since < SILENCE_MAX, "nobody asked for {since:?}");
+        self.looked = Instant::now();
+        if self.started.elapsed() > RUN_MAX { Verdict::Stop("it takes long") } else { Verdict::GoOn }
+    }
 }
 
 struct Nobody {
@@ -51,3 +100,9 @@ thread_local! {
 }
 
 const LOOKS_MAX: u32 = 200;
+/// Memory of a script of any calls, in bytes.
+const MEMORY: usize = 64 << 20;
+/// How long such a script runs.
+const RUN_MAX: Duration = Duration::from_millis(300);
+/// Longer than a look may be missing, on a machine that is busy with other things.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
