@@ -176,6 +176,42 @@ fn what_scripts_and_functions_did_survives_in_the_log() {
     drop(std::fs::remove_dir_all(&folder));
 }
 
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn memory_of_all_states_is_bounded() {
+    let server = Server::bobbin(&["--io-threads", "2", "--maxmemory-scripts", "32mb"]);
+    let mut client = server.connect();
+    let taking = |bytes: &str| format!("return #string.rep('x', {bytes})");
+    let mut take = |client: &mut Connection, bytes: &str| {
+        client.call(&["EVAL", &taking(bytes), "0"]).expect("it answers").text()
+    };
+    assert_eq!(take(&mut client, "8000000"), "8000000");
+    assert!(take(&mut client, "40000000").contains("more memory"));
+    // A library has a state of its own, and no more memory for that.
+    let library = "#!lua name=keeper\nlocal kept\nserver.register_function('keep', function(keys, args) \
+                   kept = string.rep('x', args[1]) return #kept end)";
+    assert_eq!(client.call(&["FUNCTION", "LOAD", library]).expect("it answers").text(), "keeper");
+    let kept = client.call(&["FCALL", "keep", "0", "12000000"]).expect("it answers");
+    assert_eq!(kept.text(), "12000000");
+    assert!(take(&mut client, "12000000").contains("more memory"));
+    let info = client.say("INFO memory").text();
+    let field = |name: &str| -> usize {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|value| value.trim().parse().ok()).expect("it is a number")
+    };
+    assert!((12_000_000..32 << 20).contains(&field("used_memory_vm_functions")));
+    assert!(field("used_memory_vm_total") < 32 << 20);
+    assert_eq!(client.say("FUNCTION FLUSH").text(), "OK");
+    assert_eq!(take(&mut client, "12000000"), "12000000");
+    // Half of maxmemory is more than they get.
+    client.say("CONFIG SET maxmemory-scripts 1gb");
+    assert_eq!(take(&mut client, "40000000"), "40000000");
+    client.say("CONFIG SET maxmemory 64mb");
+    assert!(take(&mut client, "40000000").contains("more memory"));
+    client.say("CONFIG SET maxmemory 1");
+    assert_eq!(client.say("EVAL_RO return(7) 0").text(), "7");
+}
+
 fn until(mut ask: impl FnMut() -> Reply, fits: impl Fn(&Reply) -> bool) -> Reply {
     let started = Instant::now();
     loop {

@@ -32,7 +32,33 @@ const LIBRARY: &str = "#!lua name=slow\n\
 const PATTERN: &str =
     "local a = string.rep('a', 40) return string.find(a, string.rep('a?', 40) .. a .. 'b')";
 
+const ENCODER: &str =
+    "local t = {1} for i = 1, 60 do t = {t, t} end while true do pcall(cjson.encode, t) end";
+const PACKER: &str = "local t = {1} for i = 1, 15 do t = {t, t, t, t, t, t, t, t} end while true do pcall(cmsgpack.pack, t) end";
+const MOVER: &str = "while true do pcall(table.insert, {}, -2147483648, 1) end";
+
 const CASES: &[Case] = &[
+    Case {
+        name: "within one call, an encoder of shared tables",
+        before: &[],
+        looping: &[&["EVAL", ENCODER, "0"]],
+        is_killable: true,
+        is_function: false,
+    },
+    Case {
+        name: "within one call, another encoder of them, in a transaction",
+        before: &[],
+        looping: &[&["MULTI"], &["EVAL", PACKER, "0"], &["EXEC"]],
+        is_killable: true,
+        is_function: false,
+    },
+    Case {
+        name: "within one call, elements that are moved",
+        before: &[],
+        looping: &[&["EVAL", MOVER, "0"]],
+        is_killable: true,
+        is_function: false,
+    },
     Case {
         name: "a script of which nothing is known",
         before: &[],
@@ -121,8 +147,12 @@ const CASES: &[Case] = &[
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn whatever_loops_others_are_told_and_it_can_be_ended() {
-    // Valkey's own pattern matching cannot be interrupted.
-    let cases = || CASES.iter().filter(|case| !case.name.contains("pattern"));
+    // Valkey's own pattern matching cannot be interrupted, nor its encoders.
+    let cases = || {
+        let alone =
+            |case: &&Case| ["pattern", "within one call"].iter().all(|w| !case.name.contains(w));
+        CASES.iter().filter(alone)
+    };
     check(&|| Server::valkey(&[]), &mut cases());
     for threads in ["1", "4"] {
         check(&|| Server::bobbin(&["--io-threads", threads]), &mut CASES.iter());
