@@ -7,6 +7,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use tikv_jemallocator::Jemalloc;
 
 use crate::cores;
@@ -50,6 +51,17 @@ pub fn used() -> usize {
 pub fn peak() -> usize {
     used();
     PEAK.load(Ordering::Relaxed)
+}
+
+/// Whether the system would give so many bytes at once. An allocation that fails would be counted.
+pub fn is_available(bytes: usize) -> bool {
+    let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: where no address is asked for, nothing that there is is mapped over; and nobody knows what goes again.
+    unsafe {
+        mmap_anonymous(std::ptr::null_mut(), bytes, access, kind)
+            .and_then(|start| munmap(start, bytes))
+            .is_ok()
+    }
 }
 
 /// Forgets the peak: CONFIG RESETSTAT.
@@ -219,6 +231,12 @@ mod tests {
             // SAFETY: as above.
             unsafe { std::alloc::dealloc(pointer, layout) };
         }
+    }
+
+    #[test]
+    fn what_the_system_has_not_is_not_available() {
+        assert!(is_available(1 << 30));
+        assert!(!is_available(1 << 62) && !is_available(usize::MAX));
     }
 
     #[test]

@@ -149,6 +149,10 @@ fn parse_hash(text: &[u8]) -> Result<PasswordHash, RuleError> {
 }
 
 fn parse_selector(rules: &[u8], grammar: &Grammar<'_>) -> Result<Selector, RuleError> {
+    // What is behind a zero would be passed over.
+    if rules.contains(&0) {
+        return Err(RuleError::Syntax);
+    }
     let mut selector = Selector::new(grammar.registry, grammar.all_channels);
     for rule in split(rules).ok_or(RuleError::Syntax)? {
         // Else what describes the selector would not be read as the same.
@@ -434,6 +438,7 @@ mod tests {
             (")", RuleError::Syntax),
             ("(on)", RuleError::Syntax),
             ("(+get (x))", RuleError::Syntax),
+            ("(+get\0)", RuleError::Syntax),
             ("db=", RuleError::Syntax),
             ("db=1,,2", RuleError::Syntax),
             ("db=-1", RuleError::DatabaseOutOfRange),

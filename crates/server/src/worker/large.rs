@@ -22,15 +22,18 @@ pub struct Outside {
 
 struct Arriving {
     position: usize,
-    /// Of capacity `len`, but for those that made no progress for a while.
+    /// Of capacity `len`, but for those that made no progress for a while, and those that are to be very long.
     bytes: Vec<u8>,
     len: usize,
 }
 
 impl Arriving {
-    /// The bytes, with room for all of them.
+    /// The bytes, with room for all of them, or for as many as may be promised.
     fn whole(&mut self) -> &mut Vec<u8> {
-        self.bytes.reserve_exact(self.len - self.bytes.len());
+        let room = self.len.min(PROMISED_MAX);
+        if self.bytes.capacity() < room {
+            self.bytes.reserve_exact(room - self.bytes.len());
+        }
         &mut self.bytes
     }
 }
@@ -79,7 +82,8 @@ impl LargeArguments {
 
     /// Counts the arriving one as complete if it is.
     pub fn finish(&mut self) {
-        if let Some(arriving) = self.arriving.take_if(|it| it.bytes.len() == it.len) {
+        if let Some(mut arriving) = self.arriving.take_if(|it| it.bytes.len() == it.len) {
+            arriving.bytes.shrink_to_fit();
             let (position, bytes) = (arriving.position, Arc::new(arriving.bytes));
             self.complete.push(Outside { position, bytes });
         }
@@ -110,7 +114,7 @@ impl Connection {
         let Some(large) = self.parser.large() else { return };
         self.parser.keep_outside();
         let arrived = (self.input.len() - large.start).min(large.len);
-        let mut bytes = Vec::with_capacity(large.len);
+        let mut bytes = Vec::with_capacity(large.len.min(PROMISED_MAX));
         let input = self.input.whole();
         bytes.extend(input.drain(large.start..large.start + arrived));
         // What is left is the command's beginning, and mostly all that there will be.
@@ -141,3 +145,6 @@ impl Connection {
 }
 
 const LINE_END_LEN: usize = 2;
+/// Room that a length alone gets. Longer arguments, which only a raised `proto-max-bulk-len` allows, get theirs as they
+/// arrive: what the machine has not ends the process.
+const PROMISED_MAX: usize = 512 << 20;

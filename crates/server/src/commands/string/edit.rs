@@ -7,10 +7,13 @@ use bobbin_store::shard::Expire;
 
 use crate::command::data::string;
 use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::memory;
 
 /// A string that outgrows its entry and is longer than this becomes a long one, which grows without a
 /// new entry each time.
 const GROWN_INLINE_MAX: usize = 1024;
+/// From this length on it is tried whether there is memory: the process ends where there is none.
+const TRIED_LEN_MIN: usize = 1 << 30;
 
 pub(super) fn append(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
@@ -70,7 +73,7 @@ pub(in crate::commands) fn edit_or_make<R>(
         return Ok(result);
     }
     let mut buffer = [0; GROWN_INLINE_MAX];
-    let (value, result) = build(&[], room(0)?, change, &mut buffer);
+    let (value, result) = build(&[], affordable(room(0)?)?, change, &mut buffer);
     data.set(key, value, Expire::Clear);
     Ok(result)
 }
@@ -95,7 +98,7 @@ fn edit<R>(
         return Ok(Some(result));
     }
     let mut buffer = [0; GROWN_INLINE_MAX];
-    let (value, result) = build(entry.as_ref().bytes(), len, change, &mut buffer);
+    let (value, result) = build(entry.as_ref().bytes(), affordable(len)?, change, &mut buffer);
     data.set(key, value, Expire::Keep);
     Ok(Some(result))
 }
@@ -119,6 +122,15 @@ fn build<'b, R>(
     bytes[..old.len()].copy_from_slice(old);
     let (result, _) = change(&mut bytes, old.len());
     (NewValue::Shared(Arc::new(bytes)), result)
+}
+
+/// The length, if there is memory for it.
+fn affordable(len: usize) -> Result<usize, Failure> {
+    // Only where `proto-max-bulk-len` was raised are there any.
+    if len >= TRIED_LEN_MIN && !memory::is_available(len) {
+        return Err(Failure::STRING_TOO_LONG);
+    }
+    Ok(len)
 }
 
 /// The longest string that commands may make.
