@@ -440,3 +440,45 @@ fn mode_of(path: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt;
     path.metadata().expect("it is there").permissions().mode()
 }
+
+/// Who may only write is told nothing of what is there, not even whether it was guessed.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn who_may_only_write_learns_no_value() {
+    let server = Server::bobbin(&[]);
+    let mut admin = server.connect();
+    admin.say("ACL SETUSER w on nopass +@all %W~*");
+    admin.say("ACL SETUSER rw on nopass +@all ~*");
+    admin.say("SET k secret");
+    admin.say("ZADD z 5 m");
+    let (mut writer, mut other) = (server.connect(), server.connect());
+    writer.say("AUTH w x");
+    other.say("AUTH rw x");
+    for command in [
+        "SET k new IFEQ secret",
+        "SET k new ifeq guess",
+        "SET k new EX 10 IFEQ guess",
+        "SET k new IFEQ guess GET",
+        "SET k new GET",
+        "DELIFEQ k guess",
+        "GETSET k new",
+        "GETDEL k",
+        "INCRBY k 0",
+        "ZADD z INCR 0 m",
+        "ZADD z XX ch GT 4 m",
+        "ZADD z lt 6 m",
+        "ZINCRBY z 0 m",
+    ] {
+        let reply = writer.say(command);
+        assert_eq!(reply.text(), "NOPERM No permissions to access a key", "{command}");
+    }
+    assert_eq!(admin.say("GET k").text(), "secret");
+    assert_eq!(admin.say("ZSCORE z m").text(), "5");
+    for command in ["SET k v", "SET k v NX", "SET k v XX EX 100", "ZADD z 7 m", "ZADD z XX CH 8 m"]
+    {
+        assert!(!writer.say(command).is_error(), "{command}");
+    }
+    for command in ["SET k w IFEQ v", "ZADD z INCR 1 m", "ZADD z GT 1 m", "DELIFEQ k w"] {
+        assert!(!other.say(command).is_error(), "{command}");
+    }
+}

@@ -110,7 +110,7 @@ fn get(port: u16, request: &str) -> (String, String) {
 }
 
 fn scrape(port: u16) -> BTreeMap<String, Family> {
-    let (head, body) = get(port, "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
+    let (head, body) = get(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
     assert!(head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
@@ -158,9 +158,15 @@ fn metrics_are_those_of_info() {
         ("GET / HTTP/1.1\r\n\r\n", "404"),
         ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
         ("HEAD /metrics HTTP/1.0\r\n\r\n", "200"),
+        ("GET /metrics HTTP/1.1\r\nHost: rebound.example:9121\r\n\r\n", "403"),
     ] {
         let (head, _) = get(port, request);
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {head}");
+    }
+    client.say("CONFIG SET metrics-hosts db.internal");
+    for (host, status) in [("db.internal:9121", "200"), ("DB.internal", "200"), ("other", "403")] {
+        let (head, _) = get(port, &format!("HEAD /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {head}");
     }
 }
 
@@ -176,7 +182,11 @@ fn metrics_wait_for_nobody() {
     scrape(port);
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let silent: Vec<TcpStream> =
-        (0..10).map(|_| TcpStream::connect_timeout(&address, SOON).expect("connected")).collect();
+        (0..100).map(|_| TcpStream::connect_timeout(&address, SOON).expect("connected")).collect();
+    for mut slow in silent.iter().step_by(2) {
+        // Who has made room by now may be told so.
+        let _ = slow.write_all(b"GET /metrics HTTP/1.1\r\nX: ");
+    }
     let mut stuck = server.connect();
     stuck.send(&["DEBUG", "SLEEP", "5"]).expect("sent");
     std::thread::sleep(Duration::from_millis(200));

@@ -506,6 +506,49 @@ fn until_closed(client: &mut Client) -> Vec<Value> {
     }
 }
 
+/// Before AUTH the limits are those of connections without TLS, and they end with it within a pipeline.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn strangers_have_their_limits() {
+    const LEN_MAX: usize = 16_384;
+    on_both_drivers(&["--requirepass", "secret"], |server| {
+        let mut client = connect(server);
+        client.send(&["AUTH", "secret"]);
+        client.send(&["SET", "k", &"x".repeat(100_000)]);
+        for _ in 0..10 {
+            client.send(&["GET", "k"]);
+        }
+        client.flush().unwrap();
+        for _ in 0..2 {
+            assert_eq!(client.receive().unwrap(), Value::Simple(b"OK".to_vec()));
+        }
+        for _ in 0..10 {
+            assert!(
+                matches!(client.receive().unwrap(), Value::Bulk(bytes) if bytes.len() == 100_000)
+            );
+        }
+        let mut stranger = connect(server);
+        stranger.send(&["AUTH", "wrong"]);
+        stranger.send(&["ECHO", &"x".repeat(LEN_MAX)]);
+        stranger.send(&["ECHO", &"x".repeat(LEN_MAX + 1)]);
+        stranger.flush().unwrap();
+        for start in ["WRONGPASS", "NOAUTH", "ERR Protocol error: unauthenticated bulk length"] {
+            let Value::Error(error) = stranger.receive().unwrap() else { panic!("not {start}") };
+            assert!(String::from_utf8_lossy(&error).starts_with(start), "{start}");
+        }
+        assert!(stranger.receive().is_err(), "it is closed");
+        let mut stranger = connect(server);
+        loop {
+            for _ in 0..1000 {
+                stranger.send(&["GET", "k"]);
+            }
+            if stranger.flush().is_err() {
+                break;
+            }
+        }
+    });
+}
+
 fn on_both_drivers(arguments: &[&str], test: impl Fn(&TlsServer)) {
     for driver in ["epoll", "io_uring"] {
         let arguments = [&["--io-driver", driver][..], arguments].concat();

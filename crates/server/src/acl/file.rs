@@ -66,7 +66,17 @@ pub fn load(
         let why = config::system_text(&error);
         format!("Error loading ACLs, opening file '{shown_path}': {why}")
     })?;
-    let mut reader = Reader { path: &shown_path, grammar, errors: String::new() };
+    parse(&text, &shown_path, grammar, identity)
+}
+
+/// Reads the text of a file; `path` is for errors.
+pub fn parse(
+    text: &[u8],
+    path: &str,
+    grammar: &Grammar<'_>,
+    identity: &mut dyn FnMut(&[u8]) -> u64,
+) -> Result<Users, String> {
+    let mut reader = Reader { path, grammar, errors: String::new() };
     let mut users = Users::new();
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
         if let Some(user) = reader.line(index + 1, line.trim_ascii(), identity) {

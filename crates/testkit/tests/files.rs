@@ -1,0 +1,205 @@
+//! The files that the server makes: what is in them, who may read them, and what stands in their way.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use bobbin_testkit::disk::{Folder, make_pipe};
+use bobbin_testkit::{Connection, Server};
+
+/// Words that end a line are written as words: none becomes a directive of the next start.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_is_set_does_not_become_a_directive() {
+    const EVIL: &str = "enable-protected-configs\tyes\nuser\tevil\ton\tnopass\t~*\t+@all";
+    let folder = Folder::new();
+    let file = folder.path().join("bobbin.conf");
+    std::fs::write(&file, "timeout 9\n").expect("written");
+    let path = file.to_str().expect("a path");
+    let server = Server::bobbin(&[path]);
+    let mut client = server.connect();
+    for (option, value) in [
+        ("bind", format!("127.0.0.1 -x\n{EVIL}")),
+        ("requirepass", format!("x\n{EVIL}\n\"' \\ \0\u{ff}")),
+        ("metrics-hosts", format!("a\r{EVIL}")),
+        ("availability-zone", format!("\n{EVIL}\n")),
+        ("tls-ciphers", format!("'\n{EVIL}\n'")),
+    ] {
+        // Whatever is refused cannot do harm.
+        let _ = client.call(&["CONFIG", "SET", option, &value]).expect("an answer");
+    }
+    let password = format!("x\n{EVIL}\n\"' \\ \0\u{ff}");
+    // The name of nobody, which would have a line of its own.
+    client.call(&["ACL", "SETUSER", "a\"b\\c'#", "on", "+@all", "~x\"y"]).expect("an answer");
+    assert_eq!(client.say("CONFIG REWRITE").text(), "OK");
+    let shown = client.say("CONFIG GET *");
+    let users = client.say("ACL LIST");
+    drop(client);
+    drop(server);
+
+    let text = std::fs::read_to_string(&file).expect("read");
+    // The folder that the server worked in has gone with it.
+    let lines = text.split_inclusive('\n').filter(|line| !line.starts_with("dir "));
+    let text: String = lines.collect();
+    std::fs::write(&file, &text).expect("written");
+    for line in text.lines() {
+        assert!(!line.starts_with("enable-protected-configs"), "{text}");
+        assert!(!line.starts_with("user\t"), "{text}");
+    }
+    let server = Server::bobbin(&[path]);
+    let mut client = server.connect();
+    assert_eq!(client.call(&["AUTH", &password]).expect("an answer").text(), "OK", "{text}");
+    assert_eq!(client.say("ACL LIST"), users);
+    let mut differ = Vec::new();
+    let again = client.say("CONFIG GET *");
+    for (old, new) in shown.items().chunks(2).zip(again.items().chunks(2)) {
+        // These are told to each start anew.
+        if old != new && !["port", "bind", "dir"].contains(&old[0].text().as_str()) {
+            differ.push((old[0].text(), old[1].text(), new[1].text()));
+        }
+    }
+    assert!(differ.is_empty(), "{differ:?}\n{text}");
+}
+
+/// CONFIG REWRITE and ACL SAVE leave their files to whom they belonged; passwords are not for others.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn secrets_stay_with_their_owner() {
+    for (mode, password, kept) in
+        [(0o600, "", 0o600), (0o644, "", 0o644), (0o644, "secret", 0o640), (0o600, "secret", 0o600)]
+    {
+        let folder = Folder::new();
+        let (file, users) = (folder.path().join("bobbin.conf"), folder.path().join("users.acl"));
+        std::fs::write(&file, "").expect("written");
+        std::fs::write(&users, "user default on nopass ~* &* +@all\n").expect("written");
+        set_mode(&file, mode);
+        set_mode(&users, mode);
+        let arguments =
+            [file.to_str().expect("a path"), "--aclfile", users.to_str().expect("a path")];
+        let server = Server::bobbin(&arguments);
+        let mut client = server.connect();
+        if !password.is_empty() {
+            assert_eq!(
+                client.call(&["CONFIG", "SET", "primaryauth", password]).expect("an answer").text(),
+                "OK"
+            );
+        }
+        assert_eq!(client.say("ACL SETUSER a on >password").text(), "OK");
+        assert_eq!(client.say("CONFIG REWRITE").text(), "OK");
+        assert_eq!(client.say("ACL SAVE").text(), "OK");
+        assert_eq!(mode_of(&file), kept, "of {mode:o}, with the password {password:?}");
+        assert_eq!(mode_of(&users), mode & 0o770, "of {mode:o}");
+        let names = std::fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!(names, 2, "no other file is left");
+    }
+}
+
+/// Links under the names that the server gives to what it has not finished, and under those of its files, lead nothing
+/// of it elsewhere.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn links_lead_nothing_elsewhere() {
+    let folder = Folder::new();
+    let path = |name: &str| folder.path().join(name);
+    let (file, users) = (path("bobbin.conf"), path("users.acl"));
+    std::fs::write(&file, "").expect("written");
+    std::fs::write(&users, "user default on nopass ~* &* +@all\n").expect("written");
+    let (victim, pid_file) = (path("victim"), path("pid"));
+    std::fs::write(&victim, "theirs").expect("written");
+    symlink(&victim, &pid_file).expect("linked");
+    let text = |path: &Path| path.to_str().expect("a path").to_owned();
+    let arguments = [
+        &text(&file),
+        "--aclfile",
+        &text(&users),
+        "--pidfile",
+        &text(&pid_file),
+        "--appendonly",
+        "yes",
+    ];
+    let server = Server::bobbin(&arguments);
+    let process = server.id();
+    assert_eq!(std::fs::read_to_string(&pid_file).expect("read").trim(), process.to_string());
+    for name in [format!("bobbin.conf.{process}.tmp"), format!("users.acl.{process}.tmp")] {
+        symlink(&victim, path(&name)).expect("linked");
+    }
+    let data = server.folder();
+    for name in [
+        format!("temp-{process}-0.rdb"),
+        format!("temp-rewriteaof-bg-{process}.aof"),
+        "appendonlydir/temp-appendonly.aof.manifest".to_owned(),
+        "appendonlydir/appendonly.aof.2.incr.aof".to_owned(),
+        "dump.rdb".to_owned(),
+    ] {
+        symlink(&victim, data.join(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    let mut client = server.connect();
+    client.say("SET k v");
+    assert_eq!(client.say("CONFIG REWRITE").text(), "OK");
+    assert_eq!(client.say("ACL SAVE").text(), "OK");
+    assert_eq!(client.say("SAVE").text(), "OK");
+    rewrite_log(&mut client);
+    for name in ["dump.rdb", "appendonlydir/appendonly.aof.2.incr.aof"] {
+        let kind = std::fs::symlink_metadata(data.join(name)).expect("it is there").file_type();
+        assert!(kind.is_file(), "{name}");
+    }
+    assert_eq!(std::fs::read_to_string(&victim).expect("read"), "theirs");
+    assert!(std::fs::symlink_metadata(&file).expect("it is there").is_file());
+}
+
+/// A configuration file that is a link becomes a file, as with Valkey; what it led to stays.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_linked_configuration_becomes_a_file() {
+    for (name, start) in
+        [("valkey", Server::valkey as fn(&[&str]) -> Server), ("bobbin", Server::bobbin)]
+    {
+        let folder = Folder::new();
+        let (real, link) = (folder.path().join("real.conf"), folder.path().join("link.conf"));
+        std::fs::write(&real, "timeout 9\n").expect("written");
+        symlink(&real, &link).expect("linked");
+        let server = start(&[link.to_str().expect("a path")]);
+        assert_eq!(server.connect().say("CONFIG REWRITE").text(), "OK", "{name}");
+        assert!(std::fs::symlink_metadata(&link).expect("it is there").is_file(), "{name}");
+        assert_eq!(std::fs::read_to_string(&real).expect("read"), "timeout 9\n", "{name}");
+    }
+}
+
+/// What is no file is no place for one: a pipe or a socket is neither written nor replaced.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_is_no_file_is_left_alone() {
+    let folder = Folder::new();
+    let (socket, users) = (folder.path().join("socket"), folder.path().join("users.acl"));
+    let _listener = UnixListener::bind(&socket).expect("bound");
+    std::fs::write(&users, "user default on nopass ~* &* +@all\n").expect("written");
+    let path = |path: &Path| path.to_str().expect("a path").to_owned();
+    let server = Server::bobbin(&["--aclfile", &path(&users), "--pidfile", &path(&socket)]);
+    assert!(std::fs::metadata(&socket).expect("it is there").file_type().is_socket());
+    std::fs::remove_file(&users).expect("removed");
+    make_pipe(&users).expect("made");
+    let reply = server.connect().say("ACL SAVE");
+    assert!(reply.is_error(), "{}", reply.text());
+    assert!(std::fs::metadata(&users).expect("it is there").file_type().is_fifo());
+}
+
+fn rewrite_log(client: &mut Connection) {
+    // Refused while the one at the start is going on.
+    client.say("BGREWRITEAOF");
+    loop {
+        let info = client.say("INFO persistence").text();
+        let is_over = |name: &str| info.contains(&format!("{name}:0\r\n"));
+        if is_over("aof_rewrite_in_progress") && is_over("aof_rewrite_scheduled") {
+            assert!(info.contains("aof_last_bgrewrite_status:ok\r\n"), "{info}");
+            return;
+        }
+    }
+}
+
+fn mode_of(path: &Path) -> u32 {
+    std::fs::metadata(path).expect("it is there").mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its owner may");
+}
