@@ -213,10 +213,11 @@ mod tests {
 
     #[test]
     fn lua_is_compared() {
-        let package = |name: &str, version: &str| Package {
-            name: name.to_owned(),
-            version: version.to_owned(),
-            ..Package::default()
+        let package = |name: &str, version: &str| {
+            let mut package = Package::default();
+            package.name.push_str(name);
+            package.version.push_str(version);
+            package
         };
         let tests = |of: fn(&str) -> bool| -> String {
             let tests = LUA_ADVISORIES.iter().filter_map(|(_, proof)| match proof {

@@ -182,7 +182,7 @@ fn memory_of_all_states_is_bounded() {
     let server = Server::bobbin(&["--io-threads", "2", "--maxmemory-scripts", "32mb"]);
     let mut client = server.connect();
     let taking = |bytes: &str| format!("return #string.rep('x', {bytes})");
-    let mut take = |client: &mut Connection, bytes: &str| {
+    let take = |client: &mut Connection, bytes: &str| {
         client.call(&["EVAL", &taking(bytes), "0"]).expect("it answers").text()
     };
     assert_eq!(take(&mut client, "8000000"), "8000000");

@@ -288,7 +288,7 @@ mod tests {
     fn no_word_becomes_a_directive() {
         const ROUNDS: u32 = 200;
         let mut random = crate::random::Random::new(16);
-        let mut taken = std::collections::HashSet::new();
+        let mut taken = HashSet::new();
         for round in 0..ROUNDS {
             let config = Config::new();
             for row in OPTIONS {
