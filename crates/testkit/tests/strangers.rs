@@ -89,6 +89,39 @@ fn limits_hold_within_pipelines() {
     });
 }
 
+/// A web page that has a browser send what it likes is not listened to, password or none: what comes behind the line of
+/// HTTP may be a command. The log tells of it, but is not filled by it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn lines_of_http_end_the_connection() {
+    for arguments in [&[][..], &ARGUMENTS] {
+        on_both(arguments, |name, server| {
+            for (before, line) in [
+                ("", "POST / HTTP/1.1"),
+                ("", "post /"),
+                ("GET / HTTP/1.1\r\n", "Host: 127.0.0.1:6379"),
+                ("PING\r\n", "host: x"),
+            ] {
+                for _ in 0..20 {
+                    let mut page = server.connect();
+                    let bytes = format!("{before}{line}\r\nAUTH secret\r\nSET k evil\r\n\r\n");
+                    page.send_raw(bytes.as_bytes()).expect("sent");
+                    let mut answers = Vec::new();
+                    // Its unread bytes make the close a reset.
+                    let _ = page.stream().read_to_end(&mut answers);
+                    let answers = String::from_utf8_lossy(&answers);
+                    assert!(!answers.contains("+OK"), "{name}: {line}: {answers}");
+                }
+            }
+            let mut client = server.connect();
+            client.say("AUTH secret");
+            assert!(client.say("GET k").is_null(), "{name}");
+            let told = server.log().matches("SECURITY ATTACK").count();
+            assert_eq!(told, 1, "{name}");
+        });
+    }
+}
+
 /// However the bytes are cut into packets.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

@@ -1,6 +1,6 @@
 //! From a parsed request to its reply: the checks in Redis's order, the plan, the handler.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use bobbin_resp::{Part, Reply};
 use bobbin_store::entry::INLINE_MAX;
@@ -208,22 +208,10 @@ fn admit(
     output: &mut Vec<u8>,
 ) -> Result<Executed, Failure> {
     let args = request.args;
+    let Some(command) = request.command else { return admit_unknown(context, client, request) };
     if !client.rights.is_open(context.server) {
         acl::admit(context, client, request)?;
     }
-    let Some(command) = request.command else {
-        if is_http(args[0]) {
-            log::warn!(
-                "Possible SECURITY ATTACK detected. A client sent a line of HTTP ({} {}); its connection is closed.",
-                client.info.peer,
-                String::from_utf8_lossy(args[0]),
-            );
-            client.close = true;
-            client.discard = true;
-            return Ok(Executed::Queued);
-        }
-        return Err(unknown(args));
-    };
     let command = if command.subcommands.is_empty() || args.len() < 2 {
         command
     } else {
@@ -702,6 +690,39 @@ fn check_in_transaction(server: &Server, client: &Client, command: &Registered) 
     }
     debug::check_allowed(server, client)
 }
+
+/// What is no command is refused; a line of HTTP ends the connection, whoever sent it: a web page had a browser do so.
+#[cold]
+fn admit_unknown(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    request: &Request<'_>,
+) -> Result<Executed, Failure> {
+    static NOTED_MS: AtomicI64 = AtomicI64::new(i64::MIN);
+    let args = request.args;
+    if !is_http(args[0]) {
+        acl::admit(context, client, request)?;
+        return Err(unknown(args));
+    }
+    let (now_ms, noted_ms) = (context.data.now_ms, NOTED_MS.load(Ordering::Relaxed));
+    let is_due = now_ms >= noted_ms.saturating_add(HTTP_NOTED_MS);
+    let exchange = || {
+        NOTED_MS.compare_exchange(noted_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    };
+    if is_due && exchange() {
+        log::warn!(
+            "Possible SECURITY ATTACK detected. A client sent a line of HTTP ({} {}); its connection is closed.",
+            client.info.peer,
+            String::from_utf8_lossy(args[0]),
+        );
+    }
+    client.close = true;
+    client.discard = true;
+    Ok(Executed::Queued)
+}
+
+/// How often the log tells of lines of HTTP.
+const HTTP_NOTED_MS: i64 = 60_000;
 
 /// Whether a web page in somebody's browser was made to talk to us: the rest of what it sends would be taken
 /// for commands.
