@@ -157,7 +157,7 @@ fn describe(work: &Work, cut: Cut, error: &str) -> String {
         format!("  {} {bytes}\n", path.display())
     });
     let near = |call: &&bobbin_testkit::power::trace::Call| {
-        call.began < cut.moment && (call.ended + NEAR > cut.moment || call.ended == usize::MAX)
+        call.began < cut.moment && call.ended.saturating_add(NEAR) > cut.moment
     };
     let calls = work.recording.calls.iter().filter(near).map(|call| {
         let strings: Vec<_> = call
