@@ -472,7 +472,7 @@ fn cve_2026_63639_an_entry_that_is_pending_with_two_consumers() {
     refused(&mut bench, &stream(1, &group(&[&pending], &[one.clone(), two.clone()])));
     refused(&mut bench, &stream(1, &group(&[&pending], &[consumer(b"a", &[&id, &id])])));
     refused(&mut bench, &stream(1, &group(&[&pending], &[consumer(b"a", &[])])));
-    refused(&mut bench, &stream(1, &group(&[], &[one.clone()])));
+    refused(&mut bench, &stream(1, &group(&[], std::slice::from_ref(&one))));
     refused(&mut bench, &stream(1, &group(&[&pending, &pending], &[one.clone(), two])));
     refused(&mut bench, &stream(1, &group(&[&pending], &[one.clone(), one])));
     // An entry above what the stream says its last one is.
