@@ -12,5 +12,6 @@ fn main() {
     let flags = names.iter().find_map(|name| env::var(name).ok()).unwrap_or_default();
     // SAFETY: this program has one thread.
     unsafe { env::set_var(&name, format!("{flags} -fwrapv")) };
-    lua_src::Build::new().build(lua_src::Lua51).print_cargo_metadata();
+    // Optimised whatever the profile is, as what others wrote.
+    lua_src::Build::new().opt_level("3").build(lua_src::Lua51).print_cargo_metadata();
 }
