@@ -21,7 +21,7 @@ fn the_query_buffer_of_a_blocked_client_has_its_limit() {
         let mut pings = Vec::new();
         (0..1000).for_each(|_| encode_command(&["PING", &"x".repeat(1000)], &mut pings));
         let sent = (0..64).try_for_each(|_| client.send_raw(&pings));
-        let is_closed = sent.is_err() || !matches!(client.receive(), Ok(_));
+        let is_closed = sent.is_err() || client.receive().is_err();
         assert!(is_closed, "64 MB are kept for a client that waits");
         assert_eq!(stat(&mut control, "client_query_buffer_limit_disconnections"), 1);
     });
@@ -236,6 +236,6 @@ fn until(mut holds: impl FnMut() -> bool) {
 /// So long a server may take on a machine that has other things to do.
 const WAIT: Duration = Duration::from_secs(60);
 /// What takes the square of this in time takes minutes.
-const WORDS: usize = 300_000;
+const WORDS: usize = 200_000;
 const INCREMENTS: u32 = 150_000;
 const LISTS: usize = 1500;

@@ -19,6 +19,7 @@ mod limits;
 mod mailbox;
 mod output;
 mod push;
+mod reading;
 mod relief;
 mod revoked;
 mod schedule;
@@ -75,8 +76,6 @@ const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
 /// A turn that has so many bytes of replies executes nothing more before they are sent: so they stay in the core's
 /// cache until the kernel has copied them, and nobody waits long for the first.
 const REPLIES_MAX: usize = 256 * 1024;
-/// A connection whose commands wait until replies are sent is not read from while it has more input than this.
-const READ_AHEAD_MAX: usize = 256 * 1024;
 /// The arena's memory is given back when a turn needed more than this, ...
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
 /// ... and when there is nothing to do, down to this.
@@ -656,30 +655,6 @@ impl Worker {
         self.read_by(span.slot, if direct { Reading::Direct } else { Reading::Data });
         self.fit_reading(span.slot);
         self.check_input(span.slot);
-    }
-
-    /// Reads no more of a connection while it has a lot of input and its replies are to be sent first.
-    fn fit_reading(&mut self, slot: u32) {
-        let Some(connection) = self.connections.at(slot) else { return };
-        if connection.deferred && connection.input.len() > READ_AHEAD_MAX {
-            self.read_by(slot, Reading::Paused);
-        } else if connection.reading == Reading::Paused {
-            self.read_by(slot, Reading::Data);
-        }
-    }
-
-    fn read_by(&mut self, slot: u32, reading: Reading) {
-        let Some(connection) = self.connections.at(slot) else { return };
-        if reading == connection.reading {
-            return;
-        }
-        connection.reading = reading;
-        let (token, socket) = (connection.token, connection.socket.as_fd());
-        match reading {
-            Reading::Data => self.driver.resume(token, socket),
-            Reading::Direct => self.driver.direct(token, socket),
-            Reading::Paused => self.driver.pause(token, socket),
-        }
     }
 
     // Step: posts.

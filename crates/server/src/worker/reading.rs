@@ -1,0 +1,36 @@
+//! How a connection is read from, which follows what it has and has not executed.
+
+use std::os::fd::AsFd;
+
+use super::Worker;
+use super::connection::Reading;
+use crate::io::Driver;
+
+/// A connection whose commands wait until replies are sent is not read from while it has more input than this.
+const READ_AHEAD_MAX: usize = 256 * 1024;
+
+impl Worker {
+    /// Reads no more of a connection while it has a lot of input and its replies are to be sent first.
+    pub(super) fn fit_reading(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if connection.deferred && connection.input.len() > READ_AHEAD_MAX {
+            self.read_by(slot, Reading::Paused);
+        } else if connection.reading == Reading::Paused {
+            self.read_by(slot, Reading::Data);
+        }
+    }
+
+    pub(super) fn read_by(&mut self, slot: u32, reading: Reading) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if reading == connection.reading {
+            return;
+        }
+        connection.reading = reading;
+        let (token, socket) = (connection.token, connection.socket.as_fd());
+        match reading {
+            Reading::Data => self.driver.resume(token, socket),
+            Reading::Direct => self.driver.direct(token, socket),
+            Reading::Paused => self.driver.pause(token, socket),
+        }
+    }
+}
