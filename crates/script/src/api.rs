@@ -39,6 +39,8 @@ pub enum Verdict {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Called {
     Replied,
+    /// It replied, and it is time to ask `Host::watch`.
+    Late,
     /// The script is to end: no reply.
     Stop,
 }
@@ -153,15 +155,18 @@ fn call_catching(stack: Stack) -> Returned {
 /// `redis.call` and `pcall`: the arguments are a command; what it replied becomes a value.
 fn run_command(stack: Stack, raising: bool) -> Returned {
     let core = core_of(stack.0);
-    // A command may take much longer than an instruction.
-    core.account(stack)?;
+    core.charge(stack, CALL_STEPS)?;
     let mut buffers = core.take_buffers();
     let outcome = match take_arguments(stack, &mut buffers) {
         Ok(()) => match core.host() {
             Some(host) => {
                 let (args, reply) = (&buffers.args[..], &mut buffers.reply);
-                match host.call(args, core.resp3.get(), reply) {
-                    Called::Replied => {
+                let called = host.call(args, core.resp3.get(), reply);
+                if called == Called::Late {
+                    core.end_steps();
+                }
+                match called {
+                    Called::Replied | Called::Late => {
                         // As many arguments as there can be leave no room for the reply.
                         stack.set_top(0);
                         convert::push_reply(stack, reply).map(|()| reply.first() == Some(&b'-'))
@@ -183,6 +188,9 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
         _ => Ok(1),
     }
 }
+
+/// What a command counts for that is not late: a microsecond or so.
+const CALL_STEPS: usize = 128;
 
 /// Takes the arguments of the function as those of a command: strings, and numbers as their text.
 fn take_arguments(stack: Stack, buffers: &mut Buffers) -> Result<(), &'static [u8]> {

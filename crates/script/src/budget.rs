@@ -123,6 +123,12 @@ impl Core {
         self.account(stack)
     }
 
+    /// Has the host asked at the next charge.
+    #[cold]
+    pub(crate) fn end_steps(&self) {
+        self.budget.steps.set(0);
+    }
+
     /// The same for work on so many bytes.
     #[inline(always)]
     pub(crate) fn charge_bytes(&self, stack: Stack, bytes: usize) -> Result<(), Raise> {

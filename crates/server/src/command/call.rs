@@ -282,7 +282,7 @@ fn run_planned(
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
     shards.clear();
-    shards.add_planned(data, command, request.args, 0);
+    shards.add_alone(data, command, request.args);
     if client.database == 0 {
         shards.prefetch_buckets(data);
     }
@@ -542,25 +542,26 @@ impl ShardSet {
                 self.everything |= is_about_everything(command, args);
                 self.shards.push(first_hash.shard() as u16);
             }
-            KeyShape::Specified => self.add_planned(data, command, args, first_arg),
+            KeyShape::Specified => {
+                self.everything |= is_about_everything(command, args);
+                self.hashes.resize(first_arg + args.len(), Hash::default());
+                command.key_positions(args, |at| {
+                    let key = data.key(args[at]);
+                    self.hashes[first_arg + at] = key.hash;
+                    self.add_key(key);
+                });
+            }
         }
     }
 
-    /// Adds the keys of a command, and remembers them by argument, counted from `first_arg` on.
-    #[inline(always)]
-    fn add_planned(
-        &mut self,
-        data: &Data,
-        command: &'static Registered,
-        args: &[&[u8]],
-        first_arg: usize,
-    ) {
+    /// The same for a command alone: its shards are prefetched.
+    fn add_alone(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
         self.everything |= is_about_everything(command, args);
-        self.hashes.resize(first_arg + args.len(), Hash::default());
+        self.hashes.resize(args.len(), Hash::default());
         command.key_positions(args, |at| {
             let key = data.key(args[at]);
             data.keyspace().prefetch_shard(key.hash);
-            self.hashes[first_arg + at] = key.hash;
+            self.hashes[at] = key.hash;
             self.add_key(key);
         });
     }

@@ -118,6 +118,7 @@ impl KeySpec {
 
     /// Calls `f` with the index of each key of these arguments. `false`: the arguments do not fit
     /// the specification.
+    #[inline(always)]
     pub fn positions(&self, args: &[&[u8]], mut f: impl FnMut(usize)) -> bool {
         let begin = match self.begin {
             Begin::Index(index) => index,

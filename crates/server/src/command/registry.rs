@@ -186,7 +186,7 @@ impl Registered {
 
     /// Calls `f` with the index of each key; `false` when the arguments are not of the command's
     /// form.
-    #[inline]
+    #[inline(always)]
     pub fn key_positions(&self, args: &[&[u8]], mut f: impl FnMut(usize)) -> bool {
         match self.shape {
             KeyShape::None => true,

@@ -207,6 +207,7 @@ impl Session {
         if command.shape == KeyShape::None {
             return Ok(Hash::default());
         }
+        *hashes = self.data().shard_set.take_hashes();
         hashes.clear();
         hashes.resize(args.len(), Hash::default());
         let mut reached = Ok(());
@@ -269,13 +270,14 @@ impl Session {
         Err(Unreached::BeginAnew)
     }
 
+    /// Returns when it ended, in ticks.
     fn run(
         &mut self,
         command: &'static Registered,
         args: &[&[u8]],
         (first_hash, hashes): (Hash, &[Hash]),
         reply: Reply<'_>,
-    ) {
+    ) -> u64 {
         let started = ticks();
         // SAFETY: as in `data`. The three are different things, and nothing else uses them meanwhile.
         let (data, stats, client) =
@@ -296,8 +298,9 @@ impl Session {
         };
         call::run(&mut call);
         call.client.postpone(false);
+        let ended = ticks();
         let measured = Measured {
-            ticks: ticks() - started,
+            ticks: ended - started,
             request_bytes: args.iter().map(|arg| arg.len()).sum(),
             reply_bytes: call.reply.output().len(),
         };
@@ -306,6 +309,7 @@ impl Session {
         if server.services.command_log.limits().exceeded_by(&measured) {
             slowlog::note(server, call.client, command, args, &measured);
         }
+        ended
     }
 
     /// Counts that the script failed; `counted`: the error was a command's.
@@ -359,7 +363,7 @@ impl Host for Session {
             self.refuse(Refusal { failure, command: Some(command) }, reply);
             return Called::Replied;
         }
-        let mut hashes = self.data().shard_set.take_hashes();
+        let mut hashes = Vec::new();
         let first_hash = match self.reach(command, args, &mut hashes) {
             Ok(hash) => hash,
             Err(Unreached::BeginAnew) => return Called::Stop,
@@ -377,12 +381,14 @@ impl Host for Session {
             client.set_protocol(protocol);
         }
         let mark = self.data().effects.mark();
-        self.run(command, args, (first_hash, &hashes), Reply::new(reply, protocol));
-        self.data().shard_set.give_back(hashes);
+        let ended = self.run(command, args, (first_hash, &hashes), Reply::new(reply, protocol));
+        if command.shape == KeyShape::Specified {
+            self.data().shard_set.give_back(hashes);
+        }
         if self.replication & REPLICATE_LOG == 0 {
             self.data().effects.rewind(mark);
         }
-        Called::Replied
+        if ended >= self.pause_at { Called::Late } else { Called::Replied }
     }
 
     fn log(&mut self, level: Level, message: &[u8]) {
