@@ -13,6 +13,7 @@ use bobbin_store::hash::Hasher;
 use bobbin_store::sync::Mutex;
 use bobbin_store::{Gate, Keyspace};
 use rustix::net::SendFlags;
+use sha2::{Digest, Sha256};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -47,14 +48,14 @@ impl Server {
         Ok(Box::leak(Box::new(Self {
             acl,
             registry,
-            keyspace: Keyspace::new(hash_seed(&config.hash_seed())),
+            keyspace: Keyspace::with_hasher(key_hasher(&config.hash_seed())),
             gate: Gate::default(),
             clients: Clients::default(),
             client_memory: ClientMemory::default(),
             switches: Switches::default(),
             pause: Pause::default(),
             monitors: Monitors::default(),
-            pubsub: PubSub::new(random_seed()),
+            pubsub: PubSub::new(Hasher::with_key(&random_bytes())),
             tracking: Default::default(),
             event_classes: Default::default(),
             waiters: Waiters::default(),
@@ -415,12 +416,9 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
 }
 
 /// What keys are hashed with: the same for the same `hash-seed`, a secret without one.
-fn hash_seed(chosen: &[u8]) -> u64 {
-    if chosen.is_empty() { random_seed() } else { Hasher::new(0).hash(chosen).0 }
-}
-
-fn random_seed() -> u64 {
-    u64::from_le_bytes(random_bytes())
+fn key_hasher(chosen: &[u8]) -> Hasher {
+    let key = if chosen.is_empty() { random_bytes() } else { Sha256::digest(chosen).into() };
+    Hasher::with_key(&key)
 }
 
 fn run_id() -> String {

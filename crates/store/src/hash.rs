@@ -8,7 +8,9 @@
 //! tells apart keys of one bucket. The database is not hashed, so a key has the same shard in all.
 //! Of the unused bits one is always set, so that no key's hash is [`Hash::default`].
 
-use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
+#[cfg(target_arch = "x86_64")]
+mod aes;
+mod sip;
 
 /// log2 of the number of shards. Shuttle explores what few of them do.
 pub const SHARD_BITS: u32 = if cfg!(shuttle) { 2 } else { 12 };
@@ -43,20 +45,113 @@ impl Hash {
     }
 }
 
-/// The hash function of one keyspace. Its seed is random, so that nobody can prepare keys that
-/// collide.
-pub struct Hasher {
-    secrets: RapidSecrets,
+/// The hash function of one keyspace: pseudorandom to who does not have its key, whatever of it SCAN
+/// shows. So nobody can compute keys that collide; see `docs/adr/0013-keyed-hashing.md`.
+pub struct Hasher(Form);
+
+/// Bytes of a hasher's key.
+pub const KEY_LEN: usize = 32;
+
+#[allow(clippy::large_enum_variant, reason = "there are two or three hashers in a process")]
+enum Form {
+    #[cfg(target_arch = "x86_64")]
+    Aes(aes::Keys),
+    Sip(sip::Keys),
 }
 
 impl Hasher {
-    /// The same seed gives the same hashes.
-    pub const fn new(seed: u64) -> Self {
-        Self { secrets: RapidSecrets::seed(seed) }
+    /// The same key gives the same hashes on processors of one kind.
+    pub fn with_key(key: &[u8; KEY_LEN]) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(keys) = aes::Keys::new(key) {
+            return Self(Form::Aes(keys));
+        }
+        Self(Form::Sip(sip::Keys::new(key)))
+    }
+
+    /// A hasher that is no secret: for tests, and for files that are only looked at.
+    pub fn new(seed: u64) -> Self {
+        let mut key = [0; KEY_LEN];
+        key[..8].copy_from_slice(&seed.to_le_bytes());
+        Self::with_key(&key)
     }
 
     #[inline(always)]
-    pub const fn hash(&self, key: &[u8]) -> Hash {
-        Hash(rapidhash_v3_micro_inline::<true, true>(key, &self.secrets) | PRESENT)
+    pub fn hash(&self, key: &[u8]) -> Hash {
+        let hash = match &self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Form::Aes(keys) => keys.hash(key),
+            Form::Sip(keys) => keys.hash(key),
+        };
+        Hash(hash | PRESENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How far counts of `keys` keys in as many classes as there are counts are from even: chi squared, in its
+    /// standard deviations from the mean.
+    fn unevenness(counts: &[u32], keys: u32) -> f64 {
+        let classes = counts.len() as f64;
+        let expected = f64::from(keys) / classes;
+        let squares = counts.iter().map(|&count| (f64::from(count) - expected).powi(2));
+        (squares.sum::<f64>() / expected - (classes - 1.0)) / (2.0 * (classes - 1.0)).sqrt()
+    }
+
+    fn hashers() -> impl Iterator<Item = Hasher> {
+        let sip = |seed| Hasher(Form::Sip(sip::Keys::new(&[seed; KEY_LEN])));
+        (1..=3).flat_map(move |seed| [Hasher::new(seed.into()), sip(seed)])
+    }
+
+    #[test]
+    fn keys_in_a_row_are_spread_evenly() {
+        const KEYS: u32 = if cfg!(miri) { 1 << 10 } else { 1 << 17 };
+        const CLASSES: usize = 1 << 8;
+        let shapes: [fn(u32) -> String; 3] = [
+            |i| i.to_string(),
+            |i| format!("key:{i:012}"),
+            |i| format!("user:{{{i}}}:{:>40}", "x"),
+        ];
+        for (which, hasher) in hashers().enumerate() {
+            for (shape, key) in shapes.iter().enumerate() {
+                let mut counts = [[0; CLASSES]; 4];
+                for i in 0..KEYS {
+                    let hash = hasher.hash(key(i).as_bytes());
+                    let parts = [
+                        hash.shard(),
+                        hash.position() as usize >> 24,
+                        hash.position() as usize,
+                        hash.tag().into(),
+                    ];
+                    for (counts, part) in counts.iter_mut().zip(parts) {
+                        counts[part % CLASSES] += 1;
+                    }
+                }
+                for (part, counts) in counts.iter().enumerate() {
+                    let unevenness = unevenness(counts, KEYS);
+                    assert!(unevenness.abs() < 5.0, "{which} {shape} {part}: {unevenness}");
+                }
+            }
+        }
+    }
+
+    /// Each bit of a key changes half of the hash's bits, about, and no length is a prefix of another.
+    #[test]
+    fn every_bit_and_the_length_count() {
+        for hasher in hashers() {
+            for len in 1..70 {
+                let key = vec![0; len];
+                let hash = hasher.hash(&key).0;
+                assert_ne!(hash, hasher.hash(&key[1..]).0, "{len}");
+                for bit in 0..8 * len {
+                    let mut other = key.clone();
+                    other[bit / 8] ^= 1 << (bit % 8);
+                    let changed = (hash ^ hasher.hash(&other).0).count_ones();
+                    assert!((8..=56).contains(&changed), "{len} bytes, bit {bit}: {changed}");
+                }
+            }
+        }
     }
 }

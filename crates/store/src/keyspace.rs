@@ -72,10 +72,15 @@ pub struct ShardGuard<'a> {
 }
 
 impl Keyspace {
+    /// A keyspace whose hashes are no secret: for tests.
     pub fn new(seed: u64) -> Self {
+        Self::with_hasher(Hasher::new(seed))
+    }
+
+    pub fn with_hasher(hasher: Hasher) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Cell::default()).collect(),
-            hasher: Hasher::new(seed),
+            hasher,
             due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
             cut_gauge: Arc::default(),
         }

@@ -81,9 +81,9 @@ type Names<V> = HashMap<Arc<[u8]>, V, NameHasher>;
 const PARTS: usize = 256;
 
 impl PubSub {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(hasher: Hasher) -> Self {
         // Shared by all maps of a server, which lives as long as the process.
-        let hasher = NameHasher(Box::leak(Box::new(Hasher::new(seed))));
+        let hasher = NameHasher(Box::leak(Box::new(hasher)));
         Self {
             hasher,
             channels: Space::new(hasher),
