@@ -467,6 +467,7 @@ mod tests {
                 "maxmemory-eviction-tenacity",
                 "maxmemory-policy",
                 "maxmemory-samples",
+                "maxmemory-scripts",
                 "timeout"
             ]
         );

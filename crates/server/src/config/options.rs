@@ -611,6 +611,7 @@ mod tests {
                 &"io-driver",
                 &"io-threads-do-reads",
                 &"dynamic-hz",
+                &"maxmemory-scripts",
                 &"metrics-port",
                 &"metrics-bind",
                 &"metrics-hosts"
