@@ -182,18 +182,20 @@ impl Server {
             .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut server = Self { child, address, folder };
-        server.wait_until_ready()?;
+        let password = arguments.iter().position(|argument| *argument == "--requirepass");
+        server.wait_until_ready(password.and_then(|at| arguments.get(at + 1).copied()))?;
         Ok(server)
     }
 
-    fn wait_until_ready(&mut self) -> Result<(), String> {
+    fn wait_until_ready(&mut self, password: Option<&str>) -> Result<(), String> {
         let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("ended at once ({status}); its log:\n{}", self.log()));
             }
-            // Any answer will do: with a password set it is an error.
             if let Ok(mut connection) = Connection::open(self.address)
+                && password.is_none_or(|password| connection.call(&["AUTH", password]).is_ok())
+                // Any other answer will do: users may need a name.
                 && connection
                     .call(&["PING"])
                     .is_ok_and(|reply| !reply.text().starts_with("LOADING"))
