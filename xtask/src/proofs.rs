@@ -110,5 +110,5 @@ const SAFE: [&str; 2] = ["hyperloglog", "geo"];
 const FLAGS: &str = "CARGO_ENCODED_RUSTFLAGS";
 const EXAMPLE: &str = "--example=instructions";
 const COMMANDS: u64 = 131_072;
-/// Lines of a load and its limit: what was measured, and 5 %.
+/// Lines of a load and its limit: what was measured, and a little room.
 const LIMITS: &str = "tests/instructions.txt";

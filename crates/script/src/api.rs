@@ -155,6 +155,9 @@ fn call_catching(stack: Stack) -> Returned {
 /// `redis.call` and `pcall`: the arguments are a command; what it replied becomes a value.
 fn run_command(stack: Stack, raising: bool) -> Returned {
     let core = core_of(stack.0);
+    if core.is_stopping() {
+        return Err(core.stop(stack, ""));
+    }
     core.charge(stack, CALL_STEPS)?;
     let mut buffers = core.take_buffers();
     let outcome = match take_arguments(stack, &mut buffers) {
@@ -189,7 +192,7 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
     }
 }
 
-/// What a command counts for that is not late: a microsecond or so.
+/// Steps that each command counts for, unless its host says that it is late.
 const CALL_STEPS: usize = 128;
 
 /// Takes the arguments of the function as those of a command: strings, and numbers as their text.

@@ -129,20 +129,20 @@ impl Core {
         self.budget.steps.set(0);
     }
 
-    /// The same for work on so many bytes.
+    /// Charges a script for work on this many bytes.
     #[inline(always)]
     pub(crate) fn charge_bytes(&self, stack: Stack, bytes: usize) -> Result<(), Raise> {
         self.charge(stack, 1 + bytes / STEP_BYTES)
     }
 
-    /// The same for a string that is made, whose memory must be there.
+    /// Charges a script for a string that it makes, and checks that there is memory for it.
     #[inline(always)]
     pub(crate) fn charge_string(&self, stack: Stack, len: usize) -> Result<(), Raise> {
         self.charge_bytes(stack, len)?;
         if len >= CHARGED_BYTES { self.check_room(stack, len) } else { Ok(()) }
     }
 
-    /// The same for the next element of a table that has so many. Tables grow to double their size.
+    /// Charges a script for an element that it adds to a table of `count` elements. Tables grow to double their size.
     #[inline(always)]
     pub(crate) fn charge_element(&self, stack: Stack, count: usize) -> Result<(), Raise> {
         self.charge(stack, 1)?;
@@ -161,7 +161,7 @@ impl Core {
         Err(stack.fail(NO_MEMORY))
     }
 
-    /// The same for work that depends on how large a table is, which Lua does not tell.
+    /// Charges a script for work that depends on the size of a table, which Lua does not tell.
     #[inline(always)]
     pub(crate) fn charge_table(&self, stack: Stack) -> Result<(), Raise> {
         self.charge_bytes(stack, self.budget.largest.get())

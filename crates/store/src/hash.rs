@@ -45,8 +45,8 @@ impl Hash {
     }
 }
 
-/// The hash function of one keyspace: pseudorandom to who does not have its key, whatever of it SCAN
-/// shows. So nobody can compute keys that collide; see `docs/adr/0013-keyed-hashing.md`.
+/// The hash function of one keyspace. Without its key its results look random, whatever SCAN shows of
+/// them. So nobody can compute keys that collide; see `docs/adr/0013-keyed-hashing.md`.
 pub struct Hasher(Form);
 
 /// Bytes of a hasher's key.

@@ -93,7 +93,7 @@ pub fn eventually(what: &str, holds: impl FnMut() -> bool) {
     eventually_or(|| what.to_owned(), holds);
 }
 
-/// The same where what is said at last depends on how things stand then.
+/// Waits until something holds. `what` makes the message of a failure when the wait is over.
 pub fn eventually_or(what: impl Fn() -> String, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {

@@ -218,7 +218,7 @@ impl Task {
             }
             Err(error) => {
                 let _ = fs::remove_file(directory.temporary_base());
-                // Any error aborts the cut, but only who aborts it makes this one.
+                // Every error aborts the cut. This kind says that the cut was aborted first.
                 if error.kind() == io::ErrorKind::Interrupted {
                     log::info!("AOF rewrite was aborted");
                 } else {

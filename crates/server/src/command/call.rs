@@ -534,16 +534,13 @@ impl ShardSet {
         first_arg: usize,
         first_hash: Hash,
     ) {
-        self.everything |= command.has(Flags::WALKS)
+        self.everything |= is_about_everything(command, args)
+            || command.has(Flags::WALKS)
             || command.has(Flags::RUNS) && !data.runs_within_keys(command, args);
         match command.shape {
-            KeyShape::None => self.everything |= is_about_everything(command, args),
-            KeyShape::First => {
-                self.everything |= is_about_everything(command, args);
-                self.shards.push(first_hash.shard() as u16);
-            }
+            KeyShape::None => {}
+            KeyShape::First => self.shards.push(first_hash.shard() as u16),
             KeyShape::Specified => {
-                self.everything |= is_about_everything(command, args);
                 self.hashes.resize(first_arg + args.len(), Hash::default());
                 command.key_positions(args, |at| {
                     let key = data.key(args[at]);
@@ -554,7 +551,8 @@ impl ShardSet {
         }
     }
 
-    /// The same for a command alone: its shards are prefetched.
+    /// Adds the keys of a command that runs alone, and prefetches their shards. It repeats the loop of `add`, so
+    /// that the compiler writes this one in place.
     fn add_alone(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
         self.everything |= is_about_everything(command, args);
         self.hashes.resize(args.len(), Hash::default());

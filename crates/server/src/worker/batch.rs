@@ -18,8 +18,8 @@ use crate::command::{Registered, Registry};
 /// cache beside what executing them needs.
 const WINDOW: usize = 32;
 
-/// So many bytes of a connection are parsed at once, and what is left of the last command: all others have their turn before the
-/// rest.
+/// Bytes of a connection that are parsed at once; a command that begins among them is parsed to its end. All other
+/// connections have their turn before the rest.
 const PARSED_MAX: usize = 32 * 1024;
 
 /// A command of more bytes than this is logged by its arguments: in one piece, that is not copied again.
@@ -84,7 +84,8 @@ impl Found {
 }
 
 impl Batch {
-    /// Parses the complete commands of these bytes, or as many as begin in the first [`PARSED_MAX`]. `outside`: arguments of the first that are not among them.
+    /// Parses the complete commands of these bytes, or as many as begin in the first [`PARSED_MAX`]. `outside`:
+    /// arguments of the first that are not among them.
     ///
     /// # Safety
     /// The bytes, also those outside, stay where they are, unchanged, until the next `clear`.
