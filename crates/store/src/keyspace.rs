@@ -22,11 +22,11 @@ static CLASS: Class = Class::of::<Shard>(0);
 
 /// Every key of the process.
 pub struct Keyspace {
-    shards: Box<[Cell]>,
+    shards: Box<[Cell; SHARDS]>,
     hasher: Hasher,
     /// Beside the shards and not in them, so that looking for work touches few lines: from when on
     /// (Unix ms) a shard may have keys to expire. `i64::MAX`: never.
-    due_ms: Box<[AtomicI64]>,
+    due_ms: Box<[AtomicI64; SHARDS]>,
     cut_gauge: Arc<Gauge>,
 }
 
@@ -79,9 +79,9 @@ impl Keyspace {
 
     pub fn with_hasher(hasher: Hasher) -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Cell::default()).collect(),
+            shards: boxed(Cell::default),
             hasher,
-            due_ms: (0..SHARDS).map(|_| AtomicI64::new(i64::MAX)).collect(),
+            due_ms: boxed(|| AtomicI64::new(i64::MAX)),
             cut_gauge: Arc::default(),
         }
     }
@@ -245,6 +245,12 @@ impl Keyspace {
             self.due_ms[index].store(hint.due_ms, Ordering::Relaxed);
         }
     }
+}
+
+/// As many as there are shards: an index that a hash gives needs no check then. They are too many for a stack.
+fn boxed<T>(make: impl Fn() -> T) -> Box<[T; SHARDS]> {
+    let boxed: Box<[T]> = (0..SHARDS).map(|_| make()).collect();
+    boxed.try_into().unwrap_or_else(|_| unreachable!("as many were made"))
 }
 
 /// What is known about a shard without holding it.

@@ -32,7 +32,7 @@ pub(super) struct Keys {
     /// The state before the first block of a chain, and the keys of the rounds that follow a block.
     start: __m128i,
     mixing: [__m128i; MIXING_ROUNDS],
-    /// By the bytes that the last block brings.
+    /// By the bytes that the last block brings. With the first key of the cipher, which is added as well.
     masks: [__m128i; BLOCK + 1],
 }
 
@@ -52,16 +52,17 @@ impl Keys {
         let (blocks, _) = key.as_chunks::<BLOCK>();
         let secrets = Cipher::new(&blocks[1]);
         let secret = |number: usize| secrets.encrypt(_mm_set_epi64x(0, number as i64));
+        let cipher = Cipher::new(&blocks[0]);
         let mut masks = [_mm_setzero_si128(); BLOCK + 1];
         for (len, mask) in masks.iter_mut().enumerate() {
-            *mask = secret(len);
+            *mask = _mm_xor_si128(secret(len), cipher.0[0]);
         }
         let mut mixing = [_mm_setzero_si128(); MIXING_ROUNDS];
         for (round, key) in mixing.iter_mut().enumerate() {
             *key = secret(masks.len() + 1 + round);
         }
         let start = secret(masks.len());
-        Self { cipher: Cipher::new(&blocks[0]), start, mixing, masks }
+        Self { cipher, start, mixing, masks }
     }
 
     #[inline(always)]
@@ -90,7 +91,7 @@ impl Keys {
             let brought = (len - 1) % BLOCK + 1;
             _mm_xor_si128(_mm_xor_si128(state, load(end)), self.masks[brought])
         };
-        _mm_cvtsi128_si64(self.cipher.encrypt(last)) as u64
+        _mm_cvtsi128_si64(self.cipher.encrypt_whitened(last)) as u64
     }
 }
 
@@ -136,8 +137,15 @@ impl Cipher {
     #[inline]
     #[target_feature(enable = "aes")]
     fn encrypt(&self, block: __m128i) -> __m128i {
-        let [first, middle @ .., last] = &self.0;
-        let mut state = _mm_xor_si128(block, *first);
+        self.encrypt_whitened(_mm_xor_si128(block, self.0[0]))
+    }
+
+    /// The same for a block that has the first key added.
+    #[inline]
+    #[target_feature(enable = "aes")]
+    fn encrypt_whitened(&self, block: __m128i) -> __m128i {
+        let [_, middle @ .., last] = &self.0;
+        let mut state = block;
         for key in middle {
             state = _mm_aesenc_si128(state, *key);
         }
