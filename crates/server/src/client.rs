@@ -35,9 +35,9 @@ pub struct Client {
     /// It keeps copies of keys.
     pub tracking: Option<Box<Tracked>>,
     pub replies: Replies,
-    /// Set by a command that ends the connection once its reply is out.
-    pub close: bool,
-    /// With `close`: what the turn's commands answered is not sent either.
+    /// Why what the client sent next is not executed at once.
+    pub halts: Halts,
+    /// With `Halts::CLOSING`: what the turn's commands answered is not sent either.
     pub discard: bool,
     /// Work that a command left to be done in slices; nothing else is executed until it is done.
     pub job: Option<Box<dyn Job>>,
@@ -49,8 +49,6 @@ pub struct Client {
     pub job_is_quiet: bool,
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
     pub no_touch: bool,
-    /// A pause put its next command off; nothing is executed until that is over.
-    pub postponed: bool,
     /// It was put off for a cut that is walked, with the command that is its next.
     pub has_waited: bool,
     /// What it waits for; nothing is executed until that has ended.
@@ -275,7 +273,7 @@ impl Client {
             caller: 0,
             tracking: None,
             replies: Replies::On,
-            close: false,
+            halts: Halts::default(),
             discard: false,
             job: None,
             account: None,
@@ -283,7 +281,6 @@ impl Client {
             job_is_quiet: false,
             no_touch: false,
             time_us: 0,
-            postponed: false,
             has_waited: false,
             blocked: None,
             last_record: 0,
@@ -293,7 +290,13 @@ impl Client {
     /// Takes it back who it said it is.
     pub fn become_newcomer(&mut self, rights: Rights) {
         self.info.names().user = rights.user().cloned();
+        self.change_rights(rights);
+    }
+
+    /// What follows is parsed and answered within other limits.
+    pub fn change_rights(&mut self, rights: Rights) {
         self.rights = rights;
+        self.halts.0 |= Halts::RIGHTS;
     }
 
     /// Selects a database for the commands that follow.
@@ -327,16 +330,55 @@ impl Client {
 
     /// Puts the client off, or ends that.
     pub fn postpone(&mut self, postponed: bool) {
-        if self.postponed != postponed {
-            self.postponed = postponed;
+        if self.is_postponed() != postponed {
+            self.halts.0 ^= Halts::POSTPONED;
             self.info.flag(ClientFlag::BLOCKED, postponed);
         }
+    }
+
+    /// Whether its next command waits until a pause, say, is over.
+    pub const fn is_postponed(&self) -> bool {
+        self.halts.0 & Halts::POSTPONED != 0
+    }
+
+    /// Ends the connection once the reply of the command at work is out.
+    pub const fn close(&mut self) {
+        self.halts.0 |= Halts::CLOSING;
+    }
+
+    pub const fn is_closing(&self) -> bool {
+        self.halts.0 & Halts::CLOSING != 0
     }
 
     /// Remembers a command as the client's last.
     #[inline(always)]
     pub fn ran(&self, command: &Registered) {
         self.info.command.store(command.id, Ordering::Relaxed);
+    }
+}
+
+/// Reasons, one bit each, not to execute what follows a command at once: one load tells whether there is any.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Halts(u8);
+
+impl Halts {
+    /// The connection ends once the replies are out.
+    const CLOSING: u8 = 1;
+    /// The command at hand was put off.
+    const POSTPONED: u8 = 1 << 1;
+    /// What follows is parsed anew, with the limits of the client's rights of now.
+    const RIGHTS: u8 = 1 << 2;
+
+    #[inline(always)]
+    pub const fn is_any(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Whether the only reason is that what follows is to be parsed anew; forgets that reason.
+    pub const fn take_rights_alone(&mut self) -> bool {
+        let alone = self.0 == Self::RIGHTS;
+        self.0 &= !Self::RIGHTS;
+        alone
     }
 }
 

@@ -114,7 +114,7 @@ pub fn admit(
 ) -> Result<(), Failure> {
     let server = context.server;
     if !client.rights.refresh(server) {
-        client.close = true;
+        client.close();
         return Err(Failure::NOT_AUTHENTICATED);
     }
     if client.rights.is_open(server) {
@@ -156,7 +156,7 @@ pub fn admit_queued(
     args: &[&[u8]],
 ) -> Result<(), Failure> {
     if !call.client.rights.refresh(call.server) {
-        call.client.close = true;
+        call.client.close();
         return Err(Failure::NOT_AUTHENTICATED);
     }
     check(call.server, call.client, command, args, Scene::Multi, call.data.now_ms)
@@ -216,7 +216,7 @@ pub fn may_call(
 /// Makes a client another user's.
 pub fn log_in(server: &Server, client: &mut Client, user: Arc<User>) {
     client.info.names().user = Some(Arc::clone(&user));
-    client.rights = Rights::of_user(server, user);
+    client.change_rights(Rights::of_user(server, user));
 }
 
 /// Whether the command's client may read any key whatever: for commands that do not name what they read.

@@ -33,9 +33,7 @@ pub struct Call<'a> {
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
     pub reply: Reply<'a>,
-    /// Of argument 1, if the row's only key is there.
-    pub first_hash: Hash,
-    /// By argument, of the other rows' keys: the plan. `Hash::default` where it has none.
+    /// The plan: of the keys, by argument. `Hash::default`, or nothing, where there is none.
     pub hashes: &'a [Hash],
     /// Whether EXEC runs it.
     pub in_transaction: bool,
@@ -72,11 +70,7 @@ impl<'a> Call<'a> {
 
     #[inline(always)]
     fn planned(&self, index: usize) -> Option<Key<'a>> {
-        let hash = if index == 1 && self.command.shape == KeyShape::First {
-            self.first_hash
-        } else {
-            self.hashes.get(index).copied().unwrap_or_default()
-        };
+        let hash = *self.hashes.get(index)?;
         (hash != Hash::default()).then(|| Key { bytes: self.args[index], hash })
     }
 
@@ -262,8 +256,18 @@ fn admit(
     if !held {
         return Err(reserved(context));
     }
-    run_held(context, client, command, request, &[], output);
+    let hashes = match command.shape {
+        KeyShape::First => &lone_key(request.first_hash)[..],
+        KeyShape::None | KeyShape::Specified => &[],
+    };
+    run_held(context, client, command, request, hashes, output);
     Ok(Executed::Ran(command))
+}
+
+/// The plan of a command whose only key is argument 1.
+#[inline(always)]
+pub const fn lone_key(hash: Hash) -> [Hash; 2] {
+    [Hash(0), hash]
 }
 
 /// Holds the shards of a command that may have several keys, and runs it.
@@ -282,7 +286,7 @@ fn run_planned(
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
     shards.clear();
-    shards.add_alone(data, command, request.args);
+    shards.add_alone(data, command, request);
     if client.database == 0 {
         shards.prefetch_buckets(data);
     }
@@ -337,7 +341,6 @@ fn run_held(
         stats: context.stats,
         reply: Reply::with_parts(output, context.parts, client.protocol),
         client,
-        first_hash: request.first_hash,
         hashes,
         in_transaction: false,
     };
@@ -539,7 +542,11 @@ impl ShardSet {
             || command.has(Flags::RUNS) && !data.runs_within_keys(command, args);
         match command.shape {
             KeyShape::None => {}
-            KeyShape::First => self.shards.push(first_hash.shard() as u16),
+            KeyShape::First => {
+                self.hashes.resize(first_arg + args.len(), Hash::default());
+                self.hashes[first_arg + 1] = first_hash;
+                self.shards.push(first_hash.shard() as u16);
+            }
             KeyShape::Specified => {
                 self.hashes.resize(first_arg + args.len(), Hash::default());
                 command.key_positions(args, |at| {
@@ -553,12 +560,19 @@ impl ShardSet {
 
     /// Adds the keys of a command that runs alone, and prefetches their shards. It repeats the loop of `add`, so
     /// that the compiler writes this one in place.
-    fn add_alone(&mut self, data: &Data, command: &'static Registered, args: &[&[u8]]) {
+    fn add_alone(&mut self, data: &Data, command: &'static Registered, request: &Request<'_>) {
+        let args = request.args;
         self.everything |= is_about_everything(command, args);
         self.hashes.resize(args.len(), Hash::default());
         command.key_positions(args, |at| {
-            let key = data.key(args[at]);
-            data.keyspace().prefetch_shard(key.hash);
+            let key = if at == 1 {
+                // The batch has hashed it, and has its shard on the way.
+                Key { bytes: args[at], hash: request.first_hash }
+            } else {
+                let key = data.key(args[at]);
+                data.keyspace().prefetch_shard(key.hash);
+                key
+            };
             self.hashes[at] = key.hash;
             self.add_key(key);
         });
@@ -715,7 +729,7 @@ fn admit_unknown(
             String::from_utf8_lossy(args[0]),
         );
     }
-    client.close = true;
+    client.close();
     client.discard = true;
     Ok(Executed::Queued)
 }

@@ -299,7 +299,6 @@ fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) {
         data: call.data,
         stats: call.stats,
         reply: call.reply.reborrow(),
-        first_hash: queued.first_hash,
         hashes,
         in_transaction: true,
     };

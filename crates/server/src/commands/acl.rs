@@ -38,7 +38,9 @@ fn deluser(call: &mut Call<'_>) -> Outcome {
 /// Whoever deleted itself is told how it went, and ends then.
 fn end_if_deleted(call: &mut Call<'_>) {
     let own = call.client.info.user();
-    call.client.close |= own.is_some_and(|own| call.server.acl.renewed(&own).is_none());
+    if own.is_some_and(|own| call.server.acl.renewed(&own).is_none()) {
+        call.client.close();
+    }
 }
 
 fn getuser(call: &mut Call<'_>) -> Outcome {

@@ -36,7 +36,7 @@ fn echo(call: &mut Call<'_>) -> Outcome {
 }
 
 fn quit(call: &mut Call<'_>) -> Outcome {
-    call.client.close = true;
+    call.client.close();
     // Before anybody can see the answer: from then on it hears of nothing.
     call.client.info.gone.store(true, Ordering::Release);
     call.reply.ok();

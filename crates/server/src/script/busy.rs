@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Ended, Progress};
-use bobbin_store::Hash;
 
 use super::functions::Library;
 use super::session::Session;
@@ -228,7 +227,6 @@ impl Paused {
             data,
             stats,
             reply: Reply::new(&mut self.reply, self.protocol),
-            first_hash: Hash::default(),
             hashes: &[],
             in_transaction: false,
         };

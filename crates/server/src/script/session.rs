@@ -11,7 +11,7 @@ use super::Busy;
 use crate::acl;
 use crate::client::Client;
 use crate::clock::ticks;
-use crate::command::call::{self, Call};
+use crate::command::call::{self, Call, lone_key};
 use crate::command::registry::KeyShape;
 use crate::command::{Data, Failure, Flags, Registered};
 use crate::server::{Server, Switch};
@@ -187,25 +187,25 @@ impl Session {
         self.server.disk_failure().map_or(Ok(()), Err)
     }
 
-    /// Holds what the command needs. The hash of its only key, or of its keys by argument: see `Call`.
+    /// Holds what the command needs; its plan goes to `lone`, or to `hashes` if it may have several keys.
     fn reach(
         &mut self,
         command: &'static Registered,
         args: &[&[u8]],
+        lone: &mut [Hash; 2],
         hashes: &mut Vec<Hash>,
-    ) -> Result<Hash, Unreached> {
+    ) -> Result<(), Unreached> {
         let needs_all = command.has(Flags::GATE.with(Flags::WALKS))
             || command.row.gate_when.is_some_and(|condition| condition(args));
         if needs_all {
             self.reach_all()?;
         }
         if command.shape == KeyShape::First {
-            let hash = self.data().key(args[1]).hash;
-            self.reach_shard(hash.shard())?;
-            return Ok(hash);
+            *lone = lone_key(self.data().key(args[1]).hash);
+            return self.reach_shard(lone[1].shard());
         }
         if command.shape == KeyShape::None {
-            return Ok(Hash::default());
+            return Ok(());
         }
         *hashes = self.data().shard_set.take_hashes();
         hashes.clear();
@@ -217,7 +217,7 @@ impl Session {
                 reached = self.reach_shard(hashes[at].shard());
             }
         });
-        reached.map(|()| Hash::default())
+        reached
     }
 
     #[inline(always)]
@@ -275,7 +275,7 @@ impl Session {
         &mut self,
         command: &'static Registered,
         args: &[&[u8]],
-        (first_hash, hashes): (Hash, &[Hash]),
+        hashes: &[Hash],
         reply: Reply<'_>,
     ) -> u64 {
         let started = ticks();
@@ -292,7 +292,6 @@ impl Session {
             data,
             stats,
             reply,
-            first_hash,
             hashes,
             in_transaction: true,
         };
@@ -363,15 +362,15 @@ impl Host for Session {
             self.refuse(Refusal { failure, command: Some(command) }, reply);
             return Called::Replied;
         }
-        let mut hashes = Vec::new();
-        let first_hash = match self.reach(command, args, &mut hashes) {
-            Ok(hash) => hash,
+        let (mut lone, mut hashes) = ([Hash::default(); 2], Vec::new());
+        match self.reach(command, args, &mut lone, &mut hashes) {
+            Ok(()) => {}
             Err(Unreached::BeginAnew) => return Called::Stop,
             Err(Unreached::Failed) => {
                 self.refuse(Refusal { failure: CONTENDED, command: Some(command) }, reply);
                 return Called::Replied;
             }
-        };
+        }
         self.changed |= command.has(WRITERS.with(Flags::ADMIN));
         self.has_written |= command.has(Flags::WRITE);
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
@@ -381,7 +380,8 @@ impl Host for Session {
             client.set_protocol(protocol);
         }
         let mark = self.data().effects.mark();
-        let ended = self.run(command, args, (first_hash, &hashes), Reply::new(reply, protocol));
+        let plan = if command.shape == KeyShape::First { &lone[..] } else { &hashes };
+        let ended = self.run(command, args, plan, Reply::new(reply, protocol));
         if command.shape == KeyShape::Specified {
             self.data().shard_set.give_back(hashes);
         }

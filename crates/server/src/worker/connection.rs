@@ -93,7 +93,7 @@ impl Connection {
     /// another worker will see to them, or the end has come.
     pub fn is_busy(&self) -> bool {
         let client = &self.client;
-        let waits = client.job.is_some() || client.postponed || client.blocked.is_some();
+        let waits = client.job.is_some() || client.is_postponed() || client.blocked.is_some();
         waits || self.deferred || self.closing || self.moving
     }
 }

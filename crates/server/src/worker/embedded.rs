@@ -145,13 +145,13 @@ impl Embedded {
         let (server, mut consumed) = (self.server, 0);
         let bulk_len_max = server.config.proto_max_bulk_len() as usize;
         loop {
-            if session.client.postponed && server.paused(self.data.now_ms).is_none() {
+            if session.client.is_postponed() && server.paused(self.data.now_ms).is_none() {
                 // It published more than may wait, but here nobody does.
                 self.drop_posts();
                 session.client.postpone(false);
             }
             let client = &mut session.client;
-            if client.close || client.postponed {
+            if client.is_closing() || client.is_postponed() {
                 return consumed;
             }
             let limits = if client.rights.authenticated {
@@ -184,7 +184,7 @@ impl Embedded {
             if !done.halted {
                 if let Some(error) = found.error {
                     error.append_reply(replies);
-                    client.close = true;
+                    client.close();
                 }
                 return consumed + found.consumed;
             }
@@ -214,7 +214,7 @@ impl Embedded {
 impl Session {
     /// Whether the connection would be closed by now.
     pub fn is_closed(&self) -> bool {
-        self.client.close
+        self.client.is_closing()
     }
 }
 

@@ -56,7 +56,6 @@ impl Executor<'_> {
         let start = self.arena.bytes.len();
         let track = server.config.latency_tracking();
         let limits = server.services.command_log.limits();
-        let authenticated = client.rights.authenticated;
         let mut done = Execution::default();
         for index in found.commands.clone() {
             if self.arena.bytes.len() >= self.replies_max {
@@ -115,13 +114,9 @@ impl Executor<'_> {
                 done.end = parsed.end;
             }
             done.overflowed = reply_limit.is_exceeded_by(self.arena, start);
-            if done.overflowed || client.close || client.postponed {
+            if done.overflowed || client.halts.is_any() {
+                done.deferred = client.halts.take_rights_alone() && !done.overflowed;
                 done.halted = true;
-                break;
-            }
-            if client.rights.authenticated != authenticated {
-                // What follows is parsed and answered within the limits that hold from now on.
-                (done.deferred, done.halted) = (true, true);
                 break;
             }
         }

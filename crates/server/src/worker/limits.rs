@@ -57,7 +57,7 @@ pub(super) fn drop_replies(
 ) {
     connection.replies = None;
     connection.output.clear();
-    connection.client.close = true;
+    connection.client.close();
     note_overcoming(server, handle, connection, now_ms);
 }
 

@@ -578,7 +578,7 @@ impl Worker {
             limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
             self.arena.truncate(start);
         }
-        if connection.client.postponed {
+        if connection.client.is_postponed() {
             self.postponed.push(span.slot);
         }
         if done.deferred || span.found.is_cut && !done.halted {
@@ -596,14 +596,14 @@ impl Worker {
         }
         if let Some(error) = span.found.error {
             error.append_reply(&mut self.arena.bytes);
-            connection.client.close = true;
+            connection.client.close();
         }
         connection.client.info.commands.add(done.answered);
         self.handle.stats.totals.commands.add(done.executed);
         if connection.client.job.is_some() {
             self.jobs.push(span.slot);
         }
-        connection.closing |= connection.client.close;
+        connection.closing |= connection.client.is_closing();
         if connection.client.discard {
             self.arena.truncate(start);
         }
@@ -758,7 +758,7 @@ impl Worker {
         for slot in std::mem::take(&mut self.postponed) {
             let Some(connection) = self.connections.at(slot) else { continue };
             // Who was put off may have left, and the slot have been put off again: then it is named twice.
-            if !connection.client.postponed {
+            if !connection.client.is_postponed() {
                 continue;
             }
             if self.held.is_too_much(connection) {

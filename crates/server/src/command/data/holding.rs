@@ -42,7 +42,8 @@ impl Data {
         self.release();
         match self.keyspace.lock_unless_reserved(shard) {
             Some(guard) => {
-                self.held = Held::One(guard);
+                // Nothing was held, so nothing is to be dropped.
+                std::mem::forget(std::mem::replace(&mut self.held, Held::One(guard)));
                 true
             }
             None => false,
@@ -175,11 +176,11 @@ impl Data {
         if !self.events.is_empty() {
             self.publish_events(None);
         }
-        match self.held {
+        match std::mem::replace(&mut self.held, Held::None) {
             Held::None => {}
-            Held::One(_) => self.held = Held::None,
-            Held::Many(_) => self.release_many(),
-            Held::All(_) => self.release_gate(),
+            Held::One(guard) => drop(guard),
+            Held::Many(guards) => self.release_many(guards),
+            Held::All(gate) => self.release_gate(gate),
         }
         if !self.garbage.is_empty() {
             self.dispose();
@@ -232,19 +233,15 @@ impl Data {
         matches!(self.held, Held::All(_))
     }
 
-    fn release_many(&mut self) {
-        if let Held::Many(mut guards) = std::mem::replace(&mut self.held, Held::None) {
-            guards.clear();
-            self.guards = guards;
-        }
+    fn release_many(&mut self, mut guards: Vec<ShardGuard<'static>>) {
+        guards.clear();
+        self.guards = guards;
     }
 
     #[cold]
-    fn release_gate(&mut self) {
-        if let Held::All(gate) = &mut self.held {
-            self.looked_at.drain(|shard| self.keyspace.refresh_hint(gate, shard));
-        }
-        self.held = Held::None;
+    fn release_gate(&mut self, mut gate: GateGuard<'static>) {
+        self.looked_at.drain(|shard| self.keyspace.refresh_hint(&mut gate, shard));
+        drop(gate);
         self.enter();
     }
 

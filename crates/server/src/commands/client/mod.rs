@@ -139,7 +139,7 @@ fn kill(call: &mut Call<'_>) -> Outcome {
 /// Ends a client: at once, or, when it is the one that asks, after the reply.
 fn end(call: &mut Call<'_>, info: &Arc<ClientInfo>) {
     if info.id == call.client.info.id {
-        call.client.close = true;
+        call.client.close();
     } else {
         kill_client(call.server, info);
     }
