@@ -7,6 +7,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// read the same value, so a key that is dead for one of them is dead for all.
 pub struct Clock {
     now_ms: AtomicI64,
+    /// What tests say that the time is; 0: the system says it.
+    fixed_ms: AtomicI64,
     started: Instant,
     started_ticks: u64,
     ticks_per_us: f64,
@@ -26,7 +28,7 @@ impl Clock {
         let elapsed_us = started.elapsed().as_nanos() as f64 / 1000.0;
         let ticks_per_us = (ticks() - started_ticks) as f64 / elapsed_us;
         let now_ms = AtomicI64::new(system_ms());
-        Self { now_ms, started, started_ticks, ticks_per_us }
+        Self { now_ms, fixed_ms: AtomicI64::new(0), started, started_ticks, ticks_per_us }
     }
 
     /// Unix time in milliseconds, as of the last `advance` of any worker.
@@ -38,11 +40,20 @@ impl Clock {
     /// Reads the system's clock. Never goes back.
     #[inline]
     pub fn advance(&self) -> i64 {
-        let now_ms = system_ms();
+        let now_ms = match self.fixed_ms.load(Ordering::Relaxed) {
+            0 => system_ms(),
+            _ => return self.now_ms(),
+        };
         if now_ms > self.now_ms() {
             self.now_ms.fetch_max(now_ms, Ordering::Relaxed);
         }
         self.now_ms()
+    }
+
+    /// Has the time be this (Unix ms), until it is set again.
+    pub fn fix(&self, now_ms: i64) {
+        self.fixed_ms.store(now_ms, Ordering::Relaxed);
+        self.now_ms.store(now_ms, Ordering::Relaxed);
     }
 
     pub fn uptime_ms(&self) -> u64 {

@@ -3,20 +3,23 @@
 //! Giving a large block back may cost the kernel milliseconds. Whoever unlinks such a value sends it
 //! here and goes on.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
 
+use bobbin_resp::Reply;
 use bobbin_store::shard::Database;
 use bobbin_store::{Kind, OwnedEntry};
 
 use crate::cores::{self, Work};
 use crate::memory;
-use crate::worker::Job;
+use crate::worker::{Job, Slice};
 
 /// What can be freed in the background.
 pub enum Garbage {
     Entry(OwnedEntry),
+    /// Somebody waits until the token is dropped.
+    Awaited(OwnedEntry, Arc<()>),
     Databases(Vec<Database>),
     /// What worked on pinned values, and may be the last to hold one of them.
     Job(Box<dyn Job>),
@@ -35,6 +38,35 @@ pub fn free(entry: OwnedEntry) {
     } else {
         let bytes = entry.as_ref().memory();
         send(Garbage::Entry(entry), 1, bytes);
+    }
+}
+
+/// DEL's client waits until what it deleted is freed, as `lazyfree-lazy-user-del no` says.
+pub struct Freeing {
+    /// What is not yet on its way.
+    entries: Vec<OwnedEntry>,
+    token: Arc<()>,
+    deleted: i64,
+}
+
+impl Freeing {
+    /// `deleted`: what DEL answers.
+    pub fn new(entries: Vec<OwnedEntry>, deleted: i64) -> Self {
+        Self { entries, token: Arc::new(()), deleted }
+    }
+}
+
+impl Job for Freeing {
+    fn step(&mut self, _: &mut Slice<'_>) -> bool {
+        for entry in self.entries.drain(..) {
+            let bytes = entry.as_ref().memory();
+            send(Garbage::Awaited(entry, Arc::clone(&self.token)), 1, bytes);
+        }
+        Arc::strong_count(&self.token) == 1
+    }
+
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        reply.integer(self.deleted);
     }
 }
 
@@ -62,7 +94,7 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
             memory::give_way_while_freeing();
             for (garbage, objects) in receiver {
                 let bytes = match &garbage {
-                    Garbage::Entry(entry) => entry.as_ref().memory(),
+                    Garbage::Entry(entry) | Garbage::Awaited(entry, _) => entry.as_ref().memory(),
                     Garbage::Databases(_) | Garbage::Job(_) => 0,
                 };
                 drop(garbage);

@@ -35,6 +35,12 @@ impl Server {
         (left_ms > 0).then(|| Paused { all: self.pause.all.load(Ordering::Relaxed), left_ms })
     }
 
+    /// Whether dead keys may be taken out, and live ones evicted: nothing changes by itself while clients
+    /// are paused, nor while a script pauses that is to be alone.
+    pub fn may_expire(&self, now_ms: i64) -> bool {
+        self.switches.load() & Switch::BUSY == 0 && self.paused(now_ms).is_none()
+    }
+
     /// Starts a pause, or extends the one that is on: the later end and the stricter kind win. The gate
     /// is held.
     pub fn pause_clients(&self, until_ms: i64, all: bool, now_ms: i64) {

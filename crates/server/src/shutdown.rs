@@ -86,7 +86,13 @@ impl Server {
         let Some(mut data) = Data::new(&self.keyspace, &self.gate, 0) else { return true };
         data.now_ms = self.clock.now_ms();
         data.enter();
-        data.hold_gate_anyway();
+        if !self.hold_gate_to_save(&mut data) {
+            data.leave();
+            log::warn!(
+                "A script that has written is still running: nothing is saved, as half of what it does would be"
+            );
+            return true;
+        }
         log::info!("Saving the final RDB snapshot before exiting.");
         let saved = self.save_held(&mut data);
         let may_end = saved.is_ok() || request.force;
@@ -106,6 +112,25 @@ impl Server {
             request.refuse(self);
         }
         may_end
+    }
+
+    /// Holds everything, though a slow script may be at work: one that has not written is ended, another
+    /// one is waited for. `false`: that takes too long, and nothing is held.
+    fn hold_gate_to_save(&self, data: &mut Data) -> bool {
+        let deadline = Instant::now() + SCRIPT_LIMIT;
+        while !data.hold_gate() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            data.leave();
+            for function in [false, true] {
+                // One that cannot be ended may end by itself.
+                let _ = self.scripts.kill(function);
+            }
+            std::thread::sleep(SCRIPT_POLL);
+            data.enter();
+        }
+        true
     }
 
     /// Ends a rewrite of the log that is going on: the log is whole without it, unless it has no base yet. Then the
@@ -138,6 +163,10 @@ impl Request {
         }
     }
 }
+
+/// How long a script that has written is waited for.
+const SCRIPT_LIMIT: Duration = Duration::from_secs(10);
+const SCRIPT_POLL: Duration = Duration::from_millis(2);
 
 /// How long a rewrite that was given up is waited for; the disk may hang.
 const REWRITE_LIMIT: Duration = Duration::from_secs(2);

@@ -120,7 +120,14 @@ impl Keyspace {
         })
     }
 
-    /// The same, but waits too while it is reserved, which may be for long: not for threads that serve others.
+    /// The same, but does not wait: `None` also if somebody holds it.
+    #[inline(always)]
+    pub fn try_lock_in_order(&self, index: usize) -> Option<ShardGuard<'_>> {
+        CLASS.ranked(index as u32).wait_for();
+        self.try_lock(index)
+    }
+
+    /// The same as `lock_unless_reserved`, but waits too while it is reserved, which may be for long: not for threads that serve others.
     #[inline]
     pub fn lock(&self, index: usize) -> ShardGuard<'_> {
         loop {

@@ -185,8 +185,9 @@ impl Server {
         Ok(())
     }
 
-    /// Turns the log on or off, as `appendonly` says now. The gate is held.
-    pub fn switch_log(&'static self, data: &mut Data) -> Result<(), String> {
+    /// Turns the log on or off, as `appendonly` says now. The gate is held. `within`: in the midst of a transaction,
+    /// half of which no base should hold.
+    pub fn switch_log(&'static self, data: &mut Data, within: bool) -> Result<(), String> {
         let on = self.config.appendonly();
         if on == self.log.is_on() {
             return Ok(());
@@ -201,12 +202,14 @@ impl Server {
             }
             self.aof.waits_for_base.store(true, Ordering::SeqCst);
             self.log.switch(true);
-            if self.cut_is_busy() {
+            if within || self.cut_is_busy() {
                 self.aof.rewrites.schedule();
             } else {
                 self.begin_rewrite(data);
             }
         } else {
+            // Of what the transaction did so far the log needs no half.
+            data.effects.drop_unit();
             self.aof.rewrites.cancel();
             self.log.switch(false);
             self.aof.order(self, Order::Stop { after: self.log.last() });

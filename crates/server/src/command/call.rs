@@ -126,20 +126,19 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Lets go of the keys before the command is done: it has what it needs, and nobody is to wait for it. Within a
-    /// transaction, or a script, they stay held.
-    pub fn let_go(&mut self) {
-        if self.in_transaction {
+    /// Lets go of the keys before a command that only reads is done: it has what it needs, and nobody
+    /// needs to wait for it. Within a transaction, or a script, they stay held.
+    pub fn end_reading(&mut self) {
+        debug_assert!(!self.command.has(Flags::WRITE), "its change would have no number yet");
+        if self.in_transaction || self.command.has(Flags::WRITE) {
             return;
         }
         if self.client.tracking.is_some() {
             tracking::remember_already(self);
         }
         if !self.data.events.is_empty() {
-            // Nobody may see it before it has its place in the log; and it is this client's doing.
-            if self.data.effects.has_unit() {
-                self.data.effects.commit(false);
-            }
+            // What it found dead went for this client.
+            self.data.effects.commit(false);
             self.data.publish_events(Some(self.client));
         }
         self.data.release();
@@ -240,13 +239,7 @@ fn admit(
         KeyShape::Specified => {
             return run_planned(context, client, command, request, output);
         }
-        _ if command.has(Flags::GATE) => {
-            let held = context.data.hold_gate();
-            if held {
-                admit_again(context, client, request)?;
-            }
-            held
-        }
+        _ if command.has(Flags::GATE) => context.data.hold_gate(),
         KeyShape::First => context.data.hold_one(request.first_hash.shard()),
         KeyShape::None => {
             context.data.release();
@@ -256,12 +249,14 @@ fn admit(
     if !held {
         return Err(reserved(context));
     }
+    if context.data.waited && !admit_again(context, client, command, request)? {
+        return Ok(Executed::Postponed);
+    }
     let hashes = match command.shape {
         KeyShape::First => &lone_key(request.first_hash)[..],
         KeyShape::None | KeyShape::Specified => &[],
     };
-    run_held(context, client, command, request, hashes, output);
-    Ok(Executed::Ran(command))
+    Ok(run_held(context, client, command, request, hashes, output))
 }
 
 /// The plan of a command whose only key is argument 1.
@@ -280,8 +275,7 @@ fn run_planned(
 ) -> Result<Executed, Failure> {
     if command.has(Flags::RUNS) {
         context.data.release();
-        run_held(context, client, command, request, &[], output);
-        return Ok(Executed::Ran(command));
+        return Ok(run_held(context, client, command, request, &[], output));
     }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
@@ -290,30 +284,58 @@ fn run_planned(
     if client.database == 0 {
         shards.prefetch_buckets(data);
     }
-    let held = shards.hold(data);
-    if held {
+    let executed = if shards.hold(data) {
         shards.prefetch_entries(data, client.database);
-    }
-    let admitted = match held && context.data.holds_all() {
-        true => admit_again(context, client, request),
-        false => Ok(()),
+        let admitted = match context.data.waited {
+            true => admit_again(context, client, command, request),
+            false => Ok(true),
+        };
+        admitted.map(|goes_on| match goes_on {
+            true => run_held(context, client, command, request, &shards.hashes, output),
+            false => Executed::Postponed,
+        })
+    } else {
+        Err(reserved(context))
     };
-    if held && admitted.is_ok() {
-        run_held(context, client, command, request, &shards.hashes, output);
-    }
     context.data.shard_set = shards;
-    admitted?;
-    if held { Ok(Executed::Ran(command)) } else { Err(reserved(context)) }
+    executed
 }
 
-/// Checks the rights of who has waited for the gate again: another worker may have had it before, and changed the
-/// rules.
+/// Checks again what may have changed while the command waited for what it holds now: rules, pauses,
+/// and what the time is. `false`: the client has to wait.
 #[cold]
-fn admit_again(context: &mut Context<'_>, client: &mut Client, request: &Request<'_>) -> Outcome {
-    if client.rights.is_open(context.server) {
-        return Ok(());
+fn admit_again(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+) -> Result<bool, Failure> {
+    context.data.refresh_time(context.server);
+    if !client.rights.is_open(context.server) {
+        acl::admit(context, client, request)?;
     }
-    acl::admit(context, client, request)
+    let goes_on = may_run(context.server, context.data, client, command)?;
+    if !goes_on {
+        context.data.end_prepared();
+        context.data.release();
+    }
+    Ok(goes_on)
+}
+
+impl Call<'_> {
+    /// The same for a command that holds what it needs only once it runs. The error is what it has to
+    /// return at once, with nothing done.
+    pub fn admit_again(&mut self) -> Outcome {
+        if !self.data.waited || self.in_transaction {
+            return Ok(());
+        }
+        self.data.refresh_time(self.server);
+        if !self.client.rights.is_open(self.server) {
+            acl::admit_queued(self, self.command, self.args)?;
+        }
+        let goes_on = may_run(self.server, self.data, self.client, self.command)?;
+        if goes_on { Ok(()) } else { Err(Failure::POSTPONED) }
+    }
 }
 
 /// A slow script keeps what the command needs. Nothing was done yet.
@@ -331,7 +353,7 @@ fn run_held(
     request: &Request<'_>,
     hashes: &[Hash],
     output: &mut Vec<u8>,
-) {
+) -> Executed {
     let mut call = Call {
         server: context.server,
         command,
@@ -344,13 +366,14 @@ fn run_held(
         hashes,
         in_transaction: false,
     };
-    run(&mut call);
+    let has_run = run(&mut call);
     context.data.end_prepared();
+    if has_run { Executed::Ran(command) } else { Executed::Postponed }
 }
 
-/// Runs the handler of a call whose shards are held, and counts it.
+/// Runs the handler of a call whose shards are held, and counts it. `false`: it did nothing, and its client waits.
 #[inline]
-pub fn run(call: &mut Call<'_>) {
+pub fn run(call: &mut Call<'_>) -> bool {
     call.data.database = call.client.database;
     call.data.touch = !call.client.no_touch;
     call.client.ran(call.command);
@@ -359,6 +382,10 @@ pub fn run(call: &mut Call<'_>) {
     let outcome = (call.command.row.handler)(call);
     if let Err(failure) = outcome {
         call.reply.truncate(start);
+        if failure == Failure::POSTPONED {
+            call.data.release();
+            return false;
+        }
         call.reply.error(failure.0.as_bytes());
         call.stats.commands[call.command.id].failed.add(1);
         call.stats.totals.error_replies.add(1);
@@ -367,7 +394,7 @@ pub fn run(call: &mut Call<'_>) {
     if call.data.effects.is_on() {
         log_effects(call, call.data.counters.dirty != dirty);
     }
-    if !call.data.events.is_empty() {
+    if !call.data.events.is_empty() && !call.in_transaction {
         call.data.publish_events(Some(call.client));
         call.wait_for_listeners();
     }
@@ -377,6 +404,7 @@ pub fn run(call: &mut Call<'_>) {
     if !call.data.ready.is_empty() && !call.in_transaction {
         blocking::serve_ready(call.server, call.data);
     }
+    true
 }
 
 /// Shows the command to those who look at all commands, and remembers what it read.
@@ -420,17 +448,7 @@ fn guard(
         // A log was checked when it was written.
         return Ok(true);
     }
-    if client.info.has(ClientFlag::MONITOR) && command.has(KEY_USERS) {
-        // What a pause is for must not be got around by a client that no pause concerns.
-        return Err(Failure::new("ERR Replica can't interact with the keyspace"));
-    }
-    if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
-        return Err(Failure::LOADING);
-    }
-    if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
-        return Err(context.server.scripts.busy_failure());
-    }
-    if has_to_wait(context, client, command) {
+    if !may_run(context.server, context.data, client, command)? {
         return Ok(false);
     }
     let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
@@ -460,6 +478,30 @@ fn guard(
     Ok(true)
 }
 
+/// What keeps a command from running now that may not have a moment ago. `false`: the client has to wait.
+fn may_run(
+    server: &'static Server,
+    data: &mut Data,
+    client: &mut Client,
+    command: &'static Registered,
+) -> Result<bool, Failure> {
+    let switches = server.switches.load();
+    if data.loading {
+        return Ok(true);
+    }
+    if client.info.has(ClientFlag::MONITOR) && command.has(KEY_USERS) {
+        // What a pause is for must not be got around by a client that no pause concerns.
+        return Err(Failure::new("ERR Replica can't interact with the keyspace"));
+    }
+    if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
+        return Err(Failure::LOADING);
+    }
+    if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
+        return Err(server.scripts.busy_failure());
+    }
+    Ok(!has_to_wait(server, data, client, command))
+}
+
 /// Evicts keys if there are too many. That a copy of the client's own is gone comes before the reply.
 fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -> Room {
     let id = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
@@ -477,13 +519,14 @@ fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -
 
 /// Whether a pause holds the command up.
 fn has_to_wait(
-    context: &mut Context<'_>,
+    server: &Server,
+    data: &mut Data,
     client: &mut Client,
     command: &'static Registered,
 ) -> bool {
-    let pause = context.server.paused(context.data.now_ms);
+    let pause = server.paused(data.now_ms);
     // Another worker may have started or ended the pause in the midst of this turn.
-    context.data.may_expire = pause.is_none();
+    data.may_expire = server.may_expire(data.now_ms);
     let Some(pause) = pause else { return false };
     let wait = !client.info.has(ClientFlag::MONITOR)
         && (pause.all
@@ -495,6 +538,11 @@ fn has_to_wait(
         client.postpone(true);
     }
     wait
+}
+
+/// Whether a pause holds up what a command has left to be done, as it changes keys.
+pub fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
+    server.paused(data.now_ms).is_some() && command.has(WRITERS)
 }
 
 /// Whether the command is EXEC, and what it would run has one of these flags.
@@ -515,9 +563,6 @@ pub struct ShardSet {
     hashes: Vec<Hash>,
     everything: bool,
 }
-
-/// Plans of more shards than this take the gate instead.
-const SHARDS_MAX: usize = 128;
 
 impl ShardSet {
     pub fn clear(&mut self) {
@@ -601,7 +646,7 @@ impl ShardSet {
         self.shards.sort_unstable();
         self.shards.dedup();
         match self.shards[..] {
-            _ if self.everything || self.shards.len() > SHARDS_MAX => data.hold_gate(),
+            _ if self.everything => data.hold_gate(),
             [] => {
                 data.release();
                 true

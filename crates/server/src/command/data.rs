@@ -23,12 +23,14 @@ use self::holding::LookedAt;
 pub use self::holding::{Aside, Held};
 use super::call::ShardSet;
 use super::{Failure, Registered, Values};
+use crate::clock::ticks;
 use crate::eviction::Evictor;
 use crate::log::Effects;
 use crate::notify::{Classes, Event};
 use crate::pubsub::Subscribers;
 use crate::random::Random;
 use crate::script::{Lua, Paused};
+use crate::server::Server;
 use crate::tracking::{Notice, Tracker};
 
 /// A key of the command at hand, hashed once.
@@ -48,7 +50,12 @@ pub struct Data {
     pub database: u32,
     /// The time by which keys live or die, the same for all of a transaction.
     pub now_ms: i64,
+    /// When `now_ms` is to be looked at again, in ticks.
+    pub current_until: u64,
     pub clock: AccessClock,
+    /// Something was waited for, which may have taken long: what was checked before has to be checked again,
+    /// by the time of now.
+    pub waited: bool,
     /// Whether reading an entry counts as using it.
     pub touch: bool,
     /// Whether dead keys may be taken out; while clients are paused they are only passed over.
@@ -99,6 +106,9 @@ pub struct Data {
     looked_at: LookedAt,
 }
 
+/// How long the time that was read last may be worked by, in microseconds.
+const CURRENT_US: u64 = 1000;
+
 /// DEL or UNLINK, by what the options of lazy freeing say; replicas follow suit.
 #[derive(Clone, Copy)]
 pub struct Deletes {
@@ -139,7 +149,9 @@ impl Data {
             held: Held::None,
             database: 0,
             now_ms: 0,
+            current_until: u64::MAX,
             clock: AccessClock::new(AccessPolicy::Lru, 0),
+            waited: false,
             touch: true,
             may_expire: true,
             event_classes: Classes::NONE,
@@ -167,6 +179,15 @@ impl Data {
             recent: 0,
             looked_at: LookedAt::default(),
         })
+    }
+
+    /// Works by the time of now.
+    #[inline]
+    pub fn refresh_time(&mut self, server: &Server) {
+        self.waited = false;
+        self.current_until = ticks() + server.clock.ticks(CURRENT_US);
+        self.now_ms = server.clock.advance();
+        self.clock = server.access_clock(self.now_ms);
     }
 
     #[inline(always)]

@@ -25,6 +25,9 @@ impl Failure {
         "ERR internal error: the command names a key that was not planned; nothing of it was read. Please report this",
     );
 
+    /// No error: the command has done nothing, and is to run once its client's wait is over. Of `Call::admit_again`.
+    pub const POSTPONED: Self = Self::new("");
+
     pub const LOADING: Self = Self::new("LOADING Valkey is loading the dataset in memory");
     pub const SNAPSHOT_FAILED: Self = Self::new(
         "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. \

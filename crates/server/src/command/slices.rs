@@ -8,7 +8,7 @@ use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::value::Collection;
 use bobbin_store::{NewValue, OwnedEntry};
 
-use super::call::ShardSet;
+use super::call::{self, ShardSet};
 use super::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::blocking::{self, Wait, Waiting};
 use crate::server::Server;
@@ -160,6 +160,7 @@ pub fn change_in_slices(
         protocol: call.client.protocol,
         rest: None,
         failed: false,
+        is_parked: false,
     }));
     Ok(())
 }
@@ -216,6 +217,8 @@ struct Changing<C> {
     rest: Option<Pieces>,
     /// The reply is an error.
     failed: bool,
+    /// A pause holds it up.
+    is_parked: bool,
 }
 
 /// How often a change whose values were changed begins anew before it lets nobody change them.
@@ -244,12 +247,21 @@ impl<C: Change> Job for Changing<C> {
                 return false;
             }
         }
+        data.waited = false;
         let mut shards = ShardSet::default();
         self.keys.iter().for_each(|key| shards.add_key(data.key(key)));
         if self.change.needs_everything() {
             shards.add_everything();
         }
         if !shards.hold(data) {
+            return false;
+        }
+        if data.waited {
+            data.refresh_time(server);
+        }
+        self.is_parked = call::is_put_off(server, data, self.command);
+        if self.is_parked {
+            data.release();
             return false;
         }
         let dirty = data.counters.dirty;
@@ -282,6 +294,10 @@ impl<C: Change> Job for Changing<C> {
 
     fn abandon(&mut self, _: &'static Server, data: &mut Data) {
         self.change.abandon(data);
+    }
+
+    fn is_parked(&self) -> bool {
+        self.is_parked
     }
 
     fn pieces(&mut self) -> Vec<Vec<u8>> {

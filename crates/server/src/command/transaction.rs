@@ -207,6 +207,20 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
         abort(call.client, call.data);
         return Err(aborted(&call.server.scripts.busy_failure()));
     }
+    // Whether it may run now depends on what it is.
+    drop(args);
+    call.client.transaction = Some(transaction);
+    if let Err(failure) = call.admit_again() {
+        call.data.shard_set.give_back(hashes);
+        if failure == Failure::POSTPONED {
+            return Err(failure);
+        }
+        abort(call.client, call.data);
+        return Err(aborted(&failure));
+    }
+    let Some(transaction) = call.client.transaction.take() else {
+        unreachable!("it was put there before");
+    };
     let untouched = unchanged(call);
     release_watched(call);
     let start = call.reply.output().len();
@@ -266,6 +280,10 @@ impl Running {
     pub fn end(self, call: &mut Call<'_>) {
         if let Some(number) = call.data.effects.commit(true) {
             call.client.last_record = number;
+        }
+        if !call.data.events.is_empty() {
+            call.data.publish_events(Some(call.client));
+            call.wait_for_listeners();
         }
         if !call.data.ready.is_empty() {
             blocking::serve_ready(call.server, call.data);

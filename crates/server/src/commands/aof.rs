@@ -12,7 +12,8 @@ fn bgrewriteaof(call: &mut Call<'_>) -> Outcome {
     if rewrites.is_running() && !rewrites.is_given_up() {
         return Err("ERR Background append only file rewriting already in progress".into());
     }
-    if call.server.cut_is_busy() {
+    // What EXEC has not finished is in no base.
+    if call.in_transaction || call.server.cut_is_busy() {
         rewrites.schedule();
         call.reply.simple("Background append only file rewriting scheduled");
         return Ok(());

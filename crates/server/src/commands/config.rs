@@ -1,6 +1,7 @@
 //! CONFIG, and what the process does when an option changes.
 
 use crate::client::Client;
+use crate::command::data::Counters;
 use crate::command::{Call, Command, Failure, Flags, Outcome};
 use crate::config::{Barred, Config, ConfigError, OptionId, ProtectedAction};
 use crate::server::{Server, Switch};
@@ -29,9 +30,9 @@ fn set(call: &mut Call<'_>) -> Outcome {
         protected: !is_allowed(server.config.enable_protected_configs(), call.client),
         loading: is_loading.then_some(&*loading.0),
     };
-    let data = &mut *call.data;
+    let (data, in_transaction) = (&mut *call.data, call.in_transaction);
     let mut apply = |option: OptionId, config: &Config| match option {
-        OptionId::appendonly => server.switch_log(data),
+        OptionId::appendonly => server.switch_log(data, in_transaction),
         _ => apply(server, option, config),
     };
     server.config.set(&pairs, barred, &mut apply).map_err(failure)?;
@@ -58,7 +59,8 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     server.tls.reset_statistics();
     crate::memory::reset_peak();
     crate::lazyfree::reset_freed_objects();
-    call.data.counters = Default::default();
+    // Whether a command changes something is seen by this one.
+    call.data.counters = Counters { dirty: call.data.counters.dirty, ..Counters::default() };
     call.reply.ok();
     Ok(())
 }

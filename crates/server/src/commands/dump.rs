@@ -25,7 +25,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     } else {
         let pinned = Pinned::new(entry.value());
         // Compressing takes long: nobody else needs to wait for it.
-        call.let_go();
+        call.end_reading();
         pinned.append_payload(compress, &mut payload);
     }
     call.reply.bulk(&payload);

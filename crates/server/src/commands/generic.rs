@@ -7,6 +7,7 @@ use crate::command::keys::{KeySpec, KeyUse};
 use crate::command::{
     Call, Categories, Classes, Command, DatabaseUse, Failure, Flags, Key, Outcome,
 };
+use crate::lazyfree::Freeing;
 
 fn exists(call: &mut Call<'_>) -> Outcome {
     let mut found = 0;
@@ -46,6 +47,7 @@ fn unlink(call: &mut Call<'_>) -> Outcome {
 fn delete(call: &mut Call<'_>, in_background: bool) -> Outcome {
     let mut deleted = 0;
     let mut heavy = Vec::new();
+    let in_background = in_background || call.in_transaction;
     for at in 1..call.args.len() {
         let key = call.key(at)?;
         let Some(entry) = call.data.take(key) else { continue };
@@ -57,10 +59,10 @@ fn delete(call: &mut Call<'_>, in_background: bool) -> Outcome {
             heavy.push(entry);
         }
     }
-    call.reply.integer(deleted);
-    if !heavy.is_empty() {
-        // Freeing may take long: nobody else needs to wait for it.
-        call.let_go();
+    if heavy.is_empty() {
+        call.reply.integer(deleted);
+    } else {
+        call.client.job = Some(Box::new(Freeing::new(heavy, deleted)));
     }
     Ok(())
 }

@@ -45,6 +45,12 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
             return Err(Failure::SYNTAX);
         }
     }
+    if call.in_transaction {
+        // What EXEC has not finished is in no file.
+        server.schedule_save();
+        call.reply.simple("Background saving scheduled");
+        return Ok(());
+    }
     if server.cut_is_busy() && !server.persistence.is_saving() {
         if call.args.len() == 1 {
             return Err(REWRITING);

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use bobbin_resp::Reply;
 use bobbin_store::NewValue;
-use bobbin_store::entry::INLINE_MAX;
+use bobbin_store::entry::{INLINE_MAX, Shared};
 
 use super::help;
 use crate::client::{Client, Replies};
 use crate::command::keys::{Channels, KeySpec, KeyUse};
 use crate::command::{Call, Command, Failure, Flags, Outcome};
 use crate::pubsub::{Kind, Payload, Subscribers};
+use crate::tracking::Notice;
 
 fn subscribe(call: &mut Call<'_>) -> Outcome {
     join(call, Kind::Channel, "subscribe")
@@ -135,6 +136,15 @@ fn post(call: &mut Call<'_>, kind: Kind) -> Outcome {
             _ => Payload::Bytes(call.args[2]),
         };
         clients = match &mut call.data.subscribers {
+            Some(subscribers) if call.in_transaction => {
+                // What it tells of may have no number yet.
+                let payload = match payload {
+                    Payload::Large(shared) => Shared::clone(shared),
+                    Payload::Bytes(bytes) => Shared::new(bytes.to_vec()),
+                };
+                call.data.events.push(Notice::Message { kind, channel: channel.into(), payload });
+                subscribers.count(kind, channel)
+            }
             Some(subscribers) => subscribers.publish(kind, channel, payload),
             None => 0,
         };

@@ -201,6 +201,12 @@ impl Effects {
         }
     }
 
+    /// Forgets the unit's effects so far: the log ends here.
+    pub fn drop_unit(&mut self) {
+        self.unit.clear();
+        self.commands = 0;
+    }
+
     /// Whether there are effects that are no record yet.
     #[inline(always)]
     pub const fn has_unit(&self) -> bool {

@@ -23,6 +23,7 @@ use crate::io::Waker;
 use crate::log::Effects;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
+use crate::tracking::Tracker;
 pub use connection::idle_connections;
 
 /// Where keys go, and how.
@@ -282,14 +283,26 @@ fn with_key<R>(
     f: impl FnOnce(&mut Data, crate::command::Key<'_>) -> R,
 ) -> R {
     let key = data.key(bytes);
-    data.enter_unreserved();
-    data.now_ms = clock::system_ms().max(data.now_ms);
+    loop {
+        data.enter_unreserved();
+        data.refresh_time(server);
+        if server.paused(data.now_ms).is_none() {
+            break;
+        }
+        // A pause lets nothing change. It begins in nobody's turn, so not behind this.
+        data.leave();
+        std::thread::sleep(PAUSE_POLL);
+    }
     data.database = database;
+    data.may_expire = true;
     data.event_classes = server.event_classes();
     data.wait_for_one(key.hash.shard());
     let result = f(data, key);
+    data.effects.commit(false);
     data.publish_events(None);
     blocking::serve_ready(server, data);
+    data.release();
+    data.broadcast();
     data.leave();
     result
 }
@@ -333,10 +346,10 @@ fn access(server: &'static Server) -> Option<Data> {
     let seed = SEED.fetch_add(1, Ordering::Relaxed);
     let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
     data.now_ms = server.clock.now_ms();
-    data.may_expire = server.paused(data.now_ms).is_none();
     // No worker has this id: nothing is ever published to this thread.
     let handle = WorkerHandle::new(usize::MAX, Waker::new().ok()?, "none", 0);
     data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
+    data.tracker = Some(Box::new(Tracker::new(server)));
     data.effects = Effects::new(server.log.lane());
     server.stamp_effects(&mut data);
     Some(data)
@@ -349,6 +362,8 @@ static SEED: AtomicU64 = AtomicU64::new(1);
 const THREADS_MAX: usize = 8;
 /// How often a key that changes all the time is sent.
 const ROUNDS_MAX: usize = 16;
+/// How long a thread sleeps between two looks at a pause.
+const PAUSE_POLL: Duration = Duration::from_millis(1);
 const NO_THREAD: Failure = Failure::new("ERR too many threads to migrate keys");
 const STILL_CHANGING: Failure = Failure::new(
     "TRYAGAIN Some keys changed again and again while they were migrated, and are still here",

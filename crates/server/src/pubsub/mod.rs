@@ -232,6 +232,18 @@ impl PubSub {
         clients
     }
 
+    /// To how many clients a message would go; see `publish`.
+    fn count(&self, kind: Kind, channel: &[u8]) -> usize {
+        let mut clients = 0;
+        if kind == Kind::Channel && self.len(Kind::Pattern) > 0 {
+            let patterns = self.patterns.read();
+            let matching = patterns.list.iter().filter(|it| glob::matches_text(&it.text, channel));
+            clients += matching.map(|pattern| pattern.listeners.clients()).sum::<usize>();
+        }
+        let part = self.space(kind).part(self.hasher, channel).lock();
+        clients + part.get(channel).map_or(0, Listeners::clients)
+    }
+
     fn space(&self, kind: Kind) -> &Space {
         if kind == Kind::Shard { &self.shard_channels } else { &self.channels }
     }

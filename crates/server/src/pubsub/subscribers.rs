@@ -137,6 +137,11 @@ impl Subscribers {
         if self.registry.is_silent(kind) { 0 } else { self.post(kind, channel, payload) }
     }
 
+    /// To how many clients a message would go.
+    pub fn count(&self, kind: Kind, channel: &[u8]) -> usize {
+        self.registry.count(kind, channel)
+    }
+
     fn post(&mut self, kind: Kind, channel: &[u8], payload: Payload<'_>) -> usize {
         let mut targets = std::mem::take(&mut self.targets);
         let clients = self.registry.publish(kind, channel, payload, &mut targets);

@@ -26,6 +26,7 @@ use crate::log::Pending;
 use crate::server::Server;
 use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
+use crate::tracking::Notice;
 use crate::worker::{Job, Slice};
 
 /// What others know of the script that the server is busy with.
@@ -118,8 +119,9 @@ pub struct Paused {
     now_ms: i64,
     /// What it held, while it does not run.
     aside: Option<Aside>,
-    /// What it did that is no record yet.
+    /// What it did that is no record yet, and what others are to hear of it.
     effects: Pending,
+    events: Vec<Notice>,
     /// Keys that it changed and others wait for.
     ready: VecDeque<(u32, Box<[u8]>)>,
     protocol: Protocol,
@@ -168,6 +170,7 @@ impl Paused {
             now_ms: call.data.now_ms,
             aside: None,
             effects: Pending::default(),
+            events: Vec::new(),
             ready: VecDeque::new(),
             protocol: call.client.protocol,
             reply: Vec::new(),
@@ -192,6 +195,7 @@ impl Paused {
             owner.show_memory();
         }
         self.effects = data.effects.take_pending();
+        self.events = std::mem::take(&mut data.events);
         self.ready = std::mem::take(&mut data.ready);
         self.aside = Some(data.set_aside());
     }
@@ -202,6 +206,9 @@ impl Paused {
             data.take_back(aside);
         }
         data.effects.put_pending(std::mem::take(&mut self.effects));
+        data.events = std::mem::take(&mut self.events);
+        // This thread may have others to serve.
+        self.ready.append(&mut data.ready);
         data.ready = std::mem::take(&mut self.ready);
     }
 
@@ -260,12 +267,15 @@ impl Job for Paused {
         let now_ms = slice.data.now_ms;
         self.take_up(slice.data);
         slice.data.now_ms = self.now_ms;
+        // The script is alone, so what it finds dead goes as it does in any other.
+        slice.data.may_expire = true;
         self.session.resume(slice.data, stats, server.clock.ticks(SLICE_US));
         let Some(owner) = &mut self.owner else { return true };
         let vm = &mut owner.state().vm;
         if vm.resume() == Progress::Paused {
             self.put_off(slice.data);
             slice.data.now_ms = now_ms;
+            slice.data.may_expire = false;
             return false;
         }
         let start = self.reply.len();
@@ -284,6 +294,7 @@ impl Job for Paused {
             }
         };
         slice.data.now_ms = now_ms;
+        slice.data.may_expire = server.may_expire(now_ms);
         done
     }
 
@@ -313,6 +324,9 @@ impl Job for Paused {
 /// What a script did is made known, and others go on.
 fn end(server: &'static Server, data: &mut Data) {
     data.effects.commit(true);
+    if !data.events.is_empty() {
+        data.publish_events(None);
+    }
     if !data.ready.is_empty() {
         blocking::serve_ready(server, data);
     }

@@ -258,6 +258,7 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     if !call.in_transaction && everything && !call.data.hold_gate() {
         return Err(call.server.scripts.busy_failure());
     }
+    call.admit_again()?;
     let state = take_state(call, &library).ok_or_else(|| call.server.scripts.busy_failure())?;
     let task = Task {
         chunk: function.chunk,

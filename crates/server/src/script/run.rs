@@ -108,6 +108,10 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
             owner.give_back(call.data);
             return Err(call.server.scripts.busy_failure());
         }
+        if let Err(failure) = call.admit_again() {
+            owner.give_back(call.data);
+            return Err(failure);
+        }
         let can_restart = task.can_restart && !call.in_transaction && !everything;
         let State { vm, client } = owner.state();
         client.select(call.client.database);

@@ -62,10 +62,11 @@ impl Embedded {
 
     /// Sets the clock (Unix ms). As for any server, it should not go back.
     pub fn set_time(&mut self, now_ms: i64) {
+        self.server.clock.fix(now_ms);
         self.data.now_ms = now_ms;
         self.data.clock = AccessClock::new(self.server.access_policy(), now_ms);
         self.server.end_pause_in_time(now_ms);
-        self.data.may_expire = self.server.paused(now_ms).is_none();
+        self.data.may_expire = self.server.may_expire(now_ms);
         self.data.event_classes = self.server.event_classes();
         self.data.deletes = self.server.deletes();
     }

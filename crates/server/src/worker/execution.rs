@@ -80,6 +80,8 @@ impl Executor<'_> {
             };
             let outcome = execute(&mut context, client, request, &mut self.arena.bytes);
             let now = ticks();
+            // What waits behind long commands is checked by the time of then.
+            self.data.waited |= now >= self.data.current_until;
             if let Executed::Ran(command) = outcome {
                 done.executed += 1;
                 done.answered += u64::from(client.blocked.is_none());

@@ -21,6 +21,10 @@ pub trait Job: Send {
     fn goes_on_while_busy(&self) -> bool {
         false
     }
+    /// Whether it waits for something that takes its time, so that nobody should spin for it.
+    fn is_parked(&self) -> bool {
+        false
+    }
     /// Whether it has to be done though its client is gone.
     fn outlives_client(&self) -> bool {
         false

@@ -18,6 +18,7 @@ impl Worker {
         let mut clock = ticks();
         let deadline = clock + self.server.clock.ticks(JOBS_US);
         self.data.release();
+        self.is_parked = self.orphans.is_empty();
         for slot in std::mem::take(&mut self.jobs) {
             let Some(connection) = self.connections.at(slot) else { continue };
             let is_busy = self.server.switches.load() & Switch::BUSY != 0;
@@ -44,6 +45,7 @@ impl Worker {
             if let Some(account) = &mut connection.client.account {
                 account.add(clock - started);
             }
+            self.is_parked &= !done && job.is_parked();
             if !done {
                 connection.client.job = Some(job);
                 self.jobs.push(slot);

@@ -104,6 +104,8 @@ pub struct Worker {
     /// Slots of connections whose job is at work.
     jobs: Vec<u32>,
     orphans: Orphans,
+    /// All jobs wait for something, a pause or a disk, that takes its time.
+    is_parked: bool,
     /// Slots of connections that a pause put off.
     postponed: Vec<u32>,
     /// Connections whose commands wait until the replies of a turn have been sent, by slot.
@@ -170,6 +172,7 @@ impl Worker {
             arriving: Vec::new(),
             jobs: Vec::new(),
             orphans: Orphans::default(),
+            is_parked: false,
             postponed: Vec::new(),
             deferred: VecDeque::new(),
             sends_long: false,
@@ -281,7 +284,8 @@ impl Worker {
         let work = self.has_jobs() || !self.deferred.is_empty() || self.await_disk();
         let busy = !idle || more || work || self.sleepless || !self.early.is_empty();
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
-        if self.server.switches.load() & Switch::BUSY != 0 {
+        let is_busy = self.server.switches.load() & Switch::BUSY != 0;
+        if is_busy || self.is_parked && self.has_jobs() {
             // So that others get their turn beside the script that all wait for.
             timeout = timeout.max(BUSY_PAUSE);
         }
@@ -302,11 +306,10 @@ impl Worker {
     }
 
     fn look_at_clock(&mut self) {
-        let now_ms = self.server.clock.advance();
-        self.data.now_ms = now_ms;
+        self.data.refresh_time(self.server);
+        let now_ms = self.data.now_ms;
         self.server.end_pause_in_time(now_ms);
-        self.data.may_expire = self.server.paused(now_ms).is_none();
-        self.data.clock = self.server.access_clock(now_ms);
+        self.data.may_expire = self.server.may_expire(now_ms);
         self.data.event_classes = self.server.event_classes();
         self.data.deletes = self.server.deletes();
         self.server.stamp_effects(&mut self.data);

@@ -40,7 +40,7 @@ impl Data {
             return true;
         }
         self.release();
-        match self.keyspace.lock_unless_reserved(shard) {
+        match self.lock(shard) {
             Some(guard) => {
                 // Nothing was held, so nothing is to be dropped.
                 std::mem::forget(std::mem::replace(&mut self.held, Held::One(guard)));
@@ -48,6 +48,22 @@ impl Data {
             }
             None => false,
         }
+    }
+
+    /// A shard, which is waited for; `None`: it is reserved.
+    #[inline(always)]
+    fn lock(&mut self, shard: usize) -> Option<ShardGuard<'static>> {
+        match self.keyspace.try_lock_in_order(shard) {
+            Some(guard) => Some(guard),
+            None => self.wait_for(shard),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_for(&mut self, shard: usize) -> Option<ShardGuard<'static>> {
+        self.waited = true;
+        self.keyspace.lock_unless_reserved(shard)
     }
 
     /// The same, but waits too while it is reserved.
@@ -63,7 +79,7 @@ impl Data {
         self.release();
         let mut guards = std::mem::take(&mut self.guards);
         for shard in shards {
-            let Some(guard) = self.keyspace.lock_unless_reserved(shard) else {
+            let Some(guard) = self.lock(shard) else {
                 guards.clear();
                 self.guards = guards;
                 return false;
@@ -106,7 +122,7 @@ impl Data {
         if !is_above {
             return self.try_hold_also(shard);
         }
-        let Some(guard) = self.keyspace.lock_unless_reserved(shard) else { return false };
+        let Some(guard) = self.lock(shard) else { return false };
         self.hold_guard(guard);
         true
     }
@@ -153,6 +169,8 @@ impl Data {
         if !self.holds_all() {
             self.release();
             self.member.leave();
+            // Even if nobody was in the way: others may have had it in between.
+            self.waited = true;
             self.held = Held::All(self.gate.take());
             self.refresh();
         }
@@ -191,9 +209,7 @@ impl Data {
     /// one with what comes then, so the effects so far must have been taken out.
     pub fn set_aside(&mut self) -> Aside {
         debug_assert!(!self.effects.has_unit(), "effects would become a record of their own");
-        if !self.events.is_empty() {
-            self.publish_events(None);
-        }
+        debug_assert!(self.events.is_empty(), "others would hear of it too early");
         self.gate.reserve(true);
         let reserve = |guard: ShardGuard<'_>| {
             let shard = guard.index();

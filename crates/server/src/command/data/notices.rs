@@ -1,10 +1,12 @@
 //! Telling others what happened to keys: who listens to events, who keeps copies of keys.
 
+use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{SHARDS, Shard};
 
 use super::{Data, Key};
 use crate::client::Client;
 use crate::notify;
+use crate::pubsub::Payload;
 use crate::tracking::{AtWork, Notice};
 
 impl Data {
@@ -24,10 +26,21 @@ impl Data {
         };
         if let Some(subscribers) = &mut self.subscribers {
             for notice in &events {
-                if let Notice::Event(event) = notice {
-                    notify::publish(subscribers, event, self.event_classes);
-                } else if let Some(tracker) = &mut self.tracker {
-                    tracker.publish(notice, by, &mut AtWork::new(at_work, subscribers.set_aside()));
+                match notice {
+                    Notice::Event(event) => notify::publish(subscribers, event, self.event_classes),
+                    Notice::Message { kind, channel, payload } => {
+                        let payload = match payload.len() {
+                            0..=INLINE_MAX => Payload::Bytes(payload),
+                            _ => Payload::Large(payload),
+                        };
+                        subscribers.publish(*kind, channel, payload);
+                    }
+                    _ => {
+                        if let Some(tracker) = &mut self.tracker {
+                            let mut at_work = AtWork::new(at_work, subscribers.set_aside());
+                            tracker.publish(notice, by, &mut at_work);
+                        }
+                    }
                 }
             }
         }

@@ -170,7 +170,7 @@ fn pause(call: &mut Call<'_>) -> Outcome {
         return Err("ERR timeout is out of range".into());
     };
     call.server.pause_clients(until_ms, all, now_ms);
-    call.data.may_expire = call.server.paused(now_ms).is_none();
+    call.data.may_expire = call.server.may_expire(now_ms);
     call.reply.ok();
     Ok(())
 }

@@ -22,7 +22,7 @@ pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
         _ => return Err(group::syntax(call)),
     };
     // All is answered from what was pinned: nobody needs to wait for it.
-    call.let_go();
+    call.end_reading();
     let (reply, log) = (&mut call.reply, stream.log());
     reply.map(if full.is_some() { 9 } else { 10 });
     number(reply, "length", log.len() as i64);

@@ -30,7 +30,7 @@ pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
         );
     }
     // The work may be long, and we have the strings: nobody needs to wait for it.
-    call.let_go();
+    call.end_reading();
     if wanted.len && !wanted.matches {
         call.reply.integer(common_len(&a, &b) as i64);
         return Ok(());
