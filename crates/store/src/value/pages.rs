@@ -54,7 +54,7 @@ struct Root {
 pub struct Place {
     node: u32,
     page: u16,
-    record: u16,
+    record: u32,
 }
 
 /// How far a walk has come.
@@ -199,7 +199,7 @@ impl Table {
                     return Some(Place {
                         node: node as u32,
                         page: page as u16,
-                        record: left as u16,
+                        record: left as u32,
                     });
                 }
                 left -= slot.count as usize;
@@ -364,11 +364,11 @@ impl Root {
         let slot = &self.nodes[node];
         let page = slot.node.page_of(hash, slot.depth);
         let record = slot.node.pages[page].page.find(tag(hash), key)?;
-        Some(Place { node: node as u32, page: page as u16, record: record as u16 })
+        Some(Place { node: node as u32, page: page as u16, record: record as u32 })
     }
 
     fn record(&self, place: Place) -> Record<'_> {
-        self.page(place).record(usize::from(place.record))
+        self.page(place).record(place.record as usize)
     }
 
     fn page(&self, place: Place) -> &Page {
@@ -407,7 +407,7 @@ impl Root {
         let owner = self.nodes[place.node as usize].node.make_mut();
         let page = &mut owner.pages[usize::from(place.page)].page;
         let before = page.memory() + outside;
-        page.replace(usize::from(place.record), new);
+        page.replace(place.record as usize, new);
         self.bytes = self.bytes + page.memory() + new.outside_memory() - before;
         self.expiring -= usize::from(expired);
         if let Some(expire_ms) = new.expire_ms {
@@ -427,7 +427,7 @@ impl Root {
         let slot = &mut owner.pages[usize::from(place.page)];
         slot.count -= 1;
         let before = slot.page.memory() + outside;
-        slot.page.remove(usize::from(place.record));
+        slot.page.remove(place.record as usize);
         self.len -= 1;
         self.bytes = self.bytes + slot.page.memory() - before;
         self.expiring -= usize::from(expired);
@@ -445,7 +445,7 @@ impl Root {
     }
 
     /// Splits a full page; returns `false` when that would make the index too large for what it is
-    /// good for, and the page has room yet.
+    /// good for. The page then grows.
     #[cold]
     #[inline(never)]
     fn split(&mut self, node: usize, page: usize, hash: u64, hasher: &Hasher) -> bool {
@@ -453,8 +453,9 @@ impl Root {
         let pages = &slot.node.pages;
         if pages[page].depth == SLOT_BITS {
             let doubles = slot.depth == self.bits;
-            let spread = self.index.len() >= INDEX_SPARE * self.nodes.len();
-            if doubles && (spread || self.bits >= INDEX_BITS_MAX) && pages[page].page.has_room() {
+            let wanted = (INDEX_SPARE * self.nodes.len()).max(self.len / RECORDS_PER_SLOT);
+            let large = self.index.len() >= wanted && !pages[page].page.must_split();
+            if doubles && (large || self.bits >= INDEX_BITS_MAX) {
                 return false;
             }
             self.split_node(node, hash);
@@ -471,7 +472,6 @@ impl Root {
 
     fn split_node(&mut self, node: usize, hash: u64) {
         if self.nodes[node].depth == self.bits {
-            assert!(self.bits < INDEX_BITS_MAX, "too many equal hashes");
             self.index = self.index.iter().flat_map(|&node| [node, node]).collect();
             self.bits += 1;
         }
@@ -537,7 +537,7 @@ impl Root {
                     return Some(Place {
                         node: node as u32,
                         page: page as u16,
-                        record: record as u16,
+                        record: record as u32,
                     });
                 }
                 slot.page.refresh_earliest();
@@ -562,7 +562,10 @@ const POSITION_SHIFT: u32 = 16;
 const POSITIONS: u64 = 1 << (64 - POSITION_SHIFT);
 /// The root's index gets no larger.
 const INDEX_BITS_MAX: u8 = 28;
-/// The root's index has at most about so many slots for each node.
+/// The root's index has at most about so many slots for each node, or one for so many records. The
+/// first lets a table of few nodes tell apart hashes that begin alike; the second has whoever looks
+/// for such hashes try the more keys the more there are.
 const INDEX_SPARE: usize = 64;
+const RECORDS_PER_SLOT: usize = 4;
 /// A node with so few pages is merged with its other half.
 const PAGES_FEW: usize = 48;

@@ -1,11 +1,14 @@
 //! A page: the records of a small range of hashes, in one block.
 //!
 //! ```text
-//! header | tag, u8 each | offset, u16 each | records, in no order, with gaps
+//! header | tag, u8 each | offset, u16 or u32 each | records, in no order, with gaps
 //! ```
 //! A tag is eight bits of the key's hash: sixteen are compared at a time, and nearly always only the
 //! right record is looked at. The block is as large as it need be (to an eighth or so) and is made
 //! anew when it is not, which also closes the gaps.
+//!
+//! A page is as long as its records need: those whose hashes begin alike cannot be split, and a client
+//! may search for such. What offsets of 16 bits do not reach has offsets of 32.
 //!
 //! Clones share the block until one changes (see `Cow`; this is the same for a block without a type).
 
@@ -14,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::super::block;
-use super::record::{self, NewRecord, RECORD_MAX, Record};
+use super::record::{self, NewRecord, Record};
 
 /// See the module.
 pub(super) struct Page {
@@ -28,17 +31,17 @@ struct Header {
     size: u32,
     /// No record expires earlier; a hint, `NEVER` when none does.
     earliest_ms: i64,
-    count: u16,
-    /// Records that tags and offsets have room for; a multiple of `GROUP`.
-    slots: u16,
-    /// Bytes of the heap that were given to records.
-    used: u16,
-    /// How many of them are gaps by now.
-    gaps: u16,
-    /// Strings that the records keep outside.
-    outside: u16,
+    count: u32,
+    /// Groups of records that tags and offsets have room for.
+    groups: u16,
+    /// Whether a record may keep a string outside; a hint.
+    outside: bool,
     /// Whether records have values.
     values: bool,
+    /// Bytes of the heap that were given to records.
+    used: u32,
+    /// How many of them are gaps by now.
+    gaps: u32,
 }
 
 // SAFETY: like Arc of plain bytes and of shared strings.
@@ -53,10 +56,17 @@ impl Page {
 
     /// A page without records, with room for some.
     fn allocate(values: bool, slots: usize, heap: usize) -> Self {
-        let slots = slots.next_multiple_of(GROUP);
-        // Offsets reach as far.
-        let heap = heap.min(HEAP_MAX);
-        let layout = block::layout(HEADER + SLOT * slots + heap);
+        let groups = slots.div_ceil(GROUP);
+        let slots = groups * GROUP;
+        let mut layout = block::layout(HEADER + slot_size(false) * slots + heap);
+        if is_wide(layout.size()) {
+            layout = block::layout(HEADER + slot_size(true) * slots + heap);
+        }
+        // Too large for these would be a page of a million records. From half of that on a page is split
+        // whatever it costs (`must_split`), so all its hashes would begin with the same 36 bits. To find
+        // the keys would take 2^56 trials.
+        let size = u32::try_from(layout.size()).expect("a page has a size of 32 bits");
+        let groups = u16::try_from(groups).expect("a page has a million records at most");
         // SAFETY: the size is not zero.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout);
@@ -66,14 +76,14 @@ impl Page {
         unsafe {
             block.write(Header {
                 owners: AtomicU32::new(1),
-                size: layout.size() as u32,
+                size,
                 earliest_ms: NEVER,
                 count: 0,
-                slots: slots as u16,
+                groups,
+                outside: false,
+                values,
                 used: 0,
                 gaps: 0,
-                outside: 0,
-                values,
             });
             // Tags are compared by groups, and those of a group that are not used are compared too.
             start.add(HEADER).write_bytes(0, slots);
@@ -96,23 +106,22 @@ impl Page {
         self.make_unique();
         let len = new.len();
         let count = self.len();
-        if count == usize::from(self.header().slots) || self.room() < len {
+        if count == self.slots() || self.room() < len {
             self.grow(count + 1, len);
         }
         let offset = self.header().used;
         // SAFETY: there is a free slot and room for the record behind the used bytes; the page is
         // ours alone; the new record's strings lie elsewhere.
         unsafe {
-            let at = self.heap().add(usize::from(offset));
+            let at = self.heap().add(offset as usize);
             let end = new.write(at);
             debug_assert_eq!(end.offset_from_unsigned(at), len);
-            self.tags_mut().add(count).write(tag);
-            self.offsets_mut().add(count).write(offset);
+            self.write_slot(count, tag, offset);
         }
         let header = self.header_mut();
         header.count += 1;
-        header.used += len as u16;
-        header.outside += new.outside();
+        header.used += len as u32;
+        header.outside |= new.outside();
         if let Some(expire_ms) = new.expire_ms {
             header.earliest_ms = header.earliest_ms.min(expire_ms);
         }
@@ -124,7 +133,8 @@ impl Page {
         let old = self.record(index);
         let (old_len, old_outside, old_expires) = (old.len, old.outside(), old.expire_ms.is_some());
         let len = new.len();
-        if old_outside + new.outside() == 0
+        if !old_outside
+            && !new.outside()
             && len <= old_len
             && old_expires == new.expire_ms.is_some()
         {
@@ -133,15 +143,13 @@ impl Page {
             // SAFETY: the record has room for as many bytes. Its key may be the very bytes that
             // `new` names, so it is not written again.
             unsafe { new.write_tail(at.cast_mut()) };
-            self.header_mut().gaps += (old_len - len) as u16;
+            self.header_mut().gaps += (old_len - len) as u32;
         } else {
             let mut room = [0u8; record::INLINE_MAX];
             let key = old.key;
             let tag = self.tag(index);
             // The old record goes first, and its key with it.
-            if old_outside == 0
-                && let record::Text::Inline(bytes) = key
-            {
+            if !old_outside && let record::Text::Inline(bytes) = key {
                 room[..bytes.len()].copy_from_slice(bytes);
                 let key = record::Given::Bytes(&room[..bytes.len()]);
                 self.remove(index);
@@ -168,21 +176,20 @@ impl Page {
         assert!(index <= last, "record {index} of {}", last + 1);
         let old = self.record(index);
         let (len, outside) = (old.len, old.outside());
-        if outside > 0 {
+        if outside {
             // SAFETY: the page is ours alone and forgets the record here.
             unsafe { record::count_outside(old, false) };
         }
         // SAFETY: both indexes are used slots.
         unsafe {
-            self.tags_mut().add(index).write(self.tag(last));
-            self.offsets_mut().add(index).write(self.offset(last));
+            self.write_slot(index, self.tag(last), self.offset(last));
         }
         let header = self.header_mut();
         header.count -= 1;
-        header.outside -= outside;
-        header.gaps += len as u16;
+        header.gaps += len as u32;
         if header.count == 0 {
             (header.used, header.gaps, header.earliest_ms) = (0, 0, NEVER);
+            header.outside = false;
         }
         self.shrink();
     }
@@ -273,13 +280,13 @@ impl Page {
 
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
-        usize::from(self.header().count)
+        self.header().count as usize
     }
 
     /// Bytes of its records.
     #[inline(always)]
     pub(super) fn live(&self) -> usize {
-        usize::from(self.header().used - self.header().gaps)
+        (self.header().used - self.header().gaps) as usize
     }
 
     /// Bytes of memory that it takes, without what its records keep outside.
@@ -308,9 +315,9 @@ impl Page {
         count >= COUNT_MAX || count >= COUNT_MIN && self.live() + len > LIVE_MAX
     }
 
-    /// Whether another record fits at all.
-    pub(super) fn has_room(&self) -> bool {
-        self.live() + RECORD_MAX <= HEAP_MAX && self.len() < usize::from(u16::MAX) - GROUP
+    /// Whether it cannot grow much longer.
+    pub(super) fn must_split(&self) -> bool {
+        self.len() >= usize::from(u16::MAX) * GROUP / 2
     }
 
     /// Whether it is so empty that it might be merged.
@@ -326,16 +333,15 @@ impl Page {
     #[cold]
     fn grow(&mut self, count: usize, len: usize) {
         let live = self.live();
-        assert!(live + len <= HEAP_MAX, "{count} records have the same hash");
-        // What is wanted, and by the rounding of blocks some room more.
-        let slots = count.max(usize::from(self.header().slots));
-        let room = (len + live / 16).min(HEAP_MAX - live);
-        *self = self.take_all(slots, live + room);
+        // What is wanted, and by the rounding of blocks some room more. Pages that cannot be split
+        // have slots to spare as well, so that they are not made anew every sixteen records.
+        let slots = self.slots().max(count + count / (2 * COUNT_MAX));
+        *self = self.take_all(slots, live + len + live / 16);
     }
 
     /// Gives memory back when more than half of it is gaps.
     fn shrink(&mut self) {
-        let (live, gaps) = (self.live(), usize::from(self.header().gaps));
+        let (live, gaps) = (self.live(), self.header().gaps as usize);
         if gaps > live + 128 {
             *self = self.take_all(self.len().max(1), live + live / 8);
         }
@@ -358,7 +364,7 @@ impl Page {
         let mut page = Self::allocate(self.header().values, slots, heap);
         for index in 0..self.len() {
             page.take_record(self, index);
-            if self.header().outside > 0 {
+            if self.header().outside {
                 // SAFETY: the record now exists twice.
                 unsafe { record::count_outside(self.record(index), true) };
             }
@@ -373,18 +379,17 @@ impl Page {
         let record = from.record(index);
         let (len, outside, expire_ms) = (record.len, record.outside(), record.expire_ms);
         let (count, used) = (self.len(), self.header().used);
-        assert!(count < usize::from(self.header().slots) && len <= self.room(), "no room");
+        assert!(count < self.slots() && len <= self.room(), "no room");
         // SAFETY: there is a slot and room for the bytes; the pages are different blocks. Bytes are
         // copied as such, so pointers among them stay pointers.
         unsafe {
-            self.heap().add(usize::from(used)).copy_from_nonoverlapping(from.at(index), len);
-            self.tags_mut().add(count).write(from.tag(index));
-            self.offsets_mut().add(count).write(used);
+            self.heap().add(used as usize).copy_from_nonoverlapping(from.at(index), len);
+            self.write_slot(count, from.tag(index), used);
         }
         let header = self.header_mut();
         header.count += 1;
-        header.used += len as u16;
-        header.outside += outside;
+        header.used += len as u32;
+        header.outside |= outside;
         if let Some(expire_ms) = expire_ms {
             header.earliest_ms = header.earliest_ms.min(expire_ms);
         }
@@ -394,21 +399,32 @@ impl Page {
     fn forget_records(&mut self) {
         let header = self.header_mut();
         header.count = 0;
-        header.outside = 0;
+        header.outside = false;
     }
 
     /// Bytes free behind the used ones.
     #[inline(always)]
     fn room(&self) -> usize {
         let header = self.header();
-        let heap = header.size as usize - HEADER - SLOT * usize::from(header.slots);
-        heap.min(HEAP_MAX) - usize::from(header.used)
+        header.size as usize - self.heap_start() - header.used as usize
+    }
+
+    /// Records that tags and offsets have room for.
+    #[inline(always)]
+    fn slots(&self) -> usize {
+        usize::from(self.header().groups) * GROUP
+    }
+
+    /// Whether offsets have 32 bits.
+    #[inline(always)]
+    fn is_wide(&self) -> bool {
+        is_wide(self.header().size as usize)
     }
 
     #[inline(always)]
     fn at(&self, index: usize) -> *const u8 {
         // SAFETY: callers give the index of a record, whose offset lies in the heap.
-        unsafe { self.heap().add(usize::from(self.offset(index))).cast_const() }
+        unsafe { self.heap().add(self.offset(index) as usize).cast_const() }
     }
 
     #[inline(always)]
@@ -418,9 +434,33 @@ impl Page {
     }
 
     #[inline(always)]
-    fn offset(&self, index: usize) -> u16 {
+    fn offset(&self, index: usize) -> u32 {
         // SAFETY: as above; all offsets of records are written.
-        unsafe { self.offsets_mut().add(index).read() }
+        unsafe {
+            if self.is_wide() {
+                self.offsets_mut().cast::<u32>().add(index).read()
+            } else {
+                self.offsets_mut().cast::<u16>().add(index).read().into()
+            }
+        }
+    }
+
+    /// Says which record a slot has.
+    ///
+    /// # Safety
+    /// The page is ours alone, has such a slot, and its heap has this offset.
+    #[inline(always)]
+    unsafe fn write_slot(&mut self, index: usize, tag: u8, offset: u32) {
+        // SAFETY: by the caller. Where offsets have 16 bits the whole block is not longer than those
+        // reach.
+        unsafe {
+            self.tags_mut().add(index).write(tag);
+            if self.is_wide() {
+                self.offsets_mut().cast::<u32>().add(index).write(offset);
+            } else {
+                self.offsets_mut().cast::<u16>().add(index).write(offset as u16);
+            }
+        }
     }
 
     #[inline(always)]
@@ -434,16 +474,22 @@ impl Page {
         unsafe { self.block.as_ptr().cast::<u8>().add(HEADER) }
     }
 
+    /// Of `u16` or `u32`.
     #[inline(always)]
-    fn offsets_mut(&self) -> *mut u16 {
+    fn offsets_mut(&self) -> *mut u8 {
         // SAFETY: behind the tags; a multiple of 16 bytes from an aligned block.
-        unsafe { self.tags_mut().add(usize::from(self.header().slots)).cast() }
+        unsafe { self.tags_mut().add(self.slots()) }
     }
 
     #[inline(always)]
     fn heap(&self) -> *mut u8 {
         // SAFETY: behind the offsets.
-        unsafe { self.tags_mut().add(SLOT * usize::from(self.header().slots)) }
+        unsafe { self.block.as_ptr().cast::<u8>().add(self.heap_start()) }
+    }
+
+    #[inline(always)]
+    fn heap_start(&self) -> usize {
+        HEADER + slot_size(self.is_wide()) * self.slots()
     }
 
     #[inline(always)]
@@ -476,7 +522,7 @@ impl Drop for Page {
             return;
         }
         fence(Ordering::Acquire);
-        if self.header().outside > 0 {
+        if self.header().outside {
             for index in 0..self.len() {
                 // SAFETY: we were the last owner, and the records end with the page.
                 unsafe { record::count_outside(self.record(index), false) };
@@ -519,10 +565,21 @@ const COUNT_MAX: usize = 64;
 const COUNT_MIN: usize = 8;
 /// A page of this many bytes is split.
 const LIVE_MAX: usize = 4096;
-/// How far an offset reaches.
-const HEAP_MAX: usize = u16::MAX as usize;
+/// A longer block has wide offsets.
+const NARROW_MAX: usize = 1 << 16;
 /// Tags that are compared at once.
 const GROUP: usize = 16;
 const HEADER: usize = size_of::<Header>();
+const _: () = assert!(HEADER == 32);
+
+/// Whether offsets in a block of this size have 32 bits.
+#[inline(always)]
+const fn is_wide(size: usize) -> bool {
+    size > NARROW_MAX
+}
+
 /// Bytes of a tag and an offset.
-const SLOT: usize = 3;
+#[inline(always)]
+const fn slot_size(wide: bool) -> usize {
+    if wide { 5 } else { 3 }
+}

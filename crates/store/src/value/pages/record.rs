@@ -18,8 +18,6 @@ use crate::entry::Shared;
 
 /// Longest string that lies inside its page.
 pub const INLINE_MAX: usize = 512;
-/// No record is longer.
-pub(super) const RECORD_MAX: usize = 2 * (INLINE_MAX + 3) + 8;
 
 /// A string in a record.
 #[derive(Clone, Copy, Debug)]
@@ -155,10 +153,10 @@ impl NewRecord<'_> {
         1 + self.key.room(KEY_SHORT_MAX) + value + if self.expire_ms.is_some() { 8 } else { 0 }
     }
 
-    /// How many strings it keeps outside.
+    /// Whether it keeps a string outside.
     #[inline]
-    pub(super) fn outside(&self) -> u16 {
-        u16::from(self.key.is_outside()) + u16::from(self.value.is_some_and(Given::is_outside))
+    pub(super) fn outside(&self) -> bool {
+        self.key.is_outside() || self.value.is_some_and(Given::is_outside)
     }
 
     /// Bytes of memory that it will take outside its page.
@@ -308,9 +306,9 @@ pub(super) unsafe fn count_outside(record: Record<'_>, taken: bool) {
 }
 
 impl Record<'_> {
-    pub(super) fn outside(&self) -> u16 {
+    pub(super) fn outside(&self) -> bool {
         let is_outside = |text| matches!(text, Text::Outside(_));
-        u16::from(is_outside(self.key)) + u16::from(self.value.is_some_and(is_outside))
+        is_outside(self.key) || self.value.is_some_and(is_outside)
     }
 
     /// Bytes of memory that it takes outside its page.

@@ -174,6 +174,89 @@ fn long_strings_lie_outside_and_are_shared() {
     assert_eq!(std::sync::Arc::strong_count(&long), 1);
 }
 
+/// The first byte of a key says how many bits its hash shares with all others; the next four are the
+/// rest of the hash.
+fn colliding() -> Hasher {
+    Hasher::given(|key| {
+        let [shared, rest @ ..] = *key.first_chunk::<5>().unwrap();
+        let rest = u64::from(u32::from_le_bytes(rest)) << 32;
+        // From bit 63 - shared on; that bit itself rules out that others share more.
+        (1 << 63 | rest >> 1).checked_shr(u32::from(shared)).unwrap_or(0)
+    })
+}
+
+fn colliding_key(shared: u8, number: u32, len: usize) -> Vec<u8> {
+    let mut key = vec![shared];
+    // Its own hash, unless they are all equal.
+    key.extend(number.wrapping_mul(0x9e37_79b1).to_le_bytes());
+    key.extend(number.to_le_bytes());
+    key.resize(len.max(key.len()), b'k');
+    key
+}
+
+// Cursors of SSCAN show 48 bits of a hash, so a client can look for members whose hashes begin alike.
+#[test]
+fn hashes_that_begin_alike_make_a_long_page() {
+    let hasher = colliding();
+    let many = if cfg!(miri) { 150 } else { 700 };
+    for shared in [18, 36, 64] {
+        for len in [9, 500] {
+            let mut table = Table::new(true);
+            for number in 0..many {
+                let key = colliding_key(shared, number, len);
+                assert!(table.set(Given::Bytes(&key), Some(Given::Bytes(b"v")), None, &hasher));
+            }
+            verify(&table, &hasher);
+            let short = table.clone();
+            // Values grow where they are.
+            for number in 0..many {
+                let key = colliding_key(shared, number, len);
+                assert!(!table.set(
+                    Given::Bytes(&key),
+                    Some(Given::Bytes(&[b'v'; 512])),
+                    None,
+                    &hasher
+                ));
+            }
+            verify(&table, &hasher);
+            assert!(table.memory() < 2_000 * many as usize, "{} bytes", table.memory());
+            let (mut shown, mut cursor) = (0, 0);
+            loop {
+                cursor = table.scan(cursor, 10, &hasher, |_| shown += 1);
+                if cursor == 0 {
+                    break;
+                }
+            }
+            assert_eq!(shown, many);
+            assert!((0..many as usize).all(|index| table.nth(index).is_some()));
+            for number in 0..many {
+                assert!(table.remove(&colliding_key(shared, number, len), &hasher));
+                if number % 64 == 0 {
+                    verify(&table, &hasher);
+                }
+            }
+            assert!(contents(&short).values().all(|value| value == b"v"));
+            verify(&short, &hasher);
+        }
+    }
+}
+
+// More than the 16 bits of a page's counters once held.
+#[test]
+#[cfg_attr(miri, ignore = "takes too long")]
+fn equal_hashes_of_very_many_records_are_only_slow() {
+    let hasher = colliding();
+    let mut table = Table::new(false);
+    for number in 0..70_000 {
+        let mut key = colliding_key(36, 0, 0);
+        key.extend(u32::to_le_bytes(number));
+        assert!(table.insert_new(Given::Bytes(&key), None, &hasher));
+    }
+    verify(&table, &hasher);
+    assert_eq!(contents(&table).len(), 70_000);
+    assert!(table.memory() < 4_000_000, "{} bytes", table.memory());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 2 } else { 64 },
@@ -201,6 +284,48 @@ proptest! {
                         held.remove(0);
                     }
                     held.push((table.clone(), model.clone()));
+                }
+                _ => {
+                    let given = values.then_some(Given::Bytes(&value));
+                    let added = table.set(Given::Bytes(&key), given, None, &hasher);
+                    prop_assert_eq!(added, model.insert(key, value).is_none());
+                }
+            }
+        }
+        verify(&table, &hasher);
+        prop_assert_eq!(contents(&table), model);
+        for (table, model) in held {
+            verify(&table, &hasher);
+            prop_assert_eq!(contents(&table), model);
+        }
+    }
+    #[test]
+    fn keys_that_collide_behave_like_a_map(
+        changes in prop::collection::vec(
+            (0u32..400, 0usize..600, 0..16), 0..if cfg!(miri) { 80 } else { 1500 },
+        ),
+        len in 9usize..560,
+        values in any::<bool>(),
+    ) {
+        let hasher = colliding();
+        let (mut table, mut model) = (Table::new(values), BTreeMap::new());
+        let mut held = Vec::new();
+        for (number, value_len, what) in changes {
+            let shared = [0, 8, 17, 18, 19, 40, 40, 40][number as usize % 8];
+            let key = colliding_key(shared, number, len);
+            let value = vec![b'v'; if values { value_len } else { 0 }];
+            match what {
+                0..3 => prop_assert_eq!(table.remove(&key, &hasher), model.remove(&key).is_some()),
+                3 => {
+                    if held.len() > 2 {
+                        held.remove(0);
+                    }
+                    held.push((table.clone(), model.clone()));
+                }
+                4 => {
+                    if let Some(place) = table.find(&key, &hasher) {
+                        table.set_expiry(place, Some(i64::from(number)));
+                    }
                 }
                 _ => {
                     let given = values.then_some(Given::Bytes(&value));
