@@ -32,7 +32,7 @@ pub(super) struct Keys {
     /// The state before the first block of a chain, and the keys of the rounds that follow a block.
     start: __m128i,
     mixing: [__m128i; MIXING_ROUNDS],
-    /// By the bytes that the last block brings. With the first key of the cipher, which is added as well.
+    /// By the bytes that the last block brings.
     masks: [__m128i; BLOCK + 1],
 }
 
@@ -52,17 +52,16 @@ impl Keys {
         let (blocks, _) = key.as_chunks::<BLOCK>();
         let secrets = Cipher::new(&blocks[1]);
         let secret = |number: usize| secrets.encrypt(_mm_set_epi64x(0, number as i64));
-        let cipher = Cipher::new(&blocks[0]);
         let mut masks = [_mm_setzero_si128(); BLOCK + 1];
         for (len, mask) in masks.iter_mut().enumerate() {
-            *mask = _mm_xor_si128(secret(len), cipher.0[0]);
+            *mask = secret(len);
         }
         let mut mixing = [_mm_setzero_si128(); MIXING_ROUNDS];
         for (round, key) in mixing.iter_mut().enumerate() {
             *key = secret(masks.len() + 1 + round);
         }
         let start = secret(masks.len());
-        Self { cipher, start, mixing, masks }
+        Self { cipher: Cipher::new(&blocks[0]), start, mixing, masks }
     }
 
     #[inline(always)]
@@ -91,7 +90,7 @@ impl Keys {
             let brought = (len - 1) % BLOCK + 1;
             _mm_xor_si128(_mm_xor_si128(state, load(end)), self.masks[brought])
         };
-        _mm_cvtsi128_si64(self.cipher.encrypt_whitened(last)) as u64
+        _mm_cvtsi128_si64(self.cipher.encrypt(last)) as u64
     }
 }
 
@@ -137,15 +136,8 @@ impl Cipher {
     #[inline]
     #[target_feature(enable = "aes")]
     fn encrypt(&self, block: __m128i) -> __m128i {
-        self.encrypt_whitened(_mm_xor_si128(block, self.0[0]))
-    }
-
-    /// The same for a block that has the first key added.
-    #[inline]
-    #[target_feature(enable = "aes")]
-    fn encrypt_whitened(&self, block: __m128i) -> __m128i {
-        let [_, middle @ .., last] = &self.0;
-        let mut state = block;
+        let [first, middle @ .., last] = &self.0;
+        let mut state = _mm_xor_si128(block, *first);
         for key in middle {
             state = _mm_aesenc_si128(state, *key);
         }
@@ -167,6 +159,9 @@ fn next_key<const CONSTANT: i32>(key: __m128i) -> __m128i {
 #[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
 
     use super::*;
 
@@ -306,6 +301,27 @@ mod tests {
                 let boxed: Box<[u8]> = bytes[..start + len].into();
                 let (hash, wanted) = (keys.hash(&boxed[start..]), reference.hash(&boxed[start..]));
                 assert_eq!(hash, wanted, "{len} bytes from {start} on");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 4000 },
+            failure_persistence: None,
+            rng_seed: RngSeed::Fixed(13),
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn any_key_of_the_function_and_any_text_hash_as_the_reference_says(
+            key in any::<[u8; KEY_LEN]>(),
+            text in prop::collection::vec(any::<u8>(), 0..=512),
+            start in 0usize..BLOCK,
+        ) {
+            let text = &text[start.min(text.len())..];
+            if let Some(keys) = Keys::new(&key) {
+                prop_assert_eq!(keys.hash(text), ReferenceHash::new(&key).hash(text));
             }
         }
     }
