@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 /// Whether `text` matches a pattern of `*`, `?`, `[...]` and `\`, without regard to case.
-/// Only the last `*` is ever retried, so the time is bounded by the product of the lengths.
 pub(crate) fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
     matches(&pattern.to_ascii_lowercase(), &text.to_ascii_lowercase(), b'^')
 }
 
 /// Whether `text` matches a pattern of Redis: `*`, `?`, `[...]` and `\\`.
-pub(crate) fn matches_text(pattern: &[u8], text: &[u8]) -> bool {
+pub fn matches_text(pattern: &[u8], text: &[u8]) -> bool {
     // As with Redis, an empty text matches an empty pattern alone.
     if text.is_empty() { pattern.is_empty() } else { matches(pattern, text, b'^') }
 }
@@ -48,54 +47,109 @@ fn matching_names(folder: &Path, pattern: &[u8]) -> Vec<PathBuf> {
 }
 
 /// `negation` is what may stand first in a set to mean all but these.
+///
+/// A `*` stands for as little as it can: the elements up to the next one are looked for once, as
+/// what comes behind has no better chance further on. So nothing is ever tried again but one run of
+/// elements between two stars, and not even that where they are plain bytes.
 fn matches(pattern: &[u8], text: &[u8], negation: u8) -> bool {
-    let (mut at, mut read) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
+    let (head, mut pattern) = Run::split(pattern, negation);
+    let mut work = WORK_FREE + WORK_PER_BYTE * (pattern.len() + text.len());
+    if !head.is_at(text, &mut work) {
+        return false;
+    }
+    let mut text = &text[head.elements..];
     let mut stars = 0;
-    while read < text.len() {
-        if pattern.get(at) == Some(&b'*') {
-            at += pattern[at..].iter().take_while(|byte| **byte == b'*').count();
-            if at == pattern.len() {
-                return true;
-            }
-            star = Some((at, read));
-            stars += 1;
-            if stars > STARS_MAX {
+    while let Some(first) = pattern.iter().position(|byte| *byte != b'*') {
+        stars += usize::from(!text.is_empty());
+        if stars > STARS_MAX {
+            return false;
+        }
+        let (run, rest) = Run::split(&pattern[first..], negation);
+        if rest.is_empty() {
+            // The last run lies at the end.
+            let start = text.len().checked_sub(run.elements);
+            return start.is_some_and(|start| run.is_at(&text[start..], &mut work));
+        }
+        let Some(start) = run.find(text, &mut work) else { return false };
+        (pattern, text) = (rest, &text[start + run.elements..]);
+    }
+    text.is_empty() || !pattern.is_empty()
+}
+
+/// Elements of a pattern up to a `*`, or to its end. Each stands for one byte.
+struct Run<'a> {
+    pattern: &'a [u8],
+    elements: usize,
+    /// Each element is a byte that stands for itself.
+    is_plain: bool,
+    negation: u8,
+}
+
+impl<'a> Run<'a> {
+    /// The first run of a pattern, and what follows it.
+    fn split(pattern: &'a [u8], negation: u8) -> (Self, &'a [u8]) {
+        let (mut at, mut elements, mut is_plain) = (0, 0, true);
+        while at < pattern.len() && pattern[at] != b'*' {
+            is_plain &= !b"?[\\".contains(&pattern[at]);
+            at += element(&pattern[at..], 0, negation).0;
+            elements += 1;
+        }
+        let (pattern, rest) = pattern.split_at(at);
+        (Self { pattern, elements, is_plain, negation }, rest)
+    }
+
+    /// Whether a text begins with it.
+    fn is_at(&self, text: &[u8], work: &mut usize) -> bool {
+        if self.is_plain || text.len() < self.elements {
+            return text.starts_with(self.pattern);
+        }
+        let mut at = 0;
+        for &byte in &text[..self.elements] {
+            let (length, is_match) = element(&self.pattern[at..], byte, self.negation);
+            *work = work.saturating_sub(length);
+            if !is_match {
                 return false;
             }
-            continue;
+            at += length;
         }
-        match one(&pattern[at..], text[read], negation) {
-            Some(length) => {
-                at += length;
-                read += 1;
-            }
-            None => {
-                let Some((after, from)) = star else { return false };
-                star = Some((after, from + 1));
-                (at, read) = (after, from + 1);
-            }
-        }
+        true
     }
-    pattern[at..].iter().all(|byte| *byte == b'*')
+
+    /// Where it is first in a text; nowhere if looking for it takes too much work.
+    fn find(&self, text: &[u8], work: &mut usize) -> Option<usize> {
+        if self.is_plain {
+            return memchr::memmem::find(text, self.pattern);
+        }
+        let mut starts = 0..(text.len() + 1).saturating_sub(self.elements);
+        starts.find(|&start| *work == 0 || self.is_at(&text[start..], work)).filter(|_| *work > 0)
+    }
 }
 
 /// A pattern matches nothing that needs more stars than this, as with Redis.
 const STARS_MAX: usize = 1000;
+/// Bytes of a pattern that are looked at again and again before it is said not to match: some
+/// milliseconds' worth.
+const WORK_FREE: usize = 1 << 22;
+/// As many more for each byte of the pattern and of the text.
+const WORK_PER_BYTE: usize = 16;
 
-/// The length of the pattern's first element if it matches `byte`.
-fn one(pattern: &[u8], byte: u8, negation: u8) -> Option<usize> {
+/// The length of the pattern's first element, and whether it matches `byte`.
+fn element(pattern: &[u8], byte: u8, negation: u8) -> (usize, bool) {
     match pattern {
-        [] => None,
-        [b'?', ..] => Some(1),
-        [b'[', set @ ..] => in_set(set, byte, negation).map(|length| length + 1),
-        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
-        [literal, ..] => (*literal == byte).then_some(1),
+        [] => (0, false),
+        [b'?', ..] => (1, true),
+        [b'[', set @ ..] => {
+            let (length, has) = in_set(set, byte, negation);
+            (length + 1, has)
+        }
+        [b'\\', escaped, ..] => (2, *escaped == byte),
+        [literal, ..] => (1, *literal == byte),
     }
 }
 
-/// The length of a set with its closing bracket if `byte` is in it. A set that is not closed ends with the pattern.
-fn in_set(set: &[u8], byte: u8, negation: u8) -> Option<usize> {
+/// The length of a set with its closing bracket, and whether `byte` is in it. A set that is not closed
+/// ends with the pattern.
+fn in_set(set: &[u8], byte: u8, negation: u8) -> (usize, bool) {
     let negated = set.first() == Some(&negation);
     let mut at = usize::from(negated);
     let mut found = false;
@@ -117,11 +171,42 @@ fn in_set(set: &[u8], byte: u8, negation: u8) -> Option<usize> {
             [] => break,
         }
     }
-    (found != negated).then_some((at + 1).min(set.len()))
+    ((at + 1).min(set.len()), found != negated)
+}
+
+/// What a pattern means, worked out in another way: which beginnings of the text each beginning of the
+/// pattern matches. For tests.
+#[cfg(any(test, fuzzing))]
+pub fn means(pattern: &[u8], text: &[u8], negation: u8) -> bool {
+    let mut matched = vec![false; text.len() + 1];
+    matched[0] = true;
+    let mut at = 0;
+    while at < pattern.len() {
+        let mut next = vec![false; text.len() + 1];
+        if pattern[at] == b'*' {
+            at += 1;
+            let first = matched.iter().position(|is_matched| *is_matched);
+            next[first.unwrap_or(text.len() + 1)..].fill(true);
+        } else {
+            let length = element(&pattern[at..], 0, negation).0;
+            for (read, &byte) in text.iter().enumerate() {
+                next[read + 1] = matched[read] && element(&pattern[at..], byte, negation).1;
+            }
+            at += length;
+        }
+        if !next.contains(&true) {
+            return false;
+        }
+        matched = next;
+    }
+    matched[text.len()]
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+
     use super::*;
 
     #[test]
@@ -156,5 +241,44 @@ mod tests {
         assert!(stars(1000) && !stars(1001));
         let long = "a".repeat(10_000);
         assert!(!matches_ignoring_case(b"a*a*a*a*a*a*b", long.as_bytes()));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 20_000,
+            failure_persistence: None,
+            rng_seed: RngSeed::Fixed(1),
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn matches_what_the_pattern_means(
+            pattern in r"[ab*?\\\[\]^!-]{0,10}",
+            text in r"[ab*\\^-]{0,10}",
+            negation in prop::sample::select(vec![b'^', b'!']),
+        ) {
+            let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+            prop_assert_eq!(matches(pattern, text, negation), means(pattern, text, negation));
+        }
+    }
+
+    /// Patterns and texts of a megabyte, which took minutes.
+    #[test]
+    fn long_patterns_and_texts_take_little_work() {
+        const LEN: usize = 1 << 20;
+        let text = vec![b'a'; LEN];
+        let many = |element: &str, count| element.repeat(count);
+        let long = many("a", LEN / 2);
+        assert!(!matches_text(format!("*{long}b*").as_bytes(), &text));
+        assert!(!matches_text(format!("*{long}b").as_bytes(), &text));
+        assert!(matches_text(format!("*{long}").as_bytes(), &text));
+        assert!(matches_text(format!("*{long}*{long}*").as_bytes(), &text));
+        assert!(!matches_text(format!("*{}b*", many("a?", LEN / 4)).as_bytes(), &text));
+        assert!(!matches_text(format!("*[^b{}]b*", many("c", LEN / 2)).as_bytes(), &text));
+        assert!(matches_text(many("a?", LEN / 2).as_bytes(), &text));
+        assert!(matches_text(format!("*{}", many("a?", LEN / 2)).as_bytes(), &text));
+        // What needs work and is worth it.
+        let text = [&text[..1 << 14], b"b"].concat();
+        assert!(matches_text(format!("*{}b*", many("a?", 50)).as_bytes(), &text));
     }
 }
