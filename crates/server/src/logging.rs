@@ -6,6 +6,7 @@
 //! Local time comes from the C library (`libc::localtime_r`, in our tree anyhow): it knows the machine's time zone and
 //! its changes, for which a date crate would bring a parser of the zone files.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -241,7 +242,7 @@ impl Syslog {
             time.second,
             self.ident,
             line.pid,
-            line.message
+            on_one_line(line.message)
         );
         if !self.try_send(text.as_bytes()) {
             // The system's log may have been started anew.
@@ -298,9 +299,26 @@ impl Line<'_> {
                  \"message\":\"{message}\"}}\n"
             )
         } else {
-            format!("{pid}:{letter} {time} {sign} {}\n", self.message)
+            format!("{pid}:{letter} {time} {sign} {}\n", on_one_line(self.message))
         }
     }
+}
+
+/// A message without what would begin another line or command the terminal that shows it: scripts and
+/// files can bring in any text.
+fn on_one_line(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if character.is_control() && character != '\t' {
+            escaped.extend(character.escape_default());
+        } else {
+            escaped.push(character);
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 fn json_text(text: &str) -> String {
@@ -426,6 +444,14 @@ mod tests {
         assert_eq!(replica.format(LogFormat::Legacy as u8, "T"), "566:S T # x\n");
         let debug = Line { level: Level::Trace, ..line("x") };
         assert_eq!(debug.format(LogFormat::Legacy as u8, "T"), "566:M T . x\n");
+    }
+
+    #[test]
+    fn a_message_is_one_line_without_commands_for_terminals() {
+        let message = "a\n1:M 21 Nov 2026 09:35:31.753 * b\r\x1b[2J\u{9b}2J\tc\0";
+        let legacy = line(message).format(LogFormat::Legacy as u8, "T");
+        let wanted = r"a\n1:M 21 Nov 2026 09:35:31.753 * b\r\u{1b}[2J\u{9b}2J	c\u{0}";
+        assert_eq!(legacy, format!("566:M T * {wanted}\n"));
     }
 
     #[test]
