@@ -104,6 +104,8 @@ struct Largest {
 const PARTS: usize = 16;
 /// Sums that a part keeps for each key that is asked for.
 const KEPT_PER_KEY: usize = 20;
+/// Longer keys are not told of. Of each key that is kept there is a copy, whether it exists or not.
+const KEY_BYTES_MAX: usize = 1024;
 
 impl HotKeys {
     #[inline]
@@ -225,7 +227,7 @@ impl Session {
             return;
         }
         let (kept, count) = (self.wanted.count * KEPT_PER_KEY, keys.len() as u64);
-        for key in keys {
+        for key in keys.into_iter().filter(|key| key.len() <= KEY_BYTES_MAX) {
             if self.wanted.cpu {
                 part.by_us.add(key, us / count, kept);
             }
@@ -243,7 +245,7 @@ impl Session {
         }
         let kept = self.wanted.count * KEPT_PER_KEY;
         call.each_key(|call, key| {
-            if call.data.holds(key.hash.shard()) {
+            if key.bytes.len() <= KEY_BYTES_MAX && call.data.holds(key.hash.shard()) {
                 let size = call.data.peek(key).map_or(0, |entry| entry.memory() as u64);
                 part.by_size.set(key.bytes, size, kept);
             }
@@ -386,6 +388,28 @@ mod tests {
         let most = most(all(&top.sums), 1);
         assert_eq!(&*most[0].0, b"hot");
         assert!((10_000..11_000).contains(&most[0].1), "{most:?}");
+    }
+
+    #[test]
+    fn very_long_keys_are_not_kept() {
+        let wanted =
+            Wanted { cpu: true, net: true, size: false, count: 3, duration_ms: 0, sample: 1 };
+        let (keys, registry) = (HotKeys::default(), registry());
+        assert!(keys.start(wanted));
+        let (get, long) = (registry.find(b"get").unwrap(), vec![b'k'; KEY_BYTES_MAX + 1]);
+        let measured = Measured { ticks: 1, request_bytes: 5, reply_bytes: 5 };
+        for key in [&long[..], &long[..KEY_BYTES_MAX]] {
+            assert!(keys.note(get, &[b"get", key], &measured, 7));
+        }
+        let (_, _, report) = keys.report().unwrap();
+        assert_eq!((report.us, report.bytes), (14, 20));
+        let told: [Vec<usize>; 2] = [&report.by_us, &report.by_bytes]
+            .map(|keys| keys.iter().map(|(key, _)| key.len()).collect());
+        assert_eq!(told, [vec![KEY_BYTES_MAX], vec![KEY_BYTES_MAX]]);
+    }
+
+    fn registry() -> crate::command::Registry {
+        crate::command::Registry::new(crate::commands::FAMILIES, &[]).unwrap()
     }
 
     #[test]

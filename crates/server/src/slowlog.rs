@@ -67,6 +67,7 @@ pub struct Entry {
     /// The words, with long ones and many of them cut short.
     pub words: Vec<Vec<u8>>,
     pub peer: Box<str>,
+    /// The client's, cut short as well.
     pub name: Box<[u8]>,
 }
 
@@ -218,7 +219,7 @@ pub fn note_words(
                 value,
                 words: words(),
                 peer: info.peer.clone(),
-                name: info.names().name.clone(),
+                name: cut(&info.names().name).into(),
             };
             log.add(class, keep, entry);
         }
@@ -242,17 +243,23 @@ pub fn shortened(command: &Registered, args: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut words: Vec<Vec<u8>> = (0..shown)
         .map(|at| match args[at] {
             _ if secret(at) => REDACTED.to_vec(),
-            word if word.len() > WORD_BYTES_MAX => {
-                let rest = word.len() - WORD_BYTES_MAX;
-                [&word[..WORD_BYTES_MAX], format!("... ({rest} more bytes)").as_bytes()].concat()
-            }
-            word => word.to_vec(),
+            word => cut(word),
         })
         .collect();
     if shown < args.len() {
         words.push(format!("... ({} more arguments)", args.len() - shown).into_bytes());
     }
     words
+}
+
+/// A word as the log keeps it.
+fn cut(word: &[u8]) -> Vec<u8> {
+    match word.split_at_checked(WORD_BYTES_MAX) {
+        Some((start, rest)) if !rest.is_empty() => {
+            [start, format!("... ({} more bytes)", rest.len()).as_bytes()].concat()
+        }
+        _ => word.to_vec(),
+    }
 }
 
 /// Which words of a command are nobody's business: passwords, and what ACL says of users. For all
