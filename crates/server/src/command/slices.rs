@@ -451,7 +451,7 @@ impl<S: Send> Job for ComputeInSlices<S> {
 pub const REPEATED_BYTES_MAX: usize = 1 << 30;
 /// Bytes of the shortest bulk.
 const ELEMENT_LEN_MIN: usize = 6;
-const TOO_LONG: &str = "ERR value is out of range";
+pub const TOO_LONG: &str = "ERR value is out of range";
 /// A piece is full when it has this many bytes.
 const PIECE: usize = 64 * 1024;
 

@@ -1,5 +1,6 @@
 //! HyperLogLog: estimated cardinalities. The values are strings; their format is `bobbin_store::hyperloglog`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bobbin_store::entry::INLINE_MAX;
@@ -45,9 +46,25 @@ fn pfadd(call: &mut Call<'_>) -> Outcome {
         }
         return added(call, key, changes);
     }
+    // Each look at a sparse value is a walk over its runs.
+    let mut decoded = None;
+    if elements.len() > WALKS_MAX {
+        let mut registers = [0; REGISTERS];
+        view.merge_into(&mut registers).map_err(corrupt)?;
+        decoded = Some(registers);
+    }
     let mut value = None;
     for element in elements {
-        if value.is_none() && !view.is_raised_by(element).map_err(corrupt)? {
+        let is_raised = match &mut decoded {
+            Some(registers) => {
+                let before = &mut registers[element.register];
+                let is_raised = *before < element.rank;
+                *before = element.rank.max(*before);
+                is_raised
+            }
+            None => value.is_some() || view.is_raised_by(element).map_err(corrupt)?,
+        };
+        if !is_raised {
             continue;
         }
         let value = value.get_or_insert_with(|| view.to_owned());
@@ -72,7 +89,7 @@ fn added(call: &mut Call<'_>, key: Key<'_>, changes: u64) -> Outcome {
 fn pfcount(call: &mut Call<'_>) -> Outcome {
     if call.args.len() > 2 {
         let mut registers = [0; REGISTERS];
-        for at in 1..call.args.len() {
+        for at in distinct(call.args) {
             if let Some(entry) = call.data.read(call.key(at)?) {
                 view(entry)?.merge_into(&mut registers).map_err(corrupt)?;
             }
@@ -107,7 +124,7 @@ fn pfcount(call: &mut Call<'_>) -> Outcome {
 fn pfmerge(call: &mut Call<'_>) -> Outcome {
     let mut registers = [0; REGISTERS];
     let mut dense = false;
-    for at in 1..call.args.len() {
+    for at in distinct(call.args) {
         if let Some(entry) = call.data.read(call.key(at)?) {
             let view = view(entry)?;
             dense |= view.encoding() == Encoding::Dense;
@@ -218,6 +235,12 @@ fn self_test_failed(reason: String) -> Failure {
     Failure::format(format!("TESTFAILED {reason}"))
 }
 
+/// The arguments that name keys, each key once: merging costs much more than naming.
+fn distinct<'a>(args: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + 'a {
+    let mut seen = HashSet::new();
+    (1..args.len()).filter(move |&at| args.len() <= WALKS_MAX || seen.insert(args[at]))
+}
+
 /// The HyperLogLog in an entry.
 fn view(entry: EntryRef<'_>) -> Result<View<'_>, Failure> {
     View::new(string(entry)?).ok_or(NOT_A_HYPERLOGLOG)
@@ -239,6 +262,10 @@ fn sparse_len_max(call: &Call<'_>) -> usize {
 fn corrupt(_: Corrupt) -> Failure {
     Failure::new("INVALIDOBJ Corrupted HLL object detected")
 }
+
+/// How many elements are looked for in a sparse value, and how many keys are named, before it is worth
+/// while to see to it that this costs less.
+const WALKS_MAX: usize = 64;
 
 const NOT_A_HYPERLOGLOG: Failure =
     Failure::new("WRONGTYPE Key is not a valid HyperLogLog string value.");

@@ -102,6 +102,15 @@ impl Shape {
         cells.into_iter().map(Cell::scores).collect()
     }
 
+    /// How much work it is to say whether a position is within it: about so many times what one edge of
+    /// a polygon takes.
+    pub fn effort(&self) -> usize {
+        match self {
+            Self::Polygon { vertices, .. } => CIRCLE_EFFORT + vertices.len(),
+            _ => CIRCLE_EFFORT,
+        }
+    }
+
     fn centre(&self) -> Position {
         match self {
             Self::Circle { centre, .. }
@@ -205,6 +214,8 @@ fn contains(vertices: &[Position], position: Position) -> bool {
 const AROUND: [(i32, i32); 9] =
     [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)];
 /// Half of the equator, about, in metres.
+/// Sines and cosines, and a distance.
+const CIRCLE_EFFORT: usize = 16;
 const MERCATOR_MAX: f64 = 20_037_726.37;
 
 #[cfg(test)]

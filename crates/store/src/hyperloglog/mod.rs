@@ -153,8 +153,11 @@ impl HyperLogLog {
     }
 
     /// Adds an element; whether a register changed. A sparse value becomes dense when it would get longer than
-    /// `sparse_len_max`, header included.
+    /// `sparse_len_max`, header included; and so does one, written by a client, that is longer than a dense one.
     pub fn add(&mut self, element: Element, sparse_len_max: usize) -> Result<bool, Corrupt> {
+        if self.encoding == Encoding::Sparse && self.bytes.len() > sparse_len_max.max(DENSE_LEN) {
+            self.make_dense()?;
+        }
         if self.encoding == Encoding::Sparse {
             match sparse::raise(&mut self.bytes, element, sparse_len_max)? {
                 sparse::Raised::Not => return Ok(false),

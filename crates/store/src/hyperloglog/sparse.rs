@@ -105,7 +105,8 @@ pub(super) fn merge_into(body: &[u8], registers: &mut Registers) -> Result<(), C
 
 pub(super) fn describe(body: &[u8]) -> String {
     let mut text = String::new();
-    for (_, run) in runs(body) {
+    // No sound value has more.
+    for (_, run) in runs(body).take(REGISTERS) {
         let separator = if text.is_empty() { "" } else { " " };
         let Run { value, len, long, .. } = run;
         // Writing to a string does not fail.

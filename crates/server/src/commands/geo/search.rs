@@ -1,13 +1,17 @@
 //! GEOSEARCH, GEORADIUS and their forms.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
+use bobbin_resp::Reply;
 use bobbin_store::geo::{Position, Shape};
-use bobbin_store::value::{Item, SortedSet, integer};
+use bobbin_store::hash::Hasher;
+use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
 
 use super::query::{Form, Order, Query};
 use super::{append_distance, append_position, limits};
-use crate::command::{Call, Classes, KeyUse, Outcome};
+use crate::command::slices::{Change, change_in_slices};
+use crate::command::{Call, Classes, Data, Failure, Key, KeyUse, Outcome};
 use crate::commands::elements;
 
 pub(super) fn geosearch(call: &mut Call<'_>) -> Outcome {
@@ -53,20 +57,57 @@ fn find_stored(args: &[&[u8]], form: Form, found: &mut dyn FnMut(usize, KeyUse))
 struct Found<'a> {
     member: Item<'a>,
     score: f64,
-    place: Position,
     /// Metres from the centre.
     distance: f64,
 }
 
 fn search(call: &mut Call<'_>, form: Form) -> Outcome {
-    let source = call.key(if form == Form::SearchStore { 2 } else { 1 })?;
-    let (hasher, limits) = (call.data.keyspace().hasher(), limits(call.server));
+    let source_at = if form == Form::SearchStore { 2 } else { 1 };
+    let source = call.key(source_at)?;
+    let hasher = call.data.keyspace().hasher();
     let set = call.data.read_as::<SortedSet>(source)?;
     let query = Query::parse(call.args, form, set.map(|set| (set, hasher)))?;
-    let mut found = match (set, &query.shape) {
-        (Some(set), Some(shape)) => find(set, shape, query.any.then_some(query.count).flatten()),
-        _ => Vec::new(),
+    let mut looks = match (set, &query.shape) {
+        (Some(set), Some(shape)) => Looks::new(set, shape),
+        _ => Looks::default(),
     };
+    let effort = query.shape.as_ref().map_or(0, Shape::effort);
+    if looks.left().saturating_mul(effort) > EFFORT_AT_ONCE_MAX
+        && !call.in_transaction
+        && let Some(set) = set
+    {
+        let keys = [source_at].into_iter().chain(query.store);
+        let sliced = Sliced {
+            key: source.bytes.into(),
+            store: query.store.map(|at| call.args[at].into()),
+            args: call.args.iter().map(|&arg| arg.into()).collect(),
+            form,
+            limits: limits(call.server),
+            hasher,
+            set: set.clone(),
+            query,
+            looks,
+        };
+        return change_in_slices(call, keys, sliced);
+    }
+    let mut found = Vec::new();
+    if let Some(set) = set {
+        looks.go_on(set, &query, usize::MAX);
+        found = looks.found(set);
+    }
+    sort(&mut found, &query);
+    let Some(store) = query.store else {
+        append(&mut call.reply, &query, &found);
+        return Ok(());
+    };
+    let result = stored(&found, &query, limits(call.server), hasher);
+    let key = call.key(store)?;
+    put(call.data, &mut call.reply, key, result, form);
+    Ok(())
+}
+
+/// The order that is asked for, and no more than are asked for.
+fn sort(found: &mut Vec<Found<'_>>, query: &Query) {
     let wanted = query.count.map_or(found.len(), |count| count.min(found.len()));
     let by_distance = |a: &Found<'_>, b: &Found<'_>| {
         a.distance.partial_cmp(&b.distance).unwrap_or(Ordering::Equal)
@@ -77,54 +118,164 @@ fn search(call: &mut Call<'_>, form: Form) -> Outcome {
         Order::Farthest => found.sort_by(|a, b| by_distance(b, a)),
     }
     found.truncate(wanted);
-    let Some(store) = query.store else {
-        append(&mut call.reply, &query, &found);
-        return Ok(());
-    };
+}
+
+/// What STORE makes of the members found.
+fn stored(
+    found: &[Found<'_>],
+    query: &Query,
+    limits: SortedSetLimits,
+    hasher: &Hasher,
+) -> SortedSet {
     let mut result = SortedSet::new();
     let mut text = integer::Text::new(0);
-    for member in &found {
+    for member in found {
         let distance = member.distance / query.metres;
         let score = if query.store_distance { distance } else { member.score };
         result.insert(member.member.text(&mut text), score, limits, hasher);
     }
-    let count = found.len();
-    let key = call.key(store)?;
+    result
+}
+
+fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: SortedSet, form: Form) {
+    let count = result.len();
     if count > 0 {
-        call.data.set_collection(key, result);
-        call.data.counters.dirty += count as u64 - 1;
+        data.set_collection(key, result);
+        data.counters.dirty += count as u64 - 1;
         let event = match form {
             Form::SearchStore => "geosearchstore",
             _ => "georadiusstore",
         };
-        call.data.event(Classes::SORTED_SET, event, key);
-    } else if call.data.remove(key) {
-        call.data.event(Classes::GENERIC, "del", key);
+        data.event(Classes::SORTED_SET, event, key);
+    } else if data.remove(key) {
+        data.event(Classes::GENERIC, "del", key);
     }
-    call.reply.integer(count as i64);
-    Ok(())
+    reply.integer(count as i64);
 }
 
-/// The members within a shape, in the order of looking; at most so many.
-fn find<'a>(set: &'a SortedSet, shape: &Shape, count_max: Option<usize>) -> Vec<Found<'a>> {
-    let mut found = Vec::new();
-    for scores in shape.score_ranges() {
-        let ranks = set.rank_below_score(scores.start as f64, false)
-            ..set.rank_below_score(scores.end as f64, false);
-        for (member, score) in set.range(ranks) {
-            let place = Position::from_score(score);
-            if let Some(distance) = shape.distance_within(place) {
-                found.push(Found { member, score, place, distance });
-                if count_max == Some(found.len()) {
-                    return found;
+/// A search at work: ranks of the set that are still to be looked at, and those of members within the
+/// shape, with their distances, in the order of looking.
+#[derive(Default)]
+struct Looks {
+    /// The last one comes first.
+    ranks: Vec<Range<usize>>,
+    hits: Vec<(usize, f64)>,
+}
+
+impl Looks {
+    fn new(set: &SortedSet, shape: &Shape) -> Self {
+        let rank = |score: u64| set.rank_below_score(score as f64, false);
+        let ranges = shape.score_ranges().into_iter().rev();
+        let ranks = ranges.map(|scores| rank(scores.start)..rank(scores.end)).collect();
+        Self { ranks, hits: Vec::new() }
+    }
+
+    /// Members to look at.
+    fn left(&self) -> usize {
+        self.ranks.iter().map(Range::len).sum()
+    }
+
+    /// Looks at some members; whether there are more.
+    fn go_on(&mut self, set: &SortedSet, query: &Query, mut looks: usize) -> bool {
+        let Some(shape) = &query.shape else { return false };
+        let enough = query.count.filter(|_| query.any);
+        while let Some(ranks) = self.ranks.last_mut() {
+            let part = ranks.start..ranks.end.min(ranks.start.saturating_add(looks));
+            looks -= part.len();
+            ranks.start = part.end;
+            if ranks.len() == 0 {
+                self.ranks.pop();
+            }
+            for (rank, (_, score)) in part.clone().zip(set.range(part)) {
+                if let Some(distance) = shape.distance_within(Position::from_score(score)) {
+                    self.hits.push((rank, distance));
+                    if enough == Some(self.hits.len()) {
+                        return false;
+                    }
                 }
             }
+            if looks == 0 {
+                break;
+            }
         }
+        !self.ranks.is_empty()
     }
-    found
+
+    fn found<'a>(&self, set: &'a SortedSet) -> Vec<Found<'a>> {
+        let mut found = Vec::with_capacity(self.hits.len());
+        let mut at = 0;
+        // Neighbours are read together.
+        while let Some(&(first, _)) = self.hits.get(at) {
+            let is_next = |(index, hit): (usize, &(usize, f64))| hit.0 == first + index;
+            let run = self.hits[at..].iter().enumerate().take_while(|&hit| is_next(hit)).count();
+            let hits = &self.hits[at..at + run];
+            for ((member, score), &(_, distance)) in set.range(first..first + run).zip(hits) {
+                found.push(Found { member, score, distance });
+            }
+            at += run;
+        }
+        found
+    }
 }
 
-fn append(reply: &mut bobbin_resp::Reply<'_>, query: &Query, found: &[Found<'_>]) {
+/// A search among many members, or in a shape of many edges, in slices.
+struct Sliced {
+    key: Box<[u8]>,
+    /// Where to store the result.
+    store: Option<Box<[u8]>>,
+    args: Vec<Box<[u8]>>,
+    form: Form,
+    limits: SortedSetLimits,
+    hasher: &'static Hasher,
+    set: SortedSet,
+    query: Query,
+    looks: Looks,
+}
+
+impl Change for Sliced {
+    fn step(&mut self, _: &mut Data) -> bool {
+        let effort = self.query.shape.as_ref().map_or(1, Shape::effort);
+        self.looks.go_on(&self.set, &self.query, (EFFORT_PER_SLICE / effort).max(1))
+    }
+
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        if self.store.is_none() {
+            // It is what the value was when the command came.
+            return Ok(true);
+        }
+        let now = match data.peek(data.key(&self.key)) {
+            Some(entry) => entry.collection::<SortedSet>().ok_or(Failure::WRONG_TYPE)?.clone(),
+            None => SortedSet::new(),
+        };
+        if now.is_same(&self.set) {
+            return Ok(true);
+        }
+        let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
+        let set = (now.len() > 0).then_some((&now, self.hasher));
+        self.query = Query::parse(&args, self.form, set)?;
+        self.looks = match &self.query.shape {
+            Some(shape) => Looks::new(&now, shape),
+            None => Looks::default(),
+        };
+        self.set = now;
+        Ok(false)
+    }
+
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome {
+        let mut found = self.looks.found(&self.set);
+        sort(&mut found, &self.query);
+        match &self.store {
+            None => append(reply, &self.query, &found),
+            Some(store) => {
+                let result = stored(&found, &self.query, self.limits, self.hasher);
+                put(data, reply, data.key(store), result, self.form);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn append(reply: &mut Reply<'_>, query: &Query, found: &[Found<'_>]) {
     let more = [query.with_distance, query.with_score, query.with_position];
     let more = more.iter().filter(|&&wanted| wanted).count();
     reply.array(found.len());
@@ -140,7 +291,12 @@ fn append(reply: &mut bobbin_resp::Reply<'_>, query: &Query, found: &[Found<'_>]
             reply.integer(member.score as i64);
         }
         if query.with_position {
-            append_position(reply, member.place);
+            append_position(reply, Position::from_score(member.score));
         }
     }
 }
+
+/// A search of more effort than this is done in slices: some milliseconds.
+const EFFORT_AT_ONCE_MAX: usize = 1 << 20;
+/// Effort between two looks at the time.
+const EFFORT_PER_SLICE: usize = 1 << 14;

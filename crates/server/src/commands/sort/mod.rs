@@ -47,15 +47,25 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
         options.alpha = true;
         options.by = None;
     }
-    if source.len() > SLICED_MIN && !call.in_transaction {
+    let answered = options.range(source.len()).len().saturating_mul(options.get.len());
+    if source.len().max(answered) > SLICED_MIN && !call.in_transaction {
         let keys = [1].into_iter().chain(options.store);
         let sliced = Sliced::new(call, key, source, &options);
         return change_in_slices(call, keys, sliced);
     }
     let mut sorting = Sorting::new(source, &options, call.data.keyspace().hasher());
     let Some(at) = options.store else {
-        while sorting.step(call.data, None, &mut call.reply)? {}
-        return Ok(());
+        let start = call.reply.output().len();
+        loop {
+            match sorting.step(call.data, None, &mut call.reply) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(failure) => {
+                    call.reply.truncate(start);
+                    return Err(failure);
+                }
+            }
+        }
     };
     let mut result = Stored::new(limits(call));
     while sorting.step(call.data, None, &mut result)? {}

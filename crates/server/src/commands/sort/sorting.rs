@@ -11,7 +11,7 @@ use super::lookups::Lookups;
 use super::options::Options;
 use super::output::Output;
 use super::pattern::Pattern;
-use crate::command::slices::SLICE;
+use crate::command::slices::{REPEATED_BYTES_MAX, SLICE, TOO_LONG};
 use crate::command::{Data, Failure};
 
 /// See the module.
@@ -24,6 +24,8 @@ pub(super) struct Sorting {
     /// The pattern of their weights, and those of what is answered for each.
     by: Option<Box<[u8]>>,
     get: Vec<Box<[u8]>>,
+    /// Bytes that GET has answered.
+    got_bytes: usize,
     backwards: bool,
     /// Which of the sorted elements are wanted.
     wanted: Range<usize>,
@@ -60,6 +62,7 @@ impl Sorting {
             ordering: (!options.unsorted).then(|| options.ordering()),
             by: options.by.filter(|_| !options.unsorted).map(Box::from),
             get: options.get.iter().copied().map(Box::from).collect(),
+            got_bytes: 0,
             backwards: options.descending,
             wanted,
             phase,
@@ -78,8 +81,8 @@ impl Sorting {
             Phase::Load(from) => self.load(from, output)?,
             Phase::Weigh(from) => self.weigh(from, data, lookups.as_deref_mut())?,
             Phase::Sort(from) => self.sort(from, output),
-            Phase::Merge(from) => return Ok(self.merge(from, data, lookups, output)),
-            Phase::Copy(from) => return Ok(self.copy(from, data, lookups, output)),
+            Phase::Merge(from) => return self.merge(from, data, lookups, output),
+            Phase::Copy(from) => return self.copy(from, data, lookups, output),
         }
         Ok(true)
     }
@@ -166,21 +169,23 @@ impl Sorting {
         data: &mut Data,
         mut lookups: Option<&mut Lookups>,
         output: &mut impl Output,
-    ) -> bool {
-        let end = (from + SLICE).min(self.wanted.end);
+    ) -> Result<bool, Failure> {
+        let end = (from + self.answered_at_once()).min(self.wanted.end);
         for place in from..end {
-            let Some(run) = self.runs.first_mut() else { return false };
-            let Some(at) = run.next() else { return false };
+            let Some(run) = self.runs.first_mut() else { return Ok(false) };
+            let Some(at) = run.next() else { return Ok(false) };
             if run.start == run.end {
                 self.runs.swap_remove(0);
             }
             self.sink(0);
             if place >= self.wanted.start {
-                self.answer(self.elements.get(at), data, lookups.as_deref_mut(), output);
+                let element = self.elements.get(at);
+                let bytes = self.answer(element, data, lookups.as_deref_mut(), output)?;
+                self.got_bytes += bytes;
             }
         }
         self.phase = Phase::Merge(end);
-        end < self.wanted.end
+        Ok(end < self.wanted.end)
     }
 
     /// Whether of two runs in the heap one is to be used before the other.
@@ -222,37 +227,54 @@ impl Sorting {
         data: &mut Data,
         mut lookups: Option<&mut Lookups>,
         output: &mut impl Output,
-    ) -> bool {
+    ) -> Result<bool, Failure> {
         if from == self.wanted.start {
             self.begin(output);
         }
-        let end = (from + SLICE).min(self.wanted.end);
+        let end = (from + self.answered_at_once()).min(self.wanted.end);
         let mut elements = Elements::with_capacity(end - from);
         self.source.load_range(from..end, self.backwards, &mut elements);
         for at in 0..elements.len() {
-            self.answer(elements.get(at), data, lookups.as_deref_mut(), output);
+            let bytes = self.answer(elements.get(at), data, lookups.as_deref_mut(), output)?;
+            self.got_bytes += bytes;
         }
         self.phase = Phase::Copy(end);
-        end < self.wanted.end
+        Ok(end < self.wanted.end)
     }
 
-    /// Puts out what is asked for of an element.
+    /// Elements that are answered in a slice: each of them as often as GET asks for.
+    fn answered_at_once(&self) -> usize {
+        (SLICE / self.get.len().max(1)).max(1)
+    }
+
+    /// Puts out what is asked for of an element, and returns how many bytes GET gave. A client can ask
+    /// for any number of copies, so what GET answers is limited as other repeated answers are.
     fn answer(
         &self,
         element: &[u8],
         data: &mut Data,
         mut lookups: Option<&mut Lookups>,
         output: &mut impl Output,
-    ) {
+    ) -> Result<usize, Failure> {
         if self.get.is_empty() {
             output.element(Some(element));
         }
+        let mut bytes = 0;
         for pattern in &self.get {
             let pattern = Pattern::new(pattern);
-            pattern.look_up(data, lookups.as_deref_mut(), element, |value| output.element(value));
+            bytes += pattern.look_up(data, lookups.as_deref_mut(), element, |value| {
+                output.element(value);
+                ELEMENT_BYTES + value.map_or(0, <[u8]>::len)
+            });
+            if self.got_bytes + bytes > REPEATED_BYTES_MAX {
+                return Err(Failure::new(TOO_LONG));
+            }
         }
+        Ok(bytes)
     }
 }
 
+/// Bytes of an element beside its text.
+const ELEMENT_BYTES: usize = 5;
 /// Elements that are sorted at once: some hundred microseconds.
 const RUN: usize = 512;
