@@ -30,7 +30,6 @@ use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, To
 use crate::pause::Pause;
 use crate::persistence::{self, Persistence};
 use crate::pubsub::PubSub;
-use crate::random::Random;
 use crate::script::{Functions, Scripts};
 use crate::server::{End, ErrorStats, Server, Switch, Switches, WorkerHandle, Workers};
 use crate::services::Services;
@@ -397,18 +396,18 @@ fn choose_driver(config: &Config) -> Result<DriverKind, String> {
     asked.check().map(|()| asked).map_err(refused)
 }
 
-/// Bytes from the kernel's generator.
+/// Bytes from the kernel's generator. Without it nothing that hangs on them is a secret, so the process
+/// ends. That is at start, which needs some.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
             Ok(count) => filled += count,
-            Err(_) => {
-                // Only without the system call, as in a strict sandbox: the clock must do.
-                let mut random = Random::new(crate::clock::system_us() as u64);
-                bytes[filled..].fill_with(|| random.next_u32() as u8);
-                return bytes;
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                log::error!("The system has no random bytes for us ({error}). Exiting.");
+                std::process::exit(1);
             }
         }
     }
