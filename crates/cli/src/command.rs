@@ -66,9 +66,9 @@ impl Mistake {
         match self {
             // Where valkey-cli says it: on the standard output.
             Self::Quotes => out!("Invalid quoted string\n"),
-            Self::Tag => eprintln!("-X: tag not matched by any argument"),
+            Self::Tag => complain!("-X: tag not matched by any argument"),
             Self::Input(error) => {
-                eprintln!("Error reading from stdin: {}", terminal::describe(error));
+                complain!("Error reading from stdin: {}", terminal::describe(error));
             }
         }
     }

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     match options::parse(&arguments, &environment, terminal::is_for_people()) {
         Parsed::Run(options) => run(*options),
         Parsed::Wrong(text) => {
-            eprintln!("{text}");
+            complain!("{text}");
             ExitCode::FAILURE
         }
     }
@@ -37,13 +37,13 @@ fn run(mut options: Options) -> ExitCode {
         match repl::ask_password("Please input password: ") {
             Ok(password) => options.target.password = Some(password),
             Err(error) => {
-                eprintln!("{error}");
+                complain!("{error}");
                 return ExitCode::FAILURE;
             }
         }
     }
     if let Err(error) = options.prepare_tls() {
-        eprintln!("{error}");
+        complain!("{error}");
         return ExitCode::FAILURE;
     }
     let mode = options.mode;

@@ -1,5 +1,6 @@
 //! The standard streams: writing to them, and what they are connected to.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use signal_hook::{consts::SIGPIPE, low_level};
@@ -16,12 +17,53 @@ pub fn write(bytes: &[u8]) {
     }
 }
 
-/// `print!`, by [`write`].
+/// `print!`, by [`write()`], for terminals.
 #[macro_export]
 macro_rules! out {
     ($($arguments:tt)*) => {
-        $crate::terminal::write(format!($($arguments)*).as_bytes())
+        $crate::terminal::write(&$crate::terminal::harmless(format!($($arguments)*).as_bytes()))
     };
+}
+
+/// `eprintln!`, for terminals.
+#[macro_export]
+macro_rules! complain {
+    ($($arguments:tt)*) => {{
+        let text = format!($($arguments)*);
+        eprintln!("{}", String::from_utf8_lossy(&$crate::terminal::harmless(text.as_bytes())))
+    }};
+}
+
+/// What a terminal may be shown. Texts come from servers, and keys from other clients: of what commands a
+/// terminal only colours, and what moves within a line, stay as they are. The rest is shown as `\x1b`.
+pub fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
+    let is_suspicious = |byte: &u8| byte.is_ascii_control() && !b"\n\r\t".contains(byte);
+    // Control characters of two bytes begin with 0xc2.
+    if !bytes.iter().any(|byte| is_suspicious(byte) || *byte == 0xc2) {
+        return Cow::Borrowed(bytes);
+    }
+    let mut shown = Vec::with_capacity(bytes.len() + 16);
+    let mut rest = bytes;
+    while let Some((byte, behind)) = rest.split_first() {
+        let length = match rest {
+            [0x1b, b'[', parameters @ ..] => {
+                let is_parameter = |byte: &&u8| b"0123456789;:".contains(byte);
+                let count = parameters.iter().take_while(is_parameter).count();
+                let is_allowed = parameters.get(count).is_some_and(|end| b"mKG".contains(end));
+                if is_allowed { count + 3 } else { 0 }
+            }
+            [0xc2, 0x80..=0x9f, ..] => 0,
+            _ => usize::from(!is_suspicious(byte)),
+        };
+        if length == 0 {
+            shown.extend(format!("\\x{byte:02x}").bytes());
+            rest = behind;
+        } else {
+            shown.extend_from_slice(&rest[..length]);
+            rest = &rest[length..];
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// Whether replies are for a person. Tests pretend so with `FAKETTY`, as with valkey-cli.
@@ -56,5 +98,27 @@ pub fn describe(error: &io::Error) -> String {
     match text.find(" (os error ") {
         Some(end) => text[..end].to_owned(),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_commands_the_terminal_is_not_shown() {
+        let shown = |text: &[u8]| String::from_utf8_lossy(&harmless(text)).into_owned();
+        for text in ["a\r\n\tb", "\x1b[1;31mred\x1b[0m\x1b[0K\x1b[0G", "\u{a0}\u{e4}\u{4e16}"] {
+            assert_eq!(shown(text.as_bytes()), text);
+        }
+        for (text, expected) in [
+            ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+            ("\x1b[2J\x1b[1;31", r"\x1b[2J\x1b[1;31"),
+            ("\x1b\x1b[m", "\\x1b\x1b[m"),
+            ("a\x08\x7f\0", r"a\x08\x7f\x00"),
+        ] {
+            assert_eq!(shown(text.as_bytes()), expected);
+        }
+        assert_eq!(harmless("\u{9b}2J".as_bytes()), &b"\\xc2\x9b2J"[..]);
     }
 }

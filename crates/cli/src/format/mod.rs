@@ -9,6 +9,7 @@ mod tty;
 
 use bobbin_client::Value;
 
+use crate::terminal;
 pub use quote::{append_quoted, quoted};
 
 /// How to print replies.
@@ -62,7 +63,14 @@ impl Style {
                 output.push(b'\n');
             }
         }
-        output
+        self.for_terminal(output)
+    }
+
+    fn for_terminal(&self, output: Vec<u8>) -> Vec<u8> {
+        match self.form {
+            Form::Tty => terminal::harmless(&output).into_owned(),
+            _ => output,
+        }
     }
 
     /// The text of a push that no reply asked for.
@@ -70,7 +78,7 @@ impl Style {
         if self.form == Form::Tty
             && let Some(text) = tty::invalidation(push)
         {
-            return text;
+            return self.for_terminal(text);
         }
         self.reply(push, false)
     }
@@ -198,5 +206,21 @@ mod tests {
         assert_eq!(style.push(&keys), b"-> invalidate: 'a', 'b'\n");
         assert_eq!(style.push(&push(Value::Null)), b"1) \"invalidate\"\n2) (nil)\n");
         assert_eq!(Style::new(Form::Raw).push(&keys), b"invalidate\na\nb\n");
+    }
+
+    #[test]
+    fn servers_do_not_command_the_terminal() {
+        let (text, shown) = (b"a\x1b[2Jb".to_vec(), r"a\x1b[2Jb");
+        let style = Style::new(Form::Tty);
+        let verbatim = Value::Verbatim { format: *b"txt", text: text.clone() };
+        for value in [Value::Error(text.clone()), Value::Simple(text.clone()), verbatim.clone()] {
+            let output = String::from_utf8(style.reply(&value, false)).unwrap();
+            assert!(output.contains(shown) && !output.contains('\x1b'), "{output:?}");
+        }
+        assert_eq!(style.reply(&verbatim, true), shown.as_bytes());
+        let keys = Value::Array(vec![Value::Bulk(text.clone())]);
+        let push = Value::Push(vec![bulk("invalidate"), keys]);
+        assert_eq!(style.push(&push), format!("-> invalidate: '{shown}'\n").as_bytes());
+        assert_eq!(Style::new(Form::Raw).reply(&verbatim, true), text);
     }
 }

@@ -25,7 +25,7 @@ pub fn run(session: &mut Session, arguments: &[Vec<u8>]) -> ExitCode {
 /// EVAL and its arguments. What went wrong has been said.
 fn command(file: &OsStr, arguments: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ExitCode> {
     let script = std::fs::read(file).map_err(|error| {
-        eprintln!("Can't open file '{}': {}", file.display(), terminal::describe(&error));
+        complain!("Can't open file '{}': {}", file.display(), terminal::describe(&error));
         ExitCode::FAILURE
     })?;
     let comma = arguments.iter().position(|argument| argument == b",");

@@ -29,7 +29,7 @@ pub fn run(session: &mut Session) -> ExitCode {
             Ok(frequencies) => frequencies,
             Err(text) => {
                 progress.finish();
-                eprintln!("Error: {text}");
+                complain!("Error: {text}");
                 return ExitCode::FAILURE;
             }
         };
@@ -93,7 +93,7 @@ fn frequencies(client: &mut Client, keys: &[Vec<u8>]) -> Result<Vec<i64>, String
             refusal = refusal.or_else(|| Some(String::from_utf8_lossy(text).into_owned()));
         } else if reply.as_integer().is_none() {
             let key = quoted(key);
-            eprintln!("Warning: OBJECT freq on '{key}' failed (may have been deleted)");
+            complain!("Warning: OBJECT freq on '{key}' failed (may have been deleted)");
         }
         frequencies.push(reply.as_integer().unwrap_or(0));
     }

@@ -50,7 +50,7 @@ impl Types {
                 let reply = server::receive(client);
                 let Some(name) = reply.as_bytes() else {
                     let text = String::from_utf8_lossy(reply.as_error().unwrap_or(b"no text"));
-                    eprintln!("TYPE failed: {text}");
+                    complain!("TYPE failed: {text}");
                     std::process::exit(1);
                 };
                 let name = String::from_utf8_lossy(name);
@@ -118,7 +118,7 @@ fn receive_size(client: &mut Client, command: &str, key: &[u8]) -> u64 {
     let reply = server::receive(client);
     let size = reply.as_integer().and_then(|size| u64::try_from(size).ok());
     size.unwrap_or_else(|| {
-        eprintln!("Warning:  {command} on '{}' failed (may have changed type)", plain(key));
+        complain!("Warning:  {command} on '{}' failed (may have changed type)", plain(key));
         0
     })
 }

@@ -52,7 +52,7 @@ fn read(client: &mut Client, keys: u64, random: &mut Random, hits: &mut u64, mis
     for _ in 0..PIPELINE {
         let reply = server::receive(client);
         if let Some(text) = reply.as_error() {
-            eprintln!("{}", String::from_utf8_lossy(text));
+            complain!("{}", String::from_utf8_lossy(text));
         } else if reply.is_null() {
             *misses += 1;
         } else {

@@ -29,7 +29,7 @@ pub fn run(session: &mut Session) -> ExitCode {
     let writer = match client.raw_writer() {
         Ok(writer) => writer,
         Err(error) => {
-            eprintln!("Error: {}", terminal::describe(&error));
+            complain!("Error: {}", terminal::describe(&error));
             return ExitCode::FAILURE;
         }
     };
@@ -117,14 +117,14 @@ fn receive(
                 } else if timeout.is_some_and(|timeout| last_reply.elapsed() > timeout) {
                     progress.finish();
                     let seconds = timeout.unwrap_or_default().as_secs();
-                    eprintln!("No replies for {seconds} seconds: exiting.");
+                    complain!("No replies for {seconds} seconds: exiting.");
                     counts.errors += 1;
                     return counts;
                 }
             }
             Err(error) => {
                 progress.finish();
-                eprintln!("Error reading replies from server: {}", cause(&error));
+                complain!("Error reading replies from server: {}", cause(&error));
                 process::exit(1);
             }
         }
@@ -136,7 +136,7 @@ fn cause(error: &ClientError) -> String {
 }
 
 fn fail(what: &str, error: &io::Error) -> ! {
-    eprintln!("{what}: {}", terminal::describe(error));
+    complain!("{what}: {}", terminal::describe(error));
     process::exit(1);
 }
 

@@ -55,8 +55,8 @@ impl Progress {
     /// Prints a line to the standard error, above the bar.
     pub fn print_error(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| complain!("{text}")),
+            None => complain!("{text}"),
         }
     }
 

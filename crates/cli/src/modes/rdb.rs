@@ -37,7 +37,7 @@ pub fn save(client: &mut Client, part: Part, name: &OsStr) -> bool {
     replication::configure(client, "capa", "eof");
     replication::configure(client, "rdb-only", "1");
     if part == Part::Functions && !replication::configure(client, "rdb-filter-only", "functions") {
-        eprintln!("The server does not send functions alone.");
+        complain!("The server does not send functions alone.");
         return false;
     }
     client.send_raw(b"SYNC\r\n");
@@ -46,11 +46,11 @@ pub fn save(client: &mut Client, part: Part, name: &OsStr) -> bool {
     let shown = name.display();
     let total = match payload {
         Payload::Length(len) => {
-            eprintln!("SYNC sent to primary, writing {len} bytes to '{shown}'");
+            complain!("SYNC sent to primary, writing {len} bytes to '{shown}'");
             Some(len)
         }
         _ => {
-            eprintln!(
+            complain!(
                 "SYNC sent to primary, writing bytes of bulk transfer until EOF marker to '{shown}'"
             );
             None
@@ -65,8 +65,8 @@ pub fn save(client: &mut Client, part: Part, name: &OsStr) -> bool {
     });
     progress.finish();
     match total {
-        Some(_) => eprintln!("Transfer finished with success."),
-        None => eprintln!("Transfer finished with success after {len} bytes"),
+        Some(_) => complain!("Transfer finished with success."),
+        None => complain!("Transfer finished with success after {len} bytes"),
     }
     output.finish();
     true
@@ -86,7 +86,7 @@ impl Output {
             Ok(file) => Self::File(file),
             Err(error) => {
                 let error = terminal::describe(&error);
-                eprintln!("Error opening '{}': {error}", name.display());
+                complain!("Error opening '{}': {error}", name.display());
                 process::exit(1);
             }
         }
@@ -109,7 +109,7 @@ impl Output {
     }
 
     fn fail(error: &io::Error) -> ! {
-        eprintln!("Error writing data to file: {}", terminal::describe(error));
+        complain!("Error writing data to file: {}", terminal::describe(error));
         process::exit(1);
     }
 }

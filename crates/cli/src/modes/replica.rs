@@ -32,23 +32,23 @@ pub fn attach_by_command(session: &mut Session) -> Result<(), Lost> {
     let Some(client) = session.client() else { return Err(Lost) };
     let payload = replication::begin(client);
     match &payload {
-        Payload::Mark(_) => eprintln!(
+        Payload::Mark(_) => complain!(
             "Full resync with primary, discarding bytes of bulk transfer until EOF marker..."
         ),
         Payload::Length(len) => {
-            eprintln!("Full resync with primary, discarding {len} bytes of bulk transfer...");
+            complain!("Full resync with primary, discarding {len} bytes of bulk transfer...");
         }
-        Payload::Nothing => eprintln!("Partial resync with primary..."),
+        Payload::Nothing => complain!("Partial resync with primary..."),
     }
     let len = replication::receive(client, &payload, |_| {});
     let after = match payload {
         Payload::Mark(_) => format!(" after {len} bytes"),
         _ => String::new(),
     };
-    eprintln!("Full resync done{after}. Logging commands from primary.");
+    complain!("Full resync done{after}. Logging commands from primary.");
     match show_commands(client, &style) {
         error if interactive => {
-            eprintln!("Error: {}", explain(&error));
+            complain!("Error: {}", explain(&error));
             Err(Lost)
         }
         error => replication::fail("Error", &error),

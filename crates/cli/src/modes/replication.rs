@@ -24,7 +24,7 @@ pub fn configure(client: &mut Client, name: &str, value: &str) -> bool {
     match client.command(&["REPLCONF", name, value]) {
         Ok(reply) => match reply.as_error() {
             Some(text) => {
-                eprintln!("REPLCONF {name} error: {}", String::from_utf8_lossy(text));
+                complain!("REPLCONF {name} error: {}", String::from_utf8_lossy(text));
                 false
             }
             None => true,
@@ -37,18 +37,18 @@ pub fn configure(client: &mut Client, name: &str, value: &str) -> bool {
 pub fn begin(client: &mut Client) -> Payload {
     let mut line = read_line(client);
     if line.starts_with(b"+FULLRESYNC") || line.starts_with(b"+CONTINUE") {
-        eprintln!("PSYNC replied {}", String::from_utf8_lossy(&line));
+        complain!("PSYNC replied {}", String::from_utf8_lossy(&line));
         if line.starts_with(b"+CONTINUE") {
             return Payload::Nothing;
         }
         line = read_line(client);
     }
     if let Some(text) = line.strip_prefix(b"-") {
-        eprintln!("SYNC with primary failed: {}", String::from_utf8_lossy(text));
+        complain!("SYNC with primary failed: {}", String::from_utf8_lossy(text));
         std::process::exit(1);
     }
     read_payload(&line).unwrap_or_else(|| {
-        eprintln!("The primary answered no RDB file: {}", line.escape_ascii());
+        complain!("The primary answered no RDB file: {}", line.escape_ascii());
         std::process::exit(1);
     })
 }
@@ -108,7 +108,7 @@ fn read_line(client: &mut Client) -> Vec<u8> {
             byte => line.extend_from_slice(byte),
         }
         if line.len() > LINE_LEN_MAX {
-            eprintln!("The primary answered an endless line.");
+            complain!("The primary answered an endless line.");
             std::process::exit(1);
         }
     }
@@ -125,7 +125,7 @@ fn read(client: &mut Client, len_max: usize) -> Vec<u8> {
 }
 
 pub fn fail(what: &str, error: &ClientError) -> ! {
-    eprintln!("{what}: {}", explain(error));
+    complain!("{what}: {}", explain(error));
     std::process::exit(1);
 }
 

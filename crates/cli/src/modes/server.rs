@@ -22,7 +22,7 @@ pub fn demand(client: &mut Client, words: &[impl AsRef<[u8]>]) -> Value {
     let reply = ask(client, words);
     if let Some(text) = reply.as_error() {
         let command = String::from_utf8_lossy(words[0].as_ref()).into_owned();
-        eprintln!("{command} failed: {}", String::from_utf8_lossy(text));
+        complain!("{command} failed: {}", String::from_utf8_lossy(text));
         process::exit(1);
     }
     reply
@@ -51,7 +51,7 @@ pub fn ask_persistently(session: &mut Session, words: &[&str]) -> Value {
                 }
             }
             Err(error) => {
-                eprintln!("Error: {}", explain(&error));
+                complain!("Error: {}", explain(&error));
                 process::exit(1);
             }
         }
@@ -105,7 +105,7 @@ impl Scan {
         words.extend([&b"COUNT"[..], count.as_bytes()]);
         let reply = demand(client, &words);
         let Some((cursor, keys)) = read_scan(reply) else {
-            eprintln!("SCAN's reply is none.");
+            complain!("SCAN's reply is none.");
             process::exit(1);
         };
         self.is_over = cursor == b"0";
@@ -145,7 +145,7 @@ fn read_scan(reply: Value) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
 
 fn received(reply: Result<Value, ClientError>) -> Value {
     reply.unwrap_or_else(|error| {
-        eprintln!("Error: {}", explain(&error));
+        complain!("Error: {}", explain(&error));
         process::exit(1);
     })
 }

@@ -13,7 +13,7 @@ pub fn run(session: &mut Session) -> ExitCode {
     for line in 0_u64.. {
         let reply = server::ask_persistently(session, &["INFO"]);
         if let Some(text) = reply.as_error() {
-            eprintln!("INFO failed: {}", String::from_utf8_lossy(text));
+            complain!("INFO failed: {}", String::from_utf8_lossy(text));
             return ExitCode::FAILURE;
         }
         let info = Info::read(&reply);

@@ -66,7 +66,7 @@ fn try_parse(
     options.command = rest.to_vec();
     seen.check(&options)?;
     if options.auth_warning && options.target.password.is_some() {
-        eprintln!(
+        complain!(
             "Warning: a password given with '-a' or '-u' can be seen by others on this machine."
         );
     }

@@ -45,7 +45,7 @@ pub fn run(
             Ok(End::Restart) => out!("\n"),
             Ok(End::Quit | End::NotStarted) => return ExitCode::SUCCESS,
             Err(text) => {
-                eprintln!("{text}");
+                complain!("{text}");
                 return ExitCode::FAILURE;
             }
         }
@@ -117,7 +117,7 @@ impl Debugger<'_> {
     fn say(&mut self, words: &[Vec<u8>]) -> Result<bool, String> {
         let reply = self.ask(words)?;
         let Some(lines) = reply.as_elements() else {
-            terminal::write(&Style::new(Form::Raw).reply(&reply, false));
+            show_raw(&reply);
             return Ok(false);
         };
         for line in lines {
@@ -133,7 +133,7 @@ impl Debugger<'_> {
                         String::from_utf8_lossy(text)
                     );
                 }
-                other => terminal::write(&Style::new(Form::Raw).reply(other, false)),
+                other => show_raw(other),
             }
         }
         Ok(false)
@@ -191,6 +191,10 @@ restart -- Restart the script in debug mode again.
 help    -- Show Lua script debugging commands.
 
 ";
+
+fn show_raw(reply: &Value) {
+    terminal::write(&terminal::harmless(&Style::new(Form::Raw).reply(reply, false)));
+}
 
 #[cfg(test)]
 mod tests {

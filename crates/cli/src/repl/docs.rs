@@ -177,13 +177,15 @@ fn fields(value: &Value) -> Vec<(&str, &Value)> {
     };
     let named = pairs.into_iter().filter_map(|(name, value)| {
         let name = std::str::from_utf8(name.as_bytes()?).ok()?;
-        Some((name, value))
+        (!name.contains(char::is_control)).then_some((name, value))
     });
     named.collect()
 }
 
 fn text(value: &Value) -> String {
-    value.as_bytes().map(String::from_utf8_lossy).unwrap_or_default().into_owned()
+    let text = value.as_bytes().map(String::from_utf8_lossy).unwrap_or_default();
+    // It is shown as a hint, too.
+    text.chars().filter(|character| !character.is_control()).collect()
 }
 
 /// A command, its subcommand, and room for one more level than there is.

@@ -47,7 +47,7 @@ impl Lines {
                 Ok(line) => Line::Text(line.into_bytes()),
                 Err(ReadlineError::Eof | ReadlineError::Interrupted) => Line::End,
                 Err(error) => {
-                    eprintln!("Error: {error}");
+                    complain!("Error: {error}");
                     Line::End
                 }
             },

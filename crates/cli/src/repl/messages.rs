@@ -84,7 +84,7 @@ fn show_buffered(session: &mut Session) {
             Ok(Some(value)) => terminal::write(&style.reply(&value, false)),
             Ok(None) => return,
             Err(error) => {
-                eprintln!("Error: {}", explain(&error));
+                complain!("Error: {}", explain(&error));
                 std::process::exit(1);
             }
         }

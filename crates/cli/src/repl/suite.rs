@@ -23,7 +23,7 @@ pub fn check_file(session: &mut Session) -> ExitCode {
         Ok(text) => text,
         Err(error) => {
             let error = terminal::describe(&error);
-            eprintln!("Can't open '{}': {error}", file.display());
+            complain!("Can't open '{}': {error}", file.display());
             return ExitCode::FAILURE;
         }
     };
@@ -41,7 +41,7 @@ pub fn check_file(session: &mut Session) -> ExitCode {
         if hint.trim_end() == expected {
             passed += 1;
         } else {
-            eprintln!("'{input}': expected '{expected}', got '{hint}'");
+            complain!("'{input}': expected '{expected}', got '{hint}'");
             failed += 1;
         }
     }
@@ -53,7 +53,7 @@ pub fn check_file(session: &mut Session) -> ExitCode {
 fn ask(session: &mut Session) -> Option<Docs> {
     let docs = session.connect_quietly().and_then(Docs::ask);
     if docs.is_none() {
-        eprintln!("{} does not answer COMMAND DOCS: there are no hints.", session.address);
+        complain!("{} does not answer COMMAND DOCS: there are no hints.", session.address);
     }
     docs
 }

@@ -28,7 +28,7 @@ impl Session {
             let Some(redirection) = self.redirection.take() else { return Ok(()) };
             self.follow(&redirection)?;
         }
-        eprintln!("Error: more than {REDIRECTIONS_MAX} redirections");
+        complain!("Error: more than {REDIRECTIONS_MAX} redirections");
         Err(Lost)
     }
 
@@ -53,7 +53,7 @@ impl Session {
             && !self.interactive
             && let Some(text) = reply.as_error()
         {
-            eprintln!("{}", String::from_utf8_lossy(text));
+            complain!("{}", String::from_utf8_lossy(text));
             std::process::exit(1);
         }
         terminal::write(&self.options.style.reply(&reply, verbatim));
@@ -221,7 +221,7 @@ impl Session {
             && let Some(client) = &mut self.client
             && let Err(text) = super::refused(client.command(&["ASKING"]), "ASKING")
         {
-            eprintln!("{text}");
+            complain!("{text}");
             return Err(Lost);
         }
         Ok(())

@@ -65,12 +65,12 @@ impl Session {
         match self.open() {
             Ok(client) => self.client = Some(client),
             Err(error) => {
-                eprintln!("Could not connect to {}: {}", self.address, terminal::describe(&error));
+                complain!("Could not connect to {}: {}", self.address, terminal::describe(&error));
                 return Err(Lost);
             }
         }
         self.greet().map_err(|error| {
-            eprintln!("{error}");
+            complain!("{error}");
             Lost
         })
     }
@@ -169,7 +169,7 @@ impl Session {
             match refused(client.hello(Protocol::Resp3), "HELLO 3") {
                 Ok(_) => self.protocol = Protocol::Resp3,
                 Err(error) if wanted == ProtocolChoice::Resp3 => return Err(error),
-                Err(error) => eprintln!("{error}"),
+                Err(error) => complain!("{error}"),
             }
         }
         Ok(())
@@ -184,12 +184,12 @@ impl Session {
         }
         match refused(client.command(&["SELECT", &wanted.to_string()]), "SELECT") {
             Ok(_) => self.database = wanted,
-            Err(error) => eprintln!("{error}"),
+            Err(error) => complain!("{error}"),
         }
     }
 
     fn report(&self, error: &ClientError) {
-        eprintln!("Error: {}", explain(error));
+        complain!("Error: {}", explain(error));
     }
 }
 

@@ -24,7 +24,9 @@ impl Redirection {
             _ => return None,
         };
         let (slot, place) = rest.split_once(' ')?;
-        let (host, port) = place.rsplit_once(':')?;
+        // The prompt shows it.
+        let (host, port) =
+            place.rsplit_once(':').filter(|(host, _)| !host.contains(char::is_control))?;
         Some(Self {
             slot: slot.parse().ok()?,
             host: (!host.is_empty()).then(|| host.to_owned()),
@@ -57,5 +59,6 @@ mod tests {
         assert_eq!(parse("MOVED 1 ::1:7000").unwrap().host.as_deref(), Some("::1"));
         assert_eq!(parse("ERR no"), None);
         assert_eq!(parse("MOVED"), None);
+        assert_eq!(parse("MOVED 1 a\x1b[2J:7000"), None);
     }
 }

@@ -41,7 +41,7 @@ pub fn set_timeout(options: &Options, words: &[Vec<u8>]) -> Outcome {
     let timeout = String::from_utf8_lossy(&words[1]).into_owned();
     let is_sensible = timeout.parse().is_ok_and(|timeout: u64| timeout >= TIMEOUT_MIN_MS);
     if !is_sensible {
-        eprintln!(
+        complain!(
             "A node timeout is a number of milliseconds, and not less than {TIMEOUT_MIN_MS}."
         );
         return Err(say::Failed);

@@ -14,7 +14,7 @@ use crate::{modes::progress::Progress, options::Options, repl, terminal};
 pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
     let wanted = &options.manager;
     let Some(from) = &wanted.from else {
-        eprintln!("[ERR] import wants --cluster-from: host:port of the server that has the keys.");
+        complain!("[ERR] import wants --cluster-from: host:port of the server that has the keys.");
         return Err(say::Failed);
     };
     let (host, port) = place(&[from.as_bytes().to_vec()])?;
@@ -97,13 +97,13 @@ impl Source {
     fn connect(options: &Options, host: String, port: u16) -> Outcome<Self> {
         let address = Address::Tcp { host, port };
         let mut client = Client::connect_to(&address, &options.transport).map_err(|error| {
-            eprintln!("Could not connect to {address}: {}", terminal::describe(&error));
+            complain!("Could not connect to {address}: {}", terminal::describe(&error));
             say::Failed
         })?;
         let wanted = &options.manager;
         let password = if wanted.ask_from_password {
             Some(repl::ask_password("Please input the source's password: ").map_err(|error| {
-                eprintln!("{error}");
+                complain!("{error}");
                 say::Failed
             })?)
         } else {

@@ -329,7 +329,7 @@ pub fn connect(options: &Options, host: &str, port: u16) -> Outcome<Client> {
     let connected = Client::connect_to(&address, &options.transport)
         .and_then(|client| keep_alive(&client).map(|()| client));
     let mut client = connected.map_err(|error| {
-        eprintln!("Could not connect to {address}: {}", terminal::describe(&error));
+        complain!("Could not connect to {address}: {}", terminal::describe(&error));
         Failed
     })?;
     let target = &options.target;
@@ -406,7 +406,7 @@ fn resolve(options: &Options, host: &str, port: u16) -> Outcome<IpAddr> {
     });
     let address = preferred.or_else(|| addresses.first());
     address.map(|address| address.ip()).ok_or_else(|| {
-        eprintln!("No address is known for the host '{host}'.");
+        complain!("No address is known for the host '{host}'.");
         Failed
     })
 }

@@ -33,7 +33,7 @@ pub fn run(session: &mut Session) -> ExitCode {
     let name = options.manager.command.clone();
     let Some(command) = COMMANDS.iter().find(|command| command.name.as_bytes() == name) else {
         let name = String::from_utf8_lossy(&name);
-        eprintln!("Unknown --cluster subcommand '{name}'; '--cluster help' shows all.");
+        complain!("Unknown --cluster subcommand '{name}'; '--cluster help' shows all.");
         return ExitCode::FAILURE;
     };
     let mut words = options.manager.arguments.clone();
@@ -43,7 +43,7 @@ pub fn run(session: &mut Session) -> ExitCode {
     }
     let (min, max) = command.arguments;
     if !(min..=max).contains(&words.len()) {
-        eprintln!("Wrong number of arguments: --cluster {} {}", command.name, command.usage);
+        complain!("Wrong number of arguments: --cluster {} {}", command.name, command.usage);
         return ExitCode::FAILURE;
     }
     match (command.run)(options, &words) {
@@ -215,7 +215,7 @@ fn place(words: &[Vec<u8>]) -> Outcome<(String, u16)> {
     match port.parse() {
         Ok(port) if port > 0 && !host.is_empty() => Ok((host, port)),
         _ => {
-            eprintln!(
+            complain!(
                 "[ERR] Invalid arguments: a node is host:port (as 127.0.0.1:7000) or host port."
             );
             Err(say::Failed)

@@ -16,7 +16,7 @@ use crate::options::Options;
 pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
     let mut cluster = load(options, words)?;
     if check::check(options, &mut cluster, Depth::Shown).problems > 0 {
-        eprintln!("*** Please fix your cluster problems before resharding");
+        complain!("*** Please fix your cluster problems before resharding");
         return Err(say::Failed);
     }
     let wanted = &options.manager;
@@ -33,7 +33,7 @@ pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
         None => ask_sources(&cluster, target)?,
     };
     if sources.is_empty() {
-        eprintln!("*** No source nodes given, operation aborted.");
+        complain!("*** No source nodes given, operation aborted.");
         return Err(say::Failed);
     }
     let owned: usize = sources.iter().map(|node| cluster.node(*node).slots.len()).sum();
