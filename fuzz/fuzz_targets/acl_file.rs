@@ -21,7 +21,9 @@ fuzz_target!(|data: &[u8]| {
     const END: u8 = 0xfe;
     let grammar = Grammar { registry: &REGISTRY, all_channels: false };
     let words: Vec<&[u8]> = data.split(|byte| *byte == END).collect();
-    let Some((name, rules)) = words.split_first().filter(|(name, _)| !has_spaces(name)) else { return };
+    let Some((name, rules)) = words.split_first().filter(|(name, _)| !has_spaces(name)) else {
+        return;
+    };
     let mut user = User::new(name, 1, &REGISTRY, false);
     let Ok(rules) = join_selectors(rules) else { return };
     for rule in rules {

@@ -47,3 +47,6 @@ mod tls;
 pub mod tracking;
 pub mod watchdog;
 pub mod worker;
+
+// For its fuzz target.
+pub use migration::read_target_reply;

@@ -71,7 +71,11 @@ impl Host for Patient {
         let since = self.looked.elapsed();
         assert!(since < SILENCE_MAX, "nobody asked for {since:?}");
         self.looked = Instant::now();
-        if self.started.elapsed() > RUN_MAX { Verdict::Stop("it takes long") } else { Verdict::GoOn }
+        if self.started.elapsed() > RUN_MAX {
+            Verdict::Stop("it takes long")
+        } else {
+            Verdict::GoOn
+        }
     }
 }
 

@@ -130,22 +130,27 @@ impl Connection {
         self.writer.flush().map_err(Broken::writing)
     }
 
-    /// Reads a reply of one line: the text of an error, or `None`. What is neither a status nor a number is no reply of a server
-    /// that took anything.
     pub(super) fn read_error(&mut self) -> Result<Option<String>, Broken> {
-        let mut line = Vec::new();
-        let mut limited = (&mut self.reader).take(LINE_MAX);
-        limited.read_until(b'\n', &mut line).map_err(Broken::reading)?;
-        if !line.ends_with(b"\n") {
-            return Err(Broken::Reading { timed_out: false });
-        }
-        let text = String::from_utf8_lossy(&line);
-        Ok(match text.split_at_checked(1) {
-            Some(("+" | ":", _)) => None,
-            Some(("-", error)) => Some(error.trim_end().to_owned()),
-            _ => Some("it is no server of this protocol".to_owned()),
-        })
+        read_target_reply(&mut self.reader)
+            .map_err(Broken::reading)?
+            .ok_or(Broken::Reading { timed_out: false })
     }
+}
+
+/// Reads a reply of one line: the text of an error, or `None`. What is neither a status nor a number is no
+/// reply of a server that took anything. Without a whole line there is no reply.
+pub fn read_target_reply(reader: &mut impl BufRead) -> io::Result<Option<Option<String>>> {
+    let mut line = Vec::new();
+    reader.take(LINE_MAX).read_until(b'\n', &mut line)?;
+    if !line.ends_with(b"\n") {
+        return Ok(None);
+    }
+    let text = String::from_utf8_lossy(&line);
+    Ok(Some(match text.split_at_checked(1) {
+        Some(("+" | ":", _)) => None,
+        Some(("-", error)) => Some(error.trim_end().to_owned()),
+        _ => Some("it is no server of this protocol".to_owned()),
+    }))
 }
 
 /// How many connections are kept at the moment.

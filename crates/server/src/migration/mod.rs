@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bobbin_store::sync::Mutex;
 
+pub use self::connection::read_target_reply;
 use self::connection::{Broken, Connection};
 use crate::blocking::{self, Waiter};
 use crate::clock;
