@@ -20,6 +20,31 @@ pub mod shell;
 pub mod tls;
 pub mod transcript;
 
+use std::time::{Duration, Instant};
+
 pub use connection::{Connection, Received};
 pub use reply::Reply;
 pub use server::Server;
+
+/// How long something may take on a machine that has other things to do.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Calls `test` with a fresh Bobbin for each way to wait for connections.
+pub fn on_each_driver(arguments: &[&str], test: impl Fn(&Server)) {
+    for driver in ["epoll", "io_uring"] {
+        test(&Server::bobbin(&[arguments, &["--io-driver", driver]].concat()));
+    }
+}
+
+/// Waits for something to hold.
+///
+/// # Panics
+/// It does not within [`PATIENCE`].
+#[track_caller]
+pub fn until(mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "it does not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -4,10 +4,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bobbin_testkit::connection::encode_command;
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::{Connection, PATIENCE, Server, on_each_driver, peers, until};
 
 /// Nothing is left of a request without words, wherever it was cut.
 #[test]
@@ -15,7 +15,7 @@ use bobbin_testkit::{Connection, Server, peers};
 fn cve_2026_27623_an_empty_request_leaves_nothing_behind() {
     let requests: [&[u8]; 6] =
         [b"*0\r\n", b"*-1\r\n", b"\r\n", b"*0\r\n\r\n*0\r\n", b"\n", b"  \r\n"];
-    on_both_drivers(&[], |server| {
+    on_each_driver(&[], |server| {
         for empty in requests {
             let whole = [empty, b"*1\r\n$4\r\nPING\r\n", empty, b"PING\r\n", empty].concat();
             for cut in 0..=whole.len() {
@@ -36,7 +36,7 @@ fn cve_2026_27623_an_empty_request_leaves_nothing_behind() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2026_23479_a_client_is_evicted_as_it_is_unblocked() {
-    on_both_drivers(&["--io-threads", "2"], |server| {
+    on_each_driver(&["--io-threads", "2"], |server| {
         let mut control = server.connect();
         control.say("CLIENT NO-EVICT ON");
         let value = "v".repeat(300_000);
@@ -72,7 +72,7 @@ fn cve_2026_23479_a_client_is_evicted_as_it_is_unblocked() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2025_49112_lengths_that_are_known_last() {
-    on_both_drivers(&[], |server| {
+    on_each_driver(&[], |server| {
         let mut client = server.connect();
         (0..30).for_each(|number| assert!(!client.say(&format!("SET key:{number} v")).is_error()));
         for len in (15_900..16_500).chain(65_400..65_600) {
@@ -95,7 +95,7 @@ fn cve_2025_49112_lengths_that_are_known_last() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2025_48367_errors_of_the_protocol_without_end() {
-    on_both_drivers(&["--requirepass", "secret", "--maxclients", "50"], |server| {
+    on_each_driver(&["--requirepass", "secret", "--maxclients", "50"], |server| {
         let mut client = server.connect();
         client.say("AUTH secret");
         let before = server.resident_bytes();
@@ -118,7 +118,7 @@ fn cve_2025_48367_errors_of_the_protocol_without_end() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2022_36021_and_cve_2024_31228_patterns_of_subscribers() {
-    on_both_drivers(&[], |server| {
+    on_each_driver(&[], |server| {
         let mut listener = server.connect();
         let patterns =
             ["a*".repeat(50) + "b", "*".repeat(100_000), "[".repeat(100_000), "\\".repeat(99_999)];
@@ -168,7 +168,7 @@ fn cve_2023_45145_the_mode_of_the_unix_socket() {
         // Whoever connects as soon as that is possible finds the mode.
         let start = Instant::now();
         while std::os::unix::net::UnixStream::connect(&watched).is_err() {
-            assert!(start.elapsed() < WAIT, "nobody listens");
+            assert!(start.elapsed() < PATIENCE, "nobody listens");
             thread::yield_now();
         }
         std::fs::metadata(&watched).expect("it is there").permissions().mode() & 0o777
@@ -178,19 +178,3 @@ fn cve_2023_45145_the_mode_of_the_unix_socket() {
     drop(server);
     let _ = std::fs::remove_dir_all(&folder);
 }
-
-fn on_both_drivers(arguments: &[&str], test: impl Fn(&Server)) {
-    for driver in ["epoll", "io_uring"] {
-        test(&Server::bobbin(&[arguments, &["--io-driver", driver]].concat()));
-    }
-}
-
-fn until(mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < WAIT, "it does not come");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-const WAIT: Duration = Duration::from_secs(60);

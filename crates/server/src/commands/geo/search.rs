@@ -183,7 +183,7 @@ impl Looks {
             let part = ranks.start..ranks.end.min(ranks.start.saturating_add(looks));
             looks -= part.len();
             ranks.start = part.end;
-            if ranks.len() == 0 {
+            if ranks.start >= ranks.end {
                 self.ranks.pop();
             }
             for (rank, (_, score)) in part.clone().zip(set.range(part)) {
@@ -251,7 +251,7 @@ impl Change for Sliced {
             return Ok(true);
         }
         let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
-        let set = (now.len() > 0).then_some((&now, self.hasher));
+        let set = (!now.is_empty()).then_some((&now, self.hasher));
         self.query = Query::parse(&args, self.form, set)?;
         self.looks = match &self.query.shape {
             Some(shape) => Looks::new(&now, shape),
