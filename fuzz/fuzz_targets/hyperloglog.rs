@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let Some((&[count, len_max, encoding], rest)) = data.split_first_chunk() else { return };
     let (elements, body) = rest.split_at(rest.len().min(usize::from(count)));
-    let sparse_len_max = usize::from(len_max) * 64;
+    let sparse_len_max = usize::from(len_max) * 16;
     let header = [b"HYLL", &[encoding & 1][..], &[0; 10], &[0x80]].concat();
     let mut bytes = [&header, body].concat();
     if encoding & 1 == 0 {

@@ -43,6 +43,13 @@ const SEQUENCE_MAX: u64 = i64::MAX as u64 / 2;
 /// Redis's limit for a line, its end included.
 const LINE_MAX: usize = 1024;
 
+impl Part {
+    fn line(&self, kind: char) -> Vec<u8> {
+        let name = config::word(self.name.as_bytes());
+        [b"file ", &name[..], format!(" seq {} type {kind}\n", self.sequence).as_bytes()].concat()
+    }
+}
+
 impl Manifest {
     pub fn parse(bytes: &[u8]) -> Result<Self, Fault> {
         let mut manifest = Self::default();
@@ -88,6 +95,10 @@ impl Manifest {
             return Err(FORMAT);
         };
         let part = Part { name, sequence };
+        if part.line(char::from(kind)).len() > LINE_MAX {
+            // Quoted, its name is longer than it was, and nobody could read what we write.
+            return Err(FORMAT);
+        }
         match kind {
             b'b' if self.base.is_some() => return Err("Found duplicate base file information"),
             b'b' => {
@@ -114,9 +125,7 @@ impl Manifest {
         let increments = self.increments.iter().map(|part| (part, 'i'));
         let mut text = Vec::new();
         for (part, kind) in bases.chain(history).chain(increments) {
-            text.extend_from_slice(b"file ");
-            text.extend_from_slice(&config::word(part.name.as_bytes()));
-            text.extend_from_slice(format!(" seq {} type {kind}\n", part.sequence).as_bytes());
+            text.extend_from_slice(&part.line(kind));
         }
         text
     }
@@ -200,11 +209,13 @@ mod tests {
     #[test]
     fn faults_are_named() {
         let long = format!("file {} seq 1 type b\n", "x".repeat(LINE_MAX));
+        let unprintable = format!("file {} seq 1 type b\n", "\x01".repeat(255));
         for (text, line, reason) in [
             ("", 1, "Found an empty AOF manifest"),
             ("\n", 1, "Invalid AOF manifest file format"),
             ("file a seq 1 type b", 1, "The AOF manifest file contains too long line"),
             (&long, 1, "The AOF manifest file contains too long line"),
+            (&unprintable, 1, "Invalid AOF manifest file format"),
             ("file a seq 1 type\n", 1, "Invalid AOF manifest file format"),
             ("file a seq 0 type b\n", 1, "Invalid AOF manifest file format"),
             ("file a/b seq 1 type b\n", 1, "File can't be a path, just a filename"),
