@@ -1,17 +1,24 @@
-//! Compiles Lua 5.1 from the sources that the crate `lua-src` carries. It does arithmetic on signed integers which
-//! scripts choose, so they wrap: C leaves open what an overflow does, and compilers make use of that.
-
-use std::env;
+//! Compiles Lua 5.1 from the sources in `lua`. It does arithmetic on signed integers which scripts choose, so they
+//! wrap: C leaves open what an overflow does, and compilers make use of that.
 
 fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
-    let target = env::var("TARGET").expect("Cargo sets it");
-    let name = format!("CFLAGS_{target}");
-    // Where the C compiler's flags are looked for; the first that is there holds.
-    let names = [&name, &format!("CFLAGS_{}", target.replace('-', "_")), "TARGET_CFLAGS", "CFLAGS"];
-    let flags = names.iter().find_map(|name| env::var(name).ok()).unwrap_or_default();
-    // SAFETY: this program has one thread.
-    unsafe { env::set_var(&name, format!("{flags} -fwrapv")) };
-    // Optimised whatever the profile is, as what others wrote.
-    lua_src::Build::new().opt_level("3").build(lua_src::Lua51).print_cargo_metadata();
+    let mut build = cc::Build::new();
+    // Optimised whatever the profile is, as what others wrote. Lua's warnings are not ours.
+    build.opt_level(3).warnings(false).flag("-fwrapv").flag_if_supported("-fno-common");
+    build.define("LUA_USE_POSIX", None);
+    if cfg!(debug_assertions) {
+        // Calls of Lua's functions are checked.
+        build.define("LUA_USE_APICHECK", None);
+    }
+    println!("cargo::rerun-if-changed={SOURCES}");
+    let mut files: Vec<_> = std::fs::read_dir(SOURCES)
+        .expect("the folder of sources is there")
+        .map(|entry| entry.expect("it can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .collect();
+    // The order of the object files must not be the file system's.
+    files.sort();
+    build.include(SOURCES).files(files).compile("lua5.1");
 }
+
+const SOURCES: &str = "lua";

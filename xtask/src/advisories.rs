@@ -31,33 +31,30 @@ pub(crate) fn check(
 }
 
 /// What was published against Lua 5.1, and against the scripts of Redis and Valkey, and how it is known to be mended.
-/// RustSec knows nothing of C that a crate carries, so this is read whenever there is news of Lua, Redis or Valkey.
+/// RustSec knows nothing of C that is kept here, so this is read whenever there is news of Lua, Redis or Valkey.
 pub(crate) fn check_lua(packages: &[Package], faults: &mut Vec<String>) -> Outcome {
     let read =
         |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
-    compare_lua(packages, &read(LUA_TESTS)?, faults);
+    compare_lua(packages, &read(LUA_HEADER)?, &read(LUA_TESTS)?, faults);
     if !read(LUA_BUILD)?.contains("-fwrapv") {
         faults.push(format!("{LUA_BUILD} compiles Lua without -fwrapv"));
+    }
+    if !read(LUA_LICENCE)?.contains("Copyright (C) 1994-2012 Lua.org, PUC-Rio") {
+        faults.push(format!("{LUA_LICENCE} does not name the authors of Lua"));
     }
     Ok(())
 }
 
-fn compare_lua(packages: &[Package], tests: &str, faults: &mut Vec<String>) {
-    for Package { name, version, .. } in packages {
-        if name == LUA_SOURCES && version != LUA_VERSION {
-            faults.push(format!(
-                "{name} {version} is not the version that was read: see what changed in lua-5.1.5 there, and then \
-                 change LUA_VERSION"
-            ));
-        }
+fn compare_lua(packages: &[Package], header: &str, tests: &str, faults: &mut Vec<String>) {
+    if !header.lines().any(|line| line.split_whitespace().eq(LUA_RELEASE.split(' '))) {
+        faults.push(format!(
+            "{LUA_HEADER} is not that of the Lua that was read: see what changed, and then change LUA_RELEASE"
+        ));
+    }
+    for Package { name, .. } in packages {
         if LUA_OTHERS.contains(&&**name) {
             faults.push(format!("{name} brings another Lua, which nobody has read"));
         }
-    }
-    if !packages.iter().any(|package| package.name == LUA_SOURCES) {
-        faults.push(format!(
-            "Lua is not built of {LUA_SOURCES} any more: nobody has read what it is"
-        ));
     }
     for (advisory, proof) in LUA_ADVISORIES {
         if let Proof::Test(test) = proof
@@ -76,9 +73,11 @@ enum Proof {
     Absent(#[allow(dead_code, reason = "for those who read the list")] &'static str),
 }
 
-const LUA_SOURCES: &str = "lua-src";
-const LUA_VERSION: &str = "551.0.2";
-const LUA_OTHERS: &[&str] = &["luajit-src", "luau0-src"];
+const LUA_HEADER: &str = "crates/script/lua/lua.h";
+const LUA_LICENCE: &str = "crates/script/lua/COPYRIGHT";
+const LUA_RELEASE: &str = "#define LUA_RELEASE \"Lua 5.1.5\"";
+/// Crates that carry a Lua of their own.
+const LUA_OTHERS: &[&str] = &["lua-src", "luajit-src", "luau0-src"];
 const LUA_TESTS: &str = "crates/script/tests/advisories.rs";
 const LUA_BUILD: &str = "crates/script/build.rs";
 const LUA_ADVISORIES: &[(&str, Proof)] = &[
@@ -226,21 +225,18 @@ mod tests {
             });
             tests.collect()
         };
-        let faults = |packages: &[Package], tests: &str| {
+        let faults = |packages: &[Package], release: &str, tests: &str| {
             let mut faults = Vec::new();
-            compare_lua(packages, tests, &mut faults);
+            let header = format!("#define LUA_RELEASE\t\"Lua {release}\"\n");
+            compare_lua(packages, &header, tests, &mut faults);
             faults
         };
-        let known = package(LUA_SOURCES, LUA_VERSION);
-        assert!(faults(&[known], &tests(|_| true)).is_empty());
-        let newer = package(LUA_SOURCES, "552.0.0");
-        assert_eq!(faults(&[newer], &tests(|_| true)).len(), 1);
-        let both = [package(LUA_SOURCES, LUA_VERSION), package("luajit-src", "1.0.0")];
-        assert_eq!(faults(&both, &tests(|_| true)).len(), 1);
-        let known = package(LUA_SOURCES, LUA_VERSION);
-        let missing = faults(&[known], &tests(|test| test != "cve_2025_46817"));
+        assert!(faults(&[], "5.1.5", &tests(|_| true)).is_empty());
+        assert_eq!(faults(&[], "5.1.6", &tests(|_| true)).len(), 1);
+        let another = package("luajit-src", "1.0.0");
+        assert_eq!(faults(&[another], "5.1.5", &tests(|_| true)).len(), 1);
+        let missing = faults(&[], "5.1.5", &tests(|test| test != "cve_2025_46817"));
         assert!(missing.len() == 1 && missing[0].contains("CVE-2025-46817"), "{missing:?}");
-        assert_eq!(faults(&[], &tests(|_| true)).len(), 1);
     }
 
     #[test]
