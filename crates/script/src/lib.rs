@@ -8,6 +8,7 @@ mod api;
 mod bits;
 mod budget;
 mod convert;
+mod hash;
 mod json;
 mod msgpack;
 mod pattern;
@@ -20,6 +21,7 @@ mod tables;
 mod vm;
 
 pub use self::api::{Called, Host, Level, Verdict};
+pub use self::hash::{Chains, HashKey, choose_hash_key};
 pub use self::pool::MemoryPool;
 pub use self::shebang::{ScriptFlags, Shebang, ShebangError};
 pub use self::vm::{Chunk, Ended, Profile, Progress, Registration, Vm};

@@ -15,6 +15,7 @@ use mlua_sys as lua;
 use crate::api::{self, Host, Verdict};
 use crate::budget::{Budget, CHARGED_BYTES, NO_MEMORY, Output};
 use crate::convert;
+use crate::hash::{self, Chains};
 use crate::pool::MemoryPool;
 use crate::raw::{
     LUA_GLOBALSINDEX, LUA_HOOKCOUNT, LUA_MASKCOUNT, LUA_MASKLINE, LUA_TFUNCTION, LUA_TNIL,
@@ -181,6 +182,7 @@ impl Vm {
             json: RefCell::default(),
         });
         let core = NonNull::from(Box::leak(core));
+        hash::ensure_key();
         // SAFETY: `allocate` keeps to the contract of Lua's allocators; the core outlives the state.
         let state = unsafe { lua::lua_newstate(allocate, core.as_ptr().cast()) };
         assert!(!state.is_null(), "there is memory for a Lua state");
@@ -234,6 +236,12 @@ impl Vm {
     /// The most bytes that the state and what was encoded have taken since it was made.
     pub fn memory_peak(&self) -> usize {
         self.core().budget.peak()
+    }
+
+    /// How long the chains of the state's hash tables are.
+    pub fn longest_chains(&self) -> Chains {
+        // SAFETY: the state is alive, and only used by those who have it for themselves.
+        unsafe { hash::chains(self.stack().0) }
     }
 
     /// Compiles a script; the error is Lua's text. `name` is what errors call it, behind `@`.

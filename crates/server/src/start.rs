@@ -44,10 +44,14 @@ impl Server {
         let driver = choose_driver(&config)?;
         let clock = Clock::new();
         let scripts = Scripts::default();
+        let hash_seed = config.hash_seed();
+        let key = hash_key(&hash_seed, b"scripts");
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| key[8 * at + byte]));
+        bobbin_script::choose_hash_key([word(0), word(1)]);
         Ok(Box::leak(Box::new(Self {
             acl,
             registry,
-            keyspace: Keyspace::with_hasher(key_hasher(&config.hash_seed())),
+            keyspace: Keyspace::with_hasher(Hasher::with_key(&hash_key(&hash_seed, b""))),
             gate: Gate::default(),
             clients: Clients::default(),
             client_memory: ClientMemory::default(),
@@ -414,10 +418,13 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// What keys are hashed with: the same for the same `hash-seed`, a secret without one.
-fn key_hasher(chosen: &[u8]) -> Hasher {
-    let key = if chosen.is_empty() { random_bytes() } else { Sha256::digest(chosen).into() };
-    Hasher::with_key(&key)
+/// The key of a hash function: the same for the same `hash-seed`, a secret without one. What has another `name` has a
+/// key that says nothing about this one.
+fn hash_key(chosen: &[u8], name: &[u8]) -> [u8; 32] {
+    if chosen.is_empty() {
+        return random_bytes();
+    }
+    Sha256::new().chain_update(chosen).chain_update(name).finalize().into()
 }
 
 fn run_id() -> String {
