@@ -781,3 +781,52 @@ pub(crate) unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut
 pub(crate) fn is_function(stack: Stack, at: c_int) -> bool {
     stack.kind(at) == LUA_TFUNCTION
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{Called, Level};
+
+    /// Counts the commands that it carries out.
+    struct Counting(u32);
+
+    impl Host for Counting {
+        fn call(&mut self, _: &[&[u8]], _: bool, reply: &mut Vec<u8>) -> Called {
+            self.0 += 1;
+            reply.extend_from_slice(b"+OK\r\n");
+            Called::Replied
+        }
+        fn log(&mut self, _: Level, _: &[u8]) {}
+        fn set_replication(&mut self, _: u8) {}
+        fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {
+            None
+        }
+        fn watch(&mut self) -> Verdict {
+            Verdict::GoOn
+        }
+    }
+
+    /// Functions of C may call others without an instruction of Lua between, at which the script would end.
+    #[test]
+    fn a_script_that_is_to_end_runs_no_commands() {
+        let vm = Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(64 << 20)));
+        let mut host = Counting(0);
+        vm.begin(NonNull::from(&mut host));
+        let (stack, core) = (vm.stack(), vm.core());
+        let calls = |function| {
+            stack.set_top(0);
+            stack.push_function(function);
+            stack.push_bytes(b"PING");
+            stack.protected_call(1, 1, 0)
+        };
+        assert_eq!([calls(api::call), calls(api::pcall)], [lua::LUA_OK; 2]);
+        core.note_stop(stack.0, "Script killed.");
+        for function in [api::call as crate::raw::lua_CFunction, api::pcall] {
+            assert_eq!(calls(function), lua::LUA_ERRRUN);
+            assert_eq!(stack.bytes(-1), Some(&b"Script killed."[..]));
+        }
+        stack.set_top(0);
+        core.host.set(None);
+        assert_eq!(host.0, 2, "two commands before it was to end, and none after");
+    }
+}
