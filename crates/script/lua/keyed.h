@@ -86,14 +86,4 @@ static inline unsigned int keyed_number (lua_Number number) {
   return sip_end(sip_take(sip_begin(), word));
 }
 
-/*
-** For tests: how many strings and how many entries of a table lie in the longest chain that a
-** lookup may have to go along, in the table of strings and in all of the state's tables.
-*/
-typedef struct Chains {
-  size_t strings, entries;
-} Chains;
-
-Chains bobbin_lua_chains (lua_State *L);
-
 #endif

@@ -358,4 +358,4 @@ impl Drop for Output<'_> {
 /// What an output has at first.
 const OUTPUT_BYTES: usize = 64;
 /// What a script is told that needs more than it may have.
-pub(crate) const NO_MEMORY: &str = "the script needs more memory than it may have";
+pub(crate) const NO_MEMORY: &str = "the script needs more memory than maxmemory-scripts allows";

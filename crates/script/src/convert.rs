@@ -136,6 +136,9 @@ fn double(line: &[u8]) -> f64 {
 /// The error that the table on top is, if it is one: its text, and whether it was counted when a command failed.
 pub(crate) fn error_of(stack: Stack) -> Option<(Vec<u8>, bool)> {
     let table = stack.top();
+    if !stack.has_fields(table) {
+        return None;
+    }
     stack.push_field(table, b"err");
     if stack.kind(-1) != LUA_TSTRING {
         stack.pop(1);
@@ -149,8 +152,10 @@ pub(crate) fn error_of(stack: Stack) -> Option<(Vec<u8>, bool)> {
 /// Appends what a script returned, which lies on top and is no table. `resp3`: what the script chose; the reply is in
 /// the client's protocol.
 pub(crate) fn append_simple(stack: Stack, resp3: bool, reply: &mut Reply<'_>) {
+    if let Some(bytes) = stack.string(-1) {
+        return reply.bulk(bytes);
+    }
     match stack.kind(-1) {
-        LUA_TSTRING => reply.bulk(stack.bytes(-1).unwrap_or_default()),
         LUA_TNUMBER => reply.integer(raw::integer(stack.number(-1))),
         LUA_TBOOLEAN if resp3 => reply.boolean(stack.boolean(-1)),
         LUA_TBOOLEAN if stack.boolean(-1) => reply.integer(1),
@@ -212,7 +217,9 @@ impl Converter<'_, '_> {
             }
             fits
         };
-        if field(b"err", LUA_TSTRING) {
+        if !stack.has_fields(table) {
+            self.elements(depth)?;
+        } else if field(b"err", LUA_TSTRING) {
             let text = stack.bytes(-1).unwrap_or_default();
             self.reply(text.len())?.error(text);
         } else if field(b"ok", LUA_TSTRING) {

@@ -10,7 +10,13 @@ pub(crate) use mlua_sys::{
     LUA_TBOOLEAN, LUA_TFUNCTION, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING,
     LUA_TTABLE, lua_CFunction, lua_Debug, lua_State,
 };
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+unsafe extern "C" {
+    /// Of `lua/peek.c`.
+    fn bobbin_lua_has_fields(state: *mut lua_State, at: c_int) -> c_int;
+    fn bobbin_lua_string(state: *mut lua_State, at: c_int, len: *mut usize) -> *const c_char;
+}
 
 /// A Lua state's stack, for whoever is called by Lua. All methods keep to the rules of Lua's manual: an index
 /// names a value that is there, and what is pushed was made room for.
@@ -173,6 +179,12 @@ impl Stack {
         self.raw_get(table);
     }
 
+    /// Whether the table has keys that are no elements of its array. There may be none where this says so.
+    #[inline(always)]
+    pub(crate) fn has_fields(self, table: c_int) -> bool {
+        unsafe { bobbin_lua_has_fields(self.0, table) != 0 }
+    }
+
     /// Sets a table's field to the value on top, which it takes.
     #[inline(always)]
     pub(crate) fn set_field(self, table: c_int, name: &[u8]) {
@@ -211,6 +223,16 @@ impl Stack {
         let mut len = 0;
         unsafe {
             let start = lua::lua_tolstring(self.0, at, &raw mut len);
+            (!start.is_null()).then(|| std::slice::from_raw_parts(start.cast(), len))
+        }
+    }
+
+    /// The bytes of a string on the stack; numbers have none here, and stay what they are.
+    #[inline(always)]
+    pub(crate) fn string<'a>(self, at: c_int) -> Option<&'a [u8]> {
+        let mut len = 0;
+        unsafe {
+            let start = bobbin_lua_string(self.0, at, &raw mut len);
             (!start.is_null()).then(|| std::slice::from_raw_parts(start.cast(), len))
         }
     }
@@ -325,7 +347,7 @@ unsafe extern "C-unwind" fn next_piece(
     state: *mut lua_State,
     source: *mut c_void,
     len: *mut usize,
-) -> *const std::ffi::c_char {
+) -> *const c_char {
     // SAFETY: Lua passes what `load` gave it, which outlives the call. Nothing here has a destructor when an error is
     // raised, and `load` is called in Lua's protected mode.
     unsafe {

@@ -62,7 +62,12 @@ unsafe extern "C-unwind" fn insert(state: *mut lua_State) -> c_int {
             let end = check_table(stack, "insert")? + 1;
             match stack.top() {
                 2 => Ok((end, end)),
-                3 => Ok((index(stack, 2, "insert", end)?, end)),
+                3 => match index(stack, 2, "insert", end)? {
+                    at if at < POSITION_MIN => {
+                        Err(stack.bad_argument(2, "insert", "position out of bounds"))
+                    }
+                    at => Ok((at, end)),
+                },
                 _ => Err(stack.fail("wrong number of arguments to 'insert'")),
             }
         });
@@ -282,6 +287,8 @@ unsafe extern "C-unwind" fn ordered(state: *mut lua_State) -> c_int {
     }
 }
 
+/// Where a value may be inserted: all from there on is moved, whether it is there or not.
+const POSITION_MIN: i64 = -(1 << 20);
 /// Elements of a table that is sorted without looks: at worst that takes some tens of milliseconds.
 const SORTED_BLINDLY_MAX: usize = 2000;
 /// What calling a function is charged with.

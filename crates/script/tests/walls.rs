@@ -38,8 +38,8 @@ fn what_takes_long_in_one_call_is_ended() {
     const DOUBLED: &str = "local t = {1} for i = 1, 60 do t = {t, t} end ";
     let mut vm = new_vm(512 << 20);
     for code in [
-        "table.insert({}, -2147483648, 1)",
-        "local t = {} pcall(table.insert, t, -2147483648, 1) return #t",
+        "while true do table.insert({}, -1048576, 1) end",
+        "local t = {} while true do pcall(table.insert, t, -1048576, 1) end",
         "local t = {} for i = 1, 1e5 do t[i] = 1 end while true do table.insert(t, 1, 1) table.remove(t, 1) end",
         "local t = {} for i = 1, 1e5 do t[i] = '' end while true do table.concat(t) end",
         "local t = {} for i = 1, 1e5 do t[i] = 1 end while true do table.foreachi(t, rawequal) end",
@@ -75,6 +75,22 @@ fn what_takes_long_in_one_call_is_ended() {
         assert!(text.contains("Script killed."), "{rest}: {text}");
         assert_eq!(run(&mut vm, "return 7"), (Ended::Replied, ":7\r\n".into()), "after {rest}");
     }
+}
+
+/// What is so far below a table that Lua would work on it for a minute is refused.
+#[test]
+fn places_far_below_a_table_are_refused() {
+    let mut vm = new_vm(64 << 20);
+    for at in ["-2147483648", "-1048577"] {
+        let text = failure(&mut vm, &format!("table.insert({{}}, {at}, 1)"));
+        let expected = "bad argument #2 to 'insert' (position out of bounds)";
+        assert!(text.contains(expected), "{at}: {text}");
+    }
+    let code = "local t = {'a', 'b'} table.insert(t, -1048576, 'c') table.insert(t, -1, 'd') \
+                return {tostring(t[1]), t[2], t[3], t[-1048576], t[-1], #t}";
+    let reply = run(&mut vm, code).1;
+    // As in Lua 5.1: what was in the table is two places further, behind an element that is not there.
+    assert_eq!(reply, "*6\r\n$3\r\nnil\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$1\r\nd\r\n:0\r\n");
 }
 
 /// A script that pauses wherever it is goes on as if it had not, and one that pauses can be given up.

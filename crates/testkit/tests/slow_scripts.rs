@@ -35,7 +35,7 @@ const PATTERN: &str =
 const ENCODER: &str =
     "local t = {1} for i = 1, 60 do t = {t, t} end while true do pcall(cjson.encode, t) end";
 const PACKER: &str = "local t = {1} for i = 1, 15 do t = {t, t, t, t, t, t, t, t} end while true do pcall(cmsgpack.pack, t) end";
-const MOVER: &str = "while true do pcall(table.insert, {}, -2147483648, 1) end";
+const MOVER: &str = "while true do pcall(table.insert, {}, -1048576, 1) end";
 
 const CASES: &[Case] = &[
     Case {
