@@ -204,9 +204,9 @@ fn take_arguments(stack: Stack, buffers: &mut Buffers) -> Result<(), &'static [u
     // So that the texts do not move while others are added.
     buffers.numbers.reserve(count as usize * NUMBER_LEN_MAX);
     for at in 1..=count {
-        let bytes = match stack.kind(at) {
-            LUA_TSTRING => stack.bytes(at).unwrap_or_default(),
-            LUA_TNUMBER => {
+        let bytes = match stack.string(at) {
+            Some(bytes) => bytes,
+            None if stack.kind(at) == LUA_TNUMBER => {
                 let start = buffers.numbers.len();
                 convert::append_number(stack.number(at), &mut buffers.numbers);
                 debug_assert!(buffers.numbers.len() - start <= NUMBER_LEN_MAX);
@@ -214,7 +214,7 @@ fn take_arguments(stack: Stack, buffers: &mut Buffers) -> Result<(), &'static [u
                 // SAFETY: the buffer does not grow beyond what was reserved, and is not cleared before `args` is.
                 unsafe { std::slice::from_raw_parts(text.as_ptr(), text.len()) }
             }
-            _ => return Err(WRONG_ARGUMENTS),
+            None => return Err(WRONG_ARGUMENTS),
         };
         buffers.args.push(bytes);
     }

@@ -722,15 +722,16 @@ unsafe extern "C" fn allocate(
     old: usize,
     new: usize,
 ) -> *mut c_void {
-    // SAFETY: Lua passes the core that the state was made with, and blocks with the size it asked for.
+    // SAFETY: Lua passes the core that the state was made with, and blocks with the size it asked for: 0 for none.
     unsafe {
         let core = &*core.cast::<Core>();
-        let used = core.used.get() - if block.is_null() { 0 } else { old } + new;
+        debug_assert!(block.is_null() == (old == 0), "{old} bytes at {block:?}");
+        let used = core.used.get() - old + new;
         if (old | new) >= CHARGED_BYTES && !core.admit(old, new, used) {
             return std::ptr::null_mut();
         }
         if new == 0 {
-            if !block.is_null() {
+            if old > 0 {
                 std::alloc::dealloc(block.cast(), layout(old));
             }
             core.used.set(used);
@@ -739,7 +740,7 @@ unsafe extern "C" fn allocate(
         if used > core.budget.lease.get() && !core.may_grow(old, new, used) {
             return std::ptr::null_mut();
         }
-        let moved = if block.is_null() {
+        let moved = if old == 0 {
             std::alloc::alloc(layout(new))
         } else {
             std::alloc::realloc(block.cast(), layout(old), new)
