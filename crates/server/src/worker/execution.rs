@@ -80,8 +80,10 @@ impl Executor<'_> {
             };
             let outcome = execute(&mut context, client, request, &mut self.arena.bytes);
             let now = ticks();
-            // What waits behind long commands is checked by the time of then.
-            self.data.waited |= now >= self.data.current_until;
+            if now >= self.data.current_until {
+                // What waits behind long commands is checked by the time of then.
+                self.data.waited = true;
+            }
             if let Executed::Ran(command) = outcome {
                 done.executed += 1;
                 done.answered += u64::from(client.blocked.is_none());
