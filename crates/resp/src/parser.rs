@@ -242,6 +242,10 @@ impl Parser {
             self.keep_line(newline.unwrap_or(command.len()));
             return Ok(Step::Incomplete { wanted: 1 });
         };
+        // However the bytes arrive.
+        if newline > limits.inline_len_max {
+            return Err(ProtocolError::InlineTooBig);
+        }
         let line = &command[..newline];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let step = if memchr2(b'"', b'\'', line).is_some() {
@@ -712,6 +716,16 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_came_whole_is_bounded_too() {
+        for (len, fits) in [(INLINE_LEN_MAX, true), (INLINE_LEN_MAX + 1, false)] {
+            let mut input = vec![b'A'; len];
+            input.push(b'\n');
+            let expected = if fits { Ok(1) } else { Err(ProtocolError::InlineTooBig) };
+            assert_eq!(parse(&input).map(|commands| commands.len()), expected, "{len}");
+        }
+    }
+
+    #[test]
     fn lines_are_bounded() {
         use ProtocolError::*;
         for (start, error) in [
@@ -730,9 +744,6 @@ mod tests {
             let cuts = (0..input.len()).step_by(1000).collect::<Vec<_>>();
             assert_eq!(parse_in_pieces(&input, &cuts, &limits()).1, Some(error));
         }
-        // Only a line whose end has not been seen is too long.
-        let line = [vec![b'A'; 70_000], b"\r\n".to_vec()].concat();
-        assert_eq!(parse(&line).map(|commands| commands.len()), Ok(1));
     }
 
     #[test]

@@ -4,16 +4,17 @@
 //! here and goes on.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use bobbin_resp::Reply;
 use bobbin_store::shard::Database;
 use bobbin_store::{Kind, OwnedEntry};
 
 use crate::cores::{self, Work};
-use crate::memory;
 use crate::worker::{Job, Slice};
+use crate::{allocator, memory};
 
 /// What can be freed in the background.
 pub enum Garbage {
@@ -21,6 +22,8 @@ pub enum Garbage {
     /// Somebody waits until the token is dropped.
     Awaited(OwnedEntry, Arc<()>),
     Databases(Vec<Database>),
+    /// The allocator is to give back what it keeps for the next.
+    Pages,
     /// What worked on pinned values, and may be the last to hold one of them.
     Job(Box<dyn Job>),
 }
@@ -70,6 +73,11 @@ impl Job for Freeing {
     }
 }
 
+/// Has the allocator give back what it keeps: many megabytes were freed that nobody needs so soon again.
+pub fn give_back_soon() {
+    send(Garbage::Pages, 0, 0);
+}
+
 /// Frees whole databases in the background. `bytes` is a guess of their memory.
 pub fn free_databases(databases: Vec<Database>) {
     let objects = databases.iter().map(Database::len).sum();
@@ -92,10 +100,28 @@ fn send(garbage: Garbage, objects: usize, bytes: usize) {
             cores::step_aside();
             cores::go_to(Work::Background);
             memory::give_way_while_freeing();
-            for (garbage, objects) in receiver {
+            let mut pages_at: Option<Instant> = None;
+            loop {
+                let received = match pages_at {
+                    Some(at) => receiver.recv_timeout(at.saturating_duration_since(Instant::now())),
+                    None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                };
+                let (garbage, objects) = match received {
+                    Ok(received) => received,
+                    Err(RecvTimeoutError::Timeout) => {
+                        allocator::purge();
+                        pages_at = None;
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
                 let bytes = match &garbage {
                     Garbage::Entry(entry) | Garbage::Awaited(entry, _) => entry.as_ref().memory(),
                     Garbage::Databases(_) | Garbage::Job(_) => 0,
+                    Garbage::Pages => {
+                        pages_at.get_or_insert_with(|| Instant::now() + PAGES_PAUSE);
+                        0
+                    }
                 };
                 drop(garbage);
                 PENDING_OBJECTS.fetch_sub(objects, Ordering::Relaxed);
@@ -132,5 +158,7 @@ pub fn reset_freed_objects() {
     FREED_OBJECTS.store(0, Ordering::Relaxed);
 }
 
+/// How long it is waited for more that is freed before pages are given back.
+const PAGES_PAUSE: Duration = Duration::from_millis(100);
 /// Strings of this many bytes are freed in the background; of other values those of many blocks.
 const LARGE_BYTES: usize = 64 * 1024;

@@ -406,6 +406,10 @@ impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send> Job for ReplyInSlices<
         }
     }
 
+    fn reply_bytes(&self) -> usize {
+        self.pieces.byte_len()
+    }
+
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         let mut header = Vec::new();
         if let Some(kind) = self.kind {

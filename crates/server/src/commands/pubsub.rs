@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use bobbin_resp::Reply;
 use bobbin_store::NewValue;
-use bobbin_store::entry::{INLINE_MAX, Shared};
+use bobbin_store::entry::INLINE_MAX;
 
 use super::help;
 use crate::client::{Client, Replies};
 use crate::command::keys::{Channels, KeySpec, KeyUse};
 use crate::command::{Call, Command, Failure, Flags, Outcome};
-use crate::pubsub::{Kind, Payload, Subscribers};
+use crate::pubsub::{Kind, Payload, Publication, Subscribers};
 use crate::tracking::Notice;
 
 fn subscribe(call: &mut Call<'_>) -> Outcome {
@@ -93,6 +93,12 @@ fn names(call: &Call<'_>, kind: Kind) -> Vec<Arc<[u8]>> {
 /// Changes what the client listens to.
 fn change(call: &mut Call<'_>, change: impl FnOnce(&mut Subscribers, &mut Client) -> bool) {
     if let Some(subscribers) = &mut call.data.subscribers {
+        // What the transaction published before goes to the client if it listened then.
+        for notice in &mut call.data.events {
+            if let Notice::Message(publication) = notice {
+                publication.settle(call.client, subscribers.set_aside());
+            }
+        }
         change(subscribers, call.client);
     }
 }
@@ -138,11 +144,8 @@ fn post(call: &mut Call<'_>, kind: Kind) -> Outcome {
         clients = match &mut call.data.subscribers {
             Some(subscribers) if call.in_transaction => {
                 // What it tells of may have no number yet.
-                let payload = match payload {
-                    Payload::Large(shared) => Shared::clone(shared),
-                    Payload::Bytes(bytes) => Shared::new(bytes.to_vec()),
-                };
-                call.data.events.push(Notice::Message { kind, channel: channel.into(), payload });
+                let publication = Publication::new(kind, channel, payload);
+                call.data.events.push(Notice::Message(publication));
                 subscribers.count(kind, channel)
             }
             Some(subscribers) => subscribers.publish(kind, channel, payload),

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bobbin_resp::{Part, Protocol, Reply};
-use bobbin_store::entry::Shared;
+use bobbin_store::entry::{INLINE_MAX, Shared};
 
 use super::Kind;
 use crate::client::Client;
+use crate::glob;
 
 /// See the module.
 pub struct Message {
@@ -22,6 +23,52 @@ pub struct Message {
     large: Option<Shared>,
     /// The patterns that somebody listens to and that match the channel.
     pub patterns: Vec<Arc<[u8]>>,
+    /// The client, by number, that it has been decided for before whether it gets this; 0: none.
+    pub settled_for: u64,
+}
+
+/// What a transaction or a script publishes, and others hear of once its unit is over.
+#[derive(Debug)]
+pub struct Publication {
+    pub kind: Kind,
+    pub channel: Box<[u8]>,
+    payload: Shared,
+    /// As of `Message`: the transaction's own client, if what it listens to has changed since.
+    pub settled_for: u64,
+}
+
+impl Publication {
+    pub fn new(kind: Kind, channel: &[u8], payload: Payload<'_>) -> Self {
+        let payload = match payload {
+            Payload::Large(shared) => Shared::clone(shared),
+            Payload::Bytes(bytes) => Shared::new(bytes.to_vec()),
+        };
+        Self { kind, channel: channel.into(), payload, settled_for: 0 }
+    }
+
+    pub fn payload(&self) -> Payload<'_> {
+        match self.payload.len() {
+            0..=INLINE_MAX => Payload::Bytes(&self.payload),
+            _ => Payload::Large(&self.payload),
+        }
+    }
+
+    /// Decides once whether the client at work gets it, whose subscriptions are about to change: then it is
+    /// appended.
+    pub fn settle(&mut self, client: &Client, output: &mut Vec<u8>) {
+        if self.settled_for != 0 {
+            return;
+        }
+        let mut message = Message::new(self.kind, &self.channel, self.payload());
+        if self.kind == Kind::Channel
+            && let Some(subscriptions) = &client.subscriptions
+        {
+            message.patterns = subscriptions.names(Kind::Pattern);
+            message.patterns.retain(|pattern| glob::matches_text(pattern, &self.channel));
+        }
+        message.append_for(client, output);
+        self.settled_for = client.info.id;
+    }
 }
 
 /// What is published.
@@ -54,7 +101,15 @@ impl Message {
             }
         };
         let channel = end - channel.len()..end;
-        Self { kind, frame: frame.into(), channel, tail, large, patterns: Vec::new() }
+        Self {
+            kind,
+            frame: frame.into(),
+            channel,
+            tail,
+            large,
+            patterns: Vec::new(),
+            settled_for: 0,
+        }
     }
 
     pub fn channel(&self) -> &[u8] {
@@ -98,6 +153,9 @@ impl Message {
 
     /// Appends it as often as a client listens to it.
     pub fn append_for(&self, client: &Client, output: &mut Vec<u8>) {
+        if self.settled_for == client.info.id {
+            return;
+        }
         let Some(subscriptions) = &client.subscriptions else { return };
         if subscriptions.contains(self.kind, self.channel()) {
             self.append(None, client.protocol, output, None);

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bobbin_store::Hasher;
 use bobbin_store::sync::{Mutex, RwLock};
 
-pub use self::message::{Message, Payload};
+pub use self::message::{Message, Payload, Publication};
 pub use self::subscribers::{Delivery, Queued, Recipient, Subscribers, Subscriptions};
 use crate::glob;
 use crate::server::WorkerHandle;
@@ -193,13 +193,14 @@ impl PubSub {
         locked();
     }
 
-    /// Leaves a message for the workers of all that listen; to how many clients it goes, as each is counted once
+    /// Leaves a message for the workers of all that listen, but one client perhaps; to how many clients it goes, as each is counted once
     /// for the channel and once for every pattern. The workers are put into `targets`, to be woken.
     fn publish(
         &self,
         kind: Kind,
         channel: &[u8],
         payload: Payload<'_>,
+        settled_for: u64,
         targets: &mut Vec<Arc<WorkerHandle>>,
     ) -> usize {
         let patterns =
@@ -222,6 +223,7 @@ impl PubSub {
             targets.dedup_by_key(|worker| worker.id);
         }
         let mut message = Message::new(kind, channel, payload);
+        message.settled_for = settled_for;
         message.patterns = matching.iter().map(|pattern| Arc::clone(&pattern.text)).collect();
         let message = Arc::new(message);
         for worker in &*targets {

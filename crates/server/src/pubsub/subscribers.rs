@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use bobbin_resp::Protocol;
 
-use super::{Kind, Message, Names, Payload, PubSub};
+use super::{Kind, Message, Names, Payload, PubSub, Publication};
 use crate::client::{Client, ClientFlag};
 use crate::io::Token;
 use crate::server::WorkerHandle;
@@ -134,7 +134,15 @@ impl Subscribers {
     /// Publishes to a channel; to how many clients it goes.
     #[inline]
     pub fn publish(&mut self, kind: Kind, channel: &[u8], payload: Payload<'_>) -> usize {
-        if self.registry.is_silent(kind) { 0 } else { self.post(kind, channel, payload) }
+        if self.registry.is_silent(kind) { 0 } else { self.post(kind, channel, payload, 0) }
+    }
+
+    /// Publishes what a unit that ends has left.
+    pub fn publish_late(&mut self, publication: &Publication) {
+        let Publication { kind, channel, settled_for, .. } = publication;
+        if !self.registry.is_silent(*kind) {
+            self.post(*kind, channel, publication.payload(), *settled_for);
+        }
     }
 
     /// To how many clients a message would go.
@@ -142,9 +150,15 @@ impl Subscribers {
         self.registry.count(kind, channel)
     }
 
-    fn post(&mut self, kind: Kind, channel: &[u8], payload: Payload<'_>) -> usize {
+    fn post(
+        &mut self,
+        kind: Kind,
+        channel: &[u8],
+        payload: Payload<'_>,
+        settled_for: u64,
+    ) -> usize {
         let mut targets = std::mem::take(&mut self.targets);
-        let clients = self.registry.publish(kind, channel, payload, &mut targets);
+        let clients = self.registry.publish(kind, channel, payload, settled_for, &mut targets);
         for worker in targets.drain(..) {
             if worker.id == self.worker.id {
                 self.posted_to_self = true;
@@ -333,7 +347,8 @@ impl Subscribers {
                     let message = Arc::clone(message);
                     let mut to = Vec::new();
                     for (pattern, recipients) in self.recipients(&message) {
-                        to.extend(recipients.iter().map(|recipient| (*recipient, pattern)));
+                        let open = recipients.iter().filter(|it| it.id != message.settled_for);
+                        to.extend(open.map(|recipient| (*recipient, pattern)));
                     }
                     *queued = Queued::Delivery(Delivery { message, to });
                     let Queued::Delivery(delivery) = queued else { continue };

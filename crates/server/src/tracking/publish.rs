@@ -5,12 +5,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bobbin_store::entry::Shared;
-
 use super::{Mode, Push, Reader, Registry};
 use crate::client::ClientInfo;
 use crate::notify::Event;
-use crate::pubsub::Kind;
+use crate::pubsub::Publication;
 use crate::server::Server;
 
 /// What others are to be told of what happened to keys, before the keys' shards are unlocked.
@@ -19,7 +17,7 @@ pub enum Notice {
     /// For whoever listens to keyspace events.
     Event(Event),
     /// PUBLISH of a transaction or a script.
-    Message { kind: Kind, channel: Box<[u8]>, payload: Shared },
+    Message(Publication),
     /// For clients, by number, that keep copies of a key.
     Invalid {
         key: Box<[u8]>,
@@ -121,7 +119,7 @@ impl Tracker {
     pub fn publish(&mut self, notice: &Notice, by: u64, at_work: &mut AtWork<'_>) {
         let by = |by_client: bool| if by_client { by } else { 0 };
         match notice {
-            Notice::Event(_) | Notice::Message { .. } => {}
+            Notice::Event(_) | Notice::Message(_) => {}
             Notice::Invalid { key, readers, by_client } => {
                 self.invalidate(key, readers, by(*by_client), at_work);
             }

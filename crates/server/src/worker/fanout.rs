@@ -84,7 +84,7 @@ impl Worker {
         let mut count = 0;
         for (pattern, recipients) in subscribers.recipients(message) {
             let mut fan_out = FanOut { message, pattern, ranges: [None; 2] };
-            for recipient in recipients {
+            for recipient in recipients.iter().filter(|it| it.id != message.settled_for) {
                 if let Some(connection) = find(self.server, connections, *recipient) {
                     fan_out.deliver(arena, touched, connection);
                 }

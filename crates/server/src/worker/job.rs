@@ -17,6 +17,10 @@ pub trait Job: Send {
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
     }
+    /// Bytes of the reply so far, which wait for the rest.
+    fn reply_bytes(&self) -> usize {
+        0
+    }
     /// Whether it is what the server is busy with: others wait for it.
     fn goes_on_while_busy(&self) -> bool {
         false

@@ -19,12 +19,18 @@ impl Worker {
         let deadline = clock + self.server.clock.ticks(JOBS_US);
         self.data.release();
         self.is_parked = self.orphans.is_empty();
+        let mut reply_bytes = 0;
         for slot in std::mem::take(&mut self.jobs) {
             let Some(connection) = self.connections.at(slot) else { continue };
             let is_busy = self.server.switches.load() & Switch::BUSY != 0;
             if is_busy
                 && connection.client.job.as_ref().is_some_and(|job| !job.goes_on_while_busy())
             {
+                self.jobs.push(slot);
+                continue;
+            }
+            if reply_bytes > REPLIES_MAX {
+                // Those that came first are to end first: half of each reply would be kept for long.
                 self.jobs.push(slot);
                 continue;
             }
@@ -47,8 +53,12 @@ impl Worker {
             }
             self.is_parked &= !done && job.is_parked();
             if !done {
+                let bytes = job.reply_bytes();
                 connection.client.job = Some(job);
-                self.jobs.push(slot);
+                if bytes == 0 || self.check_job(slot, bytes) {
+                    self.jobs.push(slot);
+                    reply_bytes += bytes;
+                }
                 continue;
             }
             // What it logged is before this.
@@ -82,5 +92,7 @@ impl Worker {
     }
 }
 
+/// With more bytes of replies than this, which jobs have begun, no further job is worked on.
+const REPLIES_MAX: usize = 1 << 20;
 /// How long the jobs of a turn may take together, in microseconds: so much later the others are served.
 const JOBS_US: u64 = 50;

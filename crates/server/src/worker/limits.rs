@@ -7,6 +7,7 @@ use super::connection::Connection;
 use super::output::Arena;
 use crate::client::ClientFlag;
 use crate::commands::{client_class, describe_client};
+use crate::lazyfree;
 use crate::server::{Server, WorkerHandle};
 
 /// How often idle clients and soft limits are looked at.
@@ -65,6 +66,7 @@ fn note_overcoming(server: &Server, handle: &WorkerHandle, connection: &Connecti
     let line = describe_client(server, &connection.client.info, now_ms, None);
     let line = line.trim_end();
     log::warn!("Client {line} closed for overcoming of output buffer limits.");
+    lazyfree::give_back_soon();
     handle.stats.totals.client_output_buffer_limit_disconnections.add(1);
 }
 
@@ -146,6 +148,24 @@ impl Worker {
                 self.close(slot);
                 return false;
             }
+        }
+        self.server.count_client_memory(&connection.client.info);
+        true
+    }
+
+    /// Notes how much of a reply a connection's job has made, and closes it when that is too much, with what it has to
+    /// send; whether it is still there.
+    pub(super) fn check_job(&mut self, slot: u32, reply_bytes: usize) -> bool {
+        let Some(connection) = self.connections.at(slot) else { return false };
+        let bytes = connection.output_memory() + reply_bytes;
+        let limit = self.server.config.output_limit(client_class(&connection.client.info));
+        connection.client.info.output_bytes.store(bytes, Ordering::Relaxed);
+        if limit.hard_bytes > 0 && bytes as u64 >= limit.hard_bytes {
+            note_overcoming(self.server, &self.handle, connection, self.data.now_ms);
+            // At once, so that the next job finds the memory.
+            drop(connection.client.job.as_mut().map(|job| job.pieces()));
+            self.close(slot);
+            return false;
         }
         self.server.count_client_memory(&connection.client.info);
         true

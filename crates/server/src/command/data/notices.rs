@@ -1,12 +1,10 @@
 //! Telling others what happened to keys: who listens to events, who keeps copies of keys.
 
-use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::{SHARDS, Shard};
 
 use super::{Data, Key};
 use crate::client::Client;
 use crate::notify;
-use crate::pubsub::Payload;
 use crate::tracking::{AtWork, Notice};
 
 impl Data {
@@ -28,13 +26,7 @@ impl Data {
             for notice in &events {
                 match notice {
                     Notice::Event(event) => notify::publish(subscribers, event, self.event_classes),
-                    Notice::Message { kind, channel, payload } => {
-                        let payload = match payload.len() {
-                            0..=INLINE_MAX => Payload::Bytes(payload),
-                            _ => Payload::Large(payload),
-                        };
-                        subscribers.publish(*kind, channel, payload);
-                    }
+                    Notice::Message(publication) => subscribers.publish_late(publication),
                     _ => {
                         if let Some(tracker) = &mut self.tracker {
                             let mut at_work = AtWork::new(at_work, subscribers.set_aside());
