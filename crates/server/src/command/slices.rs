@@ -331,7 +331,7 @@ impl Pieces {
     /// Where the reply goes on: what is appended there stays together.
     pub fn open(&mut self) -> &mut Vec<u8> {
         if self.last.len() >= PIECE {
-            let room = Vec::with_capacity(self.last.capacity());
+            let room = Vec::with_capacity(PIECE_CAPACITY);
             self.full_len += self.last.len();
             self.full.push(std::mem::replace(&mut self.last, room));
         }
@@ -456,8 +456,10 @@ pub const REPEATED_BYTES_MAX: usize = 1 << 30;
 /// Bytes of the shortest bulk.
 const ELEMENT_LEN_MIN: usize = 6;
 pub const TOO_LONG: &str = "ERR value is out of range";
-/// A piece is full when it has this many bytes.
-const PIECE: usize = 64 * 1024;
+/// Bytes of memory of a piece: as much as one has that grew by doubling.
+const PIECE_CAPACITY: usize = 128 * 1024;
+/// A piece is full when it has this many bytes, so that the elements of a step mostly fit.
+const PIECE: usize = PIECE_CAPACITY / 8 * 7;
 
 /// Appends a reply that was made elsewhere; a large one is not copied if it is all there is.
 fn append(reply: &mut Reply<'_>, bytes: &mut Vec<u8>) {
