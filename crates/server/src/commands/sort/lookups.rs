@@ -55,13 +55,16 @@ impl Lookups {
         }
     }
 
-    /// Holds a key's shard, if not everything is held, and notes the look.
-    pub(super) fn hold(&mut self, data: &mut Data, key: Key<'_>) {
+    /// Holds a key's shard, if not everything is held, and notes the look. `false`: a slow script
+    /// keeps the shard, so that this sort will have to start over.
+    pub(super) fn hold(&mut self, data: &mut Data, key: Key<'_>) -> bool {
         let shard = key.hash.shard();
-        if !data.holds(shard) {
-            data.wait_for_one(shard);
+        if !data.holds(shard) && !data.hold_one(shard) {
+            self.is_stale = true;
+            return false;
         }
         self.looked[shard].push(key.hash);
+        true
     }
 
     pub(super) const fn began_ms(&self) -> i64 {

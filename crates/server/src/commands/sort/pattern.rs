@@ -52,8 +52,10 @@ impl<'a> Pattern<'a> {
         let name = [before, element, after].concat();
         let (now_ms, hasher) = (data.now_ms, data.keyspace().hasher());
         let key = data.key(&name);
-        if let Some(lookups) = lookups {
-            lookups.hold(data, key);
+        if let Some(lookups) = lookups
+            && !lookups.hold(data, key)
+        {
+            return f(None);
         }
         let value = data.read(key).map(|entry| entry.value());
         match (value, field) {
