@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::{Connection, Received, Reply, Server};
 
 mod common;
 
@@ -325,3 +325,43 @@ fn until(mut ask: impl FnMut() -> Reply, fits: impl Fn(&Reply) -> bool) -> Reply
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// A library has one state. Who waits for it keeps no other client of its worker from being served.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn who_waits_for_a_library_holds_nobody_up() {
+    const COUNTING: &str = "#!lua name=counting\n\
+        local function count(keys, args) for i = 1, tonumber(args[1]) do local x = i end return 1 end\n\
+        server.register_function('count', count)";
+    let server = Server::bobbin(&["--io-threads", "2", "--busy-reply-threshold", "600000"]);
+    let mut first = server.connect();
+    assert_eq!(
+        first.call(&["FUNCTION", "LOAD", COUNTING]).expect("it is connected").text(),
+        "counting"
+    );
+    // It keeps to its keys, so that it does not hold everything the next time.
+    assert_eq!(first.say("FCALL count 1 a 1"), Reply::integer(1));
+    let mut others: Vec<Connection> = (0..16).map(|_| server.connect()).collect();
+    first.send(&["FCALL", "count", "1", "a", "300000000"]).expect("it is connected");
+    // The clients of the other thread are those that are answered meanwhile.
+    others.iter_mut().for_each(|other| other.send(&["PING"]).expect("it is connected"));
+    let mut answered = Vec::new();
+    bobbin_testkit::until(|| {
+        let hears =
+            |other: &mut Connection| matches!(other.receive_within(MOMENT), Ok(Received::Reply(_)));
+        answered.extend(others.extract_if(.., hears));
+        answered.len() >= 2
+    });
+    let [waiting, beside, ..] = &mut answered[..] else { unreachable!("there are two") };
+    waiting.send(&["FCALL", "count", "1", "b", "1"]).expect("it is connected");
+    for _ in 0..100 {
+        assert_eq!(beside.say("PING").text(), "PONG");
+    }
+    let nothing = matches!(first.receive_within(MOMENT), Ok(Received::Nothing));
+    assert!(nothing, "the function should take longer than all the others");
+    assert_eq!(first.receive().expect("it is connected"), Reply::integer(1));
+    assert_eq!(waiting.receive().expect("it is connected"), Reply::integer(1));
+}
+
+/// How long it is seen whether a reply is there.
+const MOMENT: Duration = Duration::from_millis(1);

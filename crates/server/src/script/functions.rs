@@ -19,6 +19,7 @@ use super::State;
 use super::busy::Owner;
 use super::cache::{Habits, Learned};
 use super::run::{Task, count_keys, run};
+use crate::clock::ticks;
 use crate::command::{Call, Failure, Outcome};
 use crate::server::Switch;
 
@@ -254,12 +255,12 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     let keys = count_keys(call)?;
     let function = &library.functions[at];
     let everything = function.learned.habits() != Habits::Declared;
-    // Who has the state waits for shards at most, and so ends; but whoever wants the gate must not wait for it.
+    // Whoever holds the gate finds the state in its place, or with a slow function.
     if !call.in_transaction && everything && !call.data.hold_gate() {
         return Err(call.server.scripts.busy_failure());
     }
     call.admit_again()?;
-    let state = take_state(call, &library).ok_or_else(|| call.server.scripts.busy_failure())?;
+    let state = take_state(call, &library)?;
     let task = Task {
         chunk: function.chunk,
         keys,
@@ -273,18 +274,23 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     run(call, Owner::Library(Arc::clone(&library), state), &task)
 }
 
-/// Takes a library's state; waits until nobody has it. `None`: who has it pauses.
-fn take_state(call: &mut Call<'_>, library: &Library) -> Option<Box<State>> {
+/// Takes a library's state. While another thread has it the client waits, and its worker serves others.
+fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<State>, Failure> {
     if !call.data.holds_all() {
         // Nothing is held while waiting.
         call.data.release();
     }
+    let until = ticks() + call.server.clock.ticks(PATIENCE_US);
     loop {
         if let Some(state) = library.state.lock().take() {
-            return Some(state);
+            return Ok(state);
         }
         if call.server.switches.load() & Switch::BUSY != 0 {
-            return None;
+            return Err(call.server.scripts.busy_failure());
+        }
+        if ticks() >= until && !call.data.holds_all() {
+            call.client.postpone(true);
+            return Err(Failure::POSTPONED);
         }
         std::thread::yield_now();
     }
@@ -344,6 +350,8 @@ impl Host for Loading {
     }
 }
 
+/// How long a call waits for its library's state before its worker serves others.
+const PATIENCE_US: u64 = 100;
 /// A library's code is stopped after this.
 const LOADING_MAX: Duration = Duration::from_millis(500);
 
