@@ -3,6 +3,7 @@
 pub mod acl;
 pub mod allocator;
 pub mod aof;
+mod background;
 pub mod blocking;
 pub mod client;
 mod client_eviction;

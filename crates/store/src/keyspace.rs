@@ -186,6 +186,16 @@ impl Keyspace {
         unsafe { &mut *self.shards[index].shard.get() }
     }
 
+    /// Reserves every shard, for a holder of the gate that is about to open it again.
+    pub fn reserve_all(&self, _gate: &mut GateGuard<'_>) {
+        self.shards.iter().for_each(|cell| cell.lock.reserve());
+    }
+
+    /// Ends `reserve_all`: the gate alone keeps others out now.
+    pub fn free_all(&self, _gate: &mut GateGuard<'_>) {
+        self.shards.iter().for_each(|cell| cell.lock.unlock());
+    }
+
     /// To be called by who changed a shard through the gate.
     pub fn refresh_hint(&self, gate: &mut GateGuard<'_>, index: usize) {
         let hint = hint(self.exclusive(gate, index));

@@ -138,6 +138,18 @@ pub struct Counters {
     pub dirty: u64,
 }
 
+impl Counters {
+    /// Adds another's.
+    pub const fn add(&mut self, other: &Self) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.expired += other.expired;
+        self.expired_fields += other.expired_fields;
+        self.evicted += other.evicted;
+        self.dirty += other.dirty;
+    }
+}
+
 impl Data {
     /// For a thread of its own; `None` when there are too many threads.
     pub fn new(keyspace: &'static Keyspace, gate: &'static Gate, seed: u64) -> Option<Self> {

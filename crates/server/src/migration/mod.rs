@@ -9,22 +9,18 @@ mod connection;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bobbin_store::sync::Mutex;
 
 pub use self::connection::read_target_reply;
 use self::connection::{Broken, Connection};
+use crate::background;
 use crate::blocking::{self, Waiter};
 use crate::clock;
 use crate::command::{Classes, Data, Failure, Outcome};
 use crate::commands::Pinned;
-use crate::io::Waker;
-use crate::log::Effects;
-use crate::pubsub::Subscribers;
-use crate::server::{Server, WorkerHandle};
-use crate::tracking::Tracker;
+use crate::server::Server;
 pub use connection::idle_connections;
 
 /// Where keys go, and how.
@@ -287,17 +283,16 @@ fn with_key<R>(
     loop {
         data.enter_unreserved();
         data.refresh_time(server);
-        if server.paused(data.now_ms).is_none() {
+        // A pause lets nothing change. It begins in nobody's turn, so not behind this.
+        if server.paused(data.now_ms).is_none() && data.hold_one(key.hash.shard()) {
             break;
         }
-        // A pause lets nothing change. It begins in nobody's turn, so not behind this.
         data.leave();
-        std::thread::sleep(PAUSE_POLL);
+        std::thread::sleep(POLL);
     }
     data.database = database;
     data.may_expire = true;
     data.event_classes = server.event_classes();
-    data.wait_for_one(key.hash.shard());
     let result = f(data, key);
     data.effects.commit(false);
     data.publish_events(None);
@@ -330,7 +325,7 @@ fn run_tasks() {
         };
         drop(queue);
         let server = task.server;
-        let outcome = match access(server) {
+        let outcome = match background::data(server) {
             Some(mut data) => task.migration.run(server, &mut data),
             None => Err(NO_THREAD),
         };
@@ -342,29 +337,14 @@ fn run_tasks() {
     }
 }
 
-/// What a thread needs to reach keys, and to publish what happens to them.
-fn access(server: &'static Server) -> Option<Data> {
-    let seed = SEED.fetch_add(1, Ordering::Relaxed);
-    let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
-    data.now_ms = server.clock.now_ms();
-    // No worker has this id: nothing is ever published to this thread.
-    let handle = WorkerHandle::new(usize::MAX, Waker::new().ok()?, "none", 0);
-    data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
-    data.tracker = Some(Box::new(Tracker::new(server)));
-    data.effects = Effects::new(server.log.lane());
-    server.stamp_effects(&mut data);
-    Some(data)
-}
-
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), threads: 0 });
-static SEED: AtomicU64 = AtomicU64::new(1);
 
 /// Migrations that run at the same time; more wait for these.
 const THREADS_MAX: usize = 8;
 /// How often a key that changes all the time is sent.
 const ROUNDS_MAX: usize = 16;
-/// How long a thread sleeps between two looks at a pause.
-const PAUSE_POLL: Duration = Duration::from_millis(1);
+/// How long a thread sleeps between two looks at a pause, or at a slow script.
+const POLL: Duration = Duration::from_millis(1);
 const NO_THREAD: Failure = Failure::new("ERR too many threads to migrate keys");
 const STILL_CHANGING: Failure = Failure::new(
     "TRYAGAIN Some keys changed again and again while they were migrated, and are still here",

@@ -1,27 +1,31 @@
 //! A script that takes long: what others know of it, and how it goes on.
 //!
-//! After `busy-reply-threshold` a script pauses in the midst of its code and becomes a job of its client, which goes
-//! on in slices. What it held, shards or the gate, is given up between these but stays reserved (`Aside`): whoever
-//! wants it, or waits for it already, is refused. From then on clients are told that the server is busy, and
-//! nothing is carried out but what must be possible then (`Switch::BUSY`), so that the script is as alone as before.
+//! After `busy-reply-threshold` a script pauses in the midst of its code and becomes a job of its client. It goes
+//! on in a thread of its own, so that the workers serve everybody else meanwhile. It keeps what it held; if that was
+//! the gate, every shard instead, so that others can have their turns. Between two slices of its run these
+//! shards are reserved (`Aside`): whoever wants one is refused, and whoever only forgets something there (`visit`)
+//! gets in. From then on clients are told that the server is busy, and nothing is carried out but what must be possible
+//! then (`Switch::BUSY`), so that the script is as alone as before. When it is over, its worker takes back what it held and ends its unit.
 //! If EXEC runs the script, the rest of the transaction waits with it, with all that it holds.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Ended, Progress};
+use bobbin_store::sync::Mutex;
 
 use super::functions::Library;
-use super::session::Session;
+use super::session::{Session, count_failure};
 use super::{Lua, State};
+use crate::background;
 use crate::blocking;
-use crate::client::Client;
-use crate::command::data::Aside;
+use crate::command::data::{Aside, Counters};
 use crate::command::transaction::Running;
 use crate::command::{Call, Data, Failure, Registered};
+use crate::cores::{self, Share, Work};
 use crate::log::Pending;
 use crate::server::Server;
 use crate::slowlog::{self, Measured};
@@ -36,10 +40,16 @@ pub struct Busy {
     /// The command that began it, as the command log shows it.
     pub words: Vec<Vec<u8>>,
     pub started_ms: i64,
-    /// It wrote, and cannot be ended any more.
-    changed: AtomicBool,
-    killed: AtomicBool,
+    /// Whether it can still be ended as if it had not been.
+    state: AtomicU8,
 }
+
+/// It has changed nothing, and nobody wants it to end.
+const UNTOUCHED: u8 = 0;
+/// It changed something, and cannot be ended any more.
+const CHANGED: u8 = 1;
+/// It is to end, and will change nothing.
+const KILLED: u8 = 2;
 
 impl Busy {
     /// What clients are told who want something else.
@@ -56,22 +66,42 @@ impl Busy {
 
     /// Has it end as soon as it looks.
     pub(super) fn kill(&self) -> Result<(), Failure> {
-        self.check_killable()?;
-        self.killed.store(true, Ordering::Release);
-        Ok(())
+        match self.move_to(KILLED) {
+            true => Ok(()),
+            false => Err(UNKILLABLE),
+        }
     }
 
     pub(super) fn check_killable(&self) -> Result<(), Failure> {
-        if self.changed.load(Ordering::Acquire) { Err(UNKILLABLE) } else { Ok(()) }
+        if self.state.load(Ordering::Acquire) == CHANGED { Err(UNKILLABLE) } else { Ok(()) }
+    }
+
+    /// To be called before the script changes something; fails if somebody wants it to end.
+    pub(super) fn begin_change(&self) -> Result<(), Failure> {
+        match self.move_to(CHANGED) {
+            true => Ok(()),
+            false => Err(Failure::new(self.text_of_kill())),
+        }
+    }
+
+    /// Whether its state is this one from now on: the first of the two wins.
+    fn move_to(&self, state: u8) -> bool {
+        let moved =
+            self.state.compare_exchange(UNTOUCHED, state, Ordering::AcqRel, Ordering::Acquire);
+        moved.is_ok() || moved == Err(state)
     }
 
     /// What the script fails with, if somebody wants it to end.
     pub(super) fn killed(&self) -> Option<&'static str> {
-        let killed = self.killed.load(Ordering::Acquire);
-        killed.then_some(match self.function {
+        let killed = self.state.load(Ordering::Acquire) == KILLED;
+        killed.then(|| self.text_of_kill())
+    }
+
+    const fn text_of_kill(&self) -> &'static str {
+        match self.function {
             Some(_) => "Script killed by user with FUNCTION KILL.",
             None => "Script killed by user with SCRIPT KILL.",
-        })
+        }
     }
 }
 
@@ -109,12 +139,42 @@ impl Owner {
     }
 }
 
-/// A script that pauses.
+/// A script that pauses, as a job of its client.
 pub struct Paused {
-    owner: Option<Owner>,
-    session: Box<Session>,
+    place: Place,
     busy: Arc<Busy>,
     command: &'static Registered,
+    protocol: Protocol,
+    reply: Vec<u8>,
+    /// The transaction that it is part of.
+    transaction: Option<Running>,
+}
+
+/// Where a script goes on.
+enum Place {
+    /// In a thread of its own, as soon as its worker has time to make one.
+    Nowhere(Box<Run>),
+    Thread(Arc<Mutex<Handover>>),
+    /// In slices between its worker's turns, as there can be no thread.
+    Worker(Box<Run>),
+    /// It is over.
+    Done,
+}
+
+/// How a worker and the thread of a script give the run to each other.
+enum Handover {
+    ToThread(Box<Run>),
+    AtWork,
+    /// It is over, or the thread cannot have it go on.
+    ToWorker(Box<Run>),
+}
+
+/// The run of a script, which any thread may have go on.
+struct Run {
+    owner: Owner,
+    session: Box<Session>,
+    busy: Arc<Busy>,
+    progress: Progress,
     /// Of the script: keys live or die by it.
     now_ms: i64,
     /// What it held, while it does not run.
@@ -124,20 +184,85 @@ pub struct Paused {
     events: Vec<Notice>,
     /// Keys that it changed and others wait for.
     ready: VecDeque<(u32, Box<[u8]>)>,
-    protocol: Protocol,
-    reply: Vec<u8>,
-    /// The transaction that it is part of.
-    transaction: Option<Running>,
+    /// What the thread counted.
+    counted: Option<(Counters, WorkerStats)>,
 }
 
-// SAFETY: what it points to is made good before the script goes on, which one thread at a time has it do.
-unsafe impl Send for Paused {}
+// SAFETY: only the thread that has the run follows its pointers. Those of the session to what belongs to a thread are made good
+// (`Session::resume`) before the script goes on there; the others lead to what the run itself owns, in boxes.
+unsafe impl Send for Run {}
 
-/// How long the script runs between two looks at others' commands.
+/// How long the script runs until those get in who only forget something in its shards.
 const SLICE_US: u64 = 5_000;
 
+impl Run {
+    /// Has the script go on for a slice; whether it is over.
+    fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
+        let now_ms = data.now_ms;
+        self.take_up(data, Data::take_back);
+        data.now_ms = self.now_ms;
+        // The script is alone, so what it finds dead goes as it does in any other.
+        data.may_expire = true;
+        self.session.resume(data, stats, server.clock.ticks(SLICE_US));
+        self.progress = self.owner.state().vm.resume();
+        self.put_off(data);
+        data.now_ms = now_ms;
+        data.may_expire = server.may_expire(now_ms);
+        self.progress != Progress::Paused
+    }
+
+    /// Keeps what the script has done so far to itself, and lets others in.
+    fn put_off(&mut self, data: &mut Data) {
+        self.owner.show_memory();
+        self.effects = data.effects.take_pending();
+        self.events = std::mem::take(&mut data.events);
+        self.ready = std::mem::take(&mut data.ready);
+        self.aside = Some(data.set_aside());
+    }
+
+    /// Holds again what the script held, and has the calling thread know what it has done.
+    fn take_up(&mut self, data: &mut Data, take_back: impl FnOnce(&mut Data, Aside)) {
+        if let Some(aside) = self.aside.take() {
+            take_back(data, aside);
+        }
+        data.effects.put_pending(std::mem::take(&mut self.effects));
+        data.events = std::mem::take(&mut self.events);
+        // This thread may have others to serve.
+        self.ready.append(&mut data.ready);
+        data.ready = std::mem::take(&mut self.ready);
+    }
+}
+
+/// Has a script go on in the calling thread, until it is over.
+fn run_beside(server: &'static Server, handover: &Mutex<Handover>) {
+    cores::go_to(Work::Serving);
+    // Workers have the cores first: their clients are told that the server is busy.
+    cores::share(Share::ShortTurns);
+    let taken = std::mem::replace(&mut *handover.lock(), Handover::AtWork);
+    let Handover::ToThread(mut run) = taken else {
+        *handover.lock() = taken;
+        return;
+    };
+    if let Some(mut data) = background::data(server) {
+        let stats = WorkerStats::new(server.registry.all().len());
+        loop {
+            data.enter();
+            data.refresh_time(server);
+            data.event_classes = server.event_classes();
+            data.deletes = server.deletes();
+            let is_over = run.step(server, &mut data, &stats);
+            data.leave();
+            if is_over {
+                break;
+            }
+        }
+        run.counted = Some((std::mem::take(&mut data.counters), stats));
+    }
+    *handover.lock() = Handover::ToWorker(run);
+}
+
 impl Paused {
-    /// Sets a script aside that has run for long, into `data.paused`. What it holds is given up but reserved.
+    /// Sets a script aside that has run for long, into `data.paused`.
     pub(super) fn begin(call: &mut Call<'_>, mut owner: Owner, session: Session) {
         let mut session = Box::new(session);
         let function = match &owner {
@@ -148,8 +273,7 @@ impl Paused {
             function,
             words: slowlog::shortened(call.command, call.args),
             started_ms: call.data.now_ms,
-            changed: AtomicBool::new(session.has_changed()),
-            killed: AtomicBool::new(false),
+            state: AtomicU8::new(if session.has_changed() { CHANGED } else { UNTOUCHED }),
         });
         log::warn!(
             "Slow script detected: still in execution after {:.0} milliseconds. You can try killing the script using \
@@ -162,23 +286,28 @@ impl Paused {
         unsafe { owner.state().vm.set_host(NonNull::from(&mut *session)) };
         // Before anything is given up, so that nobody comes between who has not seen it.
         call.server.scripts.set_busy(&call.server.switches, &busy, true);
-        let mut paused = Box::new(Self {
-            owner: Some(owner),
+        let mut run = Box::new(Run {
+            owner,
             session,
-            busy,
-            command: call.command,
+            busy: Arc::clone(&busy),
+            progress: Progress::Paused,
             now_ms: call.data.now_ms,
             aside: None,
             effects: Pending::default(),
             events: Vec::new(),
             ready: VecDeque::new(),
+            counted: None,
+        });
+        run.put_off(call.data);
+        call.data.propagate_nothing();
+        call.data.paused = Some(Box::new(Self {
+            place: Place::Nowhere(run),
+            busy,
+            command: call.command,
             protocol: call.client.protocol,
             reply: Vec::new(),
             transaction: None,
-        });
-        paused.put_off(call.data);
-        call.data.propagate_nothing();
-        call.data.paused = Some(paused);
+        }));
     }
 
     /// Has the transaction go on after the script, behind its reply so far.
@@ -188,43 +317,62 @@ impl Paused {
         self
     }
 
-    /// Keeps what the script has done so far to itself, and lets others in.
-    fn put_off(&mut self, data: &mut Data) {
-        self.busy.changed.store(self.session.has_changed(), Ordering::Release);
-        if let Some(owner) = &self.owner {
-            owner.show_memory();
+    /// Has the script go on for as long as a worker may; the run, once it is over.
+    fn go_on(&mut self, slice: &mut Slice<'_>) -> Option<Box<Run>> {
+        match std::mem::replace(&mut self.place, Place::Done) {
+            // A log is replayed as fast as it can be, and serves nobody meanwhile.
+            Place::Nowhere(run) if slice.data.loading => self.place = Place::Worker(run),
+            Place::Nowhere(run) => self.place = begin_beside(slice.server, run),
+            Place::Worker(mut run) => {
+                if run.step(slice.server, slice.data, slice.stats) {
+                    return Some(run);
+                }
+                self.place = Place::Worker(run);
+            }
+            Place::Thread(handover) => {
+                let given = std::mem::replace(&mut *handover.lock(), Handover::AtWork);
+                match given {
+                    Handover::ToWorker(run) if run.progress != Progress::Paused => {
+                        return Some(run);
+                    }
+                    Handover::ToWorker(run) => self.place = Place::Worker(run),
+                    begun => {
+                        *handover.lock() = begun;
+                        self.place = Place::Thread(handover);
+                    }
+                }
+            }
+            Place::Done => {}
         }
-        self.effects = data.effects.take_pending();
-        self.events = std::mem::take(&mut data.events);
-        self.ready = std::mem::take(&mut data.ready);
-        self.aside = Some(data.set_aside());
+        None
     }
 
-    /// Holds again what the script held, and has the thread know what it has done.
-    fn take_up(&mut self, data: &mut Data) {
-        if let Some(aside) = self.aside.take() {
-            data.take_back(aside);
+    /// Ends the run of a script that is over. Everything that it held is held again.
+    fn finish(&mut self, mut run: Box<Run>, slice: &mut Slice<'_>) {
+        let Slice { server, data, stats, .. } = slice;
+        if let Some((counters, counted)) = run.counted.take() {
+            data.counters.add(&counters);
+            stats.merge(&counted);
         }
-        data.effects.put_pending(std::mem::take(&mut self.effects));
-        data.events = std::mem::take(&mut self.events);
-        // This thread may have others to serve.
-        self.ready.append(&mut data.ready);
-        data.ready = std::mem::take(&mut self.ready);
-    }
-
-    /// The script is over. Everything is still held.
-    fn end_script(&mut self, server: &'static Server, data: &mut Data) {
+        run.take_up(data, Data::take_back_with_gate);
+        let start = self.reply.len();
+        let vm = &mut run.owner.state().vm;
+        let ended = vm.finish(&mut Reply::new(&mut self.reply, self.protocol));
+        if let Ended::Failed { text, counted } = ended {
+            self.reply.truncate(start);
+            Reply::new(&mut self.reply, self.protocol).error(&text);
+            count_failure(server, stats, self.command, &text, counted);
+        }
         data.effects.take_replaced();
-        if let Some(owner) = self.owner.take() {
-            owner.give_back(data);
-        }
-        server.scripts.set_busy(&server.switches, &self.busy, false);
+        self.count(run.session.duration(), slice);
+        let Slice { server, data, .. } = slice;
+        run.owner.give_back(data);
+        server.scripts.set_busy(&server.switches, &run.busy, false);
     }
 
-    /// Goes on with the transaction behind a script that is over; whether that is over too.
-    fn go_on(&mut self, mut running: Running, slice: &mut Slice<'_>) -> bool {
+    /// Goes on with the transaction behind the script; whether that is over too.
+    fn go_on_with(&mut self, mut running: Running, slice: &mut Slice<'_>) -> bool {
         let Slice { server, data, stats, client, .. } = slice;
-        self.count(server, stats, client);
         let mut call = Call {
             server,
             command: running.command(),
@@ -247,10 +395,13 @@ impl Paused {
         false
     }
 
-    /// Counts the script's command, which is one of a transaction's.
-    fn count(&self, server: &Server, stats: &WorkerStats, client: &Client) {
-        let measured =
-            Measured { ticks: self.session.duration(), request_bytes: 0, reply_bytes: 0 };
+    /// Counts the script's command, which is one of a transaction's: its client's job counts it otherwise.
+    fn count(&self, ticks: u64, slice: &Slice<'_>) {
+        let Slice { server, stats, client, .. } = slice;
+        if self.transaction.is_none() {
+            return;
+        }
+        let measured = Measured { ticks, request_bytes: 0, reply_bytes: 0 };
         stats.commands[self.command.id].executed(measured.ticks, server.config.latency_tracking());
         stats.totals.commands.add(1);
         client.info.commands.add(1);
@@ -261,41 +412,38 @@ impl Paused {
     }
 }
 
+/// Gives a run to a thread of its own, if there can be one.
+fn begin_beside(server: &'static Server, run: Box<Run>) -> Place {
+    let handover = Arc::new(Mutex::new(Handover::ToThread(run)));
+    let given = Arc::clone(&handover);
+    let thread = std::thread::Builder::new().name("bobbin-script".into());
+    let Err(error) = thread.spawn(move || run_beside(server, &given)) else {
+        return Place::Thread(handover);
+    };
+    log::warn!("Can't start a thread for the slow script, other clients have to wait: {error}");
+    let given = std::mem::replace(&mut *handover.lock(), Handover::AtWork);
+    match given {
+        Handover::ToThread(run) | Handover::ToWorker(run) => Place::Worker(run),
+        Handover::AtWork => unreachable!("there is no thread"),
+    }
+}
+
 impl Job for Paused {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
-        let (server, stats) = (slice.server, slice.stats);
-        let now_ms = slice.data.now_ms;
-        self.take_up(slice.data);
-        slice.data.now_ms = self.now_ms;
-        // The script is alone, so what it finds dead goes as it does in any other.
-        slice.data.may_expire = true;
-        self.session.resume(slice.data, stats, server.clock.ticks(SLICE_US));
-        let Some(owner) = &mut self.owner else { return true };
-        let vm = &mut owner.state().vm;
-        if vm.resume() == Progress::Paused {
-            self.put_off(slice.data);
-            slice.data.now_ms = now_ms;
-            slice.data.may_expire = false;
-            return false;
-        }
-        let start = self.reply.len();
-        let ended = vm.finish(&mut Reply::new(&mut self.reply, self.protocol));
-        if let Ended::Failed { text, counted } = ended {
-            self.reply.truncate(start);
-            Reply::new(&mut self.reply, self.protocol).error(&text);
-            self.session.count_failure(self.command, &text, counted);
-        }
-        self.end_script(server, slice.data);
-        let done = match self.transaction.take() {
-            Some(running) => self.go_on(running, slice),
+        let Some(run) = self.go_on(slice) else { return false };
+        let (now_ms, script_ms) = (slice.data.now_ms, run.now_ms);
+        self.finish(run, slice);
+        slice.data.now_ms = script_ms;
+        let is_done = match self.transaction.take() {
+            Some(running) => self.go_on_with(running, slice),
             None => {
-                end(server, slice.data);
+                end(slice.server, slice.data);
                 true
             }
         };
         slice.data.now_ms = now_ms;
-        slice.data.may_expire = server.may_expire(now_ms);
-        done
+        slice.data.may_expire = slice.server.may_expire(now_ms);
+        is_done
     }
 
     fn reply(&mut self, reply: &mut Reply<'_>) {
@@ -306,18 +454,16 @@ impl Job for Paused {
         true
     }
 
-    fn outlives_client(&self) -> bool {
-        // What it wrote is to be whole.
-        self.session.has_changed() || self.transaction.is_some()
+    fn is_parked(&self) -> bool {
+        matches!(self.place, Place::Thread(_))
     }
 
-    fn abandon(&mut self, server: &'static Server, data: &mut Data) {
-        self.take_up(data);
-        if let Some(owner) = &mut self.owner {
-            owner.state().vm.abandon();
+    fn outlives_client(&mut self) -> bool {
+        if self.transaction.is_none() {
+            // Nobody waits for it. What it has written must be whole, though: then it goes on.
+            let _ = self.busy.kill();
         }
-        self.end_script(server, data);
-        end(server, data);
+        true
     }
 }
 

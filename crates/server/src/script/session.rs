@@ -198,7 +198,7 @@ impl Session {
         let needs_all = command.has(Flags::GATE.with(Flags::WALKS))
             || command.row.gate_when.is_some_and(|condition| condition(args));
         if needs_all {
-            self.reach_all()?;
+            self.reach_all(command)?;
         }
         if command.shape == KeyShape::First {
             *lone = lone_key(self.data().key(args[1]).hash);
@@ -252,8 +252,12 @@ impl Session {
     }
 
     #[cold]
-    fn reach_all(&mut self) -> Result<(), Unreached> {
+    fn reach_all(&mut self, command: &Registered) -> Result<(), Unreached> {
         self.way = Way::Strayed;
+        if self.busy.is_some() && command.has(Flags::NOSCRIPT) {
+            // It may need the gate for more than keys.
+            return Err(Unreached::Failed);
+        }
         if self.data().holds_all() {
             return Ok(());
         }
@@ -311,11 +315,6 @@ impl Session {
         ended
     }
 
-    /// Counts that the script failed; `counted`: the error was a command's.
-    pub fn count_failure(&self, command: &Registered, text: &[u8], counted: bool) {
-        count_failure(self.server, self.stats(), command, text, counted);
-    }
-
     /// Answers a command that did not run.
     #[cold]
     fn refuse(&self, refusal: Refusal, reply: &mut Vec<u8>) {
@@ -371,7 +370,13 @@ impl Host for Session {
                 return Called::Replied;
             }
         }
-        self.changed |= command.has(WRITERS.with(Flags::ADMIN));
+        if command.has(WRITERS.with(Flags::ADMIN)) && !self.changed {
+            if let Some(Err(failure)) = self.busy.as_ref().map(|busy| busy.begin_change()) {
+                self.refuse(Refusal { failure, command: Some(command) }, reply);
+                return Called::Replied;
+            }
+            self.changed = true;
+        }
         self.has_written |= command.has(Flags::WRITE);
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         // SAFETY: as in `data`.

@@ -29,8 +29,8 @@ pub trait Job: Send {
     fn is_parked(&self) -> bool {
         false
     }
-    /// Whether it has to be done though its client is gone.
-    fn outlives_client(&self) -> bool {
+    /// Its client is gone: whether it has to go on all the same.
+    fn outlives_client(&mut self) -> bool {
         false
     }
     /// Ends it, as its client is gone.

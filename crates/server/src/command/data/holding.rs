@@ -23,6 +23,7 @@ pub enum Held {
 pub enum Aside {
     /// Ascending.
     Shards(Vec<usize>),
+    /// Every shard.
     All,
 }
 
@@ -64,13 +65,6 @@ impl Data {
     fn wait_for(&mut self, shard: usize) -> Option<ShardGuard<'static>> {
         self.waited = true;
         self.keyspace.lock_unless_reserved(shard)
-    }
-
-    /// The same, but waits too while it is reserved.
-    pub fn wait_for_one(&mut self, shard: usize) {
-        if !self.hold_one(shard) {
-            self.held = Held::One(self.keyspace.lock(shard));
-        }
     }
 
     /// Holds these shards (ascending, without repeats) and no other. `false`: one is reserved, and nothing is held.
@@ -155,6 +149,11 @@ impl Data {
         if self.holds_all() {
             return true;
         }
+        if self.gate.is_reserved() {
+            // Nobody needs to make way for nothing.
+            self.release();
+            return false;
+        }
         self.hold_gate_anyway();
         // Only now: whoever was busy before may have reserved something at last.
         if self.gate.is_reserved() {
@@ -219,9 +218,14 @@ impl Data {
         let aside = match std::mem::replace(&mut self.held, Held::None) {
             Held::None => Aside::Shards(Vec::new()),
             Held::One(guard) => Aside::Shards(vec![reserve(guard)]),
-            Held::Many(guards) => Aside::Shards(guards.into_iter().map(reserve).collect()),
-            held @ Held::All(_) => {
-                self.held = held;
+            Held::Many(guards) => {
+                let has_all = guards.len() == SHARDS;
+                let shards = guards.into_iter().map(reserve).collect();
+                if has_all { Aside::All } else { Aside::Shards(shards) }
+            }
+            Held::All(mut gate) => {
+                self.keyspace.reserve_all(&mut gate);
+                self.release_gate(gate);
                 Aside::All
             }
         };
@@ -229,24 +233,39 @@ impl Data {
         aside
     }
 
-    /// Holds what was set aside, and no other.
+    /// Holds the shards that were set aside, and no other. The gate is open, so that all others can go on.
     pub fn take_back(&mut self, aside: Aside) {
         self.release();
-        match aside {
-            Aside::All => self.hold_gate_anyway(),
-            Aside::Shards(shards) => {
-                let guards = shards.into_iter().map(|shard| self.keyspace.take_back(shard));
-                let guards: Vec<_> = guards.collect();
-                self.recent = 0;
-                self.held = if guards.is_empty() { Held::None } else { Held::Many(guards) };
-            }
+        let take_back = |shard| self.keyspace.take_back(shard);
+        let guards: Vec<_> = match aside {
+            Aside::All => (0..SHARDS).map(take_back).collect(),
+            Aside::Shards(shards) => shards.into_iter().map(take_back).collect(),
+        };
+        self.recent = 0;
+        self.held = if guards.is_empty() { Held::None } else { Held::Many(guards) };
+        self.gate.reserve(false);
+    }
+
+    /// The same, but holds the gate where every shard was set aside: what comes next may need it.
+    pub fn take_back_with_gate(&mut self, aside: Aside) {
+        if matches!(aside, Aside::Shards(_)) {
+            return self.take_back(aside);
+        }
+        self.hold_gate_anyway();
+        if let Held::All(gate) = &mut self.held {
+            self.keyspace.free_all(gate);
         }
         self.gate.reserve(false);
     }
 
+    /// Whether every shard is held, through the gate or one by one.
     #[inline(always)]
     pub fn holds_all(&self) -> bool {
-        matches!(self.held, Held::All(_))
+        match &self.held {
+            Held::All(_) => true,
+            Held::Many(guards) => guards.len() == SHARDS,
+            Held::None | Held::One(_) => false,
+        }
     }
 
     fn release_many(&mut self, mut guards: Vec<ShardGuard<'static>>) {

@@ -1,0 +1,27 @@
+//! Threads that serve no clients, and reach keys all the same: MIGRATE's, and those of slow scripts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::command::Data;
+use crate::io::Waker;
+use crate::log::Effects;
+use crate::pubsub::Subscribers;
+use crate::server::{Server, WorkerHandle};
+use crate::tracking::Tracker;
+
+/// What the calling thread needs to reach keys, and to publish what happens to them. `None`: there
+/// are too many threads, or too many open files.
+pub fn data(server: &'static Server) -> Option<Data> {
+    static SEED: AtomicU64 = AtomicU64::new(1);
+    let seed = SEED.fetch_add(1, Ordering::Relaxed);
+    let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
+    data.now_ms = server.clock.now_ms();
+    // No worker has this id: nothing is ever published to this thread.
+    let handle = WorkerHandle::new(usize::MAX, Waker::new().ok()?, "none", 0);
+    data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
+    data.tracker = Some(Box::new(Tracker::new(server)));
+    data.effects = Effects::new(server.log.lane());
+    server.stamp_effects(&mut data);
+    Some(data)
+}
