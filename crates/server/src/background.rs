@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::command::Data;
 use crate::io::Waker;
-use crate::log::Effects;
+use crate::log::Recorder;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
 use crate::tracking::Tracker;
@@ -21,7 +21,7 @@ pub fn data(server: &'static Server) -> Option<Data> {
     let handle = WorkerHandle::new(usize::MAX, Waker::new().ok()?, "none", 0);
     data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
     data.tracker = Some(Box::new(Tracker::new(server)));
-    data.effects = Effects::new(server.log.lane());
+    data.recorder = Recorder::new(server.log.lane());
     server.stamp_effects(&mut data);
     Some(data)
 }

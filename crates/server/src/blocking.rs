@@ -430,14 +430,14 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     // A transaction may have taken its time, and what it left may have expired meanwhile.
     data.now_ms = data.now_ms.max(server.clock.advance());
     let mut reserved = Vec::new();
-    while let Some((database, key)) = data.ready.pop_front() {
+    while let Some((database, key)) = data.unit.ready.pop_front() {
         data.database = database;
         if !serve_key(server, data, &key) {
             reserved.push((database, key));
         }
     }
     // They have their turn once the shard is free again: every turn of a worker looks.
-    data.ready.extend(reserved);
+    data.unit.ready.extend(reserved);
     data.database = selected;
 }
 
@@ -479,7 +479,6 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         answer.refused = admitted.is_err();
         let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
         let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
-        data.effects.take_replaced();
         match served {
             Ok(false) => {
                 waiter.step(State::CLAIMED, State::WAITING);
@@ -488,6 +487,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
             }
             // The change that serves it has made it forget the key.
             Ok(true) => {
+                data.unit.note_served();
                 if let Some(reader) = waiter.reader {
                     held.iter().for_each(|(_, key)| data.track(*key, reader));
                 }
@@ -498,7 +498,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
             }
         }
         // Nobody may see it before it has its place in the log.
-        data.effects.commit(true);
+        data.number_unit(true);
         if server.waiters.remove(database, key, &waiter) {
             data.visit(key.hash.shard(), |shard| shard.unwait(database, bytes));
         }

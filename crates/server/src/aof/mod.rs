@@ -209,12 +209,12 @@ impl Server {
             }
         } else {
             // Of what the transaction did so far the log needs no half.
-            data.effects.drop_unit();
+            data.forget_effects();
             self.aof.rewrites.cancel();
             self.log.switch(false);
             self.aof.order(self, Order::Stop { after: self.log.last() });
         }
-        data.effects.refresh();
+        data.recorder.refresh();
         self.follow_log_config();
         Ok(())
     }
@@ -222,9 +222,9 @@ impl Server {
     /// Has a thread's records tell the time from now on, if that is wanted.
     #[inline]
     pub fn stamp_effects(&self, data: &mut Data) {
-        if data.effects.is_on() {
+        if data.is_logged() {
             let wanted = self.config.aof_timestamp_enabled();
-            data.effects.stamp(if wanted { data.now_ms / 1000 } else { 0 });
+            data.recorder.stamp(if wanted { data.now_ms / 1000 } else { 0 });
         }
     }
 

@@ -9,7 +9,6 @@ use bobbin_store::{Hash, NewValue};
 use super::registry::KeyShape;
 use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
 use crate::acl;
-use crate::blocking;
 use crate::client::{Client, ClientFlag, Replies};
 use crate::commands::{debug, monitor};
 use crate::eviction::{self, Room};
@@ -136,12 +135,21 @@ impl<'a> Call<'a> {
         if self.client.tracking.is_some() {
             tracking::remember_already(self);
         }
-        if !self.data.events.is_empty() {
-            // What it found dead went for this client.
-            self.data.effects.commit(false);
-            self.data.publish_events(Some(self.client));
-        }
+        // What it found dead went for this client.
+        self.end_unit();
         self.data.release();
+    }
+
+    /// Has others see what the command did, or the transaction.
+    #[cold]
+    pub fn end_unit(&mut self) {
+        let publishes = !self.data.unit.notices.is_empty();
+        if let Some(number) = self.data.end_unit(self.server, Some(self.client)) {
+            self.client.last_record = number;
+        }
+        if publishes {
+            self.wait_for_listeners();
+        }
     }
 
     /// An argument as an integer.
@@ -379,6 +387,7 @@ pub fn run(call: &mut Call<'_>) -> bool {
     call.client.ran(call.command);
     let start = call.reply.output().len();
     let dirty = call.data.counters.dirty;
+    call.data.unit.begin_command();
     let outcome = (call.command.row.handler)(call);
     if let Err(failure) = outcome {
         call.reply.truncate(start);
@@ -391,18 +400,14 @@ pub fn run(call: &mut Call<'_>) -> bool {
         call.stats.totals.error_replies.add(1);
         call.server.errors.count(failure.code());
     }
-    if call.data.effects.is_on() {
+    if call.data.is_logged() {
         log_effects(call, call.data.counters.dirty != dirty);
-    }
-    if !call.data.events.is_empty() && !call.in_transaction {
-        call.data.publish_events(Some(call.client));
-        call.wait_for_listeners();
     }
     if call.server.switches.load() & Switch::ONLOOKERS != 0 {
         show_onlookers(call);
     }
-    if !call.data.ready.is_empty() && !call.in_transaction {
-        blocking::serve_ready(call.server, call.data);
+    if call.data.unit.has_done_something() && !call.in_transaction {
+        call.end_unit();
     }
     true
 }
@@ -430,7 +435,7 @@ fn log_effects(call: &mut Call<'_>, changed: bool) {
     {
         call.client.last_record = number;
     }
-    if call.data.effects.take_far_ahead() {
+    if call.data.recorder.take_far_ahead() {
         call.server.hold_writers_for_log();
     }
 }

@@ -7,6 +7,7 @@
 mod expiry;
 mod holding;
 mod notices;
+mod unit;
 
 use std::collections::VecDeque;
 
@@ -19,13 +20,14 @@ use bobbin_store::{
     OwnedEntry, Shard, ShardGuard, ValueRef,
 };
 
+use self::holding::Held;
 use self::holding::LookedAt;
-pub use self::holding::{Aside, Held};
+pub use self::unit::{Suspended, Unit};
 use super::call::ShardSet;
 use super::{Failure, Registered, Values};
 use crate::clock::ticks;
 use crate::eviction::Evictor;
-use crate::log::Effects;
+use crate::log::Recorder;
 use crate::notify::{Classes, Event};
 use crate::pubsub::Subscribers;
 use crate::random::Random;
@@ -45,7 +47,8 @@ pub struct Data {
     keyspace: &'static Keyspace,
     gate: &'static Gate,
     member: Member<'static>,
-    held: Held,
+    /// What is held and has been done.
+    pub unit: Unit,
     /// The selected database.
     pub database: u32,
     /// The time by which keys live or die, the same for all of a transaction.
@@ -62,8 +65,6 @@ pub struct Data {
     pub may_expire: bool,
     /// Which events somebody listens to.
     pub event_classes: Classes,
-    /// What happened to keys and is not published yet.
-    pub events: Vec<Notice>,
     /// What this worker's clients listen to; `None`: there are no clients.
     pub subscribers: Option<Box<Subscribers>>,
     /// Telling clients that keep copies of keys; `None`: there are no clients.
@@ -74,8 +75,6 @@ pub struct Data {
     pub working_for: u64,
     /// The client that keys are evicted for, if it keeps copies; 0: none.
     pub evicting_for: u64,
-    /// Keys (and their databases) that changed while blocked clients wait for them.
-    pub ready: VecDeque<(u32, Box<[u8]>)>,
     pub random: Random,
     /// Where scripts run; `None`: none has run yet, or one is running.
     pub lua: Option<Box<Lua>>,
@@ -83,8 +82,8 @@ pub struct Data {
     pub paused: Option<Box<Paused>>,
     pub counters: Counters,
     pub evictor: Evictor,
-    /// What the log is to hold of what happens to keys.
-    pub effects: Effects,
+    /// What the log is to hold of what happens to keys goes this way.
+    pub recorder: Recorder,
     /// Until when (Unix ms) writes wait at most for a cut that is walked.
     pub held_up_until_ms: i64,
     /// A log is being carried out: nothing is dead, however old.
@@ -158,7 +157,7 @@ impl Data {
             keyspace,
             gate,
             member,
-            held: Held::None,
+            unit: Unit::default(),
             database: 0,
             now_ms: 0,
             current_until: u64::MAX,
@@ -167,19 +166,17 @@ impl Data {
             touch: true,
             may_expire: true,
             event_classes: Classes::NONE,
-            events: Vec::new(),
             subscribers: None,
             tracker: None,
             broadcasts: false,
             working_for: 0,
             evicting_for: 0,
-            ready: VecDeque::new(),
             random: Random::new(seed),
             lua: None,
             paused: None,
             counters: Counters::default(),
             evictor: Evictor::default(),
-            effects: Effects::default(),
+            recorder: Recorder::default(),
             held_up_until_ms: 0,
             loading: false,
             deletes: Deletes::default(),
@@ -220,12 +217,17 @@ impl Data {
 
     // What is logged.
 
+    /// Whether what changes is logged.
+    #[inline(always)]
+    pub const fn is_logged(&self) -> bool {
+        self.recorder.is_on()
+    }
+
     /// What the log gets instead of the command as it came.
     #[inline(always)]
     pub fn propagate(&mut self, args: &[&[u8]]) {
-        if self.effects.is_on() {
-            self.effects.replace(self.database, args);
-        }
+        self.unit.effects.be_explicit();
+        self.log(args);
     }
 
     /// Logs that the command let a key expire at once.
@@ -237,44 +239,49 @@ impl Data {
     /// The command as it came is not to be logged, whatever it changed.
     #[inline(always)]
     pub fn propagate_nothing(&mut self) {
-        if self.effects.is_on() {
-            self.effects.suppress();
-        }
+        self.unit.effects.be_explicit();
     }
 
     /// Logs a command that is done: itself (`wire`: its bytes, if they lie in one piece), if it changed something and did
-    /// not say what else to log. With `ends_unit`
-    /// its effects become a record, whose number is returned.
+    /// not say what else to log. `alone`: it is a unit; its number is returned if it has one already.
     pub fn log_command(
         &mut self,
         args: &[&[u8]],
         wire: &[u8],
         changed: bool,
-        ends_unit: bool,
+        alone: bool,
     ) -> Option<u64> {
-        let logs_itself = !self.effects.take_replaced() && changed;
-        if logs_itself && ends_unit && !self.effects.has_unit() {
-            return self.effects.commit_alone(self.database, args, wire);
+        self.unit.note_logged();
+        if !changed || self.unit.effects.is_explicit() {
+            return None;
         }
-        if logs_itself {
-            self.effects.add(self.database, args);
+        if alone && self.unit.effects.is_empty() {
+            let number = self.recorder.record_alone(self.database, args, wire);
+            if number.is_some() {
+                return number;
+            }
         }
-        if ends_unit { self.effects.commit(true) } else { None }
+        self.recorder.add(&mut self.unit.effects, self.database, args);
+        None
     }
 
     /// Adds to what is logged, beside the command at hand.
     pub fn log(&mut self, args: &[&[u8]]) {
-        if self.effects.is_on() {
-            self.effects.add(self.database, args);
+        self.log_in(self.database, args);
+    }
+
+    /// The same, of any database.
+    fn log_in(&mut self, database: u32, args: &[&[u8]]) {
+        if self.recorder.is_on() {
+            self.unit.note_logged();
+            self.recorder.add(&mut self.unit.effects, database, args);
         }
     }
 
     /// Logs that a key went by itself.
     #[cold]
     fn log_expired(&mut self, database: u32, key: &[u8]) {
-        if self.effects.is_on() {
-            self.effects.add(database, &[self.deletes.expired, key]);
-        }
+        self.log_in(database, &[self.deletes.expired, key]);
     }
 
     #[cold]
@@ -623,26 +630,39 @@ impl Data {
 
     /// To be called by whoever changed the key's value: wakes its watchers, counts the change.
     #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn changed(&mut self, key: Key<'_>) {
         self.changed_by(key, 1);
     }
 
     /// The same for what counts as so many changes: one for each element, mostly.
     #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn changed_by(&mut self, key: Key<'_>, changes: usize) {
         self.counters.dirty += changes as u64;
+        self.note_change();
         self.touch_watched(key);
     }
 
     /// The same for changes that Redis does not tell WATCH of, such as those of a consumer group.
     #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn changed_inside(&mut self, _key: Key<'_>) {
         self.counters.dirty += 1;
+        self.note_change();
+    }
+
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn note_change(&mut self) {
+        if cfg!(debug_assertions) && self.is_logged() {
+            self.unit.note_change();
+        }
     }
 
     /// Has those served who wait for the key, though it did not change as WATCH sees it.
     pub fn signal_ready(&mut self, key: Key<'_>) {
-        self.ready.push_back((self.database, key.bytes.into()));
+        self.unit.ready.push_back((self.database, key.bytes.into()));
     }
 
     /// To be called when a field of the hash at a key expires earlier than any other of it did.
@@ -662,7 +682,7 @@ impl Data {
     #[cold]
     fn note_event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
         let event = Event { class, name, database: self.database, key: key.bytes.into() };
-        self.events.push(Notice::Event(event));
+        self.unit.notices.push(Notice::Event(event));
     }
 
     #[inline(always)]
@@ -685,7 +705,7 @@ impl Data {
     /// A shard's part of a database, taken out with all its keys.
     pub fn flush(&mut self, index: usize, database: u32) -> Database {
         let hasher = self.keyspace.hasher();
-        let mut ready = std::mem::take(&mut self.ready);
+        let mut ready = std::mem::take(&mut self.unit.ready);
         let (len, flushed) = self.visit(index, |shard| {
             // Of what belongs to a cut nothing comes back.
             let len = shard.database(database).map_or(0, Database::len);
@@ -693,7 +713,7 @@ impl Data {
             note_waited(shard, database, &mut ready);
             (len, flushed)
         });
-        self.ready = ready;
+        self.unit.ready = ready;
         self.counters.dirty += len as u64;
         flushed
     }
@@ -703,13 +723,13 @@ impl Data {
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let before = gone.len();
-        let mut ready = std::mem::take(&mut self.ready);
+        let mut ready = std::mem::take(&mut self.unit.ready);
         self.visit(index, |shard| {
             shard.swap_watched(a, b, now_ms, hasher, &mut gone);
             note_waited(shard, a, &mut ready);
             note_waited(shard, b, &mut ready);
         });
-        self.ready = ready;
+        self.unit.ready = ready;
         self.counters.expired += (gone.len() - before) as u64;
         self.garbage = gone;
     }
@@ -717,7 +737,7 @@ impl Data {
     /// How many keys a shard has in a database. Not locked where that can be avoided: a key that
     /// another thread adds at this moment may be missing.
     pub fn len(&mut self, index: usize, database: u32) -> usize {
-        match self.held {
+        match self.unit.held {
             Held::None if database == 0 => self.keyspace.len_hint(index),
             _ => self.visit(index, |shard| shard.database(database).map_or(0, Database::len)),
         }

@@ -10,7 +10,7 @@ use bobbin_store::{NewValue, OwnedEntry};
 
 use super::call::{self, ShardSet};
 use super::{Call, Data, Failure, Key, Outcome, Registered};
-use crate::blocking::{self, Wait, Waiting};
+use crate::blocking::{Wait, Waiting};
 use crate::server::Server;
 use crate::worker::{Job, Slice};
 
@@ -265,18 +265,19 @@ impl<C: Change> Job for Changing<C> {
             return false;
         }
         let dirty = data.counters.dirty;
+        data.unit.begin_command();
         let done = self.finish(data).unwrap_or_else(|failure| {
             self.failed = true;
             self.bytes.clear();
             Reply::new(&mut self.bytes, self.protocol).error(failure.0.as_bytes());
             true
         });
-        if data.effects.is_on() {
+        if data.is_logged() {
             let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
             data.log_command(&args, &[], data.counters.dirty != dirty, true);
         }
-        if !data.ready.is_empty() {
-            blocking::serve_ready(server, data);
+        if data.unit.has_done_something() {
+            data.end_unit(server, None);
         }
         if done
             && !self.failed

@@ -11,7 +11,6 @@ use super::distinct::Distinct;
 use super::registry::KeyShape;
 use super::{Failure, Flags, Outcome, Registered};
 use crate::acl;
-use crate::blocking;
 use crate::client::{Client, ClientFlag, ClientInfo};
 use crate::slowlog::{self, Measured};
 
@@ -255,6 +254,7 @@ impl Running {
     /// Runs what is left; `false`: a command pauses (`Data::paused`), and nothing is held meanwhile.
     pub fn go_on(&mut self, call: &mut Call<'_>) -> bool {
         let args = self.transaction.args();
+        call.data.unit.enter_midst();
         call.data.offer(self.transaction.large.iter().map(|(_, bytes)| bytes));
         while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
             let window = &rest[..rest.len().min(WINDOW)];
@@ -278,16 +278,7 @@ impl Running {
 
     /// All is done: others see it.
     pub fn end(self, call: &mut Call<'_>) {
-        if let Some(number) = call.data.effects.commit(true) {
-            call.client.last_record = number;
-        }
-        if !call.data.events.is_empty() {
-            call.data.publish_events(Some(call.client));
-            call.wait_for_listeners();
-        }
-        if !call.data.ready.is_empty() {
-            blocking::serve_ready(call.server, call.data);
-        }
+        call.end_unit();
         call.data.release();
         call.data.shard_set.give_back(self.hashes);
         leave(call.client);

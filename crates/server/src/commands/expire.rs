@@ -60,7 +60,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
         call.data.event(Classes::EXPIRED, "expired", key);
     } else if allowed {
         call.data.set_expire(key, Some(expire_ms));
-        if call.data.effects.is_on() {
+        if call.data.is_logged() {
             propagate_expiry(call, expire_ms);
         }
         call.data.event(Classes::GENERIC, "expire", key);

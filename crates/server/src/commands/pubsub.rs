@@ -94,7 +94,7 @@ fn names(call: &Call<'_>, kind: Kind) -> Vec<Arc<[u8]>> {
 fn change(call: &mut Call<'_>, change: impl FnOnce(&mut Subscribers, &mut Client) -> bool) {
     if let Some(subscribers) = &mut call.data.subscribers {
         // What the transaction published before goes to the client if it listened then.
-        for notice in &mut call.data.events {
+        for notice in &mut call.data.unit.notices {
             if let Notice::Message(publication) = notice {
                 publication.settle(call.client, subscribers.set_aside());
             }
@@ -145,7 +145,7 @@ fn post(call: &mut Call<'_>, kind: Kind) -> Outcome {
             Some(subscribers) if call.in_transaction => {
                 // What it tells of may have no number yet.
                 let publication = Publication::new(kind, channel, payload);
-                call.data.events.push(Notice::Message(publication));
+                call.data.unit.notices.push(Notice::Message(publication));
                 subscribers.count(kind, channel)
             }
             Some(subscribers) => subscribers.publish(kind, channel, payload),

@@ -1,41 +1,32 @@
-//! What a thread's commands add to the log.
+//! What units add to the log.
 //!
-//! The effects of one unit (a command, a transaction, the serving of one blocked client) are gathered in a buffer
-//! of the thread and become one record with one number. By default the effect of a command that changed something
+//! The effects of one unit (a command, a transaction, a script, the serving of one blocked client) are gathered in
+//! [`Effects`] and become one record with one number by the thread's [`Recorder`]. By default the effect of a command that changed something
 //! is the command as it came. A handler whose command would not do the same again says instead what would.
 
 use bobbin_store::log::{Appended, Lane};
 
-/// See the module.
+/// What a unit changed and the log does not have yet.
 #[derive(Default)]
 pub struct Effects {
+    /// A byte of `Kind`, the time if it is stamped, then each effect behind its database and length.
+    bytes: Vec<u8>,
+    commands: usize,
+    /// The command at hand said itself what its effects are.
+    is_explicit: bool,
+}
+
+/// The way of a thread's units into the log.
+#[derive(Default)]
+pub struct Recorder {
     lane: Option<Lane>,
     is_on: bool,
-    /// A byte of `Kind`, the time if it is stamped, then each effect behind its database and length.
-    unit: Vec<u8>,
-    commands: usize,
     /// Unix seconds that the records are to tell; 0: none.
     stamp_s: i64,
     /// The lane holds so much that this thread should not write on.
     far_ahead: bool,
-    /// The command at hand said itself what its effects are.
-    replaced: bool,
     /// There are records that the log's reader was not told of.
     unannounced: bool,
-}
-
-/// Effects of a unit that is interrupted.
-#[derive(Default)]
-pub struct Pending {
-    unit: Vec<u8>,
-    commands: usize,
-}
-
-/// A point in a unit's effects.
-#[derive(Clone, Copy)]
-pub struct Mark {
-    bytes: usize,
-    commands: usize,
 }
 
 /// How the effects of a record belong together.
@@ -67,11 +58,41 @@ const AHEAD_MAX: usize = 32 << 20;
 const KEPT_MAX: usize = 64 * 1024;
 
 impl Effects {
-    /// For a thread that changes keys; one without a lane writes nothing.
+    /// A command begins: its effect is itself, unless it says something else.
+    #[inline(always)]
+    pub const fn begin_command(&mut self) {
+        self.is_explicit = false;
+    }
+
+    /// The command as it came has no effect of its own.
+    pub const fn be_explicit(&mut self) {
+        self.is_explicit = true;
+    }
+
+    /// Whether the command at hand said itself what its effects are.
+    #[inline(always)]
+    pub const fn is_explicit(&self) -> bool {
+        self.is_explicit
+    }
+
+    #[inline(always)]
+    pub const fn is_empty(&self) -> bool {
+        self.commands == 0
+    }
+
+    /// Forgets all: the log ends here.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.commands = 0;
+    }
+}
+
+impl Recorder {
+    /// For a thread that changes keys; one without a lane records nothing.
     pub fn new(lane: Lane) -> Self {
-        let mut effects = Self { lane: Some(lane), ..Self::default() };
-        effects.refresh();
-        effects
+        let mut recorder = Self { lane: Some(lane), ..Self::default() };
+        recorder.refresh();
+        recorder
     }
 
     /// Looks whether the log is on. That changes with the gate held: to be called whenever somebody else may have
@@ -79,6 +100,11 @@ impl Effects {
     #[inline]
     pub fn refresh(&mut self) {
         self.is_on = self.lane.as_ref().is_some_and(Lane::is_on);
+    }
+
+    /// Has nothing logged until `refresh`, whatever changes.
+    pub const fn mute(&mut self) {
+        self.is_on = false;
     }
 
     /// Has the records to come tell this second (Unix); 0: none.
@@ -99,52 +125,67 @@ impl Effects {
         self.is_on
     }
 
-    /// Adds an effect.
-    pub fn add(&mut self, database: u32, args: &[&[u8]]) {
-        if self.commands == 0 {
-            self.unit.clear();
+    /// Adds an effect to those of a unit.
+    pub fn add(&self, effects: &mut Effects, database: u32, args: &[&[u8]]) {
+        if effects.commands == 0 {
+            effects.bytes.clear();
             if self.stamp_s == 0 {
-                self.unit.push(Kind::SEQUENCE);
+                effects.bytes.push(Kind::SEQUENCE);
             } else {
-                self.unit.push(Kind::SEQUENCE | Kind::STAMPED);
-                self.unit.extend_from_slice(&self.stamp_s.to_le_bytes());
+                effects.bytes.push(Kind::SEQUENCE | Kind::STAMPED);
+                effects.bytes.extend_from_slice(&self.stamp_s.to_le_bytes());
             }
         }
-        self.commands += 1;
+        effects.commands += 1;
         let len = command_len(args);
-        self.unit.extend_from_slice(&effect_header(database, len));
-        append_sized(&mut self.unit, args, len);
+        effects.bytes.extend_from_slice(&effect_header(database, len));
+        append_sized(&mut effects.bytes, args, len);
     }
 
-    /// Makes a record of an effect that is a unit by itself, and returns its number. What it changed is still held,
-    /// and there are no other effects. `wire`: the same command as an array of bulk strings, if there is one.
+    /// Makes a record of an effect that is a unit by itself, and returns its number; `None`: it is
+    /// too large for that, or stamped, and belongs into `Effects`. `wire`: the same command as an array of
+    /// bulk strings, if there is one. What it changed is still held.
     #[inline]
-    pub fn commit_alone(&mut self, database: u32, args: &[&[u8]], wire: &[u8]) -> Option<u64> {
-        debug_assert!(self.commands == 0, "effects of the same unit");
-        if self.stamp_s == 0 && !wire.is_empty() && wire.len() < IN_PLACE_MAX {
-            let appended = self.lane.as_ref()?.append_with(|record| {
-                record.extend_from_slice(&lone_header(database, wire.len()));
-                record.extend_from_slice(wire);
-            });
-            return Some(self.appended(appended));
+    pub fn record_alone(&mut self, database: u32, args: &[&[u8]], wire: &[u8]) -> Option<u64> {
+        let lane = self.lane.as_ref().filter(|_| self.stamp_s == 0)?;
+        if wire.is_empty() || wire.len() >= IN_PLACE_MAX {
+            return self.record_args(database, args);
         }
-        self.commit_args(database, args)
+        let appended = lane.append_with(|record| {
+            record.extend_from_slice(&lone_header(database, wire.len()));
+            record.extend_from_slice(wire);
+        });
+        Some(self.appended(appended))
     }
 
     /// The same, for a command of which only the arguments are there, or which is large.
     #[inline(never)]
-    fn commit_args(&mut self, database: u32, args: &[&[u8]]) -> Option<u64> {
+    fn record_args(&mut self, database: u32, args: &[&[u8]]) -> Option<u64> {
         let len = command_len(args);
-        let Some(lane) = self.lane.as_ref().filter(|_| len < IN_PLACE_MAX && self.stamp_s == 0)
-        else {
-            self.add(database, args);
-            return self.commit(false);
-        };
+        let lane = self.lane.as_ref().filter(|_| len < IN_PLACE_MAX)?;
         let appended = lane.append_with(|record| {
             record.extend_from_slice(&lone_header(database, len));
             append_sized(record, args, len);
         });
         Some(self.appended(appended))
+    }
+
+    /// Makes a record of a unit's effects and returns its number, if there are any. What they changed is still
+    /// held. `grouped`: more than one of them happened at once.
+    pub fn record(&mut self, effects: &mut Effects, grouped: bool) -> Option<u64> {
+        if effects.is_empty() {
+            return None;
+        }
+        if grouped && effects.commands > 1 {
+            effects.bytes[0] |= Kind::GROUP;
+        }
+        let appended = self.lane.as_ref().map(|lane| lane.append_from(&mut effects.bytes));
+        let number = appended.map(|appended| self.appended(appended));
+        effects.commands = 0;
+        if effects.bytes.capacity() > KEPT_MAX {
+            effects.bytes = Vec::new();
+        }
+        number
     }
 
     /// Notes what became of a record, and returns its number.
@@ -153,82 +194,6 @@ impl Effects {
         self.far_ahead = appended.waiting_bytes > AHEAD_MAX;
         self.unannounced = true;
         appended.number
-    }
-
-    /// The same, instead of the command as it came.
-    pub fn replace(&mut self, database: u32, args: &[&[u8]]) {
-        self.replaced = true;
-        self.add(database, args);
-    }
-
-    /// The command as it came has no effect of its own.
-    pub const fn suppress(&mut self) {
-        self.replaced = true;
-    }
-
-    /// Whether the command that ends here said itself what its effects are.
-    #[inline]
-    pub const fn take_replaced(&mut self) -> bool {
-        std::mem::replace(&mut self.replaced, false)
-    }
-
-    /// Takes out the unit's effects, for as long as others are to have the thread.
-    pub fn take_pending(&mut self) -> Pending {
-        Pending {
-            unit: std::mem::take(&mut self.unit),
-            commands: std::mem::take(&mut self.commands),
-        }
-    }
-
-    /// Puts back what was taken out; there is nothing else.
-    pub fn put_pending(&mut self, pending: Pending) {
-        debug_assert!(self.commands == 0, "others' effects are committed");
-        self.unit = pending.unit;
-        self.commands = pending.commands;
-    }
-
-    /// How much there is; see `rewind`.
-    #[inline(always)]
-    pub fn mark(&self) -> Mark {
-        Mark { bytes: self.unit.len(), commands: self.commands }
-    }
-
-    /// Takes back the effects that were added since `mark`.
-    pub fn rewind(&mut self, mark: Mark) {
-        if self.commands > mark.commands {
-            self.commands = mark.commands;
-            self.unit.truncate(mark.bytes);
-        }
-    }
-
-    /// Forgets the unit's effects so far: the log ends here.
-    pub fn drop_unit(&mut self) {
-        self.unit.clear();
-        self.commands = 0;
-    }
-
-    /// Whether there are effects that are no record yet.
-    #[inline(always)]
-    pub const fn has_unit(&self) -> bool {
-        self.commands > 0
-    }
-
-    /// Makes a record of the unit's effects and returns its number, if there are any. What they changed is still
-    /// held. `grouped`: more than one of them happened at once.
-    pub fn commit(&mut self, grouped: bool) -> Option<u64> {
-        if self.commands == 0 {
-            return None;
-        }
-        if grouped && self.commands > 1 {
-            self.unit[0] |= Kind::GROUP;
-        }
-        let appended = self.lane.as_ref().map(|lane| lane.append_from(&mut self.unit));
-        let number = appended.map(|appended| self.appended(appended));
-        self.commands = 0;
-        if self.unit.capacity() > KEPT_MAX {
-            self.unit = Vec::new();
-        }
-        number
     }
 
     /// Tells the log's reader of the records since the last time. Nothing is held.

@@ -101,22 +101,23 @@ fn append_select(out: &mut Vec<u8>, database: u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Effects;
+    use super::super::{Effects, Recorder};
     use super::*;
 
     #[test]
     fn databases_are_selected_and_groups_kept_together() {
         let log = Log::default();
         log.switch(true);
-        let (mut one, mut two) = (Effects::new(log.lane()), Effects::new(log.lane()));
-        one.add(0, &[b"SET", b"k", b"v"]);
-        one.commit(true);
-        two.add(0, &[b"DEL", b"k"]);
-        two.add(9, &[b"INCR", b"n"]);
-        two.commit(true);
-        one.add(9, &[b"DEL", b"a"]);
-        one.add(9, &[b"DEL", b"b"]);
-        one.commit(false);
+        let (mut one, mut two) = (Recorder::new(log.lane()), Recorder::new(log.lane()));
+        let (mut of_one, mut of_two) = (Effects::default(), Effects::default());
+        one.add(&mut of_one, 0, &[b"SET", b"k", b"v"]);
+        one.record(&mut of_one, true);
+        two.add(&mut of_two, 0, &[b"DEL", b"k"]);
+        two.add(&mut of_two, 9, &[b"INCR", b"n"]);
+        two.record(&mut of_two, true);
+        one.add(&mut of_one, 9, &[b"DEL", b"a"]);
+        one.add(&mut of_one, 9, &[b"DEL", b"b"]);
+        one.record(&mut of_one, false);
         let (mut stream, mut out) = (Stream::default(), Vec::new());
         stream.collect(&log);
         assert!(stream.next(2, &mut out) && stream.next(2, &mut out) && !stream.next(2, &mut out));
@@ -133,12 +134,12 @@ mod tests {
     fn each_second_is_told_once_and_they_never_go_back() {
         let log = Log::default();
         log.switch(true);
-        let mut effects = Effects::new(log.lane());
+        let (mut recorder, mut effects) = (Recorder::new(log.lane()), Effects::default());
         for (second, name) in [(0, b"a"), (5, b"b"), (5, b"c"), (4, b"d"), (6, b"e")] {
-            effects.stamp(second);
-            effects.add(0, &[b"DEL", name]);
-            effects.add(0, &[b"DEL", name]);
-            effects.commit(name == b"e");
+            recorder.stamp(second);
+            recorder.add(&mut effects, 0, &[b"DEL", name]);
+            recorder.add(&mut effects, 0, &[b"DEL", name]);
+            recorder.record(&mut effects, name == b"e");
         }
         let (mut stream, mut out) = (Stream::default(), Vec::new());
         stream.collect(&log);

@@ -8,7 +8,6 @@
 //! then (`Switch::BUSY`), so that the script is as alone as before. When it is over, its worker takes back what it held and ends its unit.
 //! If EXEC runs the script, the rest of the transaction waits with it, with all that it holds.
 
-use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -21,16 +20,13 @@ use super::functions::Library;
 use super::session::{Session, count_failure};
 use super::{Lua, State};
 use crate::background;
-use crate::blocking;
-use crate::command::data::{Aside, Counters};
+use crate::command::data::{Counters, Suspended};
 use crate::command::transaction::Running;
 use crate::command::{Call, Data, Failure, Registered};
 use crate::cores::{self, Share, Work};
-use crate::log::Pending;
 use crate::server::Server;
 use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
-use crate::tracking::Notice;
 use crate::worker::{Job, Slice};
 
 /// What others know of the script that the server is busy with.
@@ -177,13 +173,8 @@ struct Run {
     progress: Progress,
     /// Of the script: keys live or die by it.
     now_ms: i64,
-    /// What it held, while it does not run.
-    aside: Option<Aside>,
-    /// What it did that is no record yet, and what others are to hear of it.
-    effects: Pending,
-    events: Vec<Notice>,
-    /// Keys that it changed and others wait for.
-    ready: VecDeque<(u32, Box<[u8]>)>,
+    /// What it holds and has done, while it does not run.
+    unit: Option<Suspended>,
     /// What the thread counted.
     counted: Option<(Counters, WorkerStats)>,
 }
@@ -199,7 +190,7 @@ impl Run {
     /// Has the script go on for a slice; whether it is over.
     fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
         let now_ms = data.now_ms;
-        self.take_up(data, Data::take_back);
+        self.take_up(data, false);
         data.now_ms = self.now_ms;
         // The script is alone, so what it finds dead goes as it does in any other.
         data.may_expire = true;
@@ -214,22 +205,12 @@ impl Run {
     /// Keeps what the script has done so far to itself, and lets others in.
     fn put_off(&mut self, data: &mut Data) {
         self.owner.show_memory();
-        self.effects = data.effects.take_pending();
-        self.events = std::mem::take(&mut data.events);
-        self.ready = std::mem::take(&mut data.ready);
-        self.aside = Some(data.set_aside());
+        self.unit = Some(data.suspend_unit());
     }
 
     /// Holds again what the script held, and has the calling thread know what it has done.
-    fn take_up(&mut self, data: &mut Data, take_back: impl FnOnce(&mut Data, Aside)) {
-        if let Some(aside) = self.aside.take() {
-            take_back(data, aside);
-        }
-        data.effects.put_pending(std::mem::take(&mut self.effects));
-        data.events = std::mem::take(&mut self.events);
-        // This thread may have others to serve.
-        self.ready.append(&mut data.ready);
-        data.ready = std::mem::take(&mut self.ready);
+    fn take_up(&mut self, data: &mut Data, with_gate: bool) {
+        self.unit.take().into_iter().for_each(|unit| data.resume_unit(unit, with_gate));
     }
 }
 
@@ -292,10 +273,7 @@ impl Paused {
             busy: Arc::clone(&busy),
             progress: Progress::Paused,
             now_ms: call.data.now_ms,
-            aside: None,
-            effects: Pending::default(),
-            events: Vec::new(),
-            ready: VecDeque::new(),
+            unit: None,
             counted: None,
         });
         run.put_off(call.data);
@@ -354,7 +332,7 @@ impl Paused {
             data.counters.add(&counters);
             stats.merge(&counted);
         }
-        run.take_up(data, Data::take_back_with_gate);
+        run.take_up(data, true);
         let start = self.reply.len();
         let vm = &mut run.owner.state().vm;
         let ended = vm.finish(&mut Reply::new(&mut self.reply, self.protocol));
@@ -363,7 +341,6 @@ impl Paused {
             Reply::new(&mut self.reply, self.protocol).error(&text);
             count_failure(server, stats, self.command, &text, counted);
         }
-        data.effects.take_replaced();
         self.count(run.session.duration(), slice);
         let Slice { server, data, .. } = slice;
         run.owner.give_back(data);
@@ -437,7 +414,9 @@ impl Job for Paused {
         let is_done = match self.transaction.take() {
             Some(running) => self.go_on_with(running, slice),
             None => {
-                end(slice.server, slice.data);
+                // What it did is made known, and others go on.
+                slice.data.end_unit(slice.server, None);
+                slice.data.release();
                 true
             }
         };
@@ -465,18 +444,6 @@ impl Job for Paused {
         }
         true
     }
-}
-
-/// What a script did is made known, and others go on.
-fn end(server: &'static Server, data: &mut Data) {
-    data.effects.commit(true);
-    if !data.events.is_empty() {
-        data.publish_events(None);
-    }
-    if !data.ready.is_empty() {
-        blocking::serve_ready(server, data);
-    }
-    data.release();
 }
 
 const UNKILLABLE: Failure = Failure::new(

@@ -124,6 +124,7 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
         session.read_only = task.read_only || task.flags.has(ScriptFlags::NO_WRITES);
         session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);
         session.observe(keys, task.learned.habits() == Habits::Unknown);
+        call.data.unit.enter_midst();
         // SAFETY: the session lives until the script is over; if it pauses, `set_aside` names another place.
         let progress = unsafe {
             let host = NonNull::from(&mut session);
@@ -137,6 +138,9 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
                 call.client.job = Some(paused);
             }
             return Ok(());
+        }
+        if !call.in_transaction {
+            call.data.unit.leave_midst();
         }
         let way = session.way();
         task.learned.note(if way == Way::Declared { Habits::Declared } else { Habits::Stray });

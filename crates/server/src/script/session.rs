@@ -384,14 +384,17 @@ impl Host for Session {
         if client.protocol != protocol {
             client.set_protocol(protocol);
         }
-        let mark = self.data().effects.mark();
+        let is_muted = self.replication & REPLICATE_LOG == 0;
+        if is_muted {
+            self.data().recorder.mute();
+        }
         let plan = if command.shape == KeyShape::First { &lone[..] } else { &hashes };
         let ended = self.run(command, args, plan, Reply::new(reply, protocol));
         if command.shape == KeyShape::Specified {
             self.data().shard_set.give_back(hashes);
         }
-        if self.replication & REPLICATE_LOG == 0 {
-            self.data().effects.rewind(mark);
+        if is_muted {
+            self.data().recorder.refresh();
         }
         if ended >= self.pause_at { Called::Late } else { Called::Replied }
     }

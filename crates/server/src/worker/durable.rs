@@ -92,7 +92,7 @@ impl Worker {
     /// turn logged is written.
     pub(super) fn hold_replies(&mut self) {
         let (aof, log) = (&self.server.aof, &self.server.log);
-        let logged = self.data.effects.take_unannounced();
+        let logged = self.data.recorder.take_unannounced();
         if !aof.holds_replies() && self.held.turns.is_empty() {
             if logged {
                 log.wake();

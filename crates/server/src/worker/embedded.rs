@@ -16,7 +16,7 @@ use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::config::{Config, OptionId};
 use crate::io::Waker;
-use crate::log::Effects;
+use crate::log::Recorder;
 use crate::pubsub::{Queued, Subscribers};
 use crate::server::{Server, WorkerHandle};
 use crate::stats::WorkerStats;
@@ -53,7 +53,7 @@ impl Embedded {
         let handle = WorkerHandle::new(0, waker, "none", server.registry.all().len());
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
         data.tracker = Some(Box::new(Tracker::new(server)));
-        data.effects = Effects::new(server.log.lane());
+        data.recorder = Recorder::new(server.log.lane());
         let mut embedded =
             Self { server, data, stats, batch: Batch::default(), replies: Arena::default() };
         embedded.set_time(0);
@@ -76,7 +76,13 @@ impl Embedded {
         let gate = self.server.gate.take();
         self.server.log.switch(true);
         drop(gate);
-        self.data.effects.refresh();
+        self.data.recorder.refresh();
+    }
+
+    /// The keys, for tests of what lies below commands.
+    #[cfg(test)]
+    pub(crate) fn data(&mut self) -> &mut Data {
+        &mut self.data
     }
 
     pub fn connect(&mut self) -> Session {

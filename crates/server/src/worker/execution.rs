@@ -64,7 +64,7 @@ impl Executor<'_> {
             }
             batch.approach(index, &server.keyspace, client.database);
             let parsed = batch.command(index);
-            let logs = self.data.effects.is_on();
+            let logs = self.data.is_logged();
             let request = Request {
                 command: parsed.command,
                 args: batch.args(parsed),

@@ -61,7 +61,7 @@ use crate::cores;
 use crate::crash::{self, SignalStack};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::lazyfree;
-use crate::log::Effects;
+use crate::log::Recorder;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, Switch, WorkerHandle};
 use crate::tracking::{self, Push, Tracker};
@@ -156,7 +156,7 @@ impl Worker {
         let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::clone(&handle))));
         data.tracker = Some(Box::new(Tracker::new(server)));
-        data.effects = Effects::new(server.log.lane());
+        data.recorder = Recorder::new(server.log.lane());
         Some(Self {
             server,
             handle,
@@ -253,7 +253,7 @@ impl Worker {
         if self.server.switches.load() & Switch::BUSY == 0 {
             self.timer_slices();
         }
-        if !self.data.ready.is_empty() {
+        if !self.data.unit.ready.is_empty() {
             blocking::serve_ready(self.server, &mut self.data);
         }
         self.data.release();

@@ -3,7 +3,8 @@
 use bobbin_store::OwnedEntry;
 use bobbin_store::shard::Reaped;
 
-use super::{Data, Held};
+use super::Data;
+use super::holding::Held;
 use crate::notify::{Classes, Event};
 use crate::tracking::Notice;
 
@@ -27,7 +28,7 @@ impl Data {
         }
         let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
-        let is_logged = self.effects.is_on();
+        let is_logged = self.is_logged();
         let databases = self.shard(index).databases();
         for database in 0..databases {
             let first = gone.len();
@@ -66,14 +67,14 @@ impl Data {
     fn note_reaped(&mut self, database: u32, reaped: Vec<ReapedHash>) {
         for ReapedHash { key, count, fields } in reaped {
             self.counters.expired_fields += count;
-            if self.effects.is_on() {
+            if self.is_logged() {
                 let fields = fields.iter().map(|name| &**name);
                 let words: Vec<&[u8]> = [&b"HDEL"[..], &key].into_iter().chain(fields).collect();
-                self.effects.add(database, &words);
+                self.log_in(database, &words);
             }
             if self.event_classes.has(Classes::HASH) {
                 let (class, name) = (Classes::HASH, "hexpired");
-                self.events.push(Notice::Event(Event { class, name, database, key }));
+                self.unit.notices.push(Notice::Event(Event { class, name, database, key }));
             }
         }
     }
@@ -91,7 +92,7 @@ impl Data {
             };
             if self.event_classes.has(class) {
                 let event = Event { class, name, database, key: entry.key().into() };
-                self.events.push(Notice::Event(event));
+                self.unit.notices.push(Notice::Event(event));
             }
             self.log_expired(database, entry.key());
         }
@@ -103,7 +104,7 @@ impl Data {
             return;
         }
         // So that the events are published before the shard is unlocked.
-        let alone = matches!(self.held, Held::None);
+        let alone = matches!(self.unit.held, Held::None);
         if alone && !self.hold_one(index) {
             return;
         }

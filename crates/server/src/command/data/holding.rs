@@ -10,7 +10,9 @@ use bobbin_store::{Cut, GateGuard, Hash, SHARDS, Shard, ShardGuard};
 use super::Data;
 
 /// What a thread holds.
+#[derive(Default)]
 pub enum Held {
+    #[default]
     None,
     One(ShardGuard<'static>),
     /// Ascending.
@@ -35,7 +37,7 @@ impl Data {
     #[inline(always)]
     #[must_use]
     pub fn hold_one(&mut self, shard: usize) -> bool {
-        if let Held::One(guard) = &self.held
+        if let Held::One(guard) = &self.unit.held
             && guard.index() == shard
         {
             return true;
@@ -44,7 +46,7 @@ impl Data {
         match self.lock(shard) {
             Some(guard) => {
                 // Nothing was held, so nothing is to be dropped.
-                std::mem::forget(std::mem::replace(&mut self.held, Held::One(guard)));
+                std::mem::forget(std::mem::replace(&mut self.unit.held, Held::One(guard)));
                 true
             }
             None => false,
@@ -81,13 +83,13 @@ impl Data {
             guards.push(guard);
         }
         self.recent = 0;
-        self.held = Held::Many(guards);
+        self.unit.held = Held::Many(guards);
         true
     }
 
     #[inline]
     pub fn holds(&self, shard: usize) -> bool {
-        match &self.held {
+        match &self.unit.held {
             Held::None => false,
             Held::One(guard) => guard.index() == shard,
             Held::Many(guards) => guards.binary_search_by_key(&shard, ShardGuard::index).is_ok(),
@@ -107,7 +109,7 @@ impl Data {
 
     /// Holds one shard more: waits for it if it is above all that is held, else takes it only if it is free.
     pub fn hold_beyond(&mut self, shard: usize) -> bool {
-        let is_above = match &self.held {
+        let is_above = match &self.unit.held {
             Held::None => true,
             Held::One(guard) => guard.index() < shard,
             Held::Many(guards) => guards.last().is_none_or(|guard| guard.index() < shard),
@@ -122,7 +124,7 @@ impl Data {
     }
 
     fn hold_guard(&mut self, guard: ShardGuard<'static>) {
-        let mut guards = match std::mem::replace(&mut self.held, Held::None) {
+        let mut guards = match std::mem::replace(&mut self.unit.held, Held::None) {
             Held::None => Vec::new(),
             Held::All(_) => unreachable!("who holds the gate holds every shard"),
             Held::One(other) => vec![other],
@@ -131,7 +133,7 @@ impl Data {
         let at = guards.partition_point(|other| other.index() < guard.index());
         guards.insert(at, guard);
         self.recent = 0;
-        self.held = Held::Many(guards);
+        self.unit.held = Held::Many(guards);
     }
 
     /// Prefetches the entries of keys whose shards are held.
@@ -170,7 +172,7 @@ impl Data {
             self.member.leave();
             // Even if nobody was in the way: others may have had it in between.
             self.waited = true;
-            self.held = Held::All(self.gate.take());
+            self.unit.held = Held::All(self.gate.take());
             self.refresh();
         }
     }
@@ -178,7 +180,7 @@ impl Data {
     /// Begins a cut of all keys; holds everything from then on. There must be no other cut.
     pub fn begin_cut(&mut self) -> Cut {
         self.hold_gate_anyway();
-        match &mut self.held {
+        match &mut self.unit.held {
             Held::All(gate) => Cut::begin(self.keyspace, gate),
             _ => unreachable!("the gate is held"),
         }
@@ -187,13 +189,12 @@ impl Data {
     /// Holds nothing any more, and frees what waited for that.
     #[inline(always)]
     pub fn release(&mut self) {
-        if self.effects.has_unit() {
-            self.effects.commit(false);
+        self.number_unit(false);
+        if !self.unit.notices.is_empty() {
+            self.publish_notices(None);
         }
-        if !self.events.is_empty() {
-            self.publish_events(None);
-        }
-        match std::mem::replace(&mut self.held, Held::None) {
+        self.unit.check_end();
+        match std::mem::replace(&mut self.unit.held, Held::None) {
             Held::None => {}
             Held::One(guard) => drop(guard),
             Held::Many(guards) => self.release_many(guards),
@@ -206,16 +207,15 @@ impl Data {
 
     /// Holds nothing any more, but has what was held reserved until it is taken back. What was changed is to be seen as
     /// one with what comes then, so the effects so far must have been taken out.
-    pub fn set_aside(&mut self) -> Aside {
-        debug_assert!(!self.effects.has_unit(), "effects would become a record of their own");
-        debug_assert!(self.events.is_empty(), "others would hear of it too early");
+    pub(super) fn set_aside(&mut self) -> Aside {
+        self.unit.check_end();
         self.gate.reserve(true);
         let reserve = |guard: ShardGuard<'_>| {
             let shard = guard.index();
             guard.reserve();
             shard
         };
-        let aside = match std::mem::replace(&mut self.held, Held::None) {
+        let aside = match std::mem::replace(&mut self.unit.held, Held::None) {
             Held::None => Aside::Shards(Vec::new()),
             Held::One(guard) => Aside::Shards(vec![reserve(guard)]),
             Held::Many(guards) => {
@@ -234,7 +234,7 @@ impl Data {
     }
 
     /// Holds the shards that were set aside, and no other. The gate is open, so that all others can go on.
-    pub fn take_back(&mut self, aside: Aside) {
+    pub(super) fn take_back(&mut self, aside: Aside) {
         self.release();
         let take_back = |shard| self.keyspace.take_back(shard);
         let guards: Vec<_> = match aside {
@@ -242,17 +242,17 @@ impl Data {
             Aside::Shards(shards) => shards.into_iter().map(take_back).collect(),
         };
         self.recent = 0;
-        self.held = if guards.is_empty() { Held::None } else { Held::Many(guards) };
+        self.unit.held = if guards.is_empty() { Held::None } else { Held::Many(guards) };
         self.gate.reserve(false);
     }
 
     /// The same, but holds the gate where every shard was set aside: what comes next may need it.
-    pub fn take_back_with_gate(&mut self, aside: Aside) {
+    pub(super) fn take_back_with_gate(&mut self, aside: Aside) {
         if matches!(aside, Aside::Shards(_)) {
             return self.take_back(aside);
         }
         self.hold_gate_anyway();
-        if let Held::All(gate) = &mut self.held {
+        if let Held::All(gate) = &mut self.unit.held {
             self.keyspace.free_all(gate);
         }
         self.gate.reserve(false);
@@ -261,7 +261,7 @@ impl Data {
     /// Whether every shard is held, through the gate or one by one.
     #[inline(always)]
     pub fn holds_all(&self) -> bool {
-        match &self.held {
+        match &self.unit.held {
             Held::All(_) => true,
             Held::Many(guards) => guards.len() == SHARDS,
             Held::None | Held::One(_) => false,
@@ -302,7 +302,7 @@ impl Data {
     /// Takes up what may have changed while somebody else held everything.
     #[inline]
     fn refresh(&mut self) {
-        self.effects.refresh();
+        self.recorder.refresh();
         self.broadcasts = self.tracker.as_ref().is_some_and(|tracker| tracker.broadcasts());
     }
 
@@ -310,13 +310,13 @@ impl Data {
     #[inline]
     pub fn leave(&mut self) {
         self.release();
-        self.effects.announce();
+        self.recorder.announce();
         self.member.leave();
     }
 
     #[inline(always)]
     pub(super) fn shard(&mut self, index: usize) -> &mut Shard {
-        match &mut self.held {
+        match &mut self.unit.held {
             Held::One(guard) => {
                 assert!(guard.index() == index, "shard {index} is not held");
                 guard
@@ -344,7 +344,7 @@ impl Data {
 
     /// Calls `f` with a shard: one that is held, or locked for as long as the call, though it may be reserved.
     pub fn visit<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
-        match &mut self.held {
+        match &mut self.unit.held {
             Held::None => self.keyspace.visit(index, f),
             _ => f(self.shard(index)),
         }

@@ -11,8 +11,8 @@ impl Data {
     /// Publishes what happened to keys. To be called while their shards are held. What concerns the client at work
     /// follows its reply.
     #[cold]
-    pub fn publish_events(&mut self, client: Option<&Client>) {
-        let mut events = std::mem::take(&mut self.events);
+    pub fn publish_notices(&mut self, client: Option<&Client>) {
+        let mut notices = std::mem::take(&mut self.unit.notices);
         let tracks = client.and_then(|client| client.tracking.as_ref()).map(|tracked| tracked.id);
         let by = match client {
             Some(client) => tracks.unwrap_or(client.info.id),
@@ -23,7 +23,7 @@ impl Data {
             None => self.evicting_for,
         };
         if let Some(subscribers) = &mut self.subscribers {
-            for notice in &events {
+            for notice in &notices {
                 match notice {
                     Notice::Event(event) => notify::publish(subscribers, event, self.event_classes),
                     Notice::Message(publication) => subscribers.publish_late(publication),
@@ -36,8 +36,8 @@ impl Data {
                 }
             }
         }
-        events.clear();
-        self.events = events;
+        notices.clear();
+        self.unit.notices = notices;
     }
 
     /// Moves what is to follow the reply of the client at work.
@@ -53,13 +53,13 @@ impl Data {
         let shard = self.shard(key.hash.shard());
         let concerned = shard.key_changed(database, key.bytes, key.hash);
         if concerned.waiters {
-            self.ready.push_back((database, key.bytes.into()));
+            self.unit.ready.push_back((database, key.bytes.into()));
         }
         if let Some(readers) = concerned.readers {
-            self.events.push(Notice::Invalid { key: key.bytes.into(), readers, by_client });
+            self.unit.notices.push(Notice::Invalid { key: key.bytes.into(), readers, by_client });
         }
         if self.broadcasts {
-            self.events.push(Notice::Changed { key: key.bytes.into(), by_client });
+            self.unit.notices.push(Notice::Changed { key: key.bytes.into(), by_client });
         }
     }
 
@@ -86,6 +86,6 @@ impl Data {
         for index in 0..SHARDS {
             self.visit(index, Shard::untrack_all);
         }
-        self.events.push(Notice::AllInvalid);
+        self.unit.notices.push(Notice::AllInvalid);
     }
 }

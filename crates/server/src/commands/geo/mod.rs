@@ -59,7 +59,7 @@ fn geoadd(call: &mut Call<'_>) -> Outcome {
 
 /// Logs GEOADD as the ZADD that it comes to. Its places begin at argument `first`.
 fn propagate_scores(call: &mut Call<'_>, first: usize, scores: &[f64]) {
-    if !call.data.effects.is_on() {
+    if !call.data.is_logged() {
         return;
     }
     // Scores are whole numbers below 2^52.

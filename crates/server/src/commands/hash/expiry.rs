@@ -81,7 +81,7 @@ pub(super) fn propagate_fields(
     count: Option<usize>,
     fields: &[&[u8]],
 ) {
-    if call.data.effects.is_on() {
+    if call.data.is_logged() {
         let mut digits = itoa::Buffer::new();
         let mut args = words.to_vec();
         if let Some(count) = count {

@@ -27,7 +27,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
     let hasher = call.data.keyspace().hasher();
     let mut random = Random::new(call.data.random.next_u64());
-    let logs = call.data.effects.is_on();
+    let logs = call.data.is_logged();
     let set = match call.data.write_as::<Set>(key)? {
         Some(set) if count != Some(0) => set,
         _ => {
@@ -175,7 +175,7 @@ impl Change for Popping {
 
 /// Logs which members were popped; without any of them it was all, and the key with them.
 fn propagate_popped(data: &mut Data, key: Key<'_>, members: &[Vec<u8>]) {
-    if !data.effects.is_on() {
+    if !data.is_logged() {
         return;
     }
     if members.is_empty() {

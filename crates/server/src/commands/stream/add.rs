@@ -72,7 +72,7 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
 
 /// Logs XADD with the ID, the argument at `at`, and the length that it came to.
 fn propagate(call: &mut Call<'_>, at: usize, new_id: NewId, id: StreamId, ends: Option<&LogEnds>) {
-    if !call.data.effects.is_on() || new_id == NewId::Given(id) && ends.is_none() {
+    if !call.data.is_logged() || new_id == NewId::Given(id) && ends.is_none() {
         return;
     }
     let id = id::text(id);

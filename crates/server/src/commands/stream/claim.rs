@@ -58,7 +58,7 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
         call.data.changed_inside(key);
     }
     let number = consumer::seen(call.data, key, args[2], args[3], no_group)?;
-    let logs = call.data.effects.is_on();
+    let logs = call.data.is_logged();
     let (log, found) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
     let header = call.reply.defer();
     let (mut written, mut changed) = (0, 0);
@@ -111,7 +111,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
     }
     let no_group = || group::nothing_found(args[1], args[2]);
     let number = consumer::seen(call.data, key, args[2], args[3], no_group)?;
-    let mut logged = Claims::new(call.data.effects.is_on());
+    let mut logged = Claims::new(call.data.is_logged());
     let (log, found) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
 
     // The entries come behind the cursor, which is known only when they have been found.

@@ -25,7 +25,7 @@ pub(super) fn read(
     key: Key<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<bool, Failure> {
-    let (now_ms, logs) = (data.now_ms, data.effects.is_on());
+    let (now_ms, logs) = (data.now_ms, data.is_logged());
     let no_group = || no_group(key, &member.group);
     data.propagate_nothing();
     let number = consumer::seen(data, key, &member.group, &member.consumer, no_group)?;
@@ -343,7 +343,7 @@ impl Change for Drafts {
                 consumer::created(data, key, group_name, &self.member.consumer);
             }
             if part.delivery.is_answered(log, &part.draft) {
-                if data.effects.is_on() {
+                if data.is_logged() {
                     let claimed = part.delivery.claimed(part.first, log, &part.draft);
                     claimed.for_each(|claimed| claimed.propagate(data, key, group_name));
                 }

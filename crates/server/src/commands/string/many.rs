@@ -48,7 +48,7 @@ pub(super) fn msetex(call: &mut Call<'_>) -> Outcome {
 
 /// Logs MSETEX with the time at which its keys expire, if that is to come.
 fn propagate_expiring(call: &mut Call<'_>, pairs: usize, expire_ms: i64) {
-    if !call.data.effects.is_on() || call.data.is_past(expire_ms) {
+    if !call.data.is_logged() || call.data.is_past(expire_ms) {
         return;
     }
     let mut digits = itoa::Buffer::new();

@@ -29,7 +29,7 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     let done = store_if(call, key, 2, options.condition, expire)?;
     if done && let Expire::At(expire_ms) = expire {
         propagate_expiring(call, 2, expire_ms);
-    } else if done && options.get && call.data.effects.is_on() {
+    } else if done && options.get && call.data.is_logged() {
         let is_get = |at: usize, arg: &[u8]| at > 2 && arg.eq_ignore_ascii_case(b"get");
         let kept = args.iter().enumerate().filter(|(at, arg)| !is_get(*at, arg));
         let kept: Vec<&[u8]> = kept.map(|(_, arg)| *arg).collect();
@@ -152,7 +152,7 @@ pub(super) fn delifeq(call: &mut Call<'_>) -> Outcome {
 
 /// Logs that the argument at `index` was stored until a time, if that is to come.
 fn propagate_expiring(call: &mut Call<'_>, index: usize, expire_ms: i64) {
-    if call.data.effects.is_on() && !call.data.is_past(expire_ms) {
+    if call.data.is_logged() && !call.data.is_past(expire_ms) {
         let mut digits = itoa::Buffer::new();
         let name = if index == 2 { call.args[0] } else { b"SET" };
         let (value, digits) = (call.args[index], digits.format(expire_ms).as_bytes());
