@@ -4,6 +4,9 @@
 //! while it works. Who takes the gate closes it and waits for the flags, of which there are as many
 //! as threads, instead of locking thousands of shards. Setting the flag costs one store and one
 //! fence; nothing is shared unless the gate is closed.
+//!
+//! Waiting for it is fair. Takers have it in the order in which they came; and members that the gate
+//! shut out have their turn before the next taker shuts it.
 
 use crate::sync::{AtomicU32, Futex, Mutex, MutexGuard, Ordering, fence};
 
@@ -21,6 +24,12 @@ const CLOSED: u32 = 1;
 /// See the module.
 pub struct Gate {
     closed: Futex,
+    /// Members that wait until it is open.
+    shut_out: Futex,
+    /// The ticket of the taker that comes next.
+    tickets: AtomicU32,
+    /// The ticket of the taker whose turn it is.
+    turn: Futex,
     /// To the order of locks a busy member holds this too: its taker waits for the members, and they for the taker.
     taker: Mutex<Everything>,
     flags: Box<[Flag]>,
@@ -64,6 +73,9 @@ impl Gate {
         let flags = (0..members).map(|_| Flag::default()).collect();
         Self {
             closed: Futex::default(),
+            shut_out: Futex::default(),
+            tickets: AtomicU32::new(0),
+            turn: Futex::default(),
             taker: Mutex::new(Everything),
             flags,
             used: AtomicU32::new(0),
@@ -96,7 +108,11 @@ impl Gate {
     /// must hold no shard.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn take(&self) -> GateGuard<'_> {
+        self.taker.class().wait_for();
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        wait_until(&self.turn, ticket);
         let taker = self.taker.lock();
+        wait_until(&self.shut_out, 0);
         self.closed.word().store(CLOSED, Ordering::Relaxed);
         // Pairs with the fence of `enter`: either we see the flag, or its owner sees the gate.
         fence(Ordering::SeqCst);
@@ -122,6 +138,18 @@ impl Drop for GateGuard<'_> {
     fn drop(&mut self) {
         self.gate.closed.word().store(OPEN, Ordering::Release);
         self.gate.closed.wake(u32::MAX >> 1);
+        self.gate.turn.word().fetch_add(1, Ordering::Release);
+        self.gate.turn.wake(u32::MAX >> 1);
+    }
+}
+
+/// Sleeps until the word is `wanted`.
+fn wait_until(futex: &Futex, wanted: u32) {
+    loop {
+        match futex.word().load(Ordering::Acquire) {
+            value if value == wanted => return,
+            other => futex.wait(other),
+        }
     }
 }
 
@@ -132,14 +160,30 @@ impl Member<'_> {
     pub fn enter(&self) {
         self.gate.taker.class().wait_for();
         self.gate.taker.class().hold();
+        self.flag.state.word().store(BUSY, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.gate.closed.word().load(Ordering::Acquire) != OPEN {
+            self.wait_until_open();
+        }
+    }
+
+    /// Waits while the gate is closed. Nobody closes it again before this thread is busy.
+    #[cold]
+    fn wait_until_open(&self) {
+        let Gate { closed, shut_out, .. } = self.gate;
         loop {
+            self.clear();
+            shut_out.word().fetch_add(1, Ordering::SeqCst);
+            wait_until(closed, OPEN);
             self.flag.state.word().store(BUSY, Ordering::Relaxed);
             fence(Ordering::SeqCst);
-            if self.gate.closed.word().load(Ordering::Acquire) == OPEN {
+            if shut_out.word().fetch_sub(1, Ordering::SeqCst) == 1 {
+                shut_out.wake(1);
+            }
+            // A taker may have passed before this thread was counted.
+            if closed.word().load(Ordering::Acquire) == OPEN {
                 return;
             }
-            self.clear();
-            self.gate.closed.wait(CLOSED);
         }
     }
 
@@ -172,5 +216,44 @@ impl Drop for Member<'_> {
     fn drop(&mut self) {
         self.leave();
         self.flag.claimed.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    /// Waits for what another thread is about to do.
+    fn until(done: impl Fn() -> bool) {
+        while !done() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_came_first_goes_first() {
+        let gate = Gate::new(2);
+        let came = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let first = gate.take();
+            // Shut out before the other takers come, or behind them: a member has its turn before both.
+            scope.spawn(|| {
+                let member = gate.join().expect("there are flags for all");
+                member.enter();
+                came.lock().push("member");
+                member.leave();
+            });
+            until(|| gate.shut_out.word().load(Ordering::SeqCst) == 1);
+            for (number, name) in [(2, "second"), (3, "third"), (4, "fourth")] {
+                let (gate, came) = (&gate, &came);
+                scope.spawn(move || {
+                    let _guard = gate.take();
+                    came.lock().push(name);
+                });
+                until(|| gate.tickets.load(Ordering::SeqCst) == number);
+            }
+            drop(first);
+        });
+        assert_eq!(*came.lock(), ["member", "second", "third", "fourth"]);
     }
 }
