@@ -249,6 +249,8 @@ struct Known {
     ending: Vec<Arc<WorkerHandle>>,
     /// The figures of those that are no more.
     past: WorkerStats,
+    /// The server ends: so does every worker, one that is still to come at once.
+    stops: bool,
 }
 
 /// What others know of a worker.
@@ -315,7 +317,12 @@ impl Workers {
     pub fn new(commands: usize) -> Self {
         let past = WorkerStats::new(commands);
         Self {
-            known: RwLock::new(Known { serving: Vec::new(), ending: Vec::new(), past }),
+            known: RwLock::new(Known {
+                serving: Vec::new(),
+                ending: Vec::new(),
+                past,
+                stops: false,
+            }),
             running: Mutex::new(0),
             ended: Condvar::new(),
             next_id: AtomicUsize::new(0),
@@ -329,7 +336,22 @@ impl Workers {
 
     pub fn add(&self, worker: Arc<WorkerHandle>) {
         *self.running.lock() += 1;
-        self.known.write().serving.push(worker);
+        let mut known = self.known.write();
+        if known.stops {
+            drop(worker.mailbox.post(Post::Stop));
+        }
+        known.serving.push(worker);
+    }
+
+    /// Ends all workers: those that serve, those that only wait for their connections to go elsewhere,
+    /// and those that are made from now on.
+    pub fn stop(&self) {
+        let mut known = self.known.write();
+        known.stops = true;
+        for worker in known.working() {
+            // One that has ended needs not be told.
+            drop(worker.mailbox.post(Post::Stop));
+        }
     }
 
     /// Gives a worker no more connections. It counts on until it ends.

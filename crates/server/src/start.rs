@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use bobbin_store::hash::Hasher;
 use bobbin_store::sync::Mutex;
@@ -217,12 +218,20 @@ impl Server {
         Ok(())
     }
 
-    /// SIGTERM and SIGINT end the server, a SIGINT while it ends does so at once, SIGHUP opens the log anew, SIGALRM has it say what it does.
+    /// SIGTERM and SIGINT end the server. While it ends, another SIGINT does so at once, and so does
+    /// another SIGTERM. SIGHUP opens the log anew, SIGALRM has the server say what it does.
     fn watch_signals(&'static self) -> Result<(), String> {
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGALRM])
             .map_err(|error| format!("Can't watch for signals: {error}"))?;
+        let mut asked: Option<Instant> = None;
         let run = move || {
             for signal in signals.forever() {
+                let ends = self.end.is_on_its_way();
+                let is_insisted_on = match signal {
+                    SIGINT => ends,
+                    SIGTERM => ends && asked.is_some_and(|at| at.elapsed() >= SAME_SIGNAL),
+                    _ => false,
+                };
                 match signal {
                     SIGHUP => {
                         if let Err(error) = crate::logging::reopen() {
@@ -230,13 +239,19 @@ impl Server {
                         }
                     }
                     SIGALRM => crate::watchdog::show_workers(self),
-                    SIGINT if self.end.is_on_its_way() => {
-                        log::warn!("Received SIGINT again: exiting at once.");
+                    _ if is_insisted_on => {
+                        let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+                        log::warn!("Received {name} again: exiting at once.");
                         persistence::remove_unfinished();
                         std::process::exit(1);
                     }
                     SIGINT => self.end.signal("SIGINT", self.config.shutdown_on_sigint()),
-                    _ => self.end.signal("SIGTERM", self.config.shutdown_on_sigterm()),
+                    _ => {
+                        if !ends || asked.is_none() {
+                            asked = Some(Instant::now());
+                        }
+                        self.end.signal("SIGTERM", self.config.shutdown_on_sigterm());
+                    }
                 }
             }
         };
@@ -254,9 +269,7 @@ impl Server {
             log::info!("Removing the unix socket file.");
             let _ = std::fs::remove_file(OsStr::from_bytes(&path));
         }
-        for worker in self.workers.all() {
-            drop(worker.mailbox.post(Post::Stop));
-        }
+        self.workers.stop();
         self.workers.wait_until_ended();
         self.end_log();
         Ok(ExitCode::SUCCESS)
@@ -353,6 +366,10 @@ impl Server {
         }
     }
 }
+
+/// `timeout` sends SIGTERM to its child and again to the child's group: what comes so soon after the
+/// first one insists on nothing.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 fn with_tls(listeners: Vec<Listener>) -> Vec<Listener> {
     listeners.into_iter().map(Listener::with_tls).collect()
