@@ -10,8 +10,8 @@ use bobbin_store::{AccessClock, EntryRef, Hash, SHARDS};
 use crate::clock::ticks;
 use crate::command::{Classes, Data};
 use crate::config::{Config, MaxmemoryPolicy};
-use crate::lazyfree;
 use crate::server::Server;
+use crate::{lazyfree, memory};
 
 /// Candidates that are remembered between evictions.
 const POOL: usize = 16;
@@ -49,16 +49,27 @@ struct Candidate {
     key: Box<[u8]>,
 }
 
-/// Bytes in use that count towards `maxmemory`: not those that are about to be freed.
-pub fn counted() -> usize {
-    crate::memory::used().saturating_sub(lazyfree::pending_bytes())
+/// Of so many bytes in use, those that count towards `maxmemory`: not those that are about to be freed, and not what a
+/// cut keeps. That is freed when the cut is walked; if it counted, evicting what the cut has not met would free nothing,
+/// and all that there is would be evicted.
+fn counted(used: usize, server: &Server) -> usize {
+    used.saturating_sub(not_counted(server))
+}
+
+/// Bytes in use that do not count towards `maxmemory`.
+pub fn not_counted(server: &Server) -> usize {
+    lazyfree::pending_bytes() + server.keyspace.kept_bytes()
 }
 
 /// Evicts until memory is below `maxmemory`, for a bounded time. Nothing may be held by the caller that it
 /// still needs: what `data` holds is released.
 pub fn make_room(server: &Server, data: &mut Data) -> Room {
     let limit = server.config.maxmemory() as usize;
-    if limit == 0 || counted() <= limit {
+    if limit == 0 || counted(memory::used_about(), server) <= limit {
+        return Room::Enough;
+    }
+    let counted = || counted(memory::used(), server);
+    if counted() <= limit {
         return Room::Enough;
     }
     let policy = server.config.maxmemory_policy();

@@ -1,11 +1,12 @@
 //! The process's allocator: jemalloc, with a count of what is in use.
 //!
 //! Every thread counts in a cell of its own, on a cache line of its own; `used` sums them up. One
-//! thread's count may be negative, as blocks are freed by other threads than made them.
+//! thread's count may be negative, as blocks are freed by other threads than made them. A thread that ends leaves its
+//! cell, and the count in it, to the next one: there are as many cells as there were threads at the same time.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use tikv_jemallocator::Jemalloc;
@@ -25,19 +26,69 @@ const CELLS: usize = 256;
 struct Count(AtomicI64);
 
 static COUNTS: [Count; CELLS] = [const { Count(AtomicI64::new(0)) }; CELLS];
-static NEXT_CELL: AtomicUsize = AtomicUsize::new(0);
+/// Which cells belong to a thread, by bits.
+static TAKEN: [AtomicU64; CELLS / CELLS_PER_WORD] =
+    [const { AtomicU64::new(0) }; CELLS / CELLS_PER_WORD];
+const CELLS_PER_WORD: usize = u64::BITS as usize;
+/// How many cells, from the first on, ever belonged to a thread.
+static CELLS_USED: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     /// The thread's cell; `CELLS` while it has none.
     static CELL: Cell<usize> = const { Cell::new(CELLS) };
+    /// Gives the cell to the next thread when this one ends.
+    static LEAVE: Leave = const { Leave };
     /// Blocks that the thread may still free before it gives way; none if it does not.
     static TURN: Cell<Option<u32>> = const { Cell::new(None) };
+    /// What the cells of others held when the thread looked last, and how often it may use that.
+    static OTHERS: Cell<(i64, u32)> = const { Cell::new((0, 0)) };
+}
+
+struct Leave;
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        // What is allocated and freed from here on is counted in the last cell.
+        let cell = CELL.replace(CELLS - 1);
+        if cell < CELLS - 1 {
+            let (word, bit) = place(cell);
+            TAKEN[word].fetch_and(!bit, Ordering::Release);
+        }
+    }
+}
+
+/// Where a cell's bit is.
+const fn place(cell: usize) -> (usize, u64) {
+    (cell / CELLS_PER_WORD, 1 << (cell % CELLS_PER_WORD))
+}
+
+/// A cell for the calling thread, the lowest that nobody has.
+fn take_cell() -> usize {
+    for (at, word) in TAKEN.iter().enumerate() {
+        let mut taken = word.load(Ordering::Relaxed);
+        while taken != u64::MAX {
+            let cell = at * CELLS_PER_WORD + taken.trailing_ones() as usize;
+            if cell == CELLS - 1 {
+                break;
+            }
+            let with_it = taken | place(cell).1;
+            // Acquire: the count that the thread before left is seen.
+            match word.compare_exchange_weak(taken, with_it, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => {
+                    CELLS_USED.fetch_max(cell + 1, Ordering::Relaxed);
+                    return cell;
+                }
+                Err(now) => taken = now,
+            }
+        }
+    }
+    CELLS - 1
 }
 
 /// Bytes in use, in the sizes that the allocator really gives.
 pub fn used() -> usize {
-    let own = NEXT_CELL.load(Ordering::Relaxed).min(CELLS - 1);
+    let own = CELLS_USED.load(Ordering::Relaxed);
     let counts = COUNTS[..own].iter().chain(&COUNTS[CELLS - 1..]);
     let sum: i64 = counts.map(|count| count.0.load(Ordering::Relaxed)).sum();
     let used = sum.max(0) as usize;
@@ -46,6 +97,30 @@ pub fn used() -> usize {
     }
     used
 }
+
+/// The same, about: what the thread itself allocated and freed is in it, of what the others did since its last
+/// [`look_at_others`], or some uses ago, nothing.
+#[inline]
+pub fn used_about() -> usize {
+    let own = COUNTS[CELL.get().min(CELLS - 1)].0.load(Ordering::Relaxed);
+    let (others, uses) = OTHERS.get();
+    if uses == 0 {
+        let used = used();
+        OTHERS.set((used as i64 - own, USES_MAX));
+        return used;
+    }
+    OTHERS.set((others, uses - 1));
+    (others + own).max(0) as usize
+}
+
+/// Has the next [`used_about`] of the thread look what others have allocated: a worker does so each turn.
+#[inline]
+pub fn look_at_others() {
+    OTHERS.set((0, 0));
+}
+
+/// As often a thread may go by what it saw of others.
+const USES_MAX: u32 = 64;
 
 /// The most that `used` ever saw.
 pub fn peak() -> usize {
@@ -89,7 +164,7 @@ pub fn start_background_threads() {
 pub fn give_way_while_freeing() {
     TURN.set(Some(TURN_BLOCKS));
     // The last cell's threads count by the slow way, which looks at the turn.
-    CELL.set(CELLS - 1);
+    drop(Leave);
 }
 
 #[inline(always)]
@@ -108,7 +183,11 @@ fn count(bytes: i64) {
 fn count_shared(bytes: i64) {
     let cell = CELL.try_with(|cell| {
         if cell.get() == CELLS {
-            cell.set(NEXT_CELL.fetch_add(1, Ordering::Relaxed).min(CELLS - 1));
+            // In case that it takes memory to have `LEAVE` dropped.
+            cell.set(CELLS - 1);
+            if LEAVE.try_with(|_| ()).is_ok() {
+                cell.set(take_cell());
+            }
         }
         cell.get()
     });
@@ -251,6 +330,35 @@ mod tests {
         };
         std::thread::spawn(free).join().expect("it ends");
         assert_eq!(TURN.get(), None);
+    }
+
+    #[test]
+    fn threads_that_end_leave_their_cells_to_others() {
+        // Other tests have threads as well, but not so many at a time.
+        for round in 0..CELLS * 4 {
+            let block = std::thread::spawn(|| vec![1_u8; 10_000]).join().expect("it ends");
+            drop(block);
+            let cells = CELLS_USED.load(Ordering::Relaxed);
+            assert!(cells < CELLS / 2, "{cells} cells after {round} threads, one at a time");
+        }
+    }
+
+    #[test]
+    fn what_others_allocate_is_seen_soon() {
+        const LEN: usize = 3_000_000_000;
+        let about = |bytes: usize| move |used: usize| used >= bytes / 4 * 3;
+        look_at_others();
+        let before = used_about();
+        let block = std::thread::spawn(|| Vec::<u8>::with_capacity(LEN)).join().expect("it ends");
+        // Within a turn or, where there are no turns, within some uses.
+        look_at_others();
+        assert!(about(LEN)(used_about().saturating_sub(before)));
+        drop(block);
+        assert!(!about(LEN)(used_about().saturating_sub(before)), "its own is seen at once");
+        let block = std::thread::spawn(|| Vec::<u8>::with_capacity(LEN)).join().expect("it ends");
+        let seen = (0..=USES_MAX).any(|_| about(LEN)(used_about().saturating_sub(before)));
+        assert!(seen);
+        drop(block);
     }
 
     #[test]

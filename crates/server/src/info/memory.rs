@@ -54,7 +54,7 @@ pub(super) const MEMORY: Section = Section {
         gauge("rss_overhead_bytes", |s| s.memory().rss_overhead().1.into()),
         gauge("mem_fragmentation_ratio", |s| Value::Decimal(s.memory().total_overhead().0, 2)),
         gauge("mem_fragmentation_bytes", |s| s.memory().total_overhead().1.into()),
-        gauge("mem_not_counted_for_evict", |_| crate::lazyfree::pending_bytes().into()),
+        gauge("mem_not_counted_for_evict", |s| crate::eviction::not_counted(s.server).into()),
         zero("mem_replication_backlog"),
         zero("mem_total_replication_buffers"),
         zero("mem_replicas_repl_buffer"),

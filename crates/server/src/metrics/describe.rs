@@ -81,7 +81,11 @@ const DESCRIPTIONS: &[(&str, Unit, &str)] = &[
     ("rss_overhead_bytes", Bytes, "Memory of the process beside the allocator's."),
     ("mem_fragmentation_ratio", Plain, "The process's memory, to what is in use."),
     ("mem_fragmentation_bytes", Bytes, "Memory of the process that is not in use."),
-    ("mem_not_counted_for_evict", Bytes, "Memory that is about to be freed."),
+    (
+        "mem_not_counted_for_evict",
+        Bytes,
+        "Memory that is about to be freed, or kept for a snapshot.",
+    ),
     ("mem_clients_normal", Bytes, "Memory of clients."),
     ("lazyfree_pending_objects", Plain, "Values that wait to be freed."),
     ("lazyfreed_objects", Plain, "Values freed in the background."),

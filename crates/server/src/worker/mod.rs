@@ -62,6 +62,7 @@ use crate::crash::{self, SignalStack};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::lazyfree;
 use crate::log::Recorder;
+use crate::memory;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, Switch, WorkerHandle};
 use crate::tracking::{self, Push, Tracker};
@@ -307,6 +308,7 @@ impl Worker {
 
     fn look_at_clock(&mut self) {
         self.data.refresh_time(self.server);
+        memory::look_at_others();
         let now_ms = self.data.now_ms;
         self.server.end_pause_in_time(now_ms);
         self.data.may_expire = self.server.may_expire(now_ms);
