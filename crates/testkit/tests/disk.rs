@@ -176,6 +176,64 @@ fn a_full_disk_keeps_replies_back() {
     assert_eq!(ask(&mut client, &["DBSIZE"]), (told + 2).to_string());
 }
 
+/// With `always`, too, who asks how things are is answered while the disk is full, and so is who reads keys that the disk has
+/// as they are; only what a reply would tell that is not on disk waits.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_full_disk_prevents_no_diagnosis_and_no_other_read() {
+    let Some(disk) = SmallDisk::new("1m") else { return };
+    let server = Server::bobbin(&with_log(disk.text(), "always"));
+    let mut client = server.connect();
+    for line in ["SET before 1", "HSET h f v", "SADD s a b"] {
+        assert!(!client.say(line).is_error());
+    }
+    let value = "x".repeat(50_000);
+    let mut told = 0;
+    loop {
+        client.send(&["SET", &format!("k{told}"), &value]).expect("is sent");
+        match client.receive_within(Duration::from_secs(1)).expect("it lives") {
+            Received::Reply(reply) if reply.text() == "OK" => told += 1,
+            Received::Nothing => break,
+            other => panic!("{other:?}"),
+        }
+        assert!(told < 30, "so much does not fit the disk");
+    }
+    let mut other = server.connect();
+    until(&mut other, &["SET", "more", "1"], |reply| reply.starts_with("MISCONF"));
+    for _ in 0..20 {
+        let mut other = server.connect();
+        for (line, expected) in [
+            ("PING", "MISCONF"),
+            ("ECHO x", "x"),
+            ("GET before", "1"),
+            ("HGET h f", "v"),
+            ("SISMEMBER s a", "1"),
+            ("EXISTS before h", "2"),
+            ("GET k0", &value),
+            ("SET before 2", "MISCONF"),
+            ("INFO persistence", "aof_last_write_status:err"),
+            ("CONFIG GET appendfsync", "always"),
+        ] {
+            let words: Vec<_> = line.split(' ').collect();
+            other.send(&words).expect("is sent");
+            let Received::Reply(reply) = other.receive_within(LIMIT).expect("it lives") else {
+                panic!("{line} got no answer");
+            };
+            let shown = reply.items().iter().map(Reply::text).fold(reply.text(), |a, b| a + &b);
+            assert!(shown.contains(expected), "{line}: {shown}");
+        }
+    }
+    // What is not on disk is not told.
+    for line in [format!("GET k{told}"), format!("MGET before k{told}"), "DBSIZE".to_owned()] {
+        let mut other = server.connect();
+        other.send(&line.split(' ').collect::<Vec<_>>()).expect("is sent");
+        let heard = other.receive_within(Duration::from_millis(300)).expect("it lives");
+        assert!(heard == Received::Nothing, "{line}: {heard:?}");
+    }
+    disk.remount("size=64m");
+    assert_eq!(client.receive().expect("at last").text(), "OK");
+}
+
 /// An `fsync` that fails has lost what it was about, whatever the next one says: there is to be a new base before
 /// anything counts as safe.
 #[test]

@@ -15,6 +15,7 @@ mod reader;
 mod replay;
 mod rewrite;
 mod syncer;
+mod unkept;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -29,6 +30,7 @@ pub use manifest::{Manifest, Part};
 pub use reader::{Fault, Item, Reader};
 pub use rewrite::Rewrites;
 
+use self::unkept::Unkept;
 use self::writer::{Order, Writer};
 use crate::blocking::Waiter;
 use crate::command::Data;
@@ -64,6 +66,7 @@ pub struct Aof {
     /// DEBUG AOF-FLUSH-SLEEP: what each write takes longer.
     pub write_delay_us: AtomicU64,
     pub rewrites: Rewrites,
+    unkept: Unkept,
     pub figures: Figures,
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Writer {
     orders: Vec<Order>,
     /// Merged and not written.
     pending: Vec<u8>,
+    /// So many bytes of it the disk did not take, and were noted as such.
+    noted: usize,
     /// The last record that `pending`, or what was written, holds.
     merged: u64,
     /// The last record that was written.
@@ -107,6 +109,7 @@ impl Writer {
             syncer: None,
             orders: Vec::new(),
             pending: Vec::new(),
+            noted: 0,
             merged: 0,
             written: 0,
             synced_at: Instant::now(),
@@ -241,12 +244,16 @@ impl Writer {
                 Err(error) => break Err(error),
             }
         };
+        if outcome.is_err() {
+            self.note_unkept();
+        }
         if done > 0 {
             self.server.sample_log_write(started);
             aof.figures.size.fetch_add(done as u64, Ordering::Relaxed);
             aof.figures.increment_size.fetch_add(done as u64, Ordering::Relaxed);
             self.rewrite_if_grown();
             self.pending.drain(..done);
+            self.noted = self.noted.saturating_sub(done);
             self.pending.shrink_to(CHUNK_BYTES);
         }
         if self.pending.is_empty() {
@@ -257,6 +264,14 @@ impl Writer {
         if done > 0 || outcome.is_err() {
             self.note_outcome(&outcome);
         }
+    }
+
+    /// Notes what is to be written and cannot be.
+    fn note_unkept(&mut self) {
+        let (aof, keyspace) = (&self.server.aof, &self.server.keyspace);
+        let (commands, durable) = (&self.pending[self.noted..], aof.durable());
+        aof.unkept.note(keyspace, commands, self.merged, durable, self.written <= durable);
+        self.noted = self.pending.len();
     }
 
     /// Forces what was written to disk, or begins to, if it is time.
@@ -462,6 +477,7 @@ impl Writer {
         self.sync_now();
         self.file = None;
         self.pending = Vec::new();
+        self.noted = 0;
         self.failed = false;
         self.has_gap = false;
         let aof = &self.server.aof;

@@ -22,7 +22,7 @@ pub use data::{Data, Key};
 pub use failure::Failure;
 pub use flags::{Categories, Flags};
 pub use keys::{Channels, DatabaseUse, KeySpec, KeyUse};
-pub use registry::{Registered, Registry};
+pub use registry::{KeyShape, Registered, Registry};
 pub use walk::Walk;
 
 pub use crate::notify::Classes;

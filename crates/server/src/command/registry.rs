@@ -184,6 +184,13 @@ impl Registered {
         }
     }
 
+    /// Whether it may read keys that its arguments do not name, as SORT's BY does.
+    pub fn reads_undeclared_keys(&self) -> bool {
+        let is_incomplete =
+            |spec: &KeySpec| spec.begin == Begin::Unknown || spec.usage.has(KeyUse::INCOMPLETE);
+        self.row.keys.iter().any(is_incomplete)
+    }
+
     /// Calls `f` with the index of each key; `false` when the arguments are not of the command's
     /// form.
     #[inline(always)]

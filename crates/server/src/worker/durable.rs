@@ -22,8 +22,8 @@ pub(super) struct Held {
     bytes: usize,
     /// Since when there are turns that nobody was asked to get to disk.
     unasked_since: Option<Instant>,
-    /// Whose replies of this turn are errors of commands that did not run: they tell of nothing.
-    refusals: Vec<(u32, Range)>,
+    /// Whose replies of this turn tell of nothing that is not on disk.
+    telling_nothing: Vec<(u32, Range)>,
 }
 
 struct Turn {
@@ -52,18 +52,18 @@ impl Held {
         self.turns.is_empty()
     }
 
-    /// A connection's commands were all refused, with these replies.
+    /// These replies of a connection tell of nothing that is not on disk: its commands were refused, or are about no key.
     #[cold]
-    pub(super) fn note_refusals(&mut self, slot: u32, range: Range) {
-        self.refusals.push((slot, range));
+    pub(super) fn note_telling_nothing(&mut self, slot: u32, range: Range) {
+        self.telling_nothing.push((slot, range));
     }
 
-    /// Whether a connection has nothing but refusals to send.
-    fn only_refuses(&self, slot: u32, connection: &Connection) -> bool {
+    /// Whether a connection has nothing else to send.
+    fn tells_nothing(&self, slot: u32, connection: &Connection) -> bool {
         let is_it = |&(other, range): &(u32, Range)| {
             other == slot && connection.replies == Some(range) && connection.output.is_empty()
         };
-        self.refusals.iter().any(is_it)
+        self.telling_nothing.iter().any(is_it)
     }
 
     fn push(&mut self, number: u64, outputs: Vec<(Token, usize)>) {
@@ -101,7 +101,7 @@ impl Worker {
         }
         let number = log.last();
         let holds = aof.durable() < number && !self.touched.is_empty() && self.hold_until(number);
-        self.held.refusals.clear();
+        self.held.telling_nothing.clear();
         let overdue = self.held.unasked_since.is_some_and(|since| since.elapsed() >= ASK_AFTER);
         if logged && !holds || overdue {
             self.ask_for_disk();
@@ -113,7 +113,7 @@ impl Worker {
         let mut outputs = Vec::new();
         for &slot in &self.touched {
             let Some(connection) = self.connections.at(slot) else { continue };
-            if self.held.only_refuses(slot, connection) {
+            if self.held.tells_nothing(slot, connection) {
                 continue;
             }
             if let Some(range) = connection.replies.take() {

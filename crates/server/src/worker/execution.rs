@@ -40,6 +40,8 @@ pub(super) struct Execution {
     pub deferred: bool,
     /// The replies were more than the client may have.
     pub overflowed: bool,
+    /// The replies may tell of what is not on disk, if that is looked at.
+    pub tells: bool,
 }
 
 impl Executor<'_> {
@@ -56,7 +58,7 @@ impl Executor<'_> {
         let start = self.arena.bytes.len();
         let track = server.config.latency_tracking();
         let limits = server.services.command_log.limits();
-        let mut done = Execution::default();
+        let mut done = Execution { tells: !server.aof.holds_replies(), ..Execution::default() };
         for index in found.commands.clone() {
             if self.arena.bytes.len() >= self.replies_max {
                 (done.deferred, done.halted) = (true, true);
@@ -85,6 +87,9 @@ impl Executor<'_> {
                 self.data.waited = true;
             }
             if let Executed::Ran(command) = outcome {
+                if !done.tells {
+                    done.tells = server.may_tell_of_unkept(client, command, request.args);
+                }
                 done.executed += 1;
                 done.answered += u64::from(client.blocked.is_none());
                 let measured = Measured {

@@ -616,8 +616,8 @@ impl Worker {
         if end > start {
             let range = Range { start, end };
             connection.add_replies(&self.arena, range);
-            if done.executed == 0 && self.server.aof.holds_replies() {
-                self.held.note_refusals(span.slot, range);
+            if !done.tells {
+                self.held.note_telling_nothing(span.slot, range);
             }
         }
         if blocked {
