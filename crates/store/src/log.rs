@@ -18,7 +18,6 @@ use crate::sync::{AtomicBool, AtomicU64, Futex, Mutex, MutexGuard, Ordering, fen
 #[derive(Default)]
 pub struct Log {
     shared: Arc<Shared>,
-    lanes: Mutex<Vec<Arc<Buffer>>>,
 }
 
 /// What one thread appends to.
@@ -52,6 +51,8 @@ struct Shared {
     /// `AWAKE`, `RUNG` or `ASLEEP`: the merger's owner.
     reader: Line<Futex>,
     is_on: Line<AtomicBool>,
+    /// Of those that are, and of those that were and hold records.
+    lanes: Mutex<Vec<Arc<Buffer>>>,
 }
 
 /// On a cache line of its own: nothing else that changes lies beside it.
@@ -105,7 +106,7 @@ impl Log {
     /// A lane for the calling thread. It ends when it is dropped and what it holds was merged.
     pub fn lane(&self) -> Lane {
         let buffer = Arc::<Buffer>::default();
-        self.lanes.lock().push(Arc::clone(&buffer));
+        self.shared.lanes.lock().push(Arc::clone(&buffer));
         Lane { shared: Arc::clone(&self.shared), buffer }
     }
 
@@ -126,7 +127,7 @@ impl Log {
 
     /// Bytes that lie in the lanes.
     pub fn pending_bytes(&self) -> usize {
-        self.lanes.lock().iter().map(|buffer| buffer.lock().len()).sum()
+        self.shared.lanes.lock().iter().map(|buffer| buffer.lock().len()).sum()
     }
 
     /// Sleeps until a thread rings after it appended, or [`wake`](Self::wake) is called, at most for the given time; not
@@ -222,10 +223,20 @@ impl Lane {
     }
 }
 
+impl Drop for Lane {
+    /// Where nobody reads the log, nobody else would take the lane from the list.
+    fn drop(&mut self) {
+        let mut lanes = self.shared.lanes.lock();
+        if self.buffer.lock().len() == 0 {
+            lanes.retain(|buffer| !Arc::ptr_eq(buffer, &self.buffer));
+        }
+    }
+}
+
 impl Merger {
     /// Takes what the lanes hold: every record whose number was given out before.
     pub fn collect(&mut self, log: &Log) {
-        let mut lanes = log.lanes.lock();
+        let mut lanes = log.shared.lanes.lock();
         for buffer in lanes.iter() {
             if !self.sources.iter().any(|source| Arc::ptr_eq(&source.buffer, buffer)) {
                 let buffer = Arc::clone(buffer);
@@ -399,6 +410,22 @@ mod tests {
     }
 
     #[test]
+    fn lanes_that_end_are_forgotten_though_nobody_reads() {
+        let log = Log::default();
+        let kept = log.lane();
+        for _ in 0..1000 {
+            drop(log.lane());
+        }
+        assert_eq!(log.shared.lanes.lock().len(), 1);
+        kept.append(b"x");
+        drop(kept);
+        assert_eq!(log.shared.lanes.lock().len(), 1, "what it holds is to be merged");
+        let mut merger = Merger::default();
+        merger.collect(&log);
+        assert_eq!(all(&mut merger), b"x");
+    }
+
+    #[test]
     fn a_lane_that_ends_is_merged_and_forgotten() {
         let (log, mut merger) = (Log::default(), Merger::default());
         let lane = log.lane();
@@ -408,6 +435,6 @@ mod tests {
         merger.collect(&log);
         assert_eq!(all(&mut merger), b"x");
         merger.collect(&log);
-        assert_eq!((merger.sources.len(), log.lanes.lock().len()), (0, 0));
+        assert_eq!((merger.sources.len(), log.shared.lanes.lock().len()), (0, 0));
     }
 }
