@@ -574,7 +574,7 @@ impl Database {
     /// appends them to `out`. Returns how many looks it took.
     ///
     /// From hashes it takes the fields whose time has come, and tells `reaped` of them; a hash without fields left
-    /// goes out as a whole.
+    /// goes out as a whole. It ends, with looks left, once that were [`FIELDS_MAX`] fields.
     pub fn expire_due(
         &mut self,
         now_ms: i64,
@@ -584,7 +584,11 @@ impl Database {
         mut reaped: impl FnMut(Reaped<'_>),
     ) -> usize {
         let mut places = Vec::new();
+        let mut fields_left = FIELDS_MAX;
         for looks in 0..limit {
+            if fields_left == 0 {
+                return looks;
+            }
             let Some(position) = self.expiry.pop_due(now_ms) else { return looks };
             // Removing moves entries about, so each removal looks anew. Two keys near one position
             // are rare: 1 in 2^26 pairs.
@@ -593,7 +597,7 @@ impl Database {
                 self.table.places_near(position, POSITION_BITS_LOST, hasher, &mut places);
                 let due = places.iter().copied().find(|&place| {
                     self.is_due(place, now_ms)
-                        || self.reap_fields(place, now_ms, hasher, &mut reaped)
+                        || self.reap_fields(place, now_ms, &mut fields_left, hasher, &mut reaped)
                 });
                 let Some(place) = due else { break };
                 out.push(self.remove(place, hasher));
@@ -613,22 +617,25 @@ impl Database {
         self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
     }
 
-    /// Takes fields that have expired out of a hash; whether none is left.
+    /// Takes fields that have expired out of a hash, at most `fields_left`; whether it is empty then.
     fn reap_fields(
         &mut self,
         place: Place,
         now_ms: i64,
+        fields_left: &mut usize,
         hasher: &Hasher,
         reaped: &mut impl FnMut(Reaped<'_>),
     ) -> bool {
-        if fields_ms(self.entry(place)).is_none_or(|ms| ms > now_ms) {
+        let is_due = fields_ms(self.entry(place)).is_some_and(|ms| ms <= now_ms);
+        if !is_due || *fields_left == 0 {
             return false;
         }
         let Some(fields) = self.change(place, hasher).collection_mut::<crate::value::Hash>() else {
             return false;
         };
         let each = |name: &[u8]| reaped(Reaped::Field(name));
-        let removed = fields.remove_expired(now_ms, FIELDS_MAX, hasher, each);
+        let removed = fields.remove_expired(now_ms, *fields_left, hasher, each);
+        *fields_left -= removed;
         let is_empty = fields.is_empty();
         if removed > 0 {
             reaped(Reaped::Hash(self.entry(place).key()));
@@ -658,8 +665,8 @@ fn fields_ms(entry: EntryRef<'_>) -> Option<i64> {
     entry.collection::<crate::value::Hash>()?.earliest_ms()
 }
 
-/// Fields that are taken out of a hash before others get their turn.
-const FIELDS_MAX: usize = 256;
+/// Fields that are taken out of hashes before others get the shard.
+pub const FIELDS_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -722,6 +729,39 @@ mod tests {
     }
 
     #[test]
+    fn fields_of_many_hashes_go_in_steps() {
+        use crate::value::hash::Expiry;
+        use crate::value::pages::Given;
+        use crate::value::{AnyCollection, Hash as Fields, HashLimits};
+
+        const HASHES: usize = 64;
+        const FIELDS: usize = 300;
+        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
+        let limits = HashLimits { packed_entries: 8, packed_value_len: 8 };
+        let database = shard.database_mut(0);
+        for key in 0..HASHES {
+            let mut hash = Fields::default();
+            for field in 0..FIELDS {
+                let name = format!("f{field}");
+                let at = Expiry::At(NOW_MS + 1);
+                hash.set(name.as_bytes(), Given::from(b"v"), at, NOW_MS, &limits, &hasher);
+            }
+            let (key, value) = (key.to_be_bytes(), NewValue::Collection(AnyCollection::Hash(hash)));
+            database.insert(hasher.hash(&key), OwnedEntry::new(&key, value, None, 0), &hasher);
+        }
+        let (mut gone, mut fields) = (Vec::new(), 0);
+        while database.next_due_ms().is_some_and(|ms| ms <= NOW_MS + 100) {
+            let mut step = 0;
+            database.expire_due(NOW_MS + 100, 64, &hasher, &mut gone, |event| {
+                step += usize::from(matches!(event, Reaped::Field(_)));
+            });
+            assert!(step <= FIELDS_MAX, "{step} fields with the shard held");
+            fields += step;
+        }
+        assert_eq!((fields, gone.len(), database.len()), (HASHES * FIELDS, HASHES, 0));
+    }
+
+    #[test]
     fn fields_are_taken_out_of_hashes_and_empty_hashes_with_them() {
         use crate::value::hash::Expiry;
         use crate::value::pages::Given;
@@ -755,7 +795,9 @@ mod tests {
         };
         expire(NOW_MS - 100, &mut gone);
         assert!(gone.is_empty());
-        expire(NOW_MS + 100, &mut gone);
+        for _ in 0..(2 * 700_usize).div_ceil(FIELDS_MAX) {
+            expire(NOW_MS + 100, &mut gone);
+        }
         assert_eq!(gone.iter().map(|entry| entry.as_ref().key()).collect::<Vec<_>>(), [b"all"]);
         for key in [&b"all"[..], b"most"] {
             let fields = reaped.iter().filter(|(name, _)| name == key).map(|(_, fields)| fields);

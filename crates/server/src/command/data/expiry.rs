@@ -1,7 +1,7 @@
 //! Keys and fields that nobody looks at and whose time has come: they are taken out a shard at a time.
 
 use bobbin_store::OwnedEntry;
-use bobbin_store::shard::Reaped;
+use bobbin_store::shard::{FIELDS_MAX, Reaped};
 
 use super::Data;
 use super::holding::Held;
@@ -52,8 +52,13 @@ impl Data {
                     self.tell_changed(database, self.key(key), false);
                 }
             }
+            let fields: u64 = reaped.iter().map(|hash| hash.count).sum();
             self.note_reaped(database, reaped);
             self.note_expired(database, &gone[first..]);
+            if fields >= FIELDS_MAX as u64 {
+                // The others get their turn once the shard was let go.
+                break;
+            }
         }
         if !gone.is_empty() {
             self.shard(index).trim();
