@@ -6,12 +6,12 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
-use bobbin_dump::rdb::{Item, Reader, Record, Value};
-use bobbin_dump::{Options, Target, VersionCheck};
-use bobbin_store::Hasher;
+use bobbin_dump::rdb::Item;
 
-use crate::clock::system_ms;
+use crate::config::{Config, OptionId};
+use crate::server::Server;
 
 /// What was found.
 #[derive(Default, Debug, PartialEq, Eq)]
@@ -61,58 +61,29 @@ fn run(path: &Path) -> bool {
     }
 }
 
-/// Reads all of a file and makes every value. An error comes with its place.
-fn check(mut file: impl Read) -> Result<(Found, u64), (u64, String)> {
-    let hasher = Hasher::new(0);
-    let target = Target::new(&hasher);
-    let options = Options::default();
-    let mut reader = Reader::new(VersionCheck::Relaxed, true);
-    let (mut found, mut bytes, now_ms) = (Found::default(), Vec::new(), system_ms());
-    let mut from = 0;
-    loop {
-        let offset = reader.offset();
-        let next = reader.next(&bytes[from..]).map_err(|error| (offset, error.to_string()))?;
-        if let Some((item, used)) = next {
-            match item {
-                Item::Key(bytes) => {
-                    let fail = |error: String| (offset, error);
-                    let record = Record::parse(bytes, &options).map_err(|e| fail(e.to_string()))?;
-                    found.keys += 1;
-                    found.expiring += u64::from(record.expire_ms.is_some());
-                    found.expired += u64::from(record.expire_ms.is_some_and(|ms| ms < now_ms));
-                    match record.value(&options, target) {
-                        Ok(Value::Empty) | Err(_) => {
-                            let key = record.key.escape_ascii();
-                            let kind = record.kind.name();
-                            return Err(fail(format!("The {kind} at key '{key}' is damaged")));
-                        }
-                        Ok(_) => {}
-                    }
-                }
-                Item::Aux { name, value } => {
-                    let (name, value) = (name.escape_ascii(), value.escape_ascii());
-                    println!("[offset {offset}] AUX FIELD {name} = '{value}'");
-                }
-                Item::Database(number) => println!("[offset {offset}] Selecting DB ID {number}"),
-                Item::Function(_) => found.functions += 1,
-                Item::End { checked } => {
-                    found.checked = checked;
-                    return Ok((found, reader.offset()));
-                }
-                _ => {}
+/// Reads all of a file and makes every value, by the very code that loads files: what is sound here is loaded by a server
+/// that has as many databases. An error comes with its place.
+fn check(file: impl Read) -> Result<(Found, u64), (u64, String)> {
+    let config = Config::new();
+    let server = config
+        .set_internally(OptionId::databases, &i32::MAX.to_string())
+        .and_then(|()| Server::new(config, &[]))
+        .map_err(|error| (0, error))?;
+    let mut found = Found::default();
+    let loaded = server.examine(file, |offset, item| match item {
+        Item::Aux { name, value } => {
+            if **name == *b"aof-base" && **value == *b"1" {
+                server.persistence.loading.keeps_expired.store(true, Ordering::Relaxed);
             }
-            from += used;
-            continue;
+            let (name, value) = (name.escape_ascii(), value.escape_ascii());
+            println!("[offset {offset}] AUX FIELD {name} = '{value}'");
         }
-        bytes.drain(..from);
-        from = 0;
-        let room = BLOCK_BYTES.max(bytes.len());
-        let read = file.by_ref().take(room as u64).read_to_end(&mut bytes);
-        if read.map_err(|error| (offset, error.to_string()))? == 0 {
-            reader.finish().map_err(|error| (offset, error.to_string()))?;
-        }
-    }
+        Item::Database(number) => println!("[offset {offset}] Selecting DB ID {number}"),
+        Item::Function(_) => found.functions += 1,
+        Item::End { checked } => found.checked = *checked,
+        _ => {}
+    })?;
+    found.keys = loaded.keys + loaded.expired;
+    (found.expiring, found.expired) = (loaded.expiring, loaded.expired);
+    Ok((found, loaded.bytes))
 }
-
-/// Bytes that are read at a time; a longer value doubles them.
-const BLOCK_BYTES: usize = 1 << 20;

@@ -3,6 +3,8 @@
 //! One thread reads the file and finds where each key ends; that is little work. Others make the values and put
 //! them into their shards. What lies between is a few blocks of the file.
 
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 use bobbin_dump::rdb::{Item, RdbError, Reader, Record, Value};
 use bobbin_dump::{Options, STRING_LEN_MAX, Target};
 use bobbin_store::sync::Mutex;
-use bobbin_store::{AccessClock, NewValue, OwnedEntry};
+use bobbin_store::{AccessClock, Hash, Hasher, NewValue, OwnedEntry};
 
 use crate::allocator;
 use crate::command::Data;
@@ -36,6 +38,8 @@ pub enum Existing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Loaded {
     pub keys: u64,
+    /// With an expiry, those that were passed over among them.
+    pub expiring: u64,
     /// Passed over, as their time had come.
     pub expired: u64,
     /// Passed over, as they had no elements.
@@ -124,7 +128,8 @@ impl Server {
             }
             let recycled = || empty.lock().pop();
             let mut give = |block: Block| send(&sender, block, &failed);
-            let read = self.read_blocks(&mut file, Existing::Refuse, recycled, &mut give);
+            let read =
+                self.read_blocks(&mut file, Existing::Refuse, |_, _| {}, recycled, &mut give);
             // Lets the others come to an end.
             drop(sender);
             read
@@ -143,7 +148,7 @@ impl Server {
         existing: Existing,
     ) -> Result<Loaded, String> {
         let count = Counts::default();
-        let spare = std::cell::RefCell::new(None);
+        let spare = RefCell::new(None);
         let mut error = None;
         let read = {
             let mut give = |block: Block| match self.install(data, &block, &count, existing) {
@@ -156,11 +161,58 @@ impl Server {
                     false
                 }
             };
-            self.read_blocks(&mut file, existing, || spare.borrow_mut().take(), &mut give)
+            let recycled = || spare.borrow_mut().take();
+            self.read_blocks(&mut file, existing, |_, _| {}, recycled, &mut give)
         };
         match error {
             Some(error) => Err(error),
             None => Ok(count.loaded(read?)),
+        }
+    }
+
+    /// Reads a file as loading does, up to the end, and makes every value, but keeps none. `see` is shown each item
+    /// and where it lies. An error comes with its place.
+    pub(super) fn examine(
+        &'static self,
+        mut file: impl Read,
+        mut see: impl FnMut(u64, &Item<'_>),
+    ) -> Result<Loaded, (u64, String)> {
+        let (count, spare) = (Counts::default(), RefCell::new(None));
+        // Where the keys of a block lie, and what was read last.
+        let places = RefCell::new(Vec::new());
+        let at = Cell::new(0);
+        let other = Hasher::new(1);
+        let (now_ms, mut known, mut error) = (self.clock.advance(), HashSet::new(), None);
+        let mut give = |block: Block| {
+            let done = Cell::new(0);
+            let outcome = self.make(&block, &count, now_ms, &done, |database, hash, entry| {
+                let key = entry.as_ref().key();
+                if known.insert((database, hash.0, other.hash(key).0)) {
+                    Ok(())
+                } else {
+                    Err(entry)
+                }
+            });
+            let places = std::mem::take(&mut *places.borrow_mut());
+            if let Err(text) = outcome {
+                error = Some((places.get(done.get()).copied().unwrap_or(at.get()), text));
+                return false;
+            }
+            *spare.borrow_mut() = Some(block.bytes);
+            true
+        };
+        let see = |place: u64, item: &Item<'_>| {
+            at.set(place);
+            if matches!(item, Item::Key(_)) {
+                places.borrow_mut().push(place);
+            }
+            see(place, item);
+        };
+        let recycled = || spare.borrow_mut().take();
+        let read = self.read_blocks(&mut file, Existing::Refuse, see, recycled, &mut give);
+        match error {
+            Some(error) => Err(error),
+            None => read.map(|bytes| count.loaded(bytes)).map_err(|text| (at.get(), text)),
         }
     }
 
@@ -175,11 +227,13 @@ impl Server {
         loading.last_keys_expired.store(expired, Ordering::Relaxed);
     }
 
-    /// Reads a file to its end, or until `give` does not want any more. Returns how many bytes it had.
+    /// Reads a file to its end, or until `give` does not want any more; `see` is shown each item and where it lies. Returns
+    /// how many bytes the file had.
     fn read_blocks(
         &self,
         file: &mut impl Read,
         existing: Existing,
+        mut see: impl FnMut(u64, &Item<'_>),
         mut spare: impl FnMut() -> Option<Vec<u8>>,
         give: &mut impl FnMut(Block) -> bool,
     ) -> Result<u64, String> {
@@ -192,8 +246,10 @@ impl Server {
             if self.end.is_wanted() {
                 return Err("the server ends".into());
             }
-            let used = block
-                .split(&mut reader, |item| self.take_item(&item, &mut database, &mut functions));
+            let used = block.split(&mut reader, |place, item| {
+                see(place, &item);
+                self.take_item(&item, &mut database, &mut functions)
+            });
             let used = used.map_err(|error| error.to_string())?;
             if reader.is_over() && used < block.bytes.len() {
                 log::info!("The RDB file has {} bytes behind its end", block.bytes.len() - used);
@@ -326,9 +382,37 @@ impl Server {
         count: &Counts,
         existing: Existing,
     ) -> Result<(), String> {
+        let hasher = self.keyspace.hasher();
+        self.make(block, count, data.now_ms, &Cell::new(0), |database, hash, entry| {
+            data.visit(hash.shard(), |shard| {
+                let database = shard.database_mut(database);
+                match database.find(hash, entry.as_ref().key()) {
+                    None => {
+                        database.insert(hash, entry, hasher);
+                        Ok(None)
+                    }
+                    Some(place) if existing == Existing::Replace => {
+                        Ok(Some(database.replace(hash, place, entry, hasher)))
+                    }
+                    Some(_) => Err(entry),
+                }
+            })
+            .map(drop)
+        })
+    }
+
+    /// Makes the values of a block's keys. `place` puts each where it belongs; it gives back what is there
+    /// already, and may not be. `done` counts the records that were seen to.
+    fn make(
+        &self,
+        block: &Block,
+        count: &Counts,
+        now_ms: i64,
+        done: &Cell<usize>,
+        mut place: impl FnMut(u32, Hash, OwnedEntry) -> Result<(), OwnedEntry>,
+    ) -> Result<(), String> {
         let options = Options { string_len_max: STRING_LEN_MAX, ..Options::default() };
         let target = commands::target(self);
-        let now_ms = data.now_ms;
         let keeps_expired = self.persistence.loading.keeps_expired.load(Ordering::Relaxed);
         let clock = self.access_clock(now_ms);
         let delay_us = u64::try_from(self.config.key_load_delay()).unwrap_or(0);
@@ -353,31 +437,17 @@ impl Server {
                     }
                     std::thread::sleep(Duration::from_micros(delay_us));
                 }
+                loaded.expiring += u64::from(record.expire_ms.is_some());
                 if record.expire_ms.is_some_and(|ms| ms < now_ms) && !keeps_expired {
                     loaded.expired += 1;
-                    continue;
+                } else if let Some(entry) = entry(&record, &options, target, &clock, &mut loaded)? {
+                    place(database, hash, entry).map_err(|entry| {
+                        let key = entry.as_ref().key().escape_ascii();
+                        format!("RDB has duplicated key '{key}' in DB {database}")
+                    })?;
+                    loaded.keys += 1;
                 }
-                let Some(entry) = entry(&record, &options, target, &clock, &mut loaded)? else {
-                    continue;
-                };
-                let replaced = data.visit(hash.shard(), |shard| {
-                    let database = shard.database_mut(database);
-                    match database.find(hash, &record.key) {
-                        None => {
-                            database.insert(hash, entry, target.hasher);
-                            Ok(None)
-                        }
-                        Some(place) if existing == Existing::Replace => {
-                            Ok(Some(database.replace(hash, place, entry, target.hasher)))
-                        }
-                        Some(_) => Err(()),
-                    }
-                });
-                if replaced.is_err() {
-                    let key = record.key.escape_ascii();
-                    return Err(format!("RDB has duplicated key '{key}' in DB {database}"));
-                }
-                loaded.keys += 1;
+                done.set(done.get() + 1);
             }
         }
         count.add(&loaded);
@@ -435,18 +505,19 @@ impl Block {
     fn split(
         &mut self,
         reader: &mut Reader,
-        mut take: impl FnMut(Item<'_>) -> Result<u32, RdbError>,
+        mut take: impl FnMut(u64, Item<'_>) -> Result<u32, RdbError>,
     ) -> Result<usize, RdbError> {
         let mut at = 0;
-        while let Some((item, used)) = reader.next(&self.bytes[at..])? {
+        loop {
+            let place = reader.offset();
+            let Some((item, used)) = reader.next(&self.bytes[at..])? else { return Ok(at) };
             let is_key = matches!(item, Item::Key(_));
-            let database = take(item)?;
+            let database = take(place, item)?;
             if is_key {
                 self.records.push((database, at..at + used));
             }
             at += used;
         }
-        Ok(at)
     }
 
     /// Reads up to so many bytes more; returns how many.
@@ -466,6 +537,7 @@ fn send(sender: &SyncSender<Block>, block: Block, failed: &AtomicBool) -> bool {
 #[derive(Default)]
 struct Counts {
     keys: AtomicU64,
+    expiring: AtomicU64,
     expired: AtomicU64,
     empty: AtomicU64,
 }
@@ -473,6 +545,7 @@ struct Counts {
 impl Counts {
     fn add(&self, loaded: &Loaded) {
         self.keys.fetch_add(loaded.keys, Ordering::Relaxed);
+        self.expiring.fetch_add(loaded.expiring, Ordering::Relaxed);
         self.expired.fetch_add(loaded.expired, Ordering::Relaxed);
         self.empty.fetch_add(loaded.empty, Ordering::Relaxed);
     }
@@ -481,6 +554,7 @@ impl Counts {
         let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Loaded {
             keys: value(&self.keys),
+            expiring: value(&self.expiring),
             expired: value(&self.expired),
             empty: value(&self.empty),
             bytes,
