@@ -1,7 +1,9 @@
 //! A server process of a test's own: a free port, a folder that goes away, its log kept.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -150,6 +152,38 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.id())).map_or(0, Iterator::count)
     }
 
+    /// The most physical memory in bytes that it ever had (`VmHWM`).
+    pub fn peak_resident_bytes(&self) -> u64 {
+        self.status_field("VmHWM:") * 1024
+    }
+
+    /// Starts Bobbin as a user who has no other threads, so that it can be refused more of them; `None` where that
+    /// cannot be done. Its files go to `folder`.
+    pub fn of_nobody(folder: &Path, arguments: &[&str]) -> Option<Self> {
+        let begin = || {
+            let mut command = Command::new(peers::bobbin());
+            command.uid(NOBODY).gid(NOBODY);
+            command
+        };
+        std::fs::set_permissions(folder, Permissions::from_mode(0o777)).ok()?;
+        let own = ["--dir", folder.to_str()?];
+        let started = Self::start_by(begin, &[&own[..], arguments].concat());
+        started.inspect_err(|error| println!("not tested: {error}")).ok()
+    }
+
+    /// Has the system give it no further threads, or again as many as it wants.
+    ///
+    /// # Panics
+    /// When that cannot be said.
+    pub fn refuse_threads(&self, refuse: bool) {
+        let limit = if refuse { "--nproc=0:" } else { "--nproc=4096:" };
+        let id = self.id().to_string();
+        // By the same user: not every root may do that to others.
+        let mut prlimit = Command::new("prlimit");
+        let done = prlimit.uid(NOBODY).gid(NOBODY).args(["--pid", &id, limit]).status();
+        assert!(done.is_ok_and(|status| status.success()), "prlimit {limit}");
+    }
+
     fn status_field(&self, name: &str) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
@@ -235,6 +269,9 @@ fn read_log(folder: &Path) -> String {
     let bytes = std::fs::read(folder.join(LOG)).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }
+
+/// The user `nobody`, on all systems that there are.
+const NOBODY: u32 = 65_534;
 
 /// A port that nobody had a moment ago.
 pub fn free_port() -> std::io::Result<u16> {

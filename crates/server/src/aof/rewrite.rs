@@ -22,7 +22,7 @@ use crate::command::Data;
 use crate::cores::Work;
 use crate::files::{self, DATA_MODE};
 use crate::log::{append_command, append_timestamp};
-use crate::persistence::snapshot::{self, Purpose};
+use crate::persistence::snapshot::{self, Beside, Purpose};
 use crate::server::Server;
 
 /// What is known about rewrites.
@@ -157,12 +157,21 @@ impl Server {
             || self.persistence.is_saving()
     }
 
-    /// Begins to rewrite the log, or to write its first base. `data` holds the gate. Nothing, if the cut is busy.
-    pub fn begin_rewrite(&'static self, data: &mut Data) {
+    /// Begins to rewrite the log, or to write its first base. `data` holds the gate. Nothing, if the cut is busy. `false`:
+    /// the system gives no thread; that counts as a rewrite that failed.
+    pub fn begin_rewrite(&'static self, data: &mut Data) -> bool {
         let rewrites = &self.aof.rewrites;
         if self.cut_is_busy() {
-            return;
+            return true;
         }
+        let beside = match Beside::start("bobbin-rewrite", Work::Rewriting) {
+            Ok(beside) => beside,
+            Err(error) => {
+                log::warn!("Can't rewrite append only file in background: {error}");
+                self.rewrite_failed();
+                return false;
+            }
+        };
         rewrites.wanted.store(false, Ordering::Relaxed);
         let cut = self.begin_cut(data);
         *rewrites.current.lock() =
@@ -178,7 +187,28 @@ impl Server {
         log::info!("Background append only file rewriting started");
         let gaps = self.aof.gaps.load(Ordering::SeqCst);
         let task = Task { server: self, cut, rotated, is_logging, gaps };
-        snapshot::run_beside("bobbin-rewrite", Work::Rewriting, data, || task.run());
+        beside.run(|| task.run());
+        true
+    }
+
+    /// A rewrite failed, or could not begin: it is tried again later.
+    fn rewrite_failed(&self) {
+        self.aof.rewrites.failed.store(true, Ordering::Relaxed);
+        self.try_rewrite_again();
+    }
+
+    /// A rewrite came to nothing. One that the log needs is tried again.
+    fn try_rewrite_again(&self) {
+        let rewrites = &self.aof.rewrites;
+        let is_needed = self.log.is_on() && self.aof.needs_base();
+        if !rewrites.is_cancelled() {
+            let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
+            let pause_ms = if is_needed { NEEDED_PAUSE_MS } else { pause_ms(failures) };
+            rewrites.retry_ms.store(system_ms() + pause_ms, Ordering::Relaxed);
+        }
+        if is_needed {
+            rewrites.schedule();
+        }
     }
 }
 
@@ -221,18 +251,10 @@ impl Task {
                 // Every error aborts the cut. This kind says that the cut was aborted first.
                 if error.kind() == io::ErrorKind::Interrupted {
                     log::info!("AOF rewrite was aborted");
+                    server.try_rewrite_again();
                 } else {
                     log::warn!("Background AOF rewrite terminated with error: {error}");
-                    rewrites.failed.store(true, Ordering::Relaxed);
-                }
-                let is_needed = server.log.is_on() && server.aof.needs_base();
-                if !rewrites.is_cancelled() {
-                    let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
-                    let pause_ms = if is_needed { NEEDED_PAUSE_MS } else { pause_ms(failures) };
-                    rewrites.retry_ms.store(system_ms() + pause_ms, Ordering::Relaxed);
-                }
-                if is_needed {
-                    rewrites.schedule();
+                    server.rewrite_failed();
                 }
             }
         }
@@ -314,8 +336,7 @@ fn collect_history(server: &Server, directory: &Directory, manifest: &mut Manife
 
 /// Writes a base and forces it to disk; its bytes.
 pub(super) fn write_base(server: &'static Server, cut: Cut, path: &Path) -> io::Result<u64> {
-    let data = Data::new(&server.keyspace, &server.gate, 0);
-    let mut data = data.ok_or_else(|| io::Error::other("too many threads"))?;
+    let mut data = snapshot::walker(server);
     let file = match files::create_anew(path, DATA_MODE) {
         Ok(file) => file,
         Err(error) => {

@@ -18,7 +18,11 @@ fn bgrewriteaof(call: &mut Call<'_>) -> Outcome {
         call.reply.simple("Background append only file rewriting scheduled");
         return Ok(());
     }
-    call.server.begin_rewrite(call.data);
+    if !call.server.begin_rewrite(call.data) {
+        return Err(Failure::new(
+            "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.",
+        ));
+    }
     call.reply.simple("Background append only file rewriting started");
     Ok(())
 }

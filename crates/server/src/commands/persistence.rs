@@ -1,19 +1,35 @@
 //! SAVE, BGSAVE, LASTSAVE.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::blocking::{self, Wait};
 use crate::command::{Call, Command, Failure, Flags, Outcome};
+use crate::persistence::NotBegun;
 
 /// The client waits; the others go on, and what they do from here on is not in the file.
 fn save(call: &mut Call<'_>) -> Outcome {
     if call.server.persistence.is_saving() {
         return Err(BUSY);
     }
+    let server = call.server;
     let waiter = blocking::block(call, Saving, &[], None);
-    let started = call.server.start_save(call.data, Some(waiter.clone()));
-    if started.is_err() {
-        waiter.answer(call.server, |_| Err(BUSY));
+    if server.cut_is_busy() {
+        server.save_later(waiter);
+        return Ok(());
+    }
+    match server.start_save(call.data, Some(Arc::clone(&waiter))) {
+        Ok(()) => {}
+        Err(NotBegun::Busy) => _ = waiter.answer(server, |_| Err(BUSY)),
+        Err(NotBegun::NoThread) => {
+            // It takes none where nobody else is served meanwhile.
+            let saved = server.save_held(call.data);
+            waiter.answer(server, |reply| {
+                saved.map_err(|_| Failure::new("ERR"))?;
+                reply.ok();
+                Ok(())
+            });
+        }
     }
     Ok(())
 }
@@ -63,7 +79,10 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
         // It is given up, and will be gone in a moment.
         server.schedule_save();
     } else {
-        server.start_save(call.data, None).map_err(|_| BUSY)?;
+        server.start_save(call.data, None).map_err(|reason| match reason {
+            NotBegun::Busy => BUSY,
+            NotBegun::NoThread => Failure::new("ERR"),
+        })?;
     }
     call.reply.simple("Background saving started");
     Ok(())

@@ -9,16 +9,18 @@ mod points;
 mod save;
 pub mod snapshot;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use bobbin_store::CutHandle;
 use bobbin_store::sync::{Condvar, Mutex};
 
+use crate::blocking::Waiter;
 use crate::command::Failure;
 use crate::server::{Server, Switch};
 
 pub use load::{Existing, Loaded};
-pub use save::{Busy, remove_unfinished};
+pub use save::{NotBegun, remove_unfinished};
 
 /// See the module.
 pub struct Persistence {
@@ -27,6 +29,8 @@ pub struct Persistence {
     ended: Condvar,
     /// BGSAVE SCHEDULE: to be done as soon as it can.
     scheduled: AtomicBool,
+    /// Clients of SAVE that wait for the next one to begin: the log is being rewritten.
+    waiting: Mutex<Vec<Arc<Waiter>>>,
     /// Changes of keys that the last snapshot has, of those that the workers have counted.
     saved_changes: AtomicU64,
     pub last_save_s: AtomicI64,
@@ -69,6 +73,7 @@ impl Persistence {
             running: Mutex::new(None),
             ended: Condvar::new(),
             scheduled: AtomicBool::new(false),
+            waiting: Mutex::default(),
             saved_changes: AtomicU64::new(0),
             last_save_s: AtomicI64::new(now_ms / 1000),
             last_try_ms: AtomicI64::new(0),

@@ -1,9 +1,11 @@
 //! Saving by itself: the `save` points, and what BGSAVE SCHEDULE left for later.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Persistence;
-use crate::command::Data;
+use super::{NotBegun, Persistence};
+use crate::blocking::Waiter;
+use crate::command::{Data, Failure};
 use crate::config::OptionId;
 use crate::server::{Server, Switch};
 
@@ -38,6 +40,10 @@ impl Persistence {
         if claimed.is_err() || server.switches.load() & busy != 0 || server.cut_is_busy() {
             return;
         }
+        if is_waited_for(persistence) {
+            save_for_those_who_wait(server, data);
+            return;
+        }
         let scheduled = persistence.scheduled.load(Ordering::Relaxed);
         let points = save_points(server);
         if points.is_empty() && !scheduled {
@@ -62,6 +68,24 @@ impl Persistence {
     }
 }
 
+/// Whether a client waits for a save that could not begin.
+fn is_waited_for(persistence: &Persistence) -> bool {
+    let mut waiting = persistence.waiting.lock();
+    waiting.retain(|waiter| waiter.is_waiting());
+    !waiting.is_empty()
+}
+
+/// SAVE, once the log is not being rewritten any more.
+fn save_for_those_who_wait(server: &'static Server, data: &mut Data) {
+    if server.start_save(data, None) == Err(NotBegun::NoThread) {
+        let waiting = std::mem::take(&mut *server.persistence.waiting.lock());
+        for waiter in waiting {
+            waiter.answer(server, |_| Err(Failure::new("ERR")));
+        }
+    }
+    data.release();
+}
+
 /// The pairs of the option `save`.
 fn save_points(server: &Server) -> Vec<SavePoint> {
     let words = server.config.words_of(OptionId::save);
@@ -81,6 +105,11 @@ impl Server {
     /// BGSAVE SCHEDULE, where nothing can be saved at this moment.
     pub fn schedule_save(&self) {
         self.persistence.scheduled.store(true, Ordering::Relaxed);
+    }
+
+    /// SAVE, while the log is rewritten: answered once all that there is now is in a file.
+    pub fn save_later(&self, waiter: Arc<Waiter>) {
+        self.persistence.waiting.lock().push(waiter);
     }
 
     /// Takes that back; whether there was something.

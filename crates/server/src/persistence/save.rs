@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bobbin_store::Cut;
 
-use super::snapshot::{self, Purpose};
+use super::snapshot::{self, Beside, Purpose};
 use super::{Persistence, Running};
 use crate::blocking::Waiter;
 use crate::clock::system_ms;
@@ -23,9 +23,14 @@ use crate::cores::Work;
 use crate::files::{self, DATA_MODE};
 use crate::server::{Server, Switch};
 
-/// No save was begun: there is one already.
+/// Why no save was begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Busy;
+pub enum NotBegun {
+    /// There is one already, or a rewrite of the log.
+    Busy,
+    /// The system gives no thread. That counts as a save that failed.
+    NoThread,
+}
 
 impl Server {
     /// Begins to save what there is now, in a thread of its own. `data` holds everything afterwards. The waiter,
@@ -34,11 +39,19 @@ impl Server {
         &'static self,
         data: &mut Data,
         waiter: Option<Arc<Waiter>>,
-    ) -> Result<(), Busy> {
+    ) -> Result<(), NotBegun> {
         let persistence = &self.persistence;
         if !data.hold_gate() || self.cut_is_busy() {
-            return Err(Busy);
+            return Err(NotBegun::Busy);
         }
+        let beside = Beside::start("bobbin-save", Work::Saving).map_err(|error| {
+            log::warn!("Can't save in background: {error}");
+            persistence.last_try_ms.store(system_ms(), Ordering::Relaxed);
+            self.set_save_failed(true);
+            NotBegun::NoThread
+        })?;
+        let mut waiters = std::mem::take(&mut *persistence.waiting.lock());
+        waiters.extend(waiter);
         let changes = self.workers.totals().dirty.get() + data.counters.dirty;
         let started = Instant::now();
         let cut = self.begin_cut(data);
@@ -51,8 +64,8 @@ impl Server {
         let begun_us = started.elapsed().as_micros() as u64;
         self.services.latency.sample(&self.config, "cut", begun_us);
         log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
-        let task = Task { server: self, cut, changes, waiter };
-        snapshot::run_beside("bobbin-save", Work::Saving, data, || task.run());
+        let task = Task { server: self, cut, changes, waiters };
+        beside.run(|| task.run());
         Ok(())
     }
 
@@ -121,13 +134,13 @@ struct Task {
     cut: Cut,
     /// Those that the snapshot has.
     changes: u64,
-    waiter: Option<Arc<Waiter>>,
+    waiters: Vec<Arc<Waiter>>,
 }
 
 impl Task {
     fn run(self) {
-        let Self { server, cut, changes, waiter } = self;
-        let mut walker = walker(server);
+        let Self { server, cut, changes, waiters } = self;
+        let mut walker = snapshot::walker(server);
         let started = Instant::now();
         let persistence = &server.persistence;
         let handle = cut.handle();
@@ -175,24 +188,15 @@ impl Task {
         server.end_cut();
         *persistence.running.lock() = None;
         persistence.ended.notify_all();
-        if let Some(waiter) = waiter {
+        for waiter in waiters {
             waiter.answer(server, |reply| {
-                outcome.map_err(|_| Failure::new("ERR"))?;
+                if outcome.is_err() {
+                    return Err(Failure::new("ERR"));
+                }
                 reply.ok();
                 Ok(())
             });
         }
-    }
-}
-
-/// What walks a cut. The cut was begun, so it has to be walked: while there are too many threads this waits.
-fn walker(server: &'static Server) -> Data {
-    loop {
-        if let Some(mut data) = Data::new(&server.keyspace, &server.gate, 0) {
-            data.now_ms = server.clock.now_ms();
-            return data;
-        }
-        std::thread::sleep(THREAD_WAIT);
     }
 }
 
@@ -277,6 +281,5 @@ impl Write for SnapshotFile {
     }
 }
 
-const THREAD_WAIT: Duration = Duration::from_millis(10);
 /// With `rdb-save-incremental-fsync` so many bytes are forced to disk at a time.
 const SYNC_BYTES: usize = 4 << 20;

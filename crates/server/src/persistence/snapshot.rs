@@ -1,12 +1,11 @@
 //! The bytes of a snapshot, from a cut that is walked beside the clients or from a keyspace that stands still.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use bobbin_dump::rdb::{Format, Usage, Writer};
-use bobbin_store::sync::Mutex;
 use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 
 use crate::clock::system_ms;
@@ -76,20 +75,37 @@ pub fn walk(
     }
 }
 
-/// Runs what walks a cut, in a thread of its own; if there can be none then here, with nothing held.
-pub fn run_beside(name: &str, work: Work, data: &mut Data, task: impl FnOnce() + Send + 'static) {
-    // The cut has begun, and must be walked whatever happens.
-    let task = Arc::new(Mutex::new(Some(task)));
-    let again = Arc::clone(&task);
-    let take = |task: &Mutex<Option<_>>| task.lock().take();
-    let run = move || {
-        cores::go_to(work);
-        take(&task).into_iter().for_each(|task| task());
-    };
-    if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(run) {
-        log::warn!("Can't start the thread {name}, its clients have to wait: {error}");
-        data.release();
-        take(&again).into_iter().for_each(|task| task());
+/// A thread for what walks a cut. It is there before the cut begins: one that nobody walks would have
+/// every writer keep copies for ever.
+pub struct Beside(Sender<Box<dyn FnOnce() + Send>>);
+
+impl Beside {
+    /// Makes the thread. That it cannot be made is an ordinary event.
+    pub fn start(name: &str, work: Work) -> io::Result<Self> {
+        let (give, task) = channel::<Box<dyn FnOnce() + Send>>();
+        let run = move || {
+            cores::go_to(work);
+            // Nothing comes where no cut was begun.
+            task.recv().into_iter().for_each(|task| task());
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        Ok(Self(give))
+    }
+
+    pub fn run(self, task: impl FnOnce() + Send + 'static) {
+        // The thread waits for it.
+        let _ = self.0.send(Box::new(task));
+    }
+}
+
+/// What walks a cut. The cut was begun, so it has to be walked: while there are too many threads this waits.
+pub fn walker(server: &'static Server) -> Data {
+    loop {
+        if let Some(mut data) = Data::new(&server.keyspace, &server.gate, 0) {
+            data.now_ms = server.clock.now_ms();
+            return data;
+        }
+        std::thread::sleep(THREAD_WAIT);
     }
 }
 
@@ -237,6 +253,7 @@ fn slow_down(server: &Server, keys: usize, goes_on: impl Fn() -> bool) {
     }
 }
 
+const THREAD_WAIT: Duration = Duration::from_millis(10);
 /// Keys that are copied while a shard is held.
 const PIECES: usize = 128;
 /// Bytes that are written at once.
