@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::{Connection, Server, until};
 
 mod common;
 
@@ -373,6 +373,35 @@ fn many_clients_that_never_read_are_bounded() {
         assert_well(name, server, before, 128 * MIB, "clients that never read");
         drop(greedy);
     });
+}
+
+/// Replies that are made in slices count as soon as they are made, and what they took is given back.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn long_replies_that_nobody_reads_are_bounded() {
+    const CLIENTS: usize = 40;
+    let limit = ["--client-output-buffer-limit", "normal 16mb 0 0", "--io-threads", "2"];
+    let server = Server::bobbin(&limit);
+    let mut other = server.connect();
+    let element = "x".repeat(100);
+    let mut push = vec!["RPUSH", "list"];
+    push.resize(10_000, &element);
+    for _ in 0..20 {
+        assert!(other.call(&push).expect("is stored").as_integer().is_some());
+    }
+    let before = server.resident_bytes();
+    // 400 MB each, and one reply is more than a client may have.
+    let ask = b"*4\r\n$6\r\nLRANGE\r\n$4\r\nlist\r\n$1\r\n0\r\n$2\r\n-1\r\n".repeat(20);
+    let mut greedy: Vec<TcpStream> = (0..CLIENTS).map(|_| connect_patiently(&server)).collect();
+    for stream in &mut greedy {
+        stream.set_write_timeout(Some(PATIENCE)).expect("a time-out is allowed");
+        let _ = stream.write_all(&ask);
+    }
+    until(|| other.say("CLIENT LIST").text().lines().count() == 1);
+    let peak = server.peak_resident_bytes();
+    assert!(peak <= 100 * MIB, "{} MiB at the peak", peak / MIB);
+    until(|| server.resident_bytes() <= before + 24 * MIB);
+    drop(greedy);
 }
 
 /// Without a limit the client may take what it asked for, but all of it arrives in the end.

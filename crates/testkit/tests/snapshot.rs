@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::server::free_port;
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::{Connection, Received, Server, peers, until};
 
 /// Values of every type, packed and not.
 fn fill(to: &mut Connection, keys: usize) {
@@ -41,6 +41,7 @@ fn ask(connection: &mut Connection, words: &[&str]) -> String {
     connection.call(words).expect("answers").text()
 }
 
+const LIMIT: Duration = Duration::from_secs(30);
 const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];
 
 /// A server that finds a file.
@@ -198,6 +199,12 @@ fn damaged_files_are_refused_with_a_reason() {
         (&whole[..whole.len() / 2], "Short read"),
         (&flipped, ""),
         (b"REDIS0011\x07\x03key\0", "value of type module at key 'key'"),
+        (b"REDIS0011\0\x01k\x01v\0\x01k\x01v\xff\0\0\0\0\0\0\0\0", "duplicated key 'k'"),
+        (b"REDIS0011\xf5\x05wrong\xff\0\0\0\0\0\0\0\0", "a function library cannot be loaded"),
+        (
+            b"REDIS0011\xfe\x81\0\0\0\x01\0\0\0\0\0\x01k\x01v\xff\0\0\0\0\0\0\0\0",
+            "a database that there is not",
+        ),
     ] {
         std::fs::write(&path, bytes).expect("is written");
         let folder = server.folder().to_str().expect("UTF-8");
@@ -215,6 +222,105 @@ fn damaged_files_are_refused_with_a_reason() {
         let checked = Command::new(peers::bobbin()).arg("--check-rdb").arg(&path).output();
         assert_eq!(checked.expect("it runs").status.code(), Some(1), "{reason}");
     }
+}
+
+/// What the disk has not taken yet frees no memory, so it is not evicted for.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn no_more_is_evicted_beside_a_snapshot() {
+    const SIZE: usize = 20_000;
+    let evicted = |saves: bool| {
+        let slow = ["--rdb-key-save-delay", "20000", "--maxmemory-policy", "allkeys-random"];
+        let server = Server::bobbin(&[&slow[..], &["--io-threads", "2"]].concat());
+        let mut client = server.connect();
+        let value = "x".repeat(SIZE);
+        let mut fill = |prefix: &str, count: usize| {
+            for at in 0..count {
+                client.send(&["SET", &format!("{prefix}{at}"), &value]).expect("is sent");
+                assert_eq!(client.receive().expect("it answers").text(), "OK");
+            }
+        };
+        fill("old", 3000);
+        let mut other = server.connect();
+        let used = field(&mut other, "memory", "used_memory");
+        let limit = (used + 5_000_000).to_string();
+        ask(&mut other, &["CONFIG", "SET", "maxmemory", &limit]);
+        if saves {
+            ask(&mut other, &["BGSAVE"]);
+        }
+        fill("new", 700);
+        if saves {
+            assert_eq!(field(&mut other, "persistence", "rdb_bgsave_in_progress"), 1);
+            assert!(field(&mut other, "memory", "mem_not_counted_for_evict") > 1_000_000);
+        }
+        field(&mut other, "stats", "evicted_keys")
+    };
+    let (alone, beside) = (evicted(false), evicted(true));
+    assert!(alone > 300, "{alone}");
+    assert!(beside < 2 * alone, "{alone} keys are evicted, and {beside} beside a snapshot");
+}
+
+/// A number that INFO tells.
+fn field(client: &mut Connection, section: &str, name: &str) -> u64 {
+    let text = ask(client, &["INFO", section]);
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
+}
+
+/// While the log is rewritten SAVE waits until it can save what there is then.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_save_waits_for_a_rewrite() {
+    let server = Server::bobbin(&["--appendonly", "yes", "--enable-debug-command", "yes"]);
+    let (mut client, mut other) = (server.connect(), server.connect());
+    client.say("DEBUG POPULATE 1000");
+    client.say("CONFIG SET rdb-key-save-delay 100000");
+    assert!(client.say("BGREWRITEAOF").text().contains("started"));
+    client.say("SET last 1");
+    client.send(&["SAVE"]).expect("is sent");
+    assert_eq!(field(&mut other, "persistence", "aof_rewrite_in_progress"), 1);
+    other.say("CONFIG SET rdb-key-save-delay 0");
+    assert_eq!(client.receive().expect("it answers").text(), "OK");
+    let saved = std::fs::read(server.folder().join("dump.rdb")).expect("it was saved");
+    assert!(saved.windows(5).any(|bytes| bytes == b"\x04last"));
+    assert_eq!(field(&mut other, "persistence", "rdb_saves"), 1);
+}
+
+/// Where the system gives no thread nothing is begun, and whoever asked is told; all is well once it does.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn without_a_thread_no_cut_is_begun() {
+    let folder = Folder::new();
+    let arguments = ["--enable-debug-command", "yes", "--appendonly", "yes", "--io-threads", "2"];
+    let Some(server) = Server::of_nobody(folder.path(), &arguments) else { return };
+    let (mut client, mut other) = (server.connect(), server.connect());
+    client.say("DEBUG POPULATE 300");
+    client.say("CONFIG SET rdb-key-save-delay 3000");
+    server.refuse_threads(true);
+    for (command, expected) in
+        [("BGSAVE", "ERR"), ("BGREWRITEAOF", "ERR Can't execute an AOF background rewriting")]
+    {
+        client.send(&[command]).expect("is sent");
+        // It needs all shards, and all workers to let it have them.
+        other.send(&["CONFIG", "SET", "maxclients", "500"]).expect("is sent");
+        for waiting in [&mut other, &mut client] {
+            let received = waiting.receive_within(LIMIT).expect("it lives");
+            let Received::Reply(reply) = received else { panic!("{command}: no answer") };
+            let text = reply.text();
+            assert!(text == "OK" || text.starts_with(expected), "{command}: {text}");
+        }
+    }
+    let text = ask(&mut other, &["INFO", "persistence"]);
+    for line in ["rdb_last_bgsave_status:err", "aof_last_bgrewrite_status:err"] {
+        assert!(text.contains(line), "{text}");
+    }
+    client.say("CONFIG SET rdb-key-save-delay 0");
+    assert_eq!(client.say("SAVE").text(), "OK");
+    server.refuse_threads(false);
+    assert_eq!(client.say("BGSAVE").text(), "Background saving started");
+    until(|| field(&mut other, "persistence", "rdb_bgsave_in_progress") == 0);
+    assert!(client.say("BGREWRITEAOF").text().contains("Background append only file rewriting"));
+    until(|| field(&mut other, "persistence", "aof_rewrites") == 1);
 }
 
 /// Whoever writes faster than the snapshot's thread fetches what was kept for it waits, with its worker serving
