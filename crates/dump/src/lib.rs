@@ -32,4 +32,4 @@ pub use payload::{
     append_collection_payload, append_functions_payload, append_shared_collection_payload,
     append_string_payload, dump_string, parse_functions_payload, parse_payload, parse_payload_with,
 };
-pub use string::append_string;
+pub use string::{append_stored_string, append_string};

@@ -3,23 +3,24 @@
 
 use std::{borrow::Cow, error, fmt};
 
-use bobbin_store::value::CollectionRef;
+use bobbin_store::value::{CollectionRef, StringRef};
 
 use crate::collection::{SerializedCollection, append_collection, form};
-use crate::{ValueKind, append_string, crc64, input::Input, string::read_string};
+use crate::string::{append_stored_string, read_string};
+use crate::{ValueKind, append_string, crc64, input::Input};
 
 /// The DUMP payload of a string, compressed where that pays.
 pub fn dump_string(value: &[u8]) -> Vec<u8> {
     let mut output = Vec::with_capacity(value.len() + OVERHEAD_LEN_MAX);
-    append_string_payload(value, true, &mut output);
+    append_string_payload(StringRef::Flat(value), true, &mut output);
     output
 }
 
 /// Appends the DUMP payload of a string, with `rdbcompression` as `compress`.
-pub fn append_string_payload(value: &[u8], compress: bool, output: &mut Vec<u8>) {
+pub fn append_string_payload(value: StringRef<'_>, compress: bool, output: &mut Vec<u8>) {
     let start = output.len();
     output.push(ValueKind::String as u8);
-    append_string(value, compress, output);
+    append_stored_string(value, compress, output);
     append_footer(start, RDB_VERSION, output);
 }
 
@@ -398,7 +399,7 @@ mod tests {
         for value in [&[b'a'; 100][..], &[b'a'; 101]] {
             for compress in [true, false] {
                 let mut payload = Vec::new();
-                append_string_payload(value, compress, &mut payload);
+                append_string_payload(StringRef::Flat(value), compress, &mut payload);
                 let expected =
                     if value.len() > 100 { Err(PayloadError::BadFormat) } else { string(value) };
                 assert_eq!(parse_payload_with(&payload, &options), expected);
@@ -424,7 +425,7 @@ mod tests {
         fn what_is_dumped_is_restored(value: Vec<u8>, times in 1..50usize, compress: bool) {
             let value = value.repeat(times);
             let mut payload = Vec::new();
-            append_string_payload(&value, compress, &mut payload);
+            append_string_payload(StringRef::Flat(&value), compress, &mut payload);
             prop_assert_eq!(parse_payload(&payload), string(&value));
         }
 

@@ -3,10 +3,12 @@
 
 use std::borrow::Cow;
 
+use bobbin_store::value::StringRef;
+
 use crate::{
     input::Input,
     length::{Length, SPECIAL, append_length},
-    lzf::{lzf_compress, lzf_decompress},
+    lzf::{LZF_INPUT_LEN_MAX, lzf_compress, lzf_decompress},
 };
 
 /// Appends a string in the form the reference servers would choose, with `rdbcompression` as
@@ -32,6 +34,18 @@ pub fn append_string(value: &[u8], compress: bool, output: &mut Vec<u8>) {
     output.reserve(value.len() + HEADER_LEN_MAX);
     append_length(value.len(), output);
     output.extend_from_slice(value);
+}
+
+/// The same for a string that may lie in chunks. To be compressed it is copied into one piece.
+pub fn append_stored_string(value: StringRef<'_>, compress: bool, output: &mut Vec<u8>) {
+    match value {
+        StringRef::Chunked(chunked) if !compress || chunked.len() > LZF_INPUT_LEN_MAX => {
+            output.reserve(chunked.len() + HEADER_LEN_MAX);
+            append_length(chunked.len(), output);
+            value.slices(0..value.len()).for_each(|slice| output.extend_from_slice(slice));
+        }
+        _ => append_string(&value.joined(), compress, output),
+    }
 }
 
 /// Reads a string, borrowed where it lies there as it is. `None` if it is damaged or longer than

@@ -27,6 +27,8 @@ pub use parser::{
 pub use reader::{
     REPLY_BULK_LEN_MAX, REPLY_DEPTH_MAX, REPLY_LINE_LEN_MAX, ReplyError, ReplyScanner, read_reply,
 };
-pub use reply::{Aggregate, Deferred, Part, Protocol, Reply, parts_since, truncate_parts};
+pub use reply::{
+    Aggregate, Deferred, Part, Protocol, Reply, SharedSlice, parts_since, truncate_parts,
+};
 pub use slots::{SLOTS, key_slot};
 pub use value::Value;

@@ -3,6 +3,7 @@
 //! What only version 3 has is written to a version 2 client as the nearest thing that version 2
 //! has, just as the reference server does it.
 
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use crate::format_f64;
@@ -37,7 +38,40 @@ pub struct Reply<'a> {
 #[derive(Clone, Debug)]
 pub struct Part {
     pub at: usize,
-    pub bytes: Arc<Vec<u8>>,
+    pub bytes: SharedSlice,
+}
+
+/// Bytes, or a range of them, that others refer to as well.
+#[derive(Clone, Debug)]
+pub struct SharedSlice {
+    owner: Arc<Vec<u8>>,
+    start: usize,
+    end: usize,
+}
+
+impl SharedSlice {
+    /// # Panics
+    /// When the range is not within the bytes.
+    pub fn new(owner: Arc<Vec<u8>>, range: Range<usize>) -> Self {
+        let Range { start, end } = range;
+        assert!(start <= end && end <= owner.len(), "{start}..{end} of {} bytes", owner.len());
+        Self { owner, start, end }
+    }
+}
+
+impl From<Arc<Vec<u8>>> for SharedSlice {
+    fn from(owner: Arc<Vec<u8>>) -> Self {
+        let end = owner.len();
+        Self { owner, start: 0, end }
+    }
+}
+
+impl Deref for SharedSlice {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.owner[self.start..self.end]
+    }
 }
 
 impl<'a> Reply<'a> {
@@ -160,11 +194,23 @@ impl<'a> Reply<'a> {
                 self.output.push(b'$');
                 self.output.extend_from_slice(digits.format(value.len()).as_bytes());
                 self.output.extend_from_slice(b"\r\n");
-                parts.push(Part { at: self.output.len(), bytes: Arc::clone(value) });
+                parts.push(Part { at: self.output.len(), bytes: Arc::clone(value).into() });
                 self.raw(b"\r\n");
             }
             None => self.bulk(value),
         }
+    }
+
+    /// The same, for a bulk of `len` bytes that are in several places.
+    pub fn bulk_of_parts(&mut self, len: usize, parts: impl Iterator<Item = SharedSlice>) {
+        self.bulk_header(len);
+        for bytes in parts {
+            match &mut self.parts {
+                Some(parts) => parts.push(Part { at: self.output.len(), bytes }),
+                None => self.output.extend_from_slice(&bytes),
+            }
+        }
+        self.bulk_end();
     }
 
     /// The header of a bulk of `len` bytes; the caller sends those bytes, then [`Self::bulk_end`].

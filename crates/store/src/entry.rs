@@ -24,7 +24,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::access::ACCESS_MASK;
-use crate::value::{AnyCollection, Collection, CollectionRef, SLOT};
+use crate::value::{
+    AnyCollection, CHUNKED_LEN_MIN, Chunked, Collection, CollectionRef, SLOT, StringRef,
+};
 
 /// Longest string that lies inside its entry. Longer ones are shared, so that a reply can refer to
 /// them after the shard is unlocked.
@@ -39,10 +41,8 @@ const EMBSTR_LONG_KEY: usize = 32;
 /// Digits and sign of any 64-bit integer.
 const INTEGER_LEN_MAX: usize = 20;
 
-/// A string that grows to this length, by more than its half, is allocated anew.
+/// A string that grows to this length, by more than its half, gets no spare room.
 const FRESH_ZEROS_MIN: usize = 64 * 1024;
-/// A growing string gets as much spare room as it is long, up to this or an eighth of its length.
-const SPARE_MAX: usize = 1024 * 1024;
 
 /// Values of at most so many blocks of memory are freed at once.
 const LIGHT_EFFORT: usize = 64;
@@ -140,6 +140,8 @@ enum Form {
     Shared = 3,
     /// `SLOT` bytes: the collection of the kind in the high half of the byte.
     Collection = 4,
+    /// Eight bytes: a `Chunked`.
+    Chunked = 5,
 }
 
 impl Form {
@@ -159,6 +161,7 @@ pub enum NewValue<'a> {
     /// The same, but OBJECT ENCODING never says `int`: INCRBYFLOAT made it.
     InlineText(&'a [u8]),
     Shared(Shared),
+    Chunked(Chunked),
     Collection(AnyCollection),
 }
 
@@ -167,6 +170,7 @@ pub enum NewValue<'a> {
 pub enum ValueRef<'a> {
     Bytes(&'a [u8]),
     Shared(&'a Shared),
+    Chunked(&'a Chunked),
     Collection(CollectionRef<'a>),
 }
 
@@ -188,7 +192,7 @@ pub struct OwnedEntry {
     pointer: NonNull<u8>,
 }
 
-// SAFETY: an entry owns all that it points to, and that (Vec<u8> behind Arc, collections) is Send.
+// SAFETY: an entry owns all that it points to, and that (Vec<u8> behind Arc, chunks, collections) is Send.
 unsafe impl Send for OwnedEntry {}
 
 impl<'a> NewValue<'a> {
@@ -209,6 +213,7 @@ impl<'a> NewValue<'a> {
             NewValue::InlineRaw(_) => Form::InlineRaw,
             NewValue::InlineText(_) => Form::InlineText,
             NewValue::Shared(_) => Form::Shared,
+            NewValue::Chunked(_) => Form::Chunked,
             NewValue::Collection(_) => Form::Collection,
         }
     }
@@ -231,7 +236,7 @@ impl<'a> NewValue<'a> {
             NewValue::Inline(bytes) | NewValue::InlineRaw(bytes) | NewValue::InlineText(bytes) => {
                 bytes.len()
             }
-            NewValue::Shared(_) => 8,
+            NewValue::Shared(_) | NewValue::Chunked(_) => 8,
             NewValue::Collection(_) => SLOT,
         }
     }
@@ -341,6 +346,7 @@ impl Drop for OwnedEntry {
             match form(self.pointer) {
                 Form::Inline | Form::InlineRaw | Form::InlineText => {}
                 Form::Shared => drop(value_pointer(self.pointer).cast::<Shared>().read()),
+                Form::Chunked => drop(value_pointer(self.pointer).cast::<Chunked>().read()),
                 Form::Collection => {
                     let at = value_pointer(self.pointer);
                     drop(AnyCollection::read(kind(self.pointer), at));
@@ -427,6 +433,7 @@ impl<'a> EntryRef<'a> {
                 ),
                 // `value_pointer` keeps it aligned.
                 Form::Shared => ValueRef::Shared(at.cast::<Shared>().as_ref()),
+                Form::Chunked => ValueRef::Chunked(at.cast::<Chunked>().as_ref()),
                 Form::Collection => {
                     ValueRef::Collection(CollectionRef::new(kind(self.pointer), at))
                 }
@@ -436,11 +443,21 @@ impl<'a> EntryRef<'a> {
 
     /// The string; empty when it is a collection.
     #[inline(always)]
-    pub fn bytes(self) -> &'a [u8] {
+    pub fn string(self) -> StringRef<'a> {
         match self.value() {
-            ValueRef::Bytes(bytes) => bytes,
-            ValueRef::Shared(shared) => shared,
-            ValueRef::Collection(_) => &[],
+            ValueRef::Bytes(bytes) => StringRef::Flat(bytes),
+            ValueRef::Shared(shared) => StringRef::Flat(shared),
+            ValueRef::Chunked(chunked) => StringRef::Chunked(chunked),
+            ValueRef::Collection(_) => StringRef::Flat(&[]),
+        }
+    }
+
+    /// The string, if it lies in the entry itself.
+    #[inline(always)]
+    pub fn inline(self) -> Option<&'a [u8]> {
+        match self.value() {
+            ValueRef::Bytes(bytes) => Some(bytes),
+            _ => None,
         }
     }
 
@@ -454,6 +471,7 @@ impl<'a> EntryRef<'a> {
             ValueRef::Bytes(bytes) if self.is_text() => NewValue::InlineText(bytes),
             ValueRef::Bytes(bytes) => NewValue::Inline(bytes),
             ValueRef::Shared(shared) => NewValue::Shared(Arc::clone(shared)),
+            ValueRef::Chunked(chunked) => NewValue::Chunked(chunked.clone()),
             ValueRef::Collection(collection) => NewValue::Collection(collection.cloned()),
         }
     }
@@ -463,7 +481,7 @@ impl<'a> EntryRef<'a> {
     pub fn is_light(self) -> bool {
         match self.value() {
             ValueRef::Bytes(_) => true,
-            ValueRef::Shared(_) => false,
+            ValueRef::Shared(_) | ValueRef::Chunked(_) => false,
             ValueRef::Collection(collection) => collection.free_effort() <= LIGHT_EFFORT,
         }
     }
@@ -471,7 +489,7 @@ impl<'a> EntryRef<'a> {
     /// Whether the string was changed in place since it was set.
     pub fn is_raw(self) -> bool {
         // SAFETY: the entry lives for 'a.
-        unsafe { matches!(form(self.pointer), Form::InlineRaw | Form::Shared) }
+        unsafe { matches!(form(self.pointer), Form::InlineRaw | Form::Shared | Form::Chunked) }
     }
 
     /// Whether the string counts as text even if it is an integer.
@@ -485,7 +503,7 @@ impl<'a> EntryRef<'a> {
     pub fn encoding(self) -> Encoding {
         let bytes = match self.value() {
             ValueRef::Bytes(bytes) => bytes,
-            ValueRef::Shared(_) => return Encoding::Raw,
+            ValueRef::Shared(_) | ValueRef::Chunked(_) => return Encoding::Raw,
             ValueRef::Collection(collection) => return collection.encoding(),
         };
         if self.is_raw() {
@@ -510,6 +528,7 @@ impl<'a> EntryRef<'a> {
         let block = unsafe { layout(block_size(self.pointer)).size() };
         match self.value() {
             ValueRef::Shared(bytes) => block + size_of::<Vec<u8>>() + 16 + bytes.capacity(),
+            ValueRef::Chunked(chunked) => block + chunked.memory(),
             ValueRef::Collection(collection) => block + collection.memory(),
             ValueRef::Bytes(_) => block,
         }
@@ -569,8 +588,8 @@ impl<'a> EntryMut<'a> {
     }
 
     /// The string for changing in place, padded with zeros to at least `len` bytes; `None` when that
-    /// needs a new entry. From then on its encoding is `raw`. A long string is copied first if a reply
-    /// still refers to it.
+    /// needs a new entry, or chunks (see `chunked_mut`). From then on its encoding is `raw`. A long
+    /// string is copied first if a reply still refers to it.
     #[inline]
     pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
         // SAFETY: we hold the entry exclusively, and the form says what lies at the value's place. A
@@ -578,8 +597,16 @@ impl<'a> EntryMut<'a> {
         // same size.
         unsafe {
             let at = value_pointer(self.pointer);
-            if form(self.pointer) == Form::Shared {
-                let string = Arc::make_mut(at.cast::<Shared>().as_mut());
+            if !form(self.pointer).is_inline() {
+                if form(self.pointer) != Form::Shared {
+                    return None;
+                }
+                let shared = at.cast::<Shared>().as_mut();
+                if len.max(shared.len()) >= CHUNKED_LEN_MIN {
+                    let grows = len > shared.len();
+                    return Arc::get_mut(shared).filter(|_| !grows).map(Vec::as_mut_slice);
+                }
+                let string = Arc::make_mut(shared);
                 pad(string, len);
                 return Some(string);
             }
@@ -596,6 +623,31 @@ impl<'a> EntryMut<'a> {
             self.pointer.write(Form::InlineRaw as u8);
             Some(NonNull::slice_from_raw_parts(at, old_len.max(len)).as_mut())
         }
+    }
+
+    /// A long string for changing in place, padded with zeros to at least `len` bytes, in chunks from
+    /// now on: what else reads it stays as it is, and only what changes is copied. `None` when the
+    /// string lies in its entry.
+    #[cold]
+    pub fn chunked_mut(&mut self, len: usize) -> Option<&mut Chunked> {
+        // SAFETY: we hold the entry exclusively, and the form says what lies at the value's place. A
+        // chunked string takes as much room there as a shared one, so the block's size stays the same.
+        // Between the read and the write nothing panics.
+        let chunked = unsafe {
+            let at = value_pointer(self.pointer);
+            match form(self.pointer) {
+                Form::Shared => {
+                    let shared = at.cast::<Shared>().read();
+                    at.cast::<Chunked>().write(Chunked::from_shared(shared));
+                    self.pointer.write(Form::Chunked as u8);
+                }
+                Form::Chunked => {}
+                _ => return None,
+            }
+            at.cast::<Chunked>().as_mut()
+        };
+        chunked.grow(len);
+        Some(chunked)
     }
 
     /// The collection for changing in place, if it is one of this type.
@@ -647,8 +699,9 @@ fn is_integer(text: &[u8]) -> bool {
     canonical && str::from_utf8(text).is_ok_and(|text| text.parse::<i64>().is_ok())
 }
 
-/// Makes a string at least `len` bytes long. A string that grows often is copied seldom; one that
-/// grows a lot gets its zeros from the allocator, which has them from the kernel for nothing.
+/// Makes a string at least `len` bytes long. One that grows often gets as much spare room as it is
+/// long, and so is copied seldom; one that grows a lot gets none. Those that are longer than a few
+/// chunks never come here.
 fn pad(string: &mut Vec<u8>, len: usize) {
     if len <= string.len() {
         return;
@@ -660,8 +713,7 @@ fn pad(string: &mut Vec<u8>, len: usize) {
             *string = padded;
             return;
         }
-        let spare = len.min(SPARE_MAX.max(len / 8));
-        string.reserve_exact(len - string.len() + spare);
+        string.reserve_exact(len - string.len() + len);
     }
     string.resize(len, 0);
 }
@@ -749,6 +801,7 @@ unsafe fn moved_value<'a>(pointer: NonNull<u8>) -> NewValue<'a> {
                 EntryRef::<'a>::new(pointer).to_new_value()
             }
             Form::Shared => NewValue::Shared(at.cast::<Shared>().read()),
+            Form::Chunked => NewValue::Chunked(at.cast::<Chunked>().read()),
             Form::Collection => NewValue::Collection(AnyCollection::read(kind(pointer), at)),
         }
     }
@@ -769,6 +822,7 @@ unsafe fn write_value(pointer: NonNull<u8>, at: NonNull<u8>, value: NewValue<'_>
                 at.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
             }
             NewValue::Shared(shared) => value_pointer(pointer).cast::<Shared>().write(shared),
+            NewValue::Chunked(chunked) => value_pointer(pointer).cast::<Chunked>().write(chunked),
             NewValue::Collection(collection) => collection.write(value_pointer(pointer)),
         }
     }
@@ -783,7 +837,7 @@ unsafe fn block_size(pointer: NonNull<u8>) -> usize {
         let (offset, len) = key_place(pointer);
         let value = match form(pointer) {
             Form::Inline | Form::InlineRaw | Form::InlineText => value_len(pointer),
-            Form::Shared => 8,
+            Form::Shared | Form::Chunked => 8,
             Form::Collection => SLOT,
         };
         offset + len + value
@@ -817,7 +871,8 @@ unsafe fn form(pointer: NonNull<u8>) -> Form {
             1 => Form::InlineRaw,
             2 => Form::InlineText,
             3 => Form::Shared,
-            _ => Form::Collection,
+            4 => Form::Collection,
+            _ => Form::Chunked,
         }
     }
 }

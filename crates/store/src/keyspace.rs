@@ -359,7 +359,7 @@ mod tests {
         let hash = keyspace.hash(key);
         let shard = keyspace.lock(hash.shard());
         let database = shard.database(database)?;
-        Some(database.entry(database.find(hash, key)?).bytes().to_vec())
+        Some(database.entry(database.find(hash, key)?).string().joined().into_owned())
     }
 
     #[test]

@@ -569,7 +569,7 @@ impl Bank {
     fn take(&self, shard: &mut Shard, account: &[u8], delete: bool) -> u32 {
         let database = shard.database_mut(0);
         let place = database.find(self.keyspace.hash(account), account).expect("it is there");
-        let balance = parse(database.entry(place).bytes());
+        let balance = parse(&database.entry(place).string().joined());
         if delete {
             drop(database.remove(place, self.keyspace.hasher()));
         }
@@ -600,7 +600,7 @@ impl Bank {
             let more = cut.step(self.keyspace.hasher(), visit, 1, &mut pieces);
             member.leave();
             for piece in pieces.drain(..) {
-                sum += parse(piece.entry.as_ref().bytes());
+                sum += parse(&piece.entry.as_ref().string().joined());
                 seen += 1;
             }
             if !more {

@@ -1,11 +1,12 @@
 //! A file's bytes, item by item.
 
 use bobbin_store::ValueRef;
+use bobbin_store::value::StringRef;
 
 use super::{AUX, DATABASE, END, EXPIRE_MS, FREQUENCY, FUNCTION, IDLE, SIZES};
 use crate::collection::{append_collection, form};
 use crate::length::append_length;
-use crate::{ValueKind, append_string, crc64};
+use crate::{ValueKind, append_stored_string, append_string, crc64};
 
 /// Writes into a buffer of its own, which whoever calls empties now and then by `flush`.
 pub struct Writer {
@@ -85,8 +86,9 @@ impl Writer {
             Usage::Frequency(frequency) => buffer.extend_from_slice(&[FREQUENCY, frequency]),
         }
         let string = match value {
-            ValueRef::Bytes(bytes) => bytes,
-            ValueRef::Shared(shared) => shared,
+            ValueRef::Bytes(bytes) => StringRef::Flat(bytes),
+            ValueRef::Shared(shared) => StringRef::Flat(shared),
+            ValueRef::Chunked(chunked) => StringRef::Chunked(chunked),
             ValueRef::Collection(collection) => {
                 buffer.push(form(collection) as u8);
                 append_string(key, self.compress, buffer);
@@ -96,7 +98,7 @@ impl Writer {
         };
         buffer.push(ValueKind::String as u8);
         append_string(key, self.compress, buffer);
-        append_string(string, self.compress, buffer);
+        append_stored_string(string, self.compress, buffer);
     }
 
     /// Ends the file.

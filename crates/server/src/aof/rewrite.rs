@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use bobbin_dump::append_shared_collection_payload;
+use bobbin_resp::{Protocol, Reply};
 use bobbin_store::sync::Mutex;
 use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
 
@@ -433,15 +434,22 @@ fn write_commands(
 
 /// Appends the command that makes an entry.
 fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
-    let mut digits = itoa::Buffer::new();
-    let expire_ms = entry.expire_ms().map(|ms| digits.format(ms).as_bytes());
     if entry.kind() == Kind::String {
-        match expire_ms {
-            None => append_command(out, &[b"SET", entry.key(), entry.bytes()]),
-            Some(ms) => append_command(out, &[b"SET", entry.key(), entry.bytes(), b"PXAT", ms]),
+        let (string, mut command) = (entry.string(), Reply::new(out, Protocol::Resp2));
+        command.array(if entry.expire_ms().is_some() { 5 } else { 3 });
+        command.bulk(b"SET");
+        command.bulk(entry.key());
+        command.bulk_header(string.len());
+        string.slices(0..string.len()).for_each(|slice| command.raw(slice));
+        command.bulk_end();
+        if let Some(ms) = entry.expire_ms() {
+            command.bulk(b"PXAT");
+            command.bulk_i64(ms);
         }
         return;
     }
+    let mut digits = itoa::Buffer::new();
+    let expire_ms = entry.expire_ms().map(|ms| digits.format(ms).as_bytes());
     let mut payload = Vec::new();
     if let ValueRef::Collection(collection) = entry.value() {
         let compress = server.config.rdbcompression();

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use bobbin_store::entry::{INLINE_MAX, Shared};
 use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::Place;
-use bobbin_store::value::{AnyCollection, Collection};
+use bobbin_store::value::{AnyCollection, Collection, StringRef};
 use bobbin_store::{
     AccessClock, AccessPolicy, EntryMut, EntryRef, Gate, Hash, Keyspace, Kind, Member, NewValue,
     OwnedEntry, Shard, ShardGuard, ValueRef,
@@ -470,7 +470,7 @@ impl Data {
 
     /// The string at the key for reading, as `read`; an error if it holds something else.
     #[inline(always)]
-    pub fn read_string(&mut self, key: Key<'_>) -> Result<Option<&[u8]>, Failure> {
+    pub fn read_string(&mut self, key: Key<'_>) -> Result<Option<StringRef<'_>>, Failure> {
         self.read(key).map(string).transpose()
     }
 
@@ -778,6 +778,6 @@ fn note_waited(shard: &mut Shard, database: u32, ready: &mut VecDeque<(u32, Box<
 
 /// The string of an entry.
 #[inline(always)]
-pub fn string(entry: EntryRef<'_>) -> Result<&[u8], Failure> {
-    if entry.kind() == Kind::String { Ok(entry.bytes()) } else { Err(Failure::WRONG_TYPE) }
+pub fn string(entry: EntryRef<'_>) -> Result<StringRef<'_>, Failure> {
+    if entry.kind() == Kind::String { Ok(entry.string()) } else { Err(Failure::WRONG_TYPE) }
 }

@@ -5,7 +5,7 @@ use bobbin_dump::{
     parse_payload_with,
 };
 use bobbin_store::entry::Shared;
-use bobbin_store::value::AnyCollection;
+use bobbin_store::value::{AnyCollection, Chunked, StringRef};
 use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 
 use crate::command::keys::{KeySpec, KeyUse};
@@ -21,7 +21,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
     };
     let mut payload = Vec::new();
     if let ValueRef::Bytes(bytes) = entry.value() {
-        append_string_payload(bytes, compress, &mut payload);
+        append_string_payload(StringRef::Flat(bytes), compress, &mut payload);
     } else {
         let pinned = Pinned::new(entry.value());
         // Compressing takes long: nobody else needs to wait for it.
@@ -55,6 +55,7 @@ pub(crate) fn version_check(server: &Server) -> VersionCheck {
 pub(crate) enum Pinned {
     Bytes(Box<[u8]>),
     Shared(Shared),
+    Chunked(Chunked),
     Collection(AnyCollection),
 }
 
@@ -63,19 +64,23 @@ impl Pinned {
         match value {
             ValueRef::Bytes(bytes) => Self::Bytes(bytes.into()),
             ValueRef::Shared(shared) => Self::Shared(Shared::clone(shared)),
+            ValueRef::Chunked(chunked) => Self::Chunked(chunked.clone()),
             ValueRef::Collection(collection) => Self::Collection(collection.cloned()),
         }
     }
 
     /// Appends it as DUMP answers it.
     pub(crate) fn append_payload(&self, compress: bool, payload: &mut Vec<u8>) {
-        match self {
-            Self::Bytes(bytes) => append_string_payload(bytes, compress, payload),
-            Self::Shared(shared) => append_string_payload(shared, compress, payload),
+        let string = match self {
+            Self::Bytes(bytes) => StringRef::Flat(bytes),
+            Self::Shared(shared) => StringRef::Flat(shared),
+            Self::Chunked(chunked) => StringRef::Chunked(chunked),
             Self::Collection(collection) => {
                 append_collection_payload(collection.as_ref(), compress, payload);
+                return;
             }
-        }
+        };
+        append_string_payload(string, compress, payload);
     }
 }
 

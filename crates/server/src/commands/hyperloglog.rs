@@ -243,7 +243,10 @@ fn distinct<'a>(args: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + 'a {
 
 /// The HyperLogLog in an entry.
 fn view(entry: EntryRef<'_>) -> Result<View<'_>, Failure> {
-    View::new(string(entry)?).ok_or(NOT_A_HYPERLOGLOG)
+    let string = string(entry)?;
+    let view = View::new(string.slice_at(0)).ok_or(NOT_A_HYPERLOGLOG)?;
+    // What lies in chunks is longer than any that is sound.
+    string.flat().map(|_| view).ok_or(corrupt(Corrupt))
 }
 
 fn store(data: &mut Data, key: Key<'_>, value: HyperLogLog, expire: Expire) {

@@ -144,7 +144,9 @@ impl Message {
         }
         if let Some(large) = &self.large {
             match parts {
-                Some(parts) => parts.push(Part { at: output.len(), bytes: Arc::clone(large) }),
+                Some(parts) => {
+                    parts.push(Part { at: output.len(), bytes: Arc::clone(large).into() })
+                }
                 None => output.extend_from_slice(large),
             }
             output.extend_from_slice(LINE_END);

@@ -6,9 +6,8 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
-use bobbin_resp::Part;
+use bobbin_resp::{Part, SharedSlice};
 
 use crate::io::{Driver, Token};
 
@@ -64,7 +63,7 @@ pub struct Output {
 
 enum Piece {
     Bytes(Vec<u8>),
-    Shared(Arc<Vec<u8>>),
+    Shared(SharedSlice),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -224,7 +223,7 @@ impl Output {
                 debug_assert!(sent == 0 || self.pieces.is_empty(), "sent behind what waits");
                 self.sent = if self.pieces.is_empty() { sent } else { self.sent };
                 self.len += part.bytes.len() - std::mem::take(&mut sent);
-                self.push_piece(Piece::Shared(Arc::clone(&part.bytes)));
+                self.push_piece(Piece::Shared(part.bytes.clone()));
             }
         }
         self.push_rest(&arena.bytes[start..range.end], &mut sent);
@@ -412,6 +411,8 @@ impl<'a> Offer<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     /// An arena in which `|` stands for a shared value of the given text.
@@ -419,7 +420,7 @@ mod tests {
         let mut arena = Arena::default();
         for byte in text.bytes() {
             if byte == b'|' {
-                let bytes = Arc::new(shared.as_bytes().to_vec());
+                let bytes = Arc::new(shared.as_bytes().to_vec()).into();
                 arena.parts.push(Part { at: arena.bytes.len(), bytes });
             } else {
                 arena.bytes.push(byte);

@@ -52,7 +52,7 @@ fn seen(entry: EntryRef<'_>) -> Seen {
         ValueRef::Collection(CollectionRef::List(list)) => {
             list.iter().map(|item| item.to_vec()).collect()
         }
-        _ => vec![entry.bytes().to_vec()],
+        _ => vec![entry.string().joined().into_owned()],
     };
     (parts, entry.expire_ms())
 }
@@ -313,5 +313,5 @@ fn a_cut_beside_writers_on_threads() {
     keys.sort();
     keys.dedup();
     assert_eq!(keys.len(), KEYS as usize);
-    assert!(out.iter().all(|piece| piece.entry.as_ref().bytes() == b"old"));
+    assert!(out.iter().all(|piece| piece.entry.as_ref().string() == *b"old".as_slice()));
 }

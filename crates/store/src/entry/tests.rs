@@ -6,6 +6,7 @@ fn bytes(entry: &OwnedEntry) -> Vec<u8> {
     match entry.as_ref().value() {
         ValueRef::Bytes(bytes) => bytes.to_vec(),
         ValueRef::Shared(shared) => shared.to_vec(),
+        ValueRef::Chunked(chunked) => chunked.to_vec(),
         ValueRef::Collection(_) => unreachable!(),
     }
 }
@@ -21,6 +22,7 @@ fn every_form_reads_back_for_every_key_length() {
                 NewValue::InlineRaw(b"raw"),
                 NewValue::InlineText(b"text"),
                 NewValue::Shared(Arc::new(vec![9; 5000])),
+                NewValue::Chunked(Chunked::from_bytes(b"chunks", 300_000)),
             ] {
                 let entry = OwnedEntry::new(&key, value.clone(), expire_ms, 0x0abc_def1);
                 let look = entry.as_ref();
@@ -32,6 +34,7 @@ fn every_form_reads_back_for_every_key_length() {
                         assert_eq!(bytes(&entry), b);
                     }
                     NewValue::Shared(b) => assert_eq!(bytes(&entry), *b),
+                    NewValue::Chunked(b) => assert_eq!(bytes(&entry), b.to_vec()),
                     NewValue::Collection(_) => unreachable!(),
                 }
             }
@@ -99,7 +102,7 @@ fn replacing_in_place_keeps_the_block() {
     assert!(hold.replace(NewValue::Inline(b"123456")).is_err());
     hold.string_mut(0).unwrap()[0] = b'9';
     assert!(hold.as_ref().is_raw());
-    assert_eq!(hold.as_ref().bytes(), b"9234");
+    assert_eq!(hold.as_ref().string().flat(), Some(&b"9234"[..]));
     assert_eq!(hold.string_mut(5).unwrap(), b"9234\0");
     assert!(hold.string_mut(6).is_none());
     // SAFETY: as above.
@@ -126,13 +129,43 @@ fn a_shared_value_outlives_its_entry_and_is_copied_before_a_change() {
 #[test]
 fn padding_keeps_the_string_and_bounds_the_room() {
     // Miri takes a while for each byte.
-    let much = if cfg!(miri) { 9000 } else { 9_000_000 };
+    let much = if cfg!(miri) { 9000 } else { CHUNKED_LEN_MIN };
     for (old_len, len) in [(5000, 4000), (5000, 5001), (much / 100, much / 100 + 1), (5000, much)] {
         let mut string = vec![7; old_len];
         pad(&mut string, len);
         assert_eq!(string.len(), len.max(old_len));
         assert!(string[..old_len].iter().all(|&byte| byte == 7));
         assert!(string[old_len..].iter().all(|&byte| byte == 0));
-        assert!(string.capacity() <= string.len() * 2 + SPARE_MAX);
+        assert!(string.capacity() <= string.len() * 2);
     }
+}
+
+#[test]
+fn a_long_string_becomes_chunks_when_it_grows_or_changes_while_it_is_shared() {
+    let shared = Arc::new(vec![1; CHUNKED_LEN_MIN]);
+    let buffer = shared.as_ptr();
+    let entry = OwnedEntry::new(b"key", NewValue::Shared(shared), None, 0);
+    let pointer = entry.into_pointer();
+    // SAFETY: nobody else has the pointer.
+    let mut hold = unsafe { EntryMut::new(pointer) };
+    assert_eq!(hold.string_mut(5).unwrap().as_ptr(), buffer);
+    assert!(hold.string_mut(CHUNKED_LEN_MIN + 1).is_none());
+    let pinned = OwnedEntry::new(b"copy", hold.as_ref().to_new_value(), None, 0);
+    assert!(hold.string_mut(5).is_none());
+    hold.chunked_mut(5).unwrap().write(5, b"x");
+    assert!(hold.string_mut(5).is_none());
+    let at = |at| hold.as_ref().string().slice_at(at).as_ptr();
+    // Only what changed was copied.
+    assert!(at(5) != buffer.wrapping_add(5));
+    assert_eq!(at(100_000), buffer.wrapping_add(100_000));
+    assert_eq!(bytes(&pinned), [1; CHUNKED_LEN_MIN]);
+    assert_eq!(hold.as_ref().encoding(), Encoding::Raw);
+    let copy = OwnedEntry::new(b"again", hold.as_ref().to_new_value(), Some(1), 0);
+    assert_eq!(hold.chunked_mut(CHUNKED_LEN_MIN + 9).unwrap().len(), CHUNKED_LEN_MIN + 9);
+    // SAFETY: nobody else has the pointer.
+    let entry = unsafe { OwnedEntry::from_pointer(pointer) };
+    let entry = entry.renamed(b"a longer name than before", Some(7), 0);
+    assert_eq!(entry.as_ref().string().len(), CHUNKED_LEN_MIN + 9);
+    assert_eq!(copy.as_ref().string().len(), CHUNKED_LEN_MIN);
+    assert!(copy.as_ref().string().get(5) == Some(b'x') && !copy.as_ref().is_light());
 }

@@ -1,4 +1,4 @@
-//! Values with elements: lists, sets, sorted sets, hashes, streams.
+//! Values with elements: lists, sets, sorted sets, hashes, streams; and strings that are large.
 //!
 //! Each is a Rust value of at most 16 bytes that lies in its key's entry and points to the rest. A small one is
 //! one block in Redis's own packed form; a large one is made of chunks that clones share until one changes.
@@ -141,6 +141,7 @@ pub unsafe trait Collection: Clone + Send {
 pub(crate) const SLOT: usize = 16;
 
 mod block;
+mod chunked;
 mod cow;
 mod directory;
 pub mod hash;
@@ -155,6 +156,7 @@ pub mod sorted_set;
 pub mod stream;
 mod tree;
 
+pub use chunked::{CHUNK_LEN, CHUNKED_LEN_MIN, Chunked, StringRef};
 pub use hash::{Hash, HashLimits};
 pub use intset::Intset;
 pub use list::{End, List, ListIter, ListLimits};

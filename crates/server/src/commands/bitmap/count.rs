@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use bobbin_store::value::StringRef;
+
 use crate::command::{Call, Failure, Outcome};
 use crate::commands::string::{clamp, slice};
 
@@ -11,7 +13,9 @@ pub(super) fn bitcount(call: &mut Call<'_>) -> Outcome {
     let bytes = call.data.read_string(key)?.unwrap_or_default();
     let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
     let range = slice(start, end, wanted.unit.len(bytes)).map(|range| wanted.unit.bits(range));
-    call.reply.integer(range.map_or(0, |range| count(bytes, range)) as i64);
+    let ranges = range.into_iter().flat_map(|range| pieces(bytes, range));
+    let count: u64 = ranges.map(|(_, slice, range)| count(slice, range)).sum();
+    call.reply.integer(count as i64);
     Ok(())
 }
 
@@ -30,7 +34,12 @@ pub(super) fn bitpos(call: &mut Call<'_>) -> Outcome {
     };
     let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
     let range = clamp(start, end, wanted.unit.len(bytes)).map(|range| wanted.unit.bits(range));
-    let position = match range.map(|range| position(bytes, range, bit)) {
+    let find = |range| {
+        pieces(bytes, range).find_map(|(start, slice, range)| {
+            position(slice, range, bit).map(|position| start * 8 + position)
+        })
+    };
+    let position = match range.map(find) {
         Some(Some(position)) => position as i64,
         // Without an end the string is followed by zeros.
         Some(None) if !bit && wanted.end.is_none() => (bytes.len() * 8) as i64,
@@ -38,6 +47,21 @@ pub(super) fn bitpos(call: &mut Call<'_>) -> Outcome {
     };
     call.reply.integer(position);
     Ok(())
+}
+
+/// The slices of a string that a range of bits lies in: where each begins, and which of its bits those are.
+fn pieces<'a>(
+    string: StringRef<'a>,
+    bits: Range<usize>,
+) -> impl Iterator<Item = (usize, &'a [u8], Range<usize>)> {
+    let bytes = bits.start / 8..bits.end.div_ceil(8);
+    let mut next = bytes.start;
+    string.slices(bytes).map(move |slice| {
+        let start = next;
+        next += slice.len();
+        let first = bits.start.saturating_sub(start * 8);
+        (start, slice, first..(bits.end - start * 8).min(slice.len() * 8))
+    })
 }
 
 /// The options of both.
@@ -79,7 +103,7 @@ impl Wanted {
 }
 
 impl Unit {
-    fn len(self, bytes: &[u8]) -> usize {
+    fn len(self, bytes: StringRef<'_>) -> usize {
         match self {
             Self::Byte => bytes.len(),
             Self::Bit => bytes.len() * 8,

@@ -1,9 +1,11 @@
 //! BITFIELD and BITFIELD_RO: what is to be done is read as a whole before anything is done.
 
+use bobbin_resp::Reply;
+
 use super::BAD_OFFSET;
 use super::window::{Overflow, Width};
 use crate::command::{Call, Classes, Failure, KeyUse, Outcome};
-use crate::commands::string::{edit_or_make, len_max};
+use crate::commands::string::{BytesMut, Change, edit_or_make, len_max};
 
 /// One subcommand.
 #[derive(Clone, Copy)]
@@ -51,31 +53,43 @@ fn run(call: &mut Call<'_>, steps: &[Step]) -> Outcome {
     let Some(len) = len else {
         let bytes = call.data.read_string(key)?.unwrap_or_default();
         call.reply.array(steps.len());
-        steps.iter().for_each(|step| call.reply.integer(step.width.read(bytes, step.offset)));
+        steps.iter().for_each(|step| call.reply.integer(step.width.read(&bytes, step.offset)));
         return Ok(());
     };
-    let reply = &mut call.reply;
-    let changed = edit_or_make(call.data, key, |_| Ok(len), &mut |bytes, old_len| {
-        reply.array(steps.len());
-        let mut changed = false;
-        for step in steps {
-            let old = step.width.read(bytes, step.offset);
-            let (new, shown) = step.apply(old);
-            match shown {
-                Some(shown) => reply.integer(shown),
-                None => reply.null(),
-            }
-            if let Some(new) = new {
-                step.width.write(bytes, step.offset, new);
-                changed |= new != old || old_len < bytes.len();
-            }
-        }
-        (changed, changed)
-    })?;
+    let mut run = Run { steps, reply: &mut call.reply };
+    let changed = edit_or_make(call.data, key, |_| Ok(len), &mut run)?;
     if changed {
         call.data.event(Classes::STRING, "setbit", key);
     }
     Ok(())
+}
+
+/// Does all steps and replies to each. Answers whether one of them changed the string.
+struct Run<'a, 'r> {
+    steps: &'a [Step],
+    reply: &'a mut Reply<'r>,
+}
+
+impl Change for Run<'_, '_> {
+    type Result = bool;
+
+    fn apply<S: BytesMut + ?Sized>(&mut self, string: &mut S, old_len: usize) -> (bool, bool) {
+        self.reply.array(self.steps.len());
+        let mut changed = false;
+        for step in self.steps {
+            let old = step.width.read(string, step.offset);
+            let (new, shown) = step.apply(old);
+            match shown {
+                Some(shown) => self.reply.integer(shown),
+                None => self.reply.null(),
+            }
+            if let Some(new) = new {
+                step.width.write(string, step.offset, new);
+                changed |= new != old || old_len < string.len();
+            }
+        }
+        (changed, changed)
+    }
 }
 
 impl Step {

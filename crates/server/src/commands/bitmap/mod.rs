@@ -5,7 +5,7 @@ mod field;
 mod operation;
 mod window;
 
-use super::string::{edit_or_make, len_max};
+use super::string::{BytesMut, Change, edit_or_make, len_max};
 use crate::command::keys::{KeySpec, KeyUse};
 use crate::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Outcome};
 
@@ -19,13 +19,9 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
         _ => return Err("ERR bit is not an integer or out of range".into()),
     };
     let key = call.key(1)?;
-    let (at, shift) = (offset / 8, 7 - offset % 8);
-    let (old, changed) = edit_or_make(call.data, key, |_| Ok(at + 1), &mut |bytes, old_len| {
-        let old = bytes[at] >> shift & 1;
-        bytes[at] = bytes[at] & !(1 << shift) | bit << shift;
-        let changed = old != bit || old_len <= at;
-        ((old, changed), changed)
-    })?;
+    let mut change = SetBit { at: offset / 8, shift: 7 - offset % 8, bit };
+    let room = |_| Ok(offset / 8 + 1);
+    let (old, changed) = edit_or_make(call.data, key, room, &mut change)?;
     if changed {
         call.data.event(Classes::STRING, "setbit", key);
     }
@@ -33,11 +29,36 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+/// Sets one bit. Answers what it was, and whether the string changed.
+struct SetBit {
+    at: usize,
+    shift: usize,
+    bit: u8,
+}
+
+impl Change for SetBit {
+    type Result = (u8, bool);
+
+    #[inline(always)]
+    fn apply<S: BytesMut + ?Sized>(
+        &mut self,
+        string: &mut S,
+        old_len: usize,
+    ) -> ((u8, bool), bool) {
+        let mut byte = [0];
+        string.read(self.at, &mut byte);
+        let old = byte[0] >> self.shift & 1;
+        string.write(self.at, &[byte[0] & !(1 << self.shift) | self.bit << self.shift]);
+        let changed = old != self.bit || old_len <= self.at;
+        ((old, changed), changed)
+    }
+}
+
 fn getbit(call: &mut Call<'_>) -> Outcome {
     let offset = bit_offset(call, call.args[2])?;
     let key = call.key(1)?;
     let bytes = call.data.read_string(key)?.unwrap_or_default();
-    let byte = bytes.get(offset / 8).copied().unwrap_or(0);
+    let byte = bytes.get(offset / 8).unwrap_or(0);
     call.reply.integer(i64::from(byte >> (7 - offset % 8) & 1));
     Ok(())
 }

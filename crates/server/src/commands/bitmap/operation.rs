@@ -1,10 +1,10 @@
 //! BITOP.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bobbin_store::entry::{INLINE_MAX, Shared};
 use bobbin_store::shard::Expire;
+use bobbin_store::value::{CHUNK_LEN, Chunked, StringRef};
 use bobbin_store::{NewValue, ValueRef};
 
 use crate::command::data::string;
@@ -88,6 +88,7 @@ struct Sources {
 enum Part {
     Short { start: usize, end: usize },
     Long(Shared),
+    Chunked(Chunked),
 }
 
 impl Sources {
@@ -103,7 +104,12 @@ impl Sources {
                         sources.parts.push(Part::Long(Arc::clone(shared)));
                         continue;
                     }
-                    _ => sources.short.extend_from_slice(entry.bytes()),
+                    ValueRef::Chunked(chunked) => {
+                        sources.parts.push(Part::Chunked(chunked.clone()));
+                        continue;
+                    }
+                    ValueRef::Bytes(bytes) => sources.short.extend_from_slice(bytes),
+                    ValueRef::Collection(_) => {}
                 }
             }
             sources.parts.push(Part::Short { start, end: sources.short.len() });
@@ -111,36 +117,39 @@ impl Sources {
         Ok(sources)
     }
 
-    fn strings(&self) -> Vec<&[u8]> {
+    fn strings(&self) -> Vec<StringRef<'_>> {
         self.parts
             .iter()
             .map(|part| match part {
-                Part::Short { start, end } => &self.short[*start..*end],
-                Part::Long(shared) => &shared[..],
+                Part::Short { start, end } => StringRef::Flat(&self.short[*start..*end]),
+                Part::Long(shared) => StringRef::Flat(shared),
+                Part::Chunked(chunked) => StringRef::Chunked(chunked),
             })
             .collect()
     }
 }
 
 /// Bytes that are combined at a time: what was written is still in the nearest cache when the next
-/// source is applied to it.
+/// source is applied to it. Of a string in chunks, too, each block lies in one piece.
 const BLOCK: usize = 4096;
+const _: () = assert!(CHUNK_LEN.is_multiple_of(BLOCK));
 
 /// Combines strings, each of which is followed by zeros up to the length of the longest.
-fn combine(operation: Operation, sources: &[&[u8]]) -> Vec<u8> {
+fn combine(operation: Operation, sources: &[StringRef<'_>]) -> Vec<u8> {
     let len = sources.iter().map(|source| source.len()).max().unwrap_or(0);
     let mut result = vec![0; len];
     let Some((first, others)) = sources.split_first() else { return result };
     for (i, block) in result.chunks_mut(BLOCK).enumerate() {
         let start = i * BLOCK;
-        let part = |source: &&'_ [u8]| -> Range<usize> {
-            start.min(source.len())..(start + BLOCK).min(source.len())
-        };
-        let first = &first[part(first)];
-        let others = others.iter().map(|other| &other[part(other)]);
-        combine_block(operation, block, first, others);
+        combine_block(operation, block, part(first, start), others.iter().map(|s| part(s, start)));
     }
     result
+}
+
+/// The block of a source that begins at `start`, as far as the source goes.
+fn part<'a>(source: &StringRef<'a>, start: usize) -> &'a [u8] {
+    let slice = source.slice_at(start);
+    &slice[..slice.len().min(BLOCK)]
 }
 
 /// The same for a block of zeros, which becomes the result. The parts are at most as long.
@@ -237,18 +246,22 @@ mod tests {
                 1..5,
             ),
         ) {
-            let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
+            let chunked: Vec<_> = sources.iter().map(|bytes| Chunked::from_bytes(bytes, 0)).collect();
+            let chunked: Vec<_> = chunked.iter().map(StringRef::Chunked).collect();
+            let sources: Vec<_> = sources.iter().map(|bytes| StringRef::Flat(bytes)).collect();
             let len = sources.iter().map(|source| source.len()).max().unwrap();
             for (_, operation) in Operation::NAMES {
-                let sources = if operation == Operation::Not { &sources[..1] } else { &sources[..] };
+                let used = if operation == Operation::Not { 1 } else { sources.len() };
+                let sources = &sources[..used];
                 let result = combine(operation, sources);
+                prop_assert!(combine(operation, &chunked[..used]) == result);
                 prop_assert_eq!(result.len(), if operation == Operation::Not { sources[0].len() } else { len });
                 for (at, &byte) in result.iter().enumerate() {
                     for bit in 0..8 {
                         let is_set = |byte: u8| byte >> bit & 1 == 1;
                         let bits: Vec<bool> = sources
                             .iter()
-                            .map(|source| is_set(source.get(at).copied().unwrap_or(0)))
+                            .map(|source| is_set(source.get(at).unwrap_or(0)))
                             .collect();
                         prop_assert_eq!(is_set(byte), model(operation, &bits), "{:?} at {}", operation, at);
                     }

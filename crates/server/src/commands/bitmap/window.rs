@@ -1,5 +1,7 @@
 //! Integers of 1 to 64 bits that lie anywhere in a string, as BITFIELD sees them.
 
+use crate::commands::string::{Bytes, BytesMut};
+
 /// An integer's width and whether it has a sign: `u8`, `i64`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Width {
@@ -32,21 +34,21 @@ impl Width {
     }
 
     /// The integer that begins at this bit; what is beyond the string is zero.
-    pub(super) fn read(self, bytes: &[u8], offset: usize) -> i64 {
+    pub(super) fn read(self, bytes: &(impl Bytes + ?Sized), offset: usize) -> i64 {
         let window = load(bytes, offset / 8);
         let raw = (window >> self.shift(offset)) as u64;
         self.wrap(i128::from(raw))
     }
 
     /// Writes it; the string is long enough.
-    pub(super) fn write(self, bytes: &mut [u8], offset: usize, value: i64) {
+    pub(super) fn write(self, bytes: &mut (impl BytesMut + ?Sized), offset: usize, value: i64) {
         let at = offset / 8;
         let shift = self.shift(offset);
         let mask = u128::from(self.mask()) << shift;
         let window = load(bytes, at) & !mask | u128::from(value as u64 & self.mask()) << shift;
         let window = window.to_be_bytes();
         let end = bytes.len().min(at + WINDOW);
-        bytes[at..end].copy_from_slice(&window[16 - WINDOW..][..end - at]);
+        bytes.write(at, &window[16 - WINDOW..][..end - at]);
     }
 
     /// The number as one of this width; `None` when it does not fit and that is to fail.
@@ -86,11 +88,9 @@ impl Width {
 }
 
 /// Nine bytes as a number, those beyond the string zero.
-fn load(bytes: &[u8], at: usize) -> u128 {
+fn load(bytes: &(impl Bytes + ?Sized), at: usize) -> u128 {
     let mut window = [0; 16];
-    let bytes = bytes.get(at..).unwrap_or_default();
-    let len = bytes.len().min(WINDOW);
-    window[16 - WINDOW..][..len].copy_from_slice(&bytes[..len]);
+    bytes.read(at, &mut window[16 - WINDOW..]);
     u128::from_be_bytes(window)
 }
 
@@ -116,8 +116,8 @@ mod tests {
             value: i64,
         ) {
             let before = bytes.clone();
-            width.write(&mut bytes, offset, value);
-            prop_assert_eq!(width.read(&bytes, offset), width.wrap(i128::from(value)));
+            width.write(&mut bytes[..], offset, value);
+            prop_assert_eq!(width.read(&bytes[..], offset), width.wrap(i128::from(value)));
             let end = offset + width.bits as usize;
             for at in (0..160).filter(|at| !(offset..end).contains(at)) {
                 prop_assert_eq!(bytes[at / 8] >> (7 - at % 8) & 1, before[at / 8] >> (7 - at % 8) & 1);

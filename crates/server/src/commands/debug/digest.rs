@@ -74,7 +74,7 @@ impl Digest {
         self.mix(&(entry.kind() as u32).to_be_bytes());
         match entry.value() {
             ValueRef::Collection(collection) => self.mix_collection(collection, now_ms),
-            _ => self.mix(entry.bytes()),
+            _ => self.mix(&entry.string().joined()),
         }
         if entry.expire_ms().is_some() {
             self.xor(&sha1(b"!!expire!!"));

@@ -51,7 +51,7 @@ fn serialised_len(entry: EntryRef<'_>, compress: bool) -> usize {
             bytes.len() - PAYLOAD_OVERHEAD
         }
         _ => {
-            bobbin_dump::append_string(entry.bytes(), compress, &mut bytes);
+            bobbin_dump::append_stored_string(entry.string(), compress, &mut bytes);
             bytes.len()
         }
     }
@@ -66,7 +66,7 @@ const PAYLOAD_OVERHEAD: usize = 1 + 2 + 8;
 pub(super) fn string_length(call: &mut Call<'_>) -> Outcome {
     let key = any_key(call, 2);
     let entry = call.data.peek(key).ok_or(Failure::NO_SUCH_KEY)?;
-    let (key_len, value_len) = (entry.key().len(), entry.bytes().len());
+    let (key_len, value_len) = (entry.key().len(), entry.string().len());
     let text = format!(
         "key_sds_len:{key_len} key_sds_avail:0 obj_alloc:{} val_sds_len:{value_len} \
          val_sds_avail:0 val_alloc:{value_len}",

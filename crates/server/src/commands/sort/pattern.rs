@@ -61,6 +61,7 @@ impl<'a> Pattern<'a> {
         match (value, field) {
             (Some(ValueRef::Bytes(bytes)), None) => f(Some(bytes)),
             (Some(ValueRef::Shared(shared)), None) => f(Some(shared)),
+            (Some(ValueRef::Chunked(chunked)), None) => f(Some(&chunked.to_vec())),
             (Some(ValueRef::Collection(CollectionRef::Hash(hash))), Some(field)) => {
                 let mut room = integer::Text::new(0);
                 let found = hash.get(field, now_ms, hasher);

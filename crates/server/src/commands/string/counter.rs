@@ -33,7 +33,7 @@ fn add(call: &mut Call<'_>, increment: i64) -> Outcome {
     let sum;
     let placed = match call.data.write(key) {
         Some(mut entry) => {
-            let old = bobbin_resp::parse_i64(string(entry.as_ref())?);
+            let old = string(entry.as_ref())?.flat().and_then(bobbin_resp::parse_i64);
             let old = old.ok_or(Failure::NOT_AN_INTEGER)?;
             sum = old
                 .checked_add(increment)
@@ -58,7 +58,10 @@ fn add(call: &mut Call<'_>, increment: i64) -> Outcome {
 pub(super) fn incrbyfloat(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
     let old = match call.data.write(key) {
-        Some(entry) => Extended::parse(string(entry.as_ref())?).ok_or(Failure::NOT_A_FLOAT)?,
+        Some(entry) => {
+            let old = string(entry.as_ref())?.flat().and_then(Extended::parse);
+            old.ok_or(Failure::NOT_A_FLOAT)?
+        }
         None => Extended::ZERO,
     };
     let increment = Extended::parse(call.args[2]).ok_or(Failure::NOT_A_FLOAT)?;

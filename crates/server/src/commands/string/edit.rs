@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bobbin_store::NewValue;
 use bobbin_store::shard::Expire;
+use bobbin_store::value::{CHUNKED_LEN_MIN, Chunked, StringRef};
 
 use crate::command::data::string;
 use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
@@ -15,19 +16,59 @@ const GROWN_INLINE_MAX: usize = 1024;
 /// From this length on it is tried whether there is memory: the process ends where there is none.
 const TRIED_LEN_MIN: usize = 1 << 30;
 
+/// A string, whether it lies in one piece or in chunks.
+pub(in crate::commands) trait Bytes {
+    fn len(&self) -> usize;
+
+    /// Copies bytes out; those behind the end stay what they are in `into`.
+    fn read(&self, at: usize, into: &mut [u8]);
+}
+
+/// A string for changing. It keeps its length.
+pub(in crate::commands) trait BytesMut: Bytes {
+    fn write(&mut self, at: usize, bytes: &[u8]);
+}
+
+/// What a command does with a string.
+pub(in crate::commands) trait Change {
+    type Result;
+
+    /// Gets the string, long enough already, and its length before. Returns its result, and whether it
+    /// changed anything.
+    fn apply<S: BytesMut + ?Sized>(
+        &mut self,
+        string: &mut S,
+        old_len: usize,
+    ) -> (Self::Result, bool);
+}
+
+/// Writes a part of the string, and answers how long it is then.
+struct Put<'a> {
+    /// `None`: at its end.
+    at: Option<usize>,
+    part: &'a [u8],
+}
+
+impl Change for Put<'_> {
+    type Result = usize;
+
+    #[inline(always)]
+    fn apply<S: BytesMut + ?Sized>(&mut self, string: &mut S, old_len: usize) -> (usize, bool) {
+        string.write(self.at.unwrap_or(old_len), self.part);
+        (string.len(), true)
+    }
+}
+
 pub(super) fn append(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
     let tail = call.args[2];
     let limit = len_max(call);
     let room = |old_len: usize| checked_len(old_len, tail.len(), limit);
-    let mut copy = |bytes: &mut [u8], old_len: usize| {
-        bytes[old_len..].copy_from_slice(tail);
-        (bytes.len(), true)
-    };
-    let len = match edit(call.data, key, room, &mut copy)? {
+    let len = match edit(call.data, key, room, &mut Put { at: None, part: tail })? {
         Some(len) => len,
         None => {
-            call.data.set(key, NewValue::string(tail), Expire::Clear);
+            let value = call.value(2);
+            call.data.set(key, value, Expire::Clear);
             tail.len()
         }
     };
@@ -51,11 +92,7 @@ pub(super) fn setrange(call: &mut Call<'_>) -> Outcome {
     }
     let limit = len_max(call);
     let room = |_| checked_len(offset, part.len(), limit);
-    let mut copy = |bytes: &mut [u8], _| {
-        bytes[offset..offset + part.len()].copy_from_slice(part);
-        (bytes.len(), true)
-    };
-    let len = edit_or_make(call.data, key, room, &mut copy)?;
+    let len = edit_or_make(call.data, key, room, &mut Put { at: Some(offset), part })?;
     call.data.event(Classes::STRING, "setrange", key);
     call.reply.integer(len as i64);
     Ok(())
@@ -63,12 +100,12 @@ pub(super) fn setrange(call: &mut Call<'_>) -> Outcome {
 
 /// Changes the string at a key, or a new one; see `edit`. For `room` and `change` a key that is not there
 /// is an empty string.
-pub(in crate::commands) fn edit_or_make<R>(
+pub(in crate::commands) fn edit_or_make<C: Change>(
     data: &mut Data,
     key: Key<'_>,
     room: impl Fn(usize) -> Result<usize, Failure>,
-    change: &mut impl FnMut(&mut [u8], usize) -> (R, bool),
-) -> Result<R, Failure> {
+    change: &mut C,
+) -> Result<C::Result, Failure> {
     if let Some(result) = edit(data, key, &room, change)? {
         return Ok(result);
     }
@@ -79,48 +116,62 @@ pub(in crate::commands) fn edit_or_make<R>(
 }
 
 /// Changes the string at a key; `None` when there is none. `room` gets its length and says how long it
-/// must be at least; `change` gets it, padded with zeros to that, and its length before, and returns its
-/// result and whether it changed anything.
-fn edit<R>(
+/// must be at least; `change` gets it padded with zeros to that.
+fn edit<C: Change>(
     data: &mut Data,
     key: Key<'_>,
     room: impl Fn(usize) -> Result<usize, Failure>,
-    change: &mut impl FnMut(&mut [u8], usize) -> (R, bool),
-) -> Result<Option<R>, Failure> {
+    change: &mut C,
+) -> Result<Option<C::Result>, Failure> {
     let Some(mut entry) = data.write(key) else { return Ok(None) };
     let old_len = string(entry.as_ref())?.len();
     let len = room(old_len)?;
     if let Some(bytes) = entry.string_mut(len) {
-        let (result, changed) = change(bytes, old_len);
+        let (result, changed) = change.apply(bytes, old_len);
         if changed {
             data.changed(key);
         }
         return Ok(Some(result));
     }
+    let Some(old) = entry.as_ref().inline() else {
+        let Some(chunked) = entry.chunked_mut(len) else {
+            unreachable!("a string that is not inline is shared or chunked")
+        };
+        let (result, changed) = change.apply(chunked, old_len);
+        if changed {
+            data.changed(key);
+        }
+        return Ok(Some(result));
+    };
     let mut buffer = [0; GROWN_INLINE_MAX];
-    let (value, result) = build(entry.as_ref().bytes(), affordable(len)?, change, &mut buffer);
+    let (value, result) = build(old, affordable(len)?, change, &mut buffer);
     data.set(key, value, Expire::Keep);
     Ok(Some(result))
 }
 
 /// A value that begins with `old`, is at least `len` long, and then changed. A short one lies in the
 /// buffer, which is all zeros before.
-fn build<'b, R>(
+fn build<'b, C: Change>(
     old: &[u8],
     len: usize,
-    change: &mut impl FnMut(&mut [u8], usize) -> (R, bool),
+    change: &mut C,
     buffer: &'b mut [u8; GROWN_INLINE_MAX],
-) -> (NewValue<'b>, R) {
+) -> (NewValue<'b>, C::Result) {
     let len = len.max(old.len());
     if len <= GROWN_INLINE_MAX {
         let bytes = &mut buffer[..len];
         bytes[..old.len()].copy_from_slice(old);
-        let (result, _) = change(bytes, old.len());
+        let (result, _) = change.apply(bytes, old.len());
         return (NewValue::InlineRaw(bytes), result);
+    }
+    if len >= CHUNKED_LEN_MIN {
+        let mut chunked = Chunked::from_bytes(old, len);
+        let (result, _) = change.apply(&mut chunked, old.len());
+        return (NewValue::Chunked(chunked), result);
     }
     let mut bytes = vec![0; len];
     bytes[..old.len()].copy_from_slice(old);
-    let (result, _) = change(&mut bytes, old.len());
+    let (result, _) = change.apply(&mut bytes[..], old.len());
     (NewValue::Shared(Arc::new(bytes)), result)
 }
 
@@ -140,4 +191,55 @@ pub(in crate::commands) fn len_max(call: &Call<'_>) -> usize {
 
 fn checked_len(len: usize, more: usize, limit: usize) -> Result<usize, Failure> {
     len.checked_add(more).filter(|&len| len <= limit).ok_or(Failure::STRING_TOO_LONG)
+}
+
+impl Bytes for [u8] {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn read(&self, at: usize, into: &mut [u8]) {
+        let bytes = self.get(at..).unwrap_or_default();
+        let len = bytes.len().min(into.len());
+        into[..len].copy_from_slice(&bytes[..len]);
+    }
+}
+
+impl BytesMut for [u8] {
+    #[inline(always)]
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl Bytes for Chunked {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn read(&self, at: usize, into: &mut [u8]) {
+        self.read(at, into);
+    }
+}
+
+impl BytesMut for Chunked {
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        self.write(at, bytes);
+    }
+}
+
+impl Bytes for StringRef<'_> {
+    fn len(&self) -> usize {
+        (*self).len()
+    }
+
+    #[inline]
+    fn read(&self, at: usize, into: &mut [u8]) {
+        match self {
+            StringRef::Flat(bytes) => Bytes::read(*bytes, at, into),
+            StringRef::Chunked(chunked) => chunked.read(at, into),
+        }
+    }
 }

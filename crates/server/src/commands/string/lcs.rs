@@ -100,7 +100,7 @@ fn own(call: &mut Call<'_>, index: usize) -> Result<Shared, Failure> {
     }
     Ok(match entry.value() {
         ValueRef::Shared(shared) => Arc::clone(shared),
-        _ => Arc::new(entry.bytes().to_vec()),
+        _ => Arc::new(entry.string().joined().into_owned()),
     })
 }
 

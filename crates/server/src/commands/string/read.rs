@@ -1,15 +1,25 @@
 //! Commands that read strings.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use super::slice::slice;
-use bobbin_resp::Reply;
+use bobbin_resp::{Reply, SharedSlice};
 use bobbin_store::entry::Shared;
+use bobbin_store::value::{Chunked, StringRef};
 use bobbin_store::{EntryRef, ValueRef};
 
-use crate::command::{Call, Outcome};
+use crate::command::{Call, Key, Outcome};
 use crate::server::Server;
 
 pub(super) fn get(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
+    get_key(call, key)
+}
+
+/// Replies with the string at a key.
+#[inline(always)]
+pub(super) fn get_key(call: &mut Call<'_>, key: Key<'_>) -> Outcome {
     match call.data.read_string_entry(key)? {
         Some(entry) => append(&mut call.reply, entry, call.server),
         None => call.reply.null(),
@@ -19,10 +29,12 @@ pub(super) fn get(call: &mut Call<'_>) -> Outcome {
 
 /// Replies with a string, without a copy when that costs more than sending one part more.
 #[inline(always)]
-fn append(reply: &mut Reply<'_>, entry: EntryRef<'_>, server: &Server) {
+pub(super) fn append(reply: &mut Reply<'_>, entry: EntryRef<'_>, server: &Server) {
     match entry.value() {
+        ValueRef::Bytes(bytes) => reply.bulk(bytes),
         ValueRef::Shared(shared) => append_shared(reply, shared, server),
-        _ => reply.bulk(entry.bytes()),
+        ValueRef::Chunked(chunked) => append_chunked(reply, chunked, server),
+        ValueRef::Collection(_) => unreachable!("the caller has seen that it is a string"),
     }
 }
 
@@ -34,6 +46,29 @@ fn append_shared(reply: &mut Reply<'_>, value: &Shared, server: &Server) {
     } else {
         reply.bulk(value);
     }
+}
+
+#[cold]
+fn append_chunked(reply: &mut Reply<'_>, value: &Chunked, server: &Server) {
+    let by_reference = server.config.min_string_size_avoid_copy_reply() as usize;
+    if by_reference > 0 && value.len() >= by_reference {
+        let pieces = value.pieces(0..value.len());
+        let parts = pieces.map(|(owner, range)| SharedSlice::new(Arc::clone(owner), range));
+        reply.bulk_of_parts(value.len(), parts);
+    } else {
+        append_range(reply, StringRef::Chunked(value), 0..value.len());
+    }
+}
+
+/// Replies with a copy of a part of a string.
+fn append_range(reply: &mut Reply<'_>, value: StringRef<'_>, range: Range<usize>) {
+    if let Some(bytes) = value.flat() {
+        return reply.bulk(&bytes[range]);
+    }
+    reply.output().reserve(range.len());
+    reply.bulk_header(range.len());
+    value.slices(range).for_each(|slice| reply.raw(slice));
+    reply.bulk_end();
 }
 
 pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
@@ -51,7 +86,7 @@ pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn strlen(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
-    let len = call.data.read_string(key)?.map_or(0, <[u8]>::len);
+    let len = call.data.read_string(key)?.map_or(0, StringRef::len);
     call.reply.integer(len as i64);
     Ok(())
 }
@@ -61,7 +96,6 @@ pub(super) fn getrange(call: &mut Call<'_>) -> Outcome {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
     let key = call.key(1)?;
     let value = call.data.read_string(key)?.unwrap_or_default();
-    let part = slice(start, end, value.len()).map_or(&[][..], |range| &value[range]);
-    call.reply.bulk(part);
+    append_range(&mut call.reply, value, slice(start, end, value.len()).unwrap_or_default());
     Ok(())
 }

@@ -3,7 +3,7 @@
 use bobbin_store::shard::Expire;
 
 use super::options::{Condition, Expiry, Grammar, Options, Unit};
-use super::read::get;
+use super::read::{append, get, get_key};
 use crate::command::data::string;
 use crate::command::{Call, Classes, Failure, Key, KeyUse, Outcome};
 
@@ -21,10 +21,7 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     let expire = options.expiry.resolve(call)?;
     let key = call.key(1)?;
     if options.get {
-        match call.data.read_string(key)? {
-            Some(old) => call.reply.bulk(old),
-            None => call.reply.null(),
-        }
+        get_key(call, key)?;
     }
     let done = store_if(call, key, 2, options.condition, expire)?;
     if done && let Expire::At(expire_ms) = expire {
@@ -102,11 +99,11 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
     let options = Options::parse(&args[2..], Grammar::GetEx)?;
     let expire = options.expiry.resolve(call)?;
     let key = call.key(1)?;
-    let Some(value) = call.data.read_string(key)? else {
+    let Some(entry) = call.data.read_string_entry(key)? else {
         call.reply.null();
         return Ok(());
     };
-    call.reply.bulk(value);
+    append(&mut call.reply, entry, call.server);
     match (options.expiry, expire) {
         (_, Expire::At(expire_ms)) if call.data.is_past(expire_ms) => {
             call.data.remove(key);
@@ -138,7 +135,7 @@ pub(super) fn find_compared(_: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
 pub(super) fn delifeq(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
     let equal = match call.data.write(key) {
-        Some(entry) => string(entry.as_ref())? == call.args[2],
+        Some(entry) => string(entry.as_ref())? == *call.args[2],
         None => false,
     };
     if equal {
@@ -173,7 +170,7 @@ fn store_if(
         Condition::Absent => call.data.write(key).is_none(),
         Condition::Present => call.data.write(key).is_some(),
         Condition::Equal(expected) => match call.data.write(key) {
-            Some(entry) => string(entry.as_ref())? == expected,
+            Some(entry) => string(entry.as_ref())? == *expected,
             None => false,
         },
     };
