@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn without_compression() {
         let mut output = b"before".to_vec();
-        append_string_payload(&b"a".repeat(100), false, &mut output);
+        append_string_payload(StringRef::Flat(&[b'a'; 100]), false, &mut output);
         assert_eq!(output[6..9], [0, 0x40, 100]);
         assert_eq!(parse_payload(&output[6..]), string(&b"a".repeat(100)));
     }

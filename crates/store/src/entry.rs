@@ -444,6 +444,14 @@ impl<'a> EntryRef<'a> {
     /// The string; empty when it is a collection.
     #[inline(always)]
     pub fn string(self) -> StringRef<'a> {
+        match self.inline() {
+            Some(bytes) => StringRef::Flat(bytes),
+            None => self.long_string(),
+        }
+    }
+
+    #[inline(never)]
+    fn long_string(self) -> StringRef<'a> {
         match self.value() {
             ValueRef::Bytes(bytes) => StringRef::Flat(bytes),
             ValueRef::Shared(shared) => StringRef::Flat(shared),
@@ -455,9 +463,12 @@ impl<'a> EntryRef<'a> {
     /// The string, if it lies in the entry itself.
     #[inline(always)]
     pub fn inline(self) -> Option<&'a [u8]> {
-        match self.value() {
-            ValueRef::Bytes(bytes) => Some(bytes),
-            _ => None,
+        // SAFETY: the form says that the bytes lie at the value's place, and the entry lives for 'a.
+        unsafe {
+            form(self.pointer).is_inline().then(|| {
+                let at = value_pointer(self.pointer);
+                NonNull::slice_from_raw_parts(at, value_len(self.pointer)).as_ref()
+            })
         }
     }
 

@@ -246,7 +246,7 @@ fn view(entry: EntryRef<'_>) -> Result<View<'_>, Failure> {
     let string = string(entry)?;
     let view = View::new(string.slice_at(0)).ok_or(NOT_A_HYPERLOGLOG)?;
     // What lies in chunks is longer than any that is sound.
-    string.flat().map(|_| view).ok_or(corrupt(Corrupt))
+    string.flat().map(|_| view).ok_or_else(|| corrupt(Corrupt))
 }
 
 fn store(data: &mut Data, key: Key<'_>, value: HyperLogLog, expire: Expire) {

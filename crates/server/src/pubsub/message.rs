@@ -145,7 +145,7 @@ impl Message {
         if let Some(large) = &self.large {
             match parts {
                 Some(parts) => {
-                    parts.push(Part { at: output.len(), bytes: Arc::clone(large).into() })
+                    parts.push(Part { at: output.len(), bytes: Arc::clone(large).into() });
                 }
                 None => output.extend_from_slice(large),
             }

@@ -13,8 +13,13 @@ pub(super) fn bitcount(call: &mut Call<'_>) -> Outcome {
     let bytes = call.data.read_string(key)?.unwrap_or_default();
     let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
     let range = slice(start, end, wanted.unit.len(bytes)).map(|range| wanted.unit.bits(range));
-    let ranges = range.into_iter().flat_map(|range| pieces(bytes, range));
-    let count: u64 = ranges.map(|(_, slice, range)| count(slice, range)).sum();
+    let count = match (range, bytes.flat()) {
+        (None, _) => 0,
+        (Some(range), Some(bytes)) => count(bytes, range),
+        (Some(range), None) => {
+            pieces(bytes, range).map(|(_, slice, range)| count(slice, range)).sum()
+        }
+    };
     call.reply.integer(count as i64);
     Ok(())
 }
@@ -34,10 +39,11 @@ pub(super) fn bitpos(call: &mut Call<'_>) -> Outcome {
     };
     let (start, end) = (wanted.start.unwrap_or(0), wanted.end.unwrap_or(-1));
     let range = clamp(start, end, wanted.unit.len(bytes)).map(|range| wanted.unit.bits(range));
-    let find = |range| {
-        pieces(bytes, range).find_map(|(start, slice, range)| {
+    let find = |range| match bytes.flat() {
+        Some(bytes) => position(bytes, range, bit),
+        None => pieces(bytes, range).find_map(|(start, slice, range)| {
             position(slice, range, bit).map(|position| start * 8 + position)
-        })
+        }),
     };
     let position = match range.map(find) {
         Some(Some(position)) => position as i64,

@@ -201,9 +201,14 @@ impl Bytes for [u8] {
 
     #[inline(always)]
     fn read(&self, at: usize, into: &mut [u8]) {
-        let bytes = self.get(at..).unwrap_or_default();
-        let len = bytes.len().min(into.len());
-        into[..len].copy_from_slice(&bytes[..len]);
+        // Most often there are as many, and how many is known when this is compiled.
+        match self.get(at..).and_then(|bytes| bytes.get(..into.len())) {
+            Some(bytes) => into.copy_from_slice(bytes),
+            None => {
+                let rest = self.get(at..).unwrap_or_default();
+                into[..rest.len()].copy_from_slice(rest);
+            }
+        }
     }
 }
 

@@ -60,11 +60,9 @@ fn append_chunked(reply: &mut Reply<'_>, value: &Chunked, server: &Server) {
     }
 }
 
-/// Replies with a copy of a part of a string.
+/// Replies with a copy of a part of a string that does not lie in one piece.
+#[cold]
 fn append_range(reply: &mut Reply<'_>, value: StringRef<'_>, range: Range<usize>) {
-    if let Some(bytes) = value.flat() {
-        return reply.bulk(&bytes[range]);
-    }
     reply.output().reserve(range.len());
     reply.bulk_header(range.len());
     value.slices(range).for_each(|slice| reply.raw(slice));
@@ -96,6 +94,10 @@ pub(super) fn getrange(call: &mut Call<'_>) -> Outcome {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
     let key = call.key(1)?;
     let value = call.data.read_string(key)?.unwrap_or_default();
-    append_range(&mut call.reply, value, slice(start, end, value.len()).unwrap_or_default());
+    let range = slice(start, end, value.len()).unwrap_or_default();
+    match value.flat() {
+        Some(bytes) => call.reply.bulk(&bytes[range]),
+        None => append_range(&mut call.reply, value, range),
+    }
     Ok(())
 }
