@@ -28,6 +28,8 @@ pub struct Client {
     pub watched: Vec<WatchedKey>,
     /// `None`: it never listened to anything.
     pub subscriptions: Option<Box<Subscriptions>>,
+    /// The first of its worker's posts, by number, that may hold a message for it; see `Subscribers`.
+    pub hears_from: u64,
     /// What TIME last told, in Unix microseconds; 0 when a transaction or a script begins.
     pub time_us: i64,
     /// Of a script: the client that called it, by number; 0 of all others.
@@ -80,7 +82,7 @@ pub struct ClientInfo {
     pub token: Mutex<Token>,
     /// Set by CLIENT KILL and its like: the worker closes it when it next looks.
     pub kill: AtomicBool,
-    /// There is no connection any more.
+    /// There is no connection any more, or there soon will be none.
     pub gone: AtomicBool,
     /// Who is told of keys that this client keeps copies of: another one, itself (0), or nobody (-1).
     pub redirect: AtomicI64,
@@ -270,6 +272,7 @@ impl Client {
             transaction: None,
             watched: Vec::new(),
             subscriptions: None,
+            hears_from: 0,
             caller: 0,
             tracking: None,
             replies: Replies::On,
@@ -319,6 +322,13 @@ impl Client {
     pub fn set_no_touch(&mut self, on: bool) {
         self.no_touch = on;
         self.info.flag(ClientFlag::NO_TOUCH, on);
+    }
+
+    /// Whether it is sent what it does not ask for at that moment: messages, news of its copies, what others do.
+    pub fn listens(&self) -> bool {
+        self.subscriptions.as_ref().is_some_and(|all| !all.is_empty())
+            || self.tracking.is_some()
+            || self.info.has(ClientFlag::MONITOR)
     }
 
     /// Whether the protocol leaves it no way to tell messages from replies, so that it may only listen.

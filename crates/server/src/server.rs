@@ -243,10 +243,10 @@ pub struct Workers {
 
 /// All that there are and were, behind one lock: a worker is always in one place.
 struct Known {
-    /// Those that serve.
-    serving: Vec<Arc<WorkerHandle>>,
-    /// Given no more connections, but still working.
-    ending: Vec<Arc<WorkerHandle>>,
+    /// The first `wanted` of them serve. The others get no more connections, and end once they have none; as long as they
+    /// have some, they are the next to serve when more are wanted.
+    workers: Vec<Arc<WorkerHandle>>,
+    wanted: usize,
     /// The figures of those that are no more.
     past: WorkerStats,
     /// The server ends: so does every worker, one that is still to come at once.
@@ -304,10 +304,14 @@ impl WorkerHandle {
     /// Makes a connection this worker's; it comes back when the worker has ended.
     pub fn give(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        // What others leave for the client from now on waits here, behind the connection or before it.
-        connection.client.info.worker.store(self.id, Ordering::Release);
-        match self.mailbox.post(Post::Adopt(connection)) {
-            Err(Post::Adopt(back)) => Err(back),
+        let info = Arc::clone(&connection.client.info);
+        // Whoever sees that leaves what is for the client behind its connection.
+        let tell = || info.worker.store(self.id, Ordering::Release);
+        match self.mailbox.post_and(Post::Adopt(connection), tell) {
+            Err(Post::Adopt(back)) => {
+                self.connections.fetch_sub(1, Ordering::Relaxed);
+                Err(back)
+            }
             _ => Ok(()),
         }
     }
@@ -317,12 +321,7 @@ impl Workers {
     pub fn new(commands: usize) -> Self {
         let past = WorkerStats::new(commands);
         Self {
-            known: RwLock::new(Known {
-                serving: Vec::new(),
-                ending: Vec::new(),
-                past,
-                stops: false,
-            }),
+            known: RwLock::new(Known { workers: Vec::new(), wanted: 0, past, stops: false }),
             running: Mutex::new(0),
             ended: Condvar::new(),
             next_id: AtomicUsize::new(0),
@@ -340,7 +339,7 @@ impl Workers {
         if known.stops {
             drop(worker.mailbox.post(Post::Stop));
         }
-        known.serving.push(worker);
+        known.workers.push(worker);
     }
 
     /// Ends all workers: those that serve, those that only wait for their connections to go elsewhere,
@@ -348,29 +347,33 @@ impl Workers {
     pub fn stop(&self) {
         let mut known = self.known.write();
         known.stops = true;
-        for worker in known.working() {
+        for worker in &known.workers {
             // One that has ended needs not be told.
             drop(worker.mailbox.post(Post::Stop));
         }
     }
 
-    /// Gives a worker no more connections. It counts on until it ends.
-    pub fn unlist(&self, id: usize) {
+    /// Has so many serve, as far as there are so many; returns how many there are. None of those ends by itself.
+    pub fn want(&self, count: usize) -> usize {
         let mut known = self.known.write();
-        if let Some(at) = known.serving.iter().position(|worker| worker.id == id) {
-            let worker = known.serving.remove(at);
-            known.ending.push(worker);
+        known.wanted = count;
+        known.workers.len()
+    }
+
+    /// Whether a worker that has nothing left to do may end: it is not to serve, and nothing waits for it. Then it is one
+    /// of the past, and nothing can be left for it any more.
+    pub fn may_end(&self, worker: &WorkerHandle) -> bool {
+        let mut known = self.known.write();
+        let ends = !known.serves(worker.id) && worker.mailbox.close_if_empty();
+        if ends {
+            known.forget(worker);
         }
+        ends
     }
 
     /// A worker's thread is over; its figures are kept.
-    pub fn ended(&self, worker: &Arc<WorkerHandle>) {
-        self.unlist(worker.id);
-        {
-            let mut known = self.known.write();
-            known.ending.retain(|ending| ending.id != worker.id);
-            known.past.merge(&worker.stats);
-        }
+    pub fn ended(&self, worker: &WorkerHandle) {
+        self.known.write().forget(worker);
         *self.running.lock() -= 1;
         self.ended.notify_all();
     }
@@ -383,23 +386,27 @@ impl Workers {
         }
     }
 
+    /// All that there are, whether or not they get more connections.
     pub fn all(&self) -> Vec<Arc<WorkerHandle>> {
-        self.known.read().serving.clone()
+        self.known.read().workers.clone()
     }
 
-    pub fn len(&self) -> usize {
-        self.known.read().serving.len()
+    /// How many get connections.
+    pub fn serving(&self) -> usize {
+        self.known.read().serving().len()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Whether a worker gets connections.
+    pub fn serves(&self, id: usize) -> bool {
+        self.known.read().serves(id)
     }
 
     /// The worker that the next connection goes to: the one that has the fewest, of those that are not laden. Those beyond
     /// the machine's cores come into play once each of the others has `crowd` of them: a thread that shares a core adds no
     /// power, and fewer connections on a thread mean fewer commands in a turn.
     pub fn next(&self, crowd: usize) -> Option<Arc<WorkerHandle>> {
-        let slots = &self.known.read().serving;
+        let known = self.known.read();
+        let slots = known.serving();
         let load = |worker: &Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
         let burden =
             |worker: &&Arc<WorkerHandle>| (worker.is_laden.load(Ordering::Relaxed), load(worker));
@@ -410,7 +417,8 @@ impl Workers {
 
     /// How many connections a worker should have of so many in all, by the rule of [`Self::next`].
     pub fn share(&self, id: usize, connections: usize, crowd: usize) -> usize {
-        let slots = &self.known.read().serving;
+        let known = self.known.read();
+        let slots = known.serving();
         let all = slots.len().max(1);
         let in_play =
             if connections < cores().saturating_mul(crowd) { all.min(cores()) } else { all };
@@ -420,7 +428,7 @@ impl Workers {
 
     /// Leaves something in a worker's mailbox; `false` when there is no such worker any more.
     pub fn post(&self, id: usize, post: Post) -> bool {
-        let worker = self.known.read().working().find(|worker| worker.id == id).cloned();
+        let worker = self.known.read().workers.iter().find(|worker| worker.id == id).cloned();
         worker.is_some_and(|worker| worker.mailbox.post(post).is_ok())
     }
 
@@ -435,7 +443,7 @@ impl Workers {
     /// Has those look again that wait for the disk.
     pub fn tell_durable(&self) {
         let waits = |worker: &WorkerHandle| worker.awaits_disk.swap(false, Ordering::SeqCst);
-        for worker in self.known.read().working() {
+        for worker in &self.known.read().workers {
             if waits(worker) {
                 drop(worker.mailbox.post(Post::Durable));
             }
@@ -446,7 +454,7 @@ impl Workers {
     fn each(&self, mut f: impl FnMut(&WorkerStats)) {
         let known = self.known.read();
         f(&known.past);
-        known.working().for_each(|worker| f(&worker.stats));
+        known.workers.iter().for_each(|worker| f(&worker.stats));
     }
 
     /// The sum over all workers, past and present.
@@ -484,9 +492,20 @@ impl Workers {
 }
 
 impl Known {
-    /// Those that serve, then those that are ending.
-    fn working(&self) -> impl Iterator<Item = &Arc<WorkerHandle>> {
-        self.serving.iter().chain(&self.ending)
+    fn serving(&self) -> &[Arc<WorkerHandle>] {
+        &self.workers[..self.wanted.min(self.workers.len())]
+    }
+
+    fn serves(&self, id: usize) -> bool {
+        self.serving().iter().any(|worker| worker.id == id)
+    }
+
+    /// Makes a worker one of the past, if it is not yet.
+    fn forget(&mut self, worker: &WorkerHandle) {
+        if let Some(at) = self.workers.iter().position(|known| known.id == worker.id) {
+            self.workers.remove(at);
+            self.past.merge(&worker.stats);
+        }
     }
 }
 
@@ -541,6 +560,7 @@ mod tests {
     /// Workers without threads, `beyond` more than there are cores.
     fn workers(beyond: usize) -> Workers {
         let workers = Workers::new(0);
+        workers.want(cores() + beyond);
         for id in 0..cores() + beyond {
             let waker = Waker::new().expect("there are descriptors left");
             workers.add(Arc::new(WorkerHandle::new(id, waker, "none", 0)));
@@ -574,6 +594,29 @@ mod tests {
         let last = workers.all().pop().expect("there are workers");
         last.connections.store(1, Ordering::Relaxed);
         assert_eq!(workers.next(1024).map(|worker| worker.id), Some(last.id));
+    }
+
+    #[test]
+    fn a_worker_that_is_too_many_ends_with_an_empty_mailbox_or_serves_again() {
+        let workers = workers(1);
+        let all = workers.all();
+        let count = all.len();
+        let (first, last) = (&all[0], &all[count - 1]);
+        assert!(!workers.may_end(last), "it serves");
+        assert_eq!(workers.want(count - 1), count);
+        assert!(workers.serves(first.id) && !workers.serves(last.id));
+        assert_eq!((workers.serving(), workers.all().len()), (count - 1, count));
+        assert!(workers.post(last.id, Post::Resume));
+        assert!(!workers.may_end(last), "something waits for it");
+        assert_eq!(last.mailbox.take().len(), 1);
+        workers.want(count);
+        assert!(workers.serves(last.id) && !workers.may_end(last), "it is wanted again");
+        workers.want(count - 1);
+        last.stats.totals.commands.add(3);
+        assert!(workers.may_end(last));
+        assert!(!workers.post(last.id, Post::Resume) && last.mailbox.post(Post::Resume).is_err());
+        workers.ended(last);
+        assert_eq!((workers.all().len(), workers.totals().commands.get()), (count - 1, 3));
     }
 
     #[test]

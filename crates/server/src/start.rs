@@ -34,7 +34,7 @@ use crate::pubsub::PubSub;
 use crate::script::{Functions, Scripts};
 use crate::server::{End, ErrorStats, Server, Switch, Switches, WorkerHandle, Workers};
 use crate::services::Services;
-use crate::worker::{Connection, Post, Worker};
+use crate::worker::{Connection, Worker};
 
 impl Server {
     /// Makes what the threads share. It lives until the process ends.
@@ -101,7 +101,7 @@ impl Server {
         self.set_worker_count(self.config.worker_count())?;
         log::info!(
             "Server initialized, {} workers over {}",
-            self.workers.len(),
+            self.workers.serving(),
             self.driver.name()
         );
         self.start_metrics()?;
@@ -203,17 +203,14 @@ impl Server {
         if is_tls { with_tls(listeners) } else { listeners }
     }
 
-    /// Starts or ends workers until there are so many, and spreads the connections over them. Ending ones
-    /// hand their connections on and need not have ended when this returns.
+    /// Has so many workers serve, and spreads the connections over them. Those that are too many give theirs away, but
+    /// keep the ones that listen, and end once they have none; until then they may be called upon again.
     pub fn set_worker_count(&'static self, count: usize) -> Result<(), String> {
-        while self.workers.len() < count {
+        let count = count.max(1);
+        for _ in self.workers.want(count)..count {
             self.start_worker(self.workers.next_id())?;
         }
         allocator::give_back_in_steps();
-        for worker in self.workers.all().drain(..).skip(count.max(1)) {
-            self.workers.unlist(worker.id);
-            drop(worker.mailbox.post(Post::Retire));
-        }
         self.workers.rebalance();
         Ok(())
     }

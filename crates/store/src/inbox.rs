@@ -33,12 +33,18 @@ impl<P, B: Bell> Inbox<P, B> {
 
     /// Leaves a post; gives it back when the owner has ended.
     pub fn post(&self, post: P) -> Result<(), P> {
+        self.post_and(post, || ())
+    }
+
+    /// Leaves a post, and calls `tell` before anybody else can leave one.
+    pub fn post_and(&self, post: P, tell: impl FnOnce()) -> Result<(), P> {
         {
             let mut queue = self.lock();
             if queue.closed {
                 return Err(post);
             }
             queue.posts.push(post);
+            tell();
         }
         self.wake();
         Ok(())
@@ -109,6 +115,13 @@ impl<P, B: Bell> Inbox<P, B> {
         let mut queue = self.lock();
         queue.closed = true;
         std::mem::take(&mut queue.posts)
+    }
+
+    /// The same if nothing is left, and else nothing.
+    pub fn close_if_empty(&self) -> bool {
+        let mut queue = self.lock();
+        queue.closed |= queue.posts.is_empty();
+        queue.closed
     }
 
     pub const fn bell(&self) -> &B {

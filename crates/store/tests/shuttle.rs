@@ -150,6 +150,37 @@ fn a_closing_inbox_loses_no_post() {
     });
 }
 
+/// An owner that ends once nothing is left for it: every post is taken or given back.
+#[test]
+fn an_inbox_that_closes_when_it_is_empty_loses_no_post() {
+    explore(|| {
+        let inbox = Arc::new(Inbox::new(0, EventBell::default()));
+        let poster = {
+            let inbox = Arc::clone(&inbox);
+            thread::spawn(move || (0..3).filter(|&number| inbox.post(number).is_err()).count())
+        };
+        let mut taken = 0;
+        while !inbox.close_if_empty() {
+            taken += inbox.take().len();
+        }
+        let back = poster.join().expect("it ends");
+        assert_eq!(taken + back, 3);
+        assert!(inbox.is_empty());
+    });
+}
+
+/// What is left for something that changes its inbox is behind it there.
+#[test]
+fn nothing_is_ahead_of_what_changes_its_inbox() {
+    explore(|| moving_storm(true));
+}
+
+/// The canary: it says where it is before it is there.
+#[test]
+fn telling_of_a_move_too_early_is_caught() {
+    assert_caught("ahead of what moves", || moving_storm(false));
+}
+
 /// Three threads change two things, one or both at a time; what is merged is what happened, in an order in which
 /// it can have happened, and none of it is left while the reader sleeps.
 #[test]
@@ -177,6 +208,31 @@ fn a_reply_that_waits_for_too_little_is_caught() {
 }
 
 // What is explored.
+
+/// Something goes from one inbox to another, while others leave things for it where they are told that it is.
+fn moving_storm(tells_behind: bool) {
+    const MOVED: u32 = 99;
+    let inboxes: Arc<[_; 2]> = Arc::new([0, 1].map(|rank| Inbox::new(rank, EventBell::default())));
+    let place = Arc::new(AtomicU32::new(0));
+    let posters: Vec<_> = (0..2)
+        .map(|number| {
+            let (inboxes, place) = (Arc::clone(&inboxes), Arc::clone(&place));
+            thread::spawn(move || {
+                let at = place.load(Ordering::Acquire) as usize;
+                inboxes[at].post(number).expect("it is open");
+            })
+        })
+        .collect();
+    let tell = || place.store(1, Ordering::Release);
+    if tells_behind {
+        inboxes[1].post_and(MOVED, tell).expect("it is open");
+    } else {
+        tell();
+        inboxes[1].post(MOVED).expect("it is open");
+    }
+    posters.into_iter().for_each(|poster| poster.join().expect("it ends"));
+    assert_eq!(inboxes[1].take().first(), Some(&MOVED), "something is ahead of what moves");
+}
 
 /// A lock, right or wrong.
 trait Lock: Default + Send + Sync + 'static {

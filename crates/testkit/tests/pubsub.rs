@@ -1,5 +1,5 @@
 //! Publish and subscribe among many clients: no message is lost, none comes twice or out of order, whatever
-//! workers the clients are with, and while they move from one to another.
+//! workers the clients are with, and while the number of workers changes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ fn read_message(reply: &Reply) -> Option<(bool, usize, usize, usize)> {
 /// those of all publishers in the same order.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
-fn messages_come_once_and_in_order_while_connections_move() {
+fn messages_come_once_and_in_order_while_workers_come_and_go() {
     on_both(&["--io-threads", "3"], |name, server| disturb(name, server));
     for driver in ["epoll", "io_uring"] {
         let server = Server::bobbin(&["--io-threads", "3", "--io-driver", driver]);

@@ -27,7 +27,7 @@ pub use self::rights::{
 };
 use self::rules::{Grammar, join_selectors};
 use self::user::{User, hash_password};
-use crate::client::{ClientFlag, ClientInfo};
+use crate::client::ClientInfo;
 use crate::command::Registry;
 use crate::commands::{describe_client, kill_client};
 use crate::config::{AclPubsubDefault, Config};
@@ -290,15 +290,9 @@ impl Server {
             return;
         }
         let identities: Arc<[u64]> = identities.into();
-        // Where they are, which may be a worker that is ending, and where they may be on their way to.
-        let mut workers: Vec<usize> = self.workers.all().iter().map(|worker| worker.id).collect();
-        let clients = self.clients.all();
-        let listening = clients.iter().filter(|info| info.has(ClientFlag::PUBSUB));
-        workers.extend(listening.map(|info| info.worker.load(Ordering::Relaxed)));
-        workers.sort_unstable();
-        workers.dedup();
-        for worker in workers {
-            self.workers.post(worker, Post::Revoked(Arc::clone(&identities)));
+        for worker in self.workers.all() {
+            // One that has ended has no clients.
+            drop(worker.mailbox.post(Post::Revoked(Arc::clone(&identities))));
         }
     }
 

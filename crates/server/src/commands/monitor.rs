@@ -4,6 +4,7 @@
 //! commands on one key in the order in which they happened.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bobbin_store::sync::Mutex;
 
@@ -24,6 +25,7 @@ pub struct Monitors {
 impl Server {
     /// A client is gone, or going.
     pub fn forget_client(&self, info: &ClientInfo) {
+        info.gone.store(true, Ordering::Release);
         self.clients.remove(info.id);
         leave(self, info);
     }
@@ -55,7 +57,7 @@ pub fn feed(call: &Call<'_>) {
 pub fn show(call: &Call<'_>) {
     let line: Arc<[u8]> = line(call).into();
     for client in call.server.monitors.clients.lock().iter() {
-        call.server.push_to(client, Push::Bytes(Arc::clone(&line)));
+        call.server.push_to(client, Push::Seen(Arc::clone(&line)));
     }
 }
 

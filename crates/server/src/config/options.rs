@@ -74,7 +74,8 @@ options! {
     }
 
     section "threads" {
-        /// Threads that read, parse, execute and reply; `auto` is one for each core. Settable while running.
+        /// Threads that read, parse, execute and reply; `auto` is one for each core. Settable while running: a thread
+        /// that is too many then keeps the clients that listen to something, and ends once there are none.
         io_threads = integer_or_auto(1, IO_THREADS_MAX) => Full;
         /// Threads beyond the machine's cores get connections only once each of the others has so many; 0 gives all
         /// threads as many. Bobbin's own.

@@ -41,7 +41,7 @@ pub(super) const SERVER: Section = Section {
             label("lru_clock", |_| ((crate::clock::system_ms() / 1000) & 0xff_ffff).into()),
             label("executable", |_| executable().into()),
             label("config_file", |s| config_file(s).into()),
-            gauge("io_threads_active", |s| s.server.workers.len().into()),
+            gauge("io_threads_active", |s| s.server.workers.serving().into()),
             label("availability_zone", |s| {
                 String::from_utf8_lossy(&s.server.config.availability_zone()).as_ref().into()
             }),

@@ -10,13 +10,14 @@ pub(super) const THREADS: Section = Section {
     shown: Shown::Default,
     lines: Lines::Both(
         &[
-            gauge("worker_threads", |s| s.server.workers.len().into()),
+            gauge("worker_threads", |s| s.server.workers.all().len().into()),
             label("worker_threads_wanted", |s| s.server.config.worker_count().into()),
         ],
         write,
     ),
 };
 
+/// There are more than are wanted as long as clients listen that are with one too many.
 /// `busy_us` is the time between waits, and `busy_perc` its share of the uptime; `cpu_user` and `cpu_sys` are the thread's
 /// seconds of processor time. `posts` wait in its mailbox, and messages of so many bytes (`backlog_bytes`).
 fn write(snapshot: &Snapshot<'_>, text: &mut String) {

@@ -44,7 +44,7 @@ pub(super) fn describe(field: &str) -> (Unit, &'static str) {
 /// By the order of INFO.
 const DESCRIPTIONS: &[(&str, Unit, &str)] = &[
     ("uptime_in_seconds", Seconds, "Time since the start."),
-    ("io_threads_active", Plain, "Threads that serve clients."),
+    ("io_threads_active", Plain, "Threads that get new clients."),
     ("connected_clients", Plain, "Connections of clients."),
     ("client_recent_max_input_buffer", Bytes, "The longest input buffer of a client."),
     ("client_recent_max_output_buffer", Bytes, "The longest output buffer of a client."),
@@ -153,5 +153,9 @@ const DESCRIPTIONS: &[(&str, Unit, &str)] = &[
     ("used_cpu_user", Seconds, "Processor time of the process itself."),
     ("used_cpu_sys_children", Seconds, "Always 0: there are no children."),
     ("used_cpu_user_children", Seconds, "Always 0: there are no children."),
-    ("worker_threads", Plain, "Threads that serve clients, as listed."),
+    (
+        "worker_threads",
+        Plain,
+        "Threads that serve clients, as listed, also those that are too many.",
+    ),
 ];

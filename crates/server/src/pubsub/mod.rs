@@ -7,7 +7,7 @@
 //! what it answers.
 //!
 //! Whoever begins or ends a subscription takes, under the same lock, what was posted to its worker until then:
-//! those messages go to the listeners of before, all others to those of after.
+//! those messages go to the listeners of before, all others to those of after. A client that listens stays with its worker.
 
 mod message;
 mod subscribers;
@@ -21,7 +21,7 @@ use bobbin_store::Hasher;
 use bobbin_store::sync::{Mutex, RwLock};
 
 pub use self::message::{Message, Payload, Publication};
-pub use self::subscribers::{Delivery, Queued, Recipient, Subscribers, Subscriptions};
+pub use self::subscribers::{Recipient, Subscribers, Subscriptions};
 use crate::glob;
 use crate::server::WorkerHandle;
 use crate::worker::{Mailbox, Post};
@@ -127,23 +127,16 @@ impl PubSub {
         found
     }
 
-    /// One client more of the worker listens; returns the name, which all share. `locked` is called while nobody
-    /// can publish to it.
-    fn join(
-        &self,
-        kind: Kind,
-        name: &[u8],
-        worker: &Arc<WorkerHandle>,
-        locked: impl FnOnce(),
-    ) -> Arc<[u8]> {
+    /// One client more of the worker listens; returns the name, which all share, and what was posted to the worker
+    /// until then.
+    fn join(&self, kind: Kind, name: &[u8], worker: &Arc<WorkerHandle>) -> (Arc<[u8]>, Vec<Post>) {
         if kind == Kind::Pattern {
             let mut patterns = self.patterns.write();
             let at = patterns.place(name);
             self.pattern_count.store(patterns.list.len(), Ordering::Release);
             let pattern = &mut patterns.list[at];
             pattern.listeners.add(worker);
-            locked();
-            return Arc::clone(&pattern.text);
+            return (Arc::clone(&pattern.text), worker.mailbox.take());
         }
         let space = self.space(kind);
         let mut part = space.part(self.hasher, name).lock();
@@ -159,12 +152,11 @@ impl PubSub {
         if let Some(listeners) = part.get_mut(name) {
             listeners.add(worker);
         }
-        locked();
-        shared
+        (shared, worker.mailbox.take())
     }
 
-    /// One client of the worker listens no more. `locked` as for `join`.
-    fn leave(&self, kind: Kind, name: &[u8], worker: &WorkerHandle, locked: impl FnOnce()) {
+    /// One client of the worker listens no more; returns what was posted to the worker until then.
+    fn leave(&self, kind: Kind, name: &[u8], worker: &WorkerHandle) -> Vec<Post> {
         if kind == Kind::Pattern {
             let mut patterns = self.patterns.write();
             if let Some(&at) = patterns.places.get(name) {
@@ -175,8 +167,7 @@ impl PubSub {
                     self.pattern_count.store(patterns.list.len(), Ordering::Release);
                 }
             }
-            locked();
-            return;
+            return worker.mailbox.take();
         }
         let space = self.space(kind);
         let mut part = space.part(self.hasher, name).lock();
@@ -190,7 +181,7 @@ impl PubSub {
                 }
             }
         }
-        locked();
+        worker.mailbox.take()
     }
 
     /// Leaves a message for the workers of all that listen, but one client perhaps; to how many clients it goes, as each is counted once

@@ -5,8 +5,6 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bobbin_resp::Protocol;
-
 use super::{Kind, Message, Names, Payload, PubSub, Publication};
 use crate::client::{Client, ClientFlag};
 use crate::io::Token;
@@ -25,7 +23,9 @@ pub struct Subscribers {
     worker: Arc<WorkerHandle>,
     by_name: [Names<Recipients>; 3],
     /// What was taken from the mailbox and is not seen to yet, in order.
-    queue: VecDeque<Queued>,
+    queue: VecDeque<Post>,
+    /// How many posts were taken from the mailbox, ever. A post's number is how many were taken before it.
+    taken: u64,
     /// For the client whose command is at work: what follows the command's reply.
     own: Vec<u8>,
     /// Something was published to this worker by a command of its own.
@@ -36,26 +36,11 @@ pub struct Subscribers {
     targets: Vec<Arc<WorkerHandle>>,
 }
 
-/// What was taken from the mailbox.
-pub enum Queued {
-    Post(Post),
-    Delivery(Delivery),
-    /// It was decided that it concerns nobody.
-    Nothing,
-}
-
-/// A message whose listeners are known, since they may be others by the time it is sent.
-pub struct Delivery {
-    pub message: Arc<Message>,
-    /// With the index of the pattern, if it is by one that the message goes to the client.
-    pub to: Vec<(Recipient, Option<usize>)>,
-}
-
 /// A listening client of this worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recipient {
     pub id: u64,
-    /// Its connection; `Recipient::ARRIVING` until that is here.
+    /// Its connection, which stays with this worker as long as the client listens.
     pub token: Token,
 }
 
@@ -71,10 +56,6 @@ struct Recipients {
 const SEARCHED_MAX: usize = 32;
 /// Bytes of messages that may wait for a worker before publishers to it are slowed down.
 const BACKLOG_MAX: usize = 256 * 1024;
-
-impl Recipient {
-    pub const ARRIVING: Token = Token::NONE;
-}
 
 impl Subscriptions {
     /// Channels and patterns: what SUBSCRIBE counts.
@@ -122,6 +103,7 @@ impl Subscribers {
             worker,
             by_name: std::array::from_fn(|_| Names::with_hasher(registry.hasher)),
             queue: VecDeque::new(),
+            taken: 0,
             own: Vec::new(),
             posted_to_self: false,
             overrun: None,
@@ -192,9 +174,8 @@ impl Subscribers {
         if subscriptions.contains(kind, name) {
             return false;
         }
-        let (queue, worker) = (&mut self.queue, &self.worker);
-        let take = || queue.extend(worker.mailbox.take().into_iter().map(Queued::Post));
-        let name = self.registry.join(kind, name, worker, take);
+        let (name, posts) = self.registry.join(kind, name, &self.worker);
+        self.enqueue(posts);
         self.settle(client);
         let recipient = Recipient { id: client.info.id, token: *client.info.token.lock() };
         self.add(kind, &name, recipient);
@@ -208,15 +189,16 @@ impl Subscribers {
 
     /// Ends that; `false`: it did not listen. What was published until then is put into `own`.
     pub fn unsubscribe(&mut self, client: &mut Client, kind: Kind, name: &[u8]) -> bool {
-        let Some(subscriptions) = &mut client.subscriptions else { return false };
-        if !subscriptions.names[kind as usize].remove(name) {
+        if !client.subscriptions.as_ref().is_some_and(|all| all.contains(kind, name)) {
             return false;
         }
-        let (queue, worker) = (&mut self.queue, &self.worker);
-        let take = || queue.extend(worker.mailbox.take().into_iter().map(Queued::Post));
-        self.registry.leave(kind, name, worker, take);
+        let posts = self.registry.leave(kind, name, &self.worker);
+        self.enqueue(posts);
         self.settle(client);
         self.remove(kind, name, client.info.id);
+        if let Some(subscriptions) = &mut client.subscriptions {
+            subscriptions.names[kind as usize].remove(name);
+        }
         client.info.subscription_bytes.fetch_sub(memory_of(name), Ordering::Relaxed);
         note(client);
         true
@@ -227,7 +209,8 @@ impl Subscribers {
         let Some(subscriptions) = client.subscriptions.take() else { return };
         for kind in Kind::ALL {
             for name in &subscriptions.names[kind as usize] {
-                self.registry.leave(kind, name, &self.worker, || ());
+                let posts = self.registry.leave(kind, name, &self.worker);
+                self.enqueue(posts);
                 self.remove(kind, name, client.info.id);
             }
         }
@@ -236,60 +219,29 @@ impl Subscribers {
         note(client);
     }
 
-    /// A connection came from another worker: messages reach it here.
-    pub fn adopt(&mut self, client: &Client, token: Token) {
-        let Some(subscriptions) = &client.subscriptions else { return };
-        for kind in Kind::ALL {
-            for name in &subscriptions.names[kind as usize] {
-                self.add(kind, name, Recipient { id: client.info.id, token });
-            }
-        }
-    }
-
-    /// A connection leaves for another worker, with everything that was published until now: returns what of it
-    /// is not sent yet. The gate is held, so nobody publishes, and what is published later goes to the other.
-    pub fn hand_over(&mut self, client: &Client, to: &Arc<WorkerHandle>) -> Vec<u8> {
-        let Some(subscriptions) = &client.subscriptions else { return Vec::new() };
-        let own = std::mem::take(&mut self.own);
-        self.take_mailbox();
-        self.settle(client);
-        for kind in Kind::ALL {
-            for name in &subscriptions.names[kind as usize] {
-                self.registry.leave(kind, name, &self.worker, || ());
-                self.registry.join(kind, name, to, || ());
-                self.remove(kind, name, client.info.id);
-            }
-        }
-        std::mem::replace(&mut self.own, own)
-    }
-
-    /// The same once more, as the worker that it was handed to has ended.
-    pub fn hand_on(&self, client: &Client, from: &Arc<WorkerHandle>, to: &Arc<WorkerHandle>) {
-        let Some(subscriptions) = &client.subscriptions else { return };
-        for kind in Kind::ALL {
-            for name in &subscriptions.names[kind as usize] {
-                self.registry.leave(kind, name, from, || ());
-                self.registry.join(kind, name, to, || ());
-            }
-        }
-    }
-
     // Messages.
 
     /// Takes what was left in the mailbox.
     pub fn take_mailbox(&mut self) {
-        self.queue.extend(self.worker.mailbox.take().into_iter().map(Queued::Post));
+        let posts = self.worker.mailbox.take();
+        self.enqueue(posts);
         self.posted_to_self = false;
     }
 
-    /// The next thing to see to.
-    pub fn pop(&mut self) -> Option<Queued> {
-        self.queue.pop_front()
+    fn enqueue(&mut self, posts: Vec<Post>) {
+        self.taken += posts.len() as u64;
+        self.queue.extend(posts);
     }
 
-    /// Things that are to be seen to before all others.
-    pub fn put_back(&mut self, first: Vec<Queued>) {
-        first.into_iter().rev().for_each(|queued| self.queue.push_front(queued));
+    /// The number of the next post to see to.
+    fn next_number(&self) -> u64 {
+        self.taken - self.queue.len() as u64
+    }
+
+    /// The next post to see to, behind its number.
+    pub fn pop(&mut self) -> Option<(u64, Post)> {
+        let number = self.next_number();
+        Some((number, self.queue.pop_front()?))
     }
 
     /// Whether something is left to see to.
@@ -317,7 +269,7 @@ impl Subscribers {
     }
 
     /// What follows the reply of the command that a client executed.
-    pub fn own(&mut self, client: &Client) -> &mut Vec<u8> {
+    pub fn own(&mut self, client: &mut Client) -> &mut Vec<u8> {
         let listens = client.subscriptions.as_ref().is_some_and(|s| !s.is_empty());
         if std::mem::take(&mut self.posted_to_self) && listens {
             self.take_mailbox();
@@ -331,51 +283,16 @@ impl Subscribers {
         &mut self.own
     }
 
-    /// Decides of all messages taken whom they go to: as it is now. Those for one client, whose command is at
-    /// work, are put into `own` at once, so that they come before what the command answers.
-    fn settle(&mut self, client: &Client) {
-        if self.queue.is_empty() {
-            return;
-        }
-        let (id, protocol) = (client.info.id, client.protocol);
-        let mut queue = std::mem::take(&mut self.queue);
-        let mut own = std::mem::take(&mut self.own);
-        for queued in &mut queue {
-            let delivery = match queued {
-                Queued::Nothing => continue,
-                Queued::Post(Post::Message(message)) => {
-                    let message = Arc::clone(message);
-                    let mut to = Vec::new();
-                    for (pattern, recipients) in self.recipients(&message) {
-                        let open = recipients.iter().filter(|it| it.id != message.settled_for);
-                        to.extend(open.map(|recipient| (*recipient, pattern)));
-                    }
-                    *queued = Queued::Delivery(Delivery { message, to });
-                    let Queued::Delivery(delivery) = queued else { continue };
-                    delivery
-                }
-                Queued::Delivery(delivery) => delivery,
-                Queued::Post(Post::Adopt(connection)) => {
-                    // What follows is for it as well.
-                    self.adopt(&connection.client, Recipient::ARRIVING);
-                    continue;
-                }
-                Queued::Post(_) => continue,
-            };
-            let message = &delivery.message;
-            delivery.to.retain(|(recipient, pattern)| {
-                if recipient.id == id {
-                    append(message, *pattern, protocol, &mut own);
-                }
-                recipient.id != id
-            });
-            if delivery.to.is_empty() {
-                self.done(message);
-                *queued = Queued::Nothing;
+    /// Puts those of the messages taken that are for a client, whose command is at work, into `own`, so that they come before
+    /// what the command answers. All others still come to those who listen now, but this client hears what is taken later.
+    fn settle(&mut self, client: &mut Client) {
+        let seen_to = client.hears_from.saturating_sub(self.next_number()) as usize;
+        for post in self.queue.iter().skip(seen_to) {
+            if let Post::Message(message) = post {
+                message.append_for(client, &mut self.own);
             }
         }
-        self.queue = queue;
-        self.own = own;
+        client.hears_from = self.taken;
     }
 
     fn add(&mut self, kind: Kind, name: &Arc<[u8]>, recipient: Recipient) {
@@ -395,24 +312,18 @@ impl Subscribers {
     }
 }
 
-fn append(message: &Message, pattern: Option<usize>, protocol: Protocol, output: &mut Vec<u8>) {
-    message.append(pattern, protocol, output, None);
-}
-
 impl Recipients {
-    /// Adds a client, or tells where its connection is now.
+    /// Adds a client, if it is not there.
     fn add(&mut self, recipient: Recipient) {
-        match self.find(recipient.id) {
-            Some(at) => self.list[at] = recipient,
-            None => {
-                self.list.push(recipient);
-                if self.list.len() == SEARCHED_MAX + 1 {
-                    let places = self.list.iter().enumerate();
-                    self.places = places.map(|(at, recipient)| (recipient.id, at)).collect();
-                } else if self.list.len() > SEARCHED_MAX {
-                    self.places.insert(recipient.id, self.list.len() - 1);
-                }
-            }
+        if self.find(recipient.id).is_some() {
+            return;
+        }
+        self.list.push(recipient);
+        if self.list.len() == SEARCHED_MAX + 1 {
+            let places = self.list.iter().enumerate();
+            self.places = places.map(|(at, recipient)| (recipient.id, at)).collect();
+        } else if self.list.len() > SEARCHED_MAX {
+            self.places.insert(recipient.id, self.list.len() - 1);
         }
     }
 

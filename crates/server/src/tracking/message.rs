@@ -9,8 +9,8 @@ use crate::client::{ClientFlag, ClientInfo};
 /// See the module. Written for the protocol that the client speaks when it gets there.
 #[derive(Clone)]
 pub enum Push {
-    /// As it is, such as what a client monitors.
-    Bytes(Arc<[u8]>),
+    /// What another client did, for one that monitors.
+    Seen(Arc<[u8]>),
     /// Copies of these keys are no longer right.
     Invalid {
         /// An array of the keys; empty: no copy of anything is right.
@@ -39,14 +39,16 @@ impl Push {
 
     /// Whether it counts as an answer, which CLIENT REPLY OFF suppresses.
     pub const fn is_answer(&self) -> bool {
-        matches!(self, Self::Bytes(_))
+        matches!(self, Self::Seen(_))
     }
 
     /// Appends it as the client understands it; nothing if the client has no way to tell it from a reply.
     pub fn append_for(&self, info: &ClientInfo, output: &mut Vec<u8>) {
         let protocol = info.protocol();
         match self {
-            Self::Bytes(bytes) => output.extend_from_slice(bytes),
+            // Behind the answer of RESET it would be taken for the next one's.
+            Self::Seen(line) if info.has(ClientFlag::MONITOR) => output.extend_from_slice(line),
+            Self::Seen(_) => {}
             Self::Invalid { keys, redirected } => {
                 let mut reply = Reply::new(output, protocol);
                 if protocol == Protocol::Resp3 {

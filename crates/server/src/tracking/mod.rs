@@ -86,7 +86,7 @@ impl Server {
             if self.workers.post(worker, post) {
                 return;
             }
-            // The worker has ended; its clients have gone to others before that.
+            // The worker has ended: its clients have gone to others before that, or the server ends.
             let now = to.worker.load(Ordering::Acquire);
             if now == worker {
                 return;

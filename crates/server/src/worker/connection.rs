@@ -89,6 +89,12 @@ impl Connection {
         self.output.memory() + self.tls.as_ref().map_or(0, |tls| tls.wire().len())
     }
 
+    /// Whether another worker may serve it from now on. One that listens stays where what it listens to is left for it, and
+    /// one with a command at work until that is done. One that has ended has no more to do elsewhere than here.
+    pub fn may_move(&self) -> bool {
+        !self.moving && !self.ended && self.client.job.is_none() && !self.client.listens()
+    }
+
     /// Whether commands have to wait: one is at work in slices or blocks, there are replies to be sent first,
     /// another worker will see to them, or the end has come.
     pub fn is_busy(&self) -> bool {

@@ -17,7 +17,7 @@ use crate::command::{Data, transaction};
 use crate::config::{Config, OptionId};
 use crate::io::Waker;
 use crate::log::Recorder;
-use crate::pubsub::{Queued, Subscribers};
+use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
 use crate::stats::WorkerStats;
 use crate::tracking::{self, Tracker};
@@ -138,11 +138,9 @@ impl Embedded {
     fn drop_posts(&mut self) {
         let Some(subscribers) = &mut self.data.subscribers else { return };
         subscribers.take_mailbox();
-        while let Some(queued) = subscribers.pop() {
-            match &queued {
-                Queued::Post(Post::Message(message)) => subscribers.done(message),
-                Queued::Delivery(delivery) => subscribers.done(&delivery.message),
-                Queued::Post(_) | Queued::Nothing => {}
+        while let Some((_, post)) = subscribers.pop() {
+            if let Post::Message(message) = &post {
+                subscribers.done(message);
             }
         }
     }

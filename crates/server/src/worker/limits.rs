@@ -188,6 +188,10 @@ impl Worker {
         }
         self.timer.clients_at_ms = now_ms + LOOK_MS;
         self.look_at_handshakes();
+        if self.retiring {
+            // Who listened, or had a command at work, may go by now.
+            self.give_excess_away();
+        }
         for slot in std::mem::take(&mut self.slow) {
             if self.check_output(slot)
                 && self.connections.at(slot).is_some_and(|c| c.output_memory() > 0)

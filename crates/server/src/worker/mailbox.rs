@@ -31,10 +31,9 @@ pub enum Post {
     Resume,
     /// More of the log is on disk: look again at the replies that wait for it.
     Durable,
-    /// The number of workers changed: give connections away that are more than a fair share.
+    /// The number of workers changed: give connections away that are more than a fair share, or all if this worker is not
+    /// to serve any more.
     Rebalance,
-    /// Give all connections away, then end.
-    Retire,
     /// End now.
     Stop,
 }

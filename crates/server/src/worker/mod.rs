@@ -57,6 +57,7 @@ use crate::blocking;
 use crate::client::ClientInfo;
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
+use crate::commands::kill_client;
 use crate::cores;
 use crate::crash::{self, SignalStack};
 use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
@@ -65,7 +66,7 @@ use crate::log::Recorder;
 use crate::memory;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, Switch, WorkerHandle};
-use crate::tracking::{self, Push, Tracker};
+use crate::tracking::{self, Tracker};
 
 /// An argument of which at least this much is missing is received straight into the connection's own
 /// buffer.
@@ -113,10 +114,6 @@ pub struct Worker {
     deferred: VecDeque<u32>,
     /// The turn sends a reply so large that later ones go on with it.
     sends_long: bool,
-    /// Connections that listen, and that the driver let go of for another worker.
-    leaving: Vec<Token>,
-    /// What came here before the client that it is for.
-    early: Vec<(Arc<ClientInfo>, Push)>,
     /// Of blocked clients.
     deadlines: Deadlines,
     /// Replies that wait for the disk.
@@ -131,7 +128,7 @@ pub struct Worker {
     /// Commands were executed whose answers the next wait sends, so long work, and giving the core away, is left to the
     /// next turn. Not twice in a row.
     puts_off: bool,
-    /// Takes no connections any more, and ends when the last has gone.
+    /// Gets no connections any more, gives those away that do not listen, and ends when the last has gone.
     retiring: bool,
     stop: bool,
 }
@@ -177,8 +174,6 @@ impl Worker {
             postponed: Vec::new(),
             deferred: VecDeque::new(),
             sends_long: false,
-            leaving: Vec::new(),
-            early: Vec::new(),
             deadlines: Deadlines::default(),
             held: Held::default(),
             events: Vec::new(),
@@ -203,16 +198,29 @@ impl Worker {
         // SAFETY: the worker stays where it is until it is dropped at the end of this function.
         unsafe { crash::show_batch(&raw const self.batch) };
         self.schedule.fit(self.server);
-        while !(self.stop || self.retiring && self.connections.is_empty() && !self.has_jobs()) {
+        while !(self.stop || self.retiring && self.may_end()) {
             self.turn();
         }
         if self.stop {
             self.finish();
+            self.handle.mailbox.close();
         }
-        self.close_mailbox();
         // SAFETY: there is no batch any more.
         unsafe { crash::show_batch(std::ptr::null()) };
         drop(signal_stack);
+    }
+
+    /// Whether nothing is left to do, for a worker that is not to serve any more.
+    fn may_end(&self) -> bool {
+        self.connections.is_empty()
+            && !self.has_jobs()
+            && !self.has_posts()
+            && self.server.workers.may_end(&self.handle)
+    }
+
+    /// Whether posts that were taken from the mailbox are not seen to yet.
+    fn has_posts(&self) -> bool {
+        self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more())
     }
 
     /// One round: wait, then see to all that happened.
@@ -243,8 +251,6 @@ impl Worker {
         self.execute();
         self.puts_off = !self.puts_off && self.handle.stats.totals.commands.get() > commands;
         self.give_to_others();
-        self.move_listeners();
-        self.take_early();
         self.take_posts();
         self.look_at_deadlines();
         self.resume_postponed();
@@ -281,9 +287,9 @@ impl Worker {
 
     fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
-        let more = self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more());
+        let more = self.has_posts();
         let work = self.has_jobs() || !self.deferred.is_empty() || self.await_disk();
-        let busy = !idle || more || work || self.sleepless || !self.early.is_empty();
+        let busy = !idle || more || work || self.sleepless;
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
         let is_busy = self.server.switches.load() & Switch::BUSY != 0;
         if is_busy || self.is_parked && self.has_jobs() {
@@ -664,48 +670,37 @@ impl Worker {
 
     // Step: posts.
 
-    fn take_post(&mut self, post: Post) {
+    /// Sees to a post, the worker's how-many-eth it is; returns how often a message was handed out.
+    fn take_post(&mut self, number: u64, post: Post) -> usize {
         match post {
             Post::Adopt(connection) => self.adopt(connection),
             Post::Kill(info) => self.kill(&info),
             Post::Push { to, push } => self.push(to, push),
-            Post::Message(message) => _ = self.fan_out(&message),
+            Post::Message(message) => return self.fan_out(number, &message),
             Post::Unblock(info) => self.unblock(&info),
             Post::Revoked(users) => self.end_listeners(&users),
             Post::Resume | Post::Durable => {}
             Post::Rebalance => self.rebalance(),
-            Post::Retire => self.retire(),
             Post::Stop => self.stop = true,
         }
+        0
     }
 
     fn adopt(&mut self, connection: Box<Connection>) {
-        if self.retiring && connection.client.subscriptions.is_none() {
-            self.server.hand_over(connection);
-            return;
-        }
         let slot = self.connections.insert(connection, self.handle.id);
         let Some(connection) = self.connections.at(slot) else { return };
         // SAFETY: the socket is closed by dropping the connection, and `close` removes it first.
         let added = unsafe { self.driver.add(connection.token, connection.socket.as_fd()) };
         connection.reading = Reading::Data;
-        if let Some(subscribers) = &mut self.data.subscribers {
-            subscribers.adopt(&connection.client, connection.token);
-        }
         if let Err(error) = added {
             log::warn!("Cannot watch a new connection: {error}");
             self.close(slot);
             return;
         }
-        if connection.client.info.kill.load(Ordering::Relaxed)
-            || revoked::lost_on_its_way(self.server, &connection.client)
-        {
+        if connection.client.info.kill.load(Ordering::Relaxed) {
             // Killed on its way here.
             self.close(slot);
             return;
-        }
-        if connection.client.job.is_some() {
-            self.jobs.push(slot);
         }
         if connection.large.is_arriving() {
             self.arriving.push(slot);
@@ -804,14 +799,14 @@ impl Worker {
         self.data.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun())
     }
 
-    fn kill(&mut self, info: &ClientInfo) {
+    fn kill(&mut self, info: &Arc<ClientInfo>) {
         let token = *info.token.lock();
-        if let Some(connection) = self.connections.find(token)
-            && connection.client.info.id == info.id
-        {
-            self.close(token.slot());
+        match self.connections.find(token) {
+            Some(connection) if connection.client.info.id == info.id => self.close(token.slot()),
+            _ if info.gone.load(Ordering::Acquire) => {}
+            // It has moved.
+            _ => kill_client(self.server, info),
         }
-        // Else it is gone, or on its way to a worker that will see the mark.
     }
 
     /// Ends a connection at once.
@@ -846,48 +841,45 @@ impl Worker {
 
     // Step: connections on their way to other workers.
 
-    /// Gives away the connections that are more than this worker's share.
+    /// The number of workers that serve has changed, or somebody else wants the connections shared out anew.
     fn rebalance(&mut self) {
         self.schedule.fit(self.server);
+        self.retiring = !self.server.workers.serves(self.handle.id);
+        self.give_excess_away();
+    }
+
+    /// Gives away the connections that are more than this worker's share, as far as they may go.
+    fn give_excess_away(&mut self) {
         let crowd = self.server.config.connections_per_io_thread() as usize;
         let share = self.server.workers.share(self.handle.id, self.server.clients.len(), crowd);
-        for slot in self.connections.used().into_iter().skip(share) {
-            self.give_away(slot);
+        let used = self.connections.used();
+        let mut excess = used.len().saturating_sub(share);
+        for slot in used.into_iter().rev() {
+            if excess > 0 && self.give_away(slot) {
+                excess -= 1;
+            }
         }
     }
 
-    /// Gives all connections away, and ends once they are gone.
-    fn retire(&mut self) {
-        self.retiring = true;
-        for slot in self.connections.used() {
-            self.give_away(slot);
-        }
-    }
-
-    fn give_away(&mut self, slot: u32) {
-        let Some(connection) = self.connections.at(slot) else { return };
-        // One that has ended has no more to do elsewhere than here.
-        if !connection.moving && !connection.ended {
+    /// Has a connection leave for another worker, if it may go; whether it does.
+    fn give_away(&mut self, slot: u32) -> bool {
+        let Some(connection) = self.connections.at(slot) else { return false };
+        let goes = connection.may_move();
+        if goes {
             connection.moving = true;
             self.driver.detach(connection.token, connection.socket.as_fd());
         }
+        goes
     }
 
     /// The driver has let go: the connection goes, with all that it has.
     fn detached(&mut self, token: Token) {
-        let Some(connection) = self.connections.find(token) else { return };
-        if connection.client.subscriptions.is_some() {
-            self.leaving.push(token);
-        } else if let Some(connection) = self.take_detached(token) {
-            self.server.hand_over(connection);
+        if self.connections.find(token).is_none() {
+            return;
         }
-    }
-
-    fn take_detached(&mut self, token: Token) -> Option<Box<Connection>> {
-        self.connections.find(token)?;
-        let mut connection = self.connections.remove(token.slot())?;
+        let Some(mut connection) = self.connections.remove(token.slot()) else { return };
+        debug_assert!(!connection.client.listens(), "it cannot have begun while it was leaving");
         self.handle.connections.fetch_sub(1, Ordering::Relaxed);
-        self.jobs.retain(|&job| job != token.slot());
         if let Some(waiter) = &connection.client.blocked {
             self.deadlines.forget(waiter.deadline_ms, token);
         }
@@ -895,7 +887,7 @@ impl Worker {
         connection.deferred = false;
         connection.touched = false;
         connection.output.blocked = false;
-        Some(connection)
+        self.server.hand_over(connection);
     }
 
     // Step: send.

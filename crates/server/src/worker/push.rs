@@ -12,7 +12,6 @@ impl Worker {
     /// Sends a client what it did not ask for at this moment, behind the replies that it has.
     pub(super) fn push(&mut self, to: Arc<ClientInfo>, push: Push) {
         let token = *to.token.lock();
-        let worker = to.worker.load(Ordering::Acquire);
         match self.connections.find(token) {
             Some(connection) if connection.client.info.id == to.id => {
                 let unwanted = connection.client.replies == Replies::Off && push.is_answer();
@@ -36,17 +35,8 @@ impl Worker {
                 touch(&mut self.touched, connection);
             }
             _ if to.gone.load(Ordering::Acquire) => {}
-            // It has moved to another worker.
-            _ if worker != self.handle.id => self.server.push_to(&to, push),
-            // It is on its way here.
-            _ => self.early.push((to, push)),
-        }
-    }
-
-    /// Looks again for those whom something came here for before they did.
-    pub(super) fn take_early(&mut self) {
-        for (to, push) in std::mem::take(&mut self.early) {
-            self.push(to, push);
+            // It has moved since it was told of another client's copies. Its connection is ahead of this, wherever it is.
+            _ => self.server.push_to(&to, push),
         }
     }
 }

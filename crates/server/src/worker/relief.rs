@@ -2,7 +2,7 @@
 //!
 //! The slices of a long command come between a worker's other commands, and the thread that works without a pause is the one
 //! that the kernel takes the core from. So once that has lasted for a while the worker is laden: whoever of its clients asks for
-//! something is served, and then goes to another worker, one by one as they ask. Connections that are silent stay. Where all
+//! something is served, and then goes to another worker, one by one as they ask. Connections that are silent stay, and those that listen. Where all
 //! others are laden, or busy with small commands, everybody stays: then half a worker is better than none (ADR 4).
 //!
 //! Some time after the long command the workers share out their connections again.
@@ -67,8 +67,7 @@ impl Worker {
         let has_time = next.is_some_and(|next| next.id != self.handle.id && next.has_time());
         for slot in active.drain(..).filter(|_| has_time) {
             // Whose command is the long one stays with it.
-            if self.connections.at(slot).is_some_and(|connection| connection.client.job.is_none()) {
-                self.give_away(slot);
+            if self.give_away(slot) {
                 self.relief.shares_out_at_ms = Some(self.data.now_ms + REST_MS);
             }
         }

@@ -27,13 +27,6 @@ impl Worker {
     }
 }
 
-/// Whether a client that comes from another worker was on its way when it lost a channel that it listens to.
-pub(super) fn lost_on_its_way(server: &Server, client: &Client) -> bool {
-    let identity = client.info.user().map(|user| user.identity);
-    client.rights.is_outdated(server)
-        && identity.is_some_and(|identity| listens_without_right(server, client, &[identity]))
-}
-
 fn listens_without_right(server: &Server, client: &Client, users: &[u64]) -> bool {
     let Some(subscriptions) = client.subscriptions.as_ref().filter(|all| !all.is_empty()) else {
         return false;

@@ -30,7 +30,7 @@ pub struct Schedule {
 impl Schedule {
     /// Fits the number of workers; to be called at the start, and when that number changes.
     pub fn fit(&mut self, server: &Server) {
-        self.crowded = cores() > 1 && server.workers.len() >= cores();
+        self.crowded = cores() > 1 && server.workers.serving() >= cores();
         self.window = server.clock.ticks(WINDOW_US);
         self.change(false);
     }
