@@ -133,30 +133,13 @@ fn load_file(
     let opened =
         |error| format!("Fatal error: can't open the append log file {name} for reading: {error}");
     let mut file = File::open(path).map_err(opened)?;
-    // Up to where the file is good; a transaction that was not finished is not.
-    let mut good = if is_rdb(path) { load_preamble(server, name, &file)? } else { 0 };
-    file.seek(SeekFrom::Start(good)).map_err(opened)?;
+    let start = if is_rdb(path) { load_preamble(server, name, &file)? } else { 0 };
+    file.seek(SeekFrom::Start(start)).map_err(opened)?;
     replay.begin_file();
-    let mut reader = Reader::new(BufReader::with_capacity(BUFFER_BYTES, file), good);
-    let ended = loop {
-        match reader.read() {
-            Ok(Item::Command) => {}
-            Ok(Item::End) if replay.is_in_transaction() => break Err(Fault::Truncated),
-            Ok(Item::End) => break Ok(()),
-            Ok(Item::Timestamp(_) | Item::Remark) => {
-                good = if replay.is_in_transaction() { good } else { reader.offset() };
-                continue;
-            }
-            Err(fault) => break Err(fault),
-        }
-        let args: Vec<&[u8]> = reader.args().collect();
-        replay.run(&args).map_err(|complaint| {
-            format!("Error reading the append only file {name}, error: {complaint}")
-        })?;
-        if !replay.is_in_transaction() {
-            good = reader.offset();
-        }
-    };
+    let mut reader = Reader::new(BufReader::with_capacity(BUFFER_BYTES, file), start);
+    let (good, ended) = replay.run_all(&mut reader, start).map_err(|complaint| {
+        format!("Error reading the append only file {name}, error: {complaint}")
+    })?;
     let is_lenient = is_last && server.config.aof_load_truncated();
     match ended {
         Ok(()) => {}

@@ -9,6 +9,7 @@
 
 pub mod check;
 mod directory;
+pub mod embedded;
 mod load;
 mod manifest;
 mod reader;

@@ -1,10 +1,12 @@
 //! Carrying out the commands of a log at start.
 
+use std::io::BufRead;
 use std::sync::Arc;
 
 use bobbin_resp::Part;
 use bobbin_store::Hash;
 
+use super::{Fault, Item, Reader};
 use crate::acl::Rights;
 use crate::client::{Client, ClientInfo};
 use crate::command::Data;
@@ -17,7 +19,7 @@ use crate::worker::Slice;
 /// is deleted by a command of the log.
 pub(super) struct Replay {
     server: &'static Server,
-    data: Data,
+    pub(super) data: Data,
     stats: WorkerStats,
     client: Client,
     replies: Vec<u8>,
@@ -42,9 +44,37 @@ impl Replay {
         })
     }
 
+    /// Carries out what is read, to its end or to where it is no log any more: up to where it is good, and how it ended.
+    /// A transaction that was not finished is not good. `good`: where the reader is.
+    pub(super) fn run_all(
+        &mut self,
+        reader: &mut Reader<impl BufRead>,
+        mut good: u64,
+    ) -> Result<(u64, Result<(), Fault>), String> {
+        loop {
+            match reader.read() {
+                Ok(Item::Command) => {}
+                Ok(Item::End) if self.is_in_transaction() => {
+                    return Ok((good, Err(Fault::Truncated)));
+                }
+                Ok(Item::End) => return Ok((good, Ok(()))),
+                Ok(Item::Timestamp(_) | Item::Remark) => {
+                    good = if self.is_in_transaction() { good } else { reader.offset() };
+                    continue;
+                }
+                Err(fault) => return Ok((good, Err(fault))),
+            }
+            let args: Vec<&[u8]> = reader.args().collect();
+            self.run(&args)?;
+            if !self.is_in_transaction() {
+                good = reader.offset();
+            }
+        }
+    }
+
     /// Carries a command out. The error is why it cannot be one of a log: it is not known, or makes no sense. One
     /// that fails when it runs failed when it was logged, too.
-    pub(super) fn run(&mut self, args: &[&[u8]]) -> Result<(), String> {
+    fn run(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
         let request = Request { command, args, wire: &[], first_hash };

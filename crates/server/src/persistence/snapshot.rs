@@ -148,7 +148,7 @@ pub fn write_held(
 }
 
 /// A file that is being written.
-struct Body {
+pub(crate) struct Body {
     writer: Writer,
     databases: Vec<CutDatabase>,
     database: Option<u32>,
@@ -159,7 +159,7 @@ struct Body {
 }
 
 impl Body {
-    fn new(
+    pub(crate) fn new(
         server: &'static Server,
         has_expiring_fields: bool,
         purpose: Purpose,
@@ -181,7 +181,7 @@ impl Body {
         Self { writer, databases, database: None, sized: Vec::new(), server, policy }
     }
 
-    fn pieces(
+    pub(crate) fn pieces(
         &mut self,
         pieces: &[Piece],
         keys_written: &AtomicU64,
@@ -229,7 +229,7 @@ impl Body {
         Ok(())
     }
 
-    fn finish(mut self, file: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn finish(mut self, file: &mut impl Write) -> io::Result<()> {
         self.writer.finish();
         self.writer.flush(|bytes| file.write_all(bytes))
     }

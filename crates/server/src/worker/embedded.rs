@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bobbin_resp::{Limits, Parser};
+use bobbin_resp::{Limits, Parser, Protocol};
 use bobbin_store::{AccessClock, SHARDS};
 
 use super::batch::Batch;
@@ -11,6 +11,8 @@ use super::execution::Executor;
 use super::limits::ReplyLimit;
 use super::output::Arena;
 use crate::acl::Rights;
+use crate::aof::embedded::{self, Base, Records, Start};
+use crate::blocking::Ended;
 use crate::client::{Client, ClientInfo};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
@@ -23,13 +25,19 @@ use crate::stats::WorkerStats;
 use crate::tracking::{self, Tracker};
 use crate::worker::{Post, Slice};
 
-/// See the module. Its server is never freed: make few.
+/// A process for workers without sockets. It is never freed: make few.
+#[derive(Clone, Copy)]
+pub struct Process(&'static Server);
+
+/// See the module.
 pub struct Embedded {
     server: &'static Server,
     data: Data,
     stats: WorkerStats,
     batch: Batch,
     replies: Arena,
+    /// Long commands are left after each slice.
+    in_slices: bool,
 }
 
 /// A client of an [`Embedded`].
@@ -40,22 +48,57 @@ pub struct Session {
     input: Vec<u8>,
 }
 
-impl Embedded {
-    /// `seed` decides what is random, such as what is evicted.
-    pub fn new(config: Config, seed: u64) -> Result<Self, String> {
+impl Process {
+    pub fn new(config: Config) -> Result<Self, String> {
         // Nothing is to be written by itself.
         config.set_internally(OptionId::save, "")?;
         let server = Server::new(config, &[])?;
         server.follow_config();
+        Ok(Self(server))
+    }
+
+    /// A worker beside those that there are. `seed` decides what is random, such as what is evicted.
+    pub fn worker(self, seed: u64) -> Result<Embedded, String> {
+        let server = self.0;
         let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
         let stats = WorkerStats::new(server.registry.all().len());
         let waker = Waker::new().map_err(|error| error.to_string())?;
-        let handle = WorkerHandle::new(0, waker, "none", server.registry.all().len());
+        let handle = WorkerHandle::new(
+            server.workers.next_id(),
+            waker,
+            "none",
+            server.registry.all().len(),
+        );
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
         data.tracker = Some(Box::new(Tracker::new(server)));
         data.recorder = Recorder::new(server.log.lane());
-        let mut embedded =
-            Self { server, data, stats, batch: Batch::default(), replies: Arena::default() };
+        let (batch, replies) = (Batch::default(), Arena::default());
+        let mut embedded = Embedded { server, data, stats, batch, replies, in_slices: false };
+        embedded.set_time(server.clock.now_ms());
+        Ok(embedded)
+    }
+
+    /// Has everything logged from now on, or not. No worker is in the midst of something.
+    pub fn log(self, on: bool) {
+        let gate = self.0.gate.take();
+        self.0.log.switch(on);
+        drop(gate);
+    }
+
+    pub fn records(self) -> Records {
+        Records::new(self.0)
+    }
+
+    /// What a start of this process would be.
+    pub fn start(self) -> Result<Start, String> {
+        Start::new(self.0)
+    }
+}
+
+impl Embedded {
+    /// The only worker of a process.
+    pub fn new(config: Config, seed: u64) -> Result<Self, String> {
+        let mut embedded = Process::new(config)?.worker(seed)?;
         embedded.set_time(0);
         Ok(embedded)
     }
@@ -73,9 +116,7 @@ impl Embedded {
 
     /// Has everything logged from now on. Nobody reads that.
     pub fn log(&mut self) {
-        let gate = self.server.gate.take();
-        self.server.log.switch(true);
-        drop(gate);
+        Process(self.server).log(true);
         self.data.recorder.refresh();
     }
 
@@ -83,6 +124,26 @@ impl Embedded {
     #[cfg(test)]
     pub(crate) fn data(&mut self) -> &mut Data {
         &mut self.data
+    }
+
+    /// Has long commands left after each slice, to be gone on with by `step`.
+    pub const fn work_in_slices(&mut self) {
+        self.in_slices = true;
+    }
+
+    /// A sum of all keys, values and times of expiry.
+    pub fn digest(&mut self) -> [u8; 20] {
+        embedded::digest_of(&mut self.data)
+    }
+
+    /// Begins a base; with the number of the last record that it holds.
+    pub fn begin_base(&mut self) -> (Base, u64) {
+        Base::begin(self.server, &mut self.data)
+    }
+
+    /// Goes on with a base for a few keys; whether there are more.
+    pub fn step_base(&mut self, base: &mut Base) -> bool {
+        base.step(&mut self.data)
     }
 
     pub fn connect(&mut self) -> Session {
@@ -95,6 +156,12 @@ impl Embedded {
     /// Ends a session as when its connection is closed.
     pub fn disconnect(&mut self, mut session: Session) {
         self.data.enter();
+        if let Some(waiter) = session.client.blocked.take() {
+            waiter.unlink(self.server, &mut self.data);
+        }
+        if let Some(mut job) = session.client.job.take() {
+            job.abandon(self.server, &mut self.data);
+        }
         transaction::forget(&mut session.client, &mut self.data);
         if let Some(subscribers) = &mut self.data.subscribers {
             subscribers.forget(&mut session.client);
@@ -121,6 +188,53 @@ impl Embedded {
         self.data.leave();
         self.drop_posts();
         self.replies.join()
+    }
+
+    /// Goes on with the long command of a session, and with what the session sent behind it; the replies.
+    pub fn step(&mut self, session: &mut Session) -> &[u8] {
+        self.replies.clear(usize::MAX);
+        self.data.enter();
+        if self.work(&mut session.client) {
+            let mut input = std::mem::take(&mut session.input);
+            let consumed = self.execute(session, &input);
+            input.drain(..consumed);
+            session.input = input;
+        }
+        self.data.leave();
+        self.drop_posts();
+        self.replies.join()
+    }
+
+    /// Ends the wait of a session whose command waited for others and was served; its reply.
+    pub fn end_wait(&mut self, session: &mut Session) -> Option<Vec<u8>> {
+        let waiter = session.client.blocked.clone()?;
+        let mut reply = Vec::new();
+        if let Ended::Not = waiter.ended(&mut reply) {
+            return None;
+        }
+        session.client.blocked = None;
+        self.data.enter();
+        waiter.unlink(self.server, &mut self.data);
+        self.data.leave();
+        Some(reply)
+    }
+
+    /// What other workers published to those who listen here, as RESP2. What this worker publishes itself is lost
+    /// with each command.
+    pub fn messages(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let Some(subscribers) = &mut self.data.subscribers else { return bytes };
+        subscribers.take_mailbox();
+        while let Some((_, post)) = subscribers.pop() {
+            let Post::Message(message) = &post else { continue };
+            for (pattern, recipients) in subscribers.recipients(message) {
+                for _ in recipients {
+                    message.append(pattern, Protocol::Resp2, &mut bytes, None);
+                }
+            }
+            subscribers.done(message);
+        }
+        bytes
     }
 
     /// Takes out whatever has expired, as workers do by the clock.
@@ -156,7 +270,8 @@ impl Embedded {
                 session.client.postpone(false);
             }
             let client = &mut session.client;
-            if client.is_closing() || client.is_postponed() {
+            let waits = client.job.is_some() || client.blocked.is_some();
+            if client.is_closing() || client.is_postponed() || waits {
                 return consumed;
             }
             let limits = if client.rights.authenticated {
@@ -195,24 +310,41 @@ impl Embedded {
             }
             session.parser = Parser::default();
             consumed += done.end;
-            if let Some(mut job) = client.job.take() {
-                self.data.release();
-                self.data.database = client.database;
-                while !job.step(&mut Slice {
-                    server,
-                    data: &mut self.data,
-                    stats: &self.stats,
-                    client,
-                    more: &mut || true,
-                }) {}
-                if let Some(account) = client.account.take() {
-                    let mut rest = Vec::new();
-                    let pieces = account.close(&mut *job, server, &self.stats, client, &mut rest);
-                    pieces.iter().for_each(|piece| replies.extend_from_slice(piece));
-                    replies.extend_from_slice(&rest);
-                }
+            if client.job.is_some() && !self.work(client) {
+                return consumed;
             }
         }
+    }
+
+    /// Goes on with a client's long command, for a slice or to its end; whether it is done.
+    fn work(&mut self, client: &mut Client) -> bool {
+        let Some(mut job) = client.job.take() else { return true };
+        self.data.release();
+        self.data.database = client.database;
+        while !job.step(&mut Slice {
+            server: self.server,
+            data: &mut self.data,
+            stats: &self.stats,
+            client,
+            more: &mut || !self.in_slices,
+        }) {
+            if self.in_slices {
+                client.job = Some(job);
+                return false;
+            }
+        }
+        if let Some(account) = client.account.take() {
+            let (server, stats, mut rest) = (self.server, &self.stats, Vec::new());
+            if client.blocked.is_some() {
+                account.suspend(client);
+                return true;
+            }
+            let pieces = account.close(&mut *job, server, stats, client, &mut rest);
+            let replies = &mut self.replies.bytes;
+            pieces.iter().for_each(|piece| replies.extend_from_slice(piece));
+            replies.extend_from_slice(&rest);
+        }
+        true
     }
 }
 
@@ -220,6 +352,21 @@ impl Session {
     /// Whether the connection would be closed by now.
     pub fn is_closed(&self) -> bool {
         self.client.is_closing()
+    }
+
+    /// Whether a long command of it goes on.
+    pub fn is_working(&self) -> bool {
+        self.client.job.is_some()
+    }
+
+    /// Whether a command of it waits for what others do.
+    pub fn is_waiting(&self) -> bool {
+        self.client.blocked.is_some()
+    }
+
+    /// Whether it has sent commands that are not executed yet.
+    pub const fn is_behind(&self) -> bool {
+        !self.input.is_empty()
     }
 }
 

@@ -11,7 +11,7 @@ use bobbin_store::{EntryRef, SHARDS, ValueRef};
 use sha1::{Digest as _, Sha1};
 
 use super::any_key;
-use crate::command::{Call, Outcome};
+use crate::command::{Call, Data, Outcome};
 
 /// A SHA-1, or a sum of some.
 #[derive(Clone, Copy, Default)]
@@ -46,6 +46,32 @@ pub(super) fn all(call: &mut Call<'_>) -> Outcome {
     }
     call.reply.simple(digest.text());
     Ok(())
+}
+
+/// A sum of all that is there: of what is dead and was not taken out yet as well, and of when it dies. So it changes
+/// with nothing but a change.
+pub fn whole(data: &mut Data) -> [u8; 20] {
+    let mut sum = Digest::default();
+    for index in 0..SHARDS {
+        data.visit(index, |shard| {
+            for number in 0..shard.databases() {
+                let Some(database) = shard.database(number) else { continue };
+                for entry in database.table().iter() {
+                    let mut digest = Digest::default();
+                    digest.mix(&number.to_be_bytes());
+                    digest.mix(entry.key());
+                    digest.mix_value(entry, i64::MIN);
+                    digest.mix(&entry.expire_ms().unwrap_or_default().to_be_bytes());
+                    if let ValueRef::Collection(CollectionRef::Hash(hash)) = entry.value() {
+                        let fields = hash.iter().filter_map(|field| field.expire_ms);
+                        digest.mix(&fields.sum::<i64>().to_be_bytes());
+                    }
+                    sum.xor(&sha1(&digest.0));
+                }
+            }
+        });
+    }
+    sum.0
 }
 
 pub(super) fn values(call: &mut Call<'_>) -> Outcome {

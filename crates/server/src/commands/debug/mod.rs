@@ -2,7 +2,7 @@
 //!
 //! It runs with the whole process stopped, so that all of it sees and changes a state that stands still.
 
-mod digest;
+pub(crate) mod digest;
 mod keys;
 mod protocol;
 
