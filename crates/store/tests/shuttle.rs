@@ -5,6 +5,9 @@
 
 #![cfg(shuttle)]
 
+#[path = "shuttle/holders.rs"]
+mod holders;
+
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -63,12 +63,8 @@ impl Process {
         let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
         let stats = WorkerStats::new(server.registry.all().len());
         let waker = Waker::new().map_err(|error| error.to_string())?;
-        let handle = WorkerHandle::new(
-            server.workers.next_id(),
-            waker,
-            "none",
-            server.registry.all().len(),
-        );
+        let handle =
+            WorkerHandle::new(server.workers.next_id(), waker, "none", server.registry.all().len());
         data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
         data.tracker = Some(Box::new(Tracker::new(server)));
         data.recorder = Recorder::new(server.log.lane());

@@ -66,7 +66,8 @@ impl Checker {
             self.compare(history, *number)?;
         }
         for (last, channel) in &history.heard {
-            let named = |bytes: &[u8]| bytes.windows(channel.len()).any(|w| w == channel.as_bytes());
+            let named =
+                |bytes: &[u8]| bytes.windows(channel.len()).any(|w| w == channel.as_bytes());
             let cause = history.records.iter().find(|(_, bytes)| named(bytes));
             let cause = cause.map(|(number, _)| *number);
             if cause.is_some_and(|number| number > *last) {
@@ -131,7 +132,11 @@ impl Checker {
 
     fn shown(&mut self) -> String {
         let bytes = self.reader.feed(&mut self.session, &encode(&words("KEYS *")));
-        format!("{} {:?}", String::from_utf8_lossy(bytes).replace("\r\n", " "), self.process.records().last())
+        format!(
+            "{} {:?}",
+            String::from_utf8_lossy(bytes).replace("\r\n", " "),
+            self.process.records().last()
+        )
     }
 }
 

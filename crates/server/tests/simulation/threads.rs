@@ -86,7 +86,9 @@ impl Stage {
         let (process, units, done) = (*process, &*units, AtomicBool::new(false));
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..WORKERS)
-                .map(|number| scope.spawn(move || send_units(process, seed * WORKERS + number, units)))
+                .map(|number| {
+                    scope.spawn(move || send_units(process, seed * WORKERS + number, units))
+                })
                 .collect();
             let (done, records) = (&done, &*records);
             let listener = scope.spawn(move || listen(process, records, done));
