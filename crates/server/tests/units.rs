@@ -15,8 +15,8 @@ use simulation::crash::History;
 use simulation::turns::Stage;
 
 /// Seeds of each way in the tests.
-const TURNS: u64 = 400;
-const THREADS: u64 = 20;
+const TURNS: u64 = 100;
+const THREADS: u64 = 6;
 
 thread_local! {
     /// A process is never freed: one serves many seeds.
@@ -69,7 +69,7 @@ fn workers_that_are_at_it_at_once_tear_nothing() {
 #[test]
 fn what_is_not_a_history_of_units_is_caught() {
     let mut caught = [0; 5];
-    for seed in 0..60 {
+    for seed in 0..20 {
         for history in play(seed) {
             check(&history).unwrap_or_else(|fault| panic!("BOBBIN_SEED={seed}: {fault}"));
             let faults = [
@@ -84,5 +84,5 @@ fn what_is_not_a_history_of_units_is_caught() {
             }
         }
     }
-    assert!(caught.iter().all(|&count| count > 10), "{caught:?}");
+    assert!(caught.iter().all(|&count| count > 3), "{caught:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::history::{Kind, Load, assert_linearizable, run_history};
+use bobbin_testkit::history::{Kind, Load, assert_linearizable, prepare, run_history};
 use bobbin_testkit::linearizability::{Command, Key, Operation, Record, check};
 use bobbin_testkit::random::seed;
 use bobbin_testkit::{Connection, Reply, Server};
@@ -169,6 +169,30 @@ fn beside(threads: &str, work: impl Fn(&mut Connection, usize) + Sync) {
     }
 }
 
+/// Pauses, FLUSHALL, SWAPDB, functions of 200 keys and transactions of 1,000 keys among the operations, with more workers
+/// than cores.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn bobbin_is_linearizable_with_what_concerns_all_keys() {
+    let threads = (cores() + 2).to_string();
+    let server = start("auto", &threads);
+    for round in 0..rounds(4) {
+        server.connect().say("FLUSHALL");
+        prepare(server.address()).expect("it loads functions");
+        assert_linearizable(server.address(), &whole_load(round));
+        eprintln!("round {round}");
+    }
+}
+
+/// The same of the runner and the checker: on a server that executes one command at a time.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn valkey_is_linearizable_with_what_concerns_all_keys() {
+    let server = Server::valkey(&[]);
+    prepare(server.address()).expect("it loads functions");
+    assert_linearizable(server.address(), &whole_load(0));
+}
+
 /// Says in the test's output which driver the server really waits with.
 fn start(driver: &str, threads: &str) -> Server {
     let arguments = [&["--io-driver", driver, "--io-threads", threads], &SMALL_LIMITS[..]].concat();
@@ -182,7 +206,19 @@ fn start(driver: &str, threads: &str) -> Server {
 /// Few keys and many clients: what goes wrong between threads goes wrong here.
 fn load(kinds: &[Kind]) -> Load {
     let batches = if kinds == [Kind::Strings] { 4000 } else { 3000 };
-    Load { clients: 8, batches, groups: 8, kinds: kinds.to_vec(), seed: seed() }
+    let (kinds, whole) = (kinds.to_vec(), false);
+    Load { clients: 8, batches, groups: 8, kinds, whole, seed: seed() }
+}
+
+/// All is one component: few keys, so that the search is short.
+fn whole_load(round: u64) -> Load {
+    let (kinds, seed) = (vec![Kind::Strings], seed().wrapping_add(round));
+    Load { clients: 6, batches: 150, groups: 2, kinds, whole: true, seed }
+}
+
+/// How often what takes long is done: `BOBBIN_ROUNDS`, or as often as the tests do.
+fn rounds(count: u64) -> u64 {
+    std::env::var("BOBBIN_ROUNDS").map_or(count, |text| text.parse().expect("a number"))
 }
 
 fn cores() -> usize {

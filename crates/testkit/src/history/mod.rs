@@ -1,6 +1,7 @@
 //! Makes a concurrent history: clients that hammer a few keys and note what they saw, when.
 
 mod draw;
+mod whole;
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use draw::Draw;
 pub use draw::{GROUP_KEYS, Kind};
+
+pub use whole::prepare;
 
 use crate::linearizability::{Command, Operation, Record, check, key_name};
 use crate::{Connection, Reply};
@@ -23,6 +26,8 @@ pub struct Load {
     pub groups: usize,
     /// What the groups' keys hold, in turn.
     pub kinds: Vec<Kind>,
+    /// Among them are operations on very many keys, on all, and pauses: see [`prepare`].
+    pub whole: bool,
     pub seed: u64,
 }
 
@@ -84,7 +89,10 @@ impl<'a> Client<'a> {
         };
         for _ in 0..load.batches {
             let (kind, group) = client.group();
-            if kind == Kind::Strings && client.draw.random.below(COMPARE_AND_SET_EVERY) == 0 {
+            if load.whole && client.draw.random.below(WHOLE_EVERY) == 0 {
+                client.whole(group)?;
+            } else if kind == Kind::Strings && client.draw.random.below(COMPARE_AND_SET_EVERY) == 0
+            {
                 client.compare_and_set(group)?;
             } else {
                 client.batch()?;
@@ -191,10 +199,11 @@ fn encode(operation: &Operation, output: &mut Vec<u8>) {
             command(&[b"EXEC".to_vec()]);
         }
         // These are sent step by step.
-        Operation::CompareAndSet { .. } => {}
+        Operation::CompareAndSet { .. } | Operation::Flush | Operation::Swap => {}
     }
 }
 
 /// Operations in one write.
 pub const BATCH_MAX: usize = 4;
 const COMPARE_AND_SET_EVERY: usize = 10;
+const WHOLE_EVERY: usize = 8;

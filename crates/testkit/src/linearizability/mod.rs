@@ -31,6 +31,10 @@ pub enum Operation {
         seen: Option<Vec<u8>>,
         value: Vec<u8>,
     },
+    /// FLUSHALL. It concerns all keys, and so does the next.
+    Flush,
+    /// SWAPDB of the clients' database and another one.
+    Swap,
 }
 
 /// An operation of one client, with the times between which it took effect.
@@ -71,6 +75,7 @@ impl Operation {
             Self::Single(command) => command.keys(),
             Self::Transaction(commands) => commands.iter().flat_map(Command::keys).collect(),
             Self::CompareAndSet { key, .. } => vec![*key],
+            Self::Flush | Self::Swap => vec![],
         }
     }
 
@@ -89,6 +94,14 @@ impl Operation {
                 let set = Command::Set(*key, value.clone());
                 unchanged && reply.items().len() == 1 && next.apply(&set, &reply.items()[0])
             }
+            Self::Flush => {
+                next.clear();
+                *reply == Reply::simple("OK")
+            }
+            Self::Swap => {
+                next.swap();
+                *reply == Reply::simple("OK")
+            }
         };
         possible.then_some(next)
     }
@@ -96,6 +109,11 @@ impl Operation {
 
 /// Operations that share keys, directly or through others, in order of their start.
 fn components(history: &[Record]) -> Vec<Vec<&Record>> {
+    if history.iter().any(|record| record.operation.keys().is_empty()) {
+        let mut all: Vec<_> = history.iter().collect();
+        all.sort_by_key(|record| record.start_ns);
+        return vec![all];
+    }
     let mut parent: BTreeMap<Key, Key> = BTreeMap::new();
     for record in history {
         let keys = record.operation.keys();
@@ -369,6 +387,35 @@ mod tests {
         assert!(check(&[set((0, 1), "a"), swap.clone(), get((40, 41), Some("c"))]).is_ok());
         let changed = set((10, 11), "b");
         assert!(check(&[set((0, 1), "a"), changed, swap, get((40, 41), Some("c"))]).is_err());
+    }
+
+    #[test]
+    fn what_concerns_all_keys_is_one_instant() {
+        let whole = |operation, times: (u64, u64)| {
+            let (start_ns, end_ns) = times;
+            Record { client: 3, start_ns, end_ns, operation, reply: Reply::simple("OK") }
+        };
+        let other = |times, value: Option<&str>| {
+            let reply = value.map_or(Reply::Null { kind: b'$' }, Reply::bulk);
+            record(2, times, Command::Get(9), reply)
+        };
+        let swap = |times| whole(Operation::Swap, times);
+        let flush = whole(Operation::Flush, (10, 40));
+        let begin = [
+            set((0, 1), "a"),
+            record(0, (2, 3), Command::Set(9, b"b".into()), Reply::simple("OK")),
+        ];
+        let seen = |records: &[Record]| check(&[&begin[..], records].concat()).is_ok();
+        assert!(seen(&[swap((10, 40)), get((15, 16), None), other((20, 21), None)]));
+        assert!(!seen(&[swap((10, 40)), get((15, 16), None), other((20, 21), Some("b"))]));
+        assert!(seen(&[
+            swap((10, 40)),
+            swap((10, 50)),
+            get((15, 16), None),
+            get((60, 61), Some("a"))
+        ]));
+        assert!(!seen(&[flush.clone(), get((15, 16), None), other((20, 21), Some("b"))]));
+        assert!(!seen(&[swap((4, 5)), flush, swap((50, 51)), get((60, 61), Some("a"))]));
     }
 
     #[test]

@@ -7,7 +7,11 @@ use crate::Reply;
 
 /// The values of one component's keys. As on a server, there is no empty collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct State(BTreeMap<Key, Value>);
+pub struct State {
+    values: BTreeMap<Key, Value>,
+    /// What the other database holds.
+    others: BTreeMap<Key, Value>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Value {
@@ -31,13 +35,13 @@ impl State {
             Command::SInter(keys) => return is_set(reply, &self.intersection(keys)),
             Command::HGetAll(key) => return is_hash(reply, &self.hash(*key)),
             Command::Del(keys) => {
-                let removed = keys.iter().filter(|key| self.0.remove(key).is_some()).count();
+                let removed = keys.iter().filter(|key| self.values.remove(key).is_some()).count();
                 integer(removed)
             }
             Command::Copy(from, to) => {
-                let there = self.0.get(from).cloned();
+                let there = self.values.get(from).cloned();
                 let copied = usize::from(there.is_some());
-                self.0.extend(there.map(|value| (*to, value)));
+                self.values.extend(there.map(|value| (*to, value)));
                 integer(copied)
             }
             Command::SAdd(key, members) => self.change(*key, |set: &mut Set| {
@@ -70,8 +74,18 @@ impl State {
         expected == *reply
     }
 
+    /// FLUSHALL.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// SWAPDB.
+    pub fn swap(&mut self) {
+        std::mem::swap(&mut self.values, &mut self.others);
+    }
+
     pub fn value(&self, key: Key) -> Option<&Value> {
-        self.0.get(&key)
+        self.values.get(&key)
     }
 
     fn apply_to_sorted_set(&mut self, command: &Command) -> Reply {
@@ -148,13 +162,13 @@ impl State {
         match command {
             Command::Get(key) => bulk(self.text(*key)),
             Command::Set(key, value) => {
-                self.0.insert(*key, Value::Text(value.clone()));
+                self.values.insert(*key, Value::Text(value.clone()));
                 Reply::simple("OK")
             }
             Command::SetNx(key, value) => {
-                let absent = !self.0.contains_key(key);
+                let absent = !self.values.contains_key(key);
                 if absent {
-                    self.0.insert(*key, Value::Text(value.clone()));
+                    self.values.insert(*key, Value::Text(value.clone()));
                 }
                 integer(absent.into())
             }
@@ -162,24 +176,24 @@ impl State {
                 let Some(sum) = increased(self.text(*key), 1) else {
                     return Reply::error("ERR value is not an integer or out of range");
                 };
-                self.0.insert(*key, Value::Text(sum.to_string().into_bytes()));
+                self.values.insert(*key, Value::Text(sum.to_string().into_bytes()));
                 Reply::integer(sum)
             }
             Command::Append(key, value) => {
                 let mut whole = self.text(*key).cloned().unwrap_or_default();
                 whole.extend_from_slice(value);
                 let len = whole.len();
-                self.0.insert(*key, Value::Text(whole));
+                self.values.insert(*key, Value::Text(whole));
                 integer(len)
             }
             Command::GetDel(key) => {
                 let reply = bulk(self.text(*key));
-                self.0.remove(key);
+                self.values.remove(key);
                 reply
             }
             Command::MSet(pairs) => {
                 let text = |(key, value): &(Key, Vec<u8>)| (*key, Value::Text(value.clone()));
-                self.0.extend(pairs.iter().map(text));
+                self.values.extend(pairs.iter().map(text));
                 Reply::simple("OK")
             }
             Command::MGet(keys) => {
@@ -213,9 +227,9 @@ impl State {
         let mut collection = self.collection(key);
         let result = change(&mut collection);
         if collection.is_empty() {
-            self.0.remove(&key);
+            self.values.remove(&key);
         } else {
-            self.0.insert(key, collection.into_value());
+            self.values.insert(key, collection.into_value());
         }
         result
     }
@@ -233,11 +247,11 @@ impl State {
     }
 
     fn collection<C: Collection>(&self, key: Key) -> C {
-        self.0.get(&key).and_then(C::of).cloned().unwrap_or_default()
+        self.values.get(&key).and_then(C::of).cloned().unwrap_or_default()
     }
 
     fn text(&self, key: Key) -> Option<&Vec<u8>> {
-        match self.0.get(&key)? {
+        match self.values.get(&key)? {
             Value::Text(text) => Some(text),
             _ => None,
         }
