@@ -5,7 +5,8 @@
 //! at once. `simulation/crash.rs` says what a log has to be.
 //!
 //! `BOBBIN_UNITS=1000000 cargo test --profile quick -p bobbin-server --test units` runs as many seeds as it says, from
-//! `BOBBIN_SEED` on (else from 0); `BOBBIN_SEED=17 BOBBIN_UNITS=1` repeats the one that failed.
+//! `BOBBIN_SEED` on (else from 0). A fault is told with the seed and all that happened. `BOBBIN_SEED=17 BOBBIN_UNITS=1`
+//! has the same happen again, but for which shard a key is in, and so which keys are evicted or expire first.
 
 mod simulation;
 

@@ -86,7 +86,14 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: Source) -> Result<Arc<Compiled>,
 
 /// Runs it, and answers; or makes a job of it if it takes long. Of EXEC's commands EXEC does that: it finds the script
 /// in `data.paused`, and nothing held.
-pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
+pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &Task<'_>) -> Outcome {
+    let outcome = attempt(call, owner, task);
+    // Its commands have logged theirs, and one that is refused has none, though keys may have been evicted for it.
+    call.data.propagate_nothing();
+    outcome
+}
+
+fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
     let is_oom = call.server.switches.load() & Switch::MAXMEMORY != 0
         && !call.in_transaction
         && eviction::make_room(call.server, call.data) == Room::None;
@@ -154,8 +161,6 @@ pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Out
         break ended;
     };
     owner.give_back(call.data);
-    // Its commands have logged theirs.
-    call.data.propagate_nothing();
     finish(call, ended)
 }
 

@@ -27,6 +27,16 @@ pub struct Stage {
     units: u64,
 }
 
+/// What they draw depends on the seed alone.
+fn workers(process: Process, seed: u64) -> Vec<Embedded> {
+    let worker = |number| {
+        let mut worker = process.worker(seed * WORKERS as u64 + number).expect("there are flags");
+        worker.work_in_slices();
+        worker
+    };
+    (0..WORKERS as u64).map(worker).collect()
+}
+
 /// A session, and what it is still to send.
 struct Client {
     worker: usize,
@@ -59,18 +69,14 @@ struct Making {
 impl Stage {
     pub fn new() -> Self {
         let process = process();
-        let worker = |seed| process.worker(seed).expect("there are threads for all");
-        let mut workers: Vec<_> = (0..WORKERS as u64).map(worker).collect();
-        workers.iter_mut().for_each(Embedded::work_in_slices);
-        let mut listener = worker(9);
+        let mut listener = process.worker(0).expect("there are threads for all");
+        let workers = workers(process, 0);
         let mut listening = listener.connect();
+        let asked = words("CONFIG SET notify-keyspace-events Eg maxmemory-policy volatile-random");
+        listener.feed(&mut listening, &encode(&asked));
         for channel in ["units", "__keyevent@0__:del"] {
             listener.feed(&mut listening, &encode(&["SUBSCRIBE", channel]));
         }
-        let mut session = workers[0].connect();
-        let asked = words("CONFIG SET notify-keyspace-events Eg maxmemory-policy volatile-random");
-        workers[0].feed(&mut session, &encode(&asked));
-        workers[0].disconnect(session);
         let (records, checker) = (process.records(), Checker::new());
         let (now_ms, units) = (1_700_000_000_000, 0);
         Self { process, workers, listener, _listening: listening, records, checker, now_ms, units }
@@ -79,6 +85,8 @@ impl Stage {
     /// What was logged when this seed decides what happens.
     pub fn play(&mut self, seed: u64) -> Result<Vec<History>, String> {
         self.process.log(false);
+        self.workers = workers(self.process, seed);
+        self.units = seed * 1_000;
         self.set_time(1_000);
         let mut session = self.workers[0].connect();
         for command in ["CLIENT UNPAUSE", "CONFIG SET maxmemory 0", "FLUSHALL", "SCRIPT FLUSH"] {
