@@ -14,6 +14,9 @@ const WORKERS: u64 = 4;
 const UNITS: usize = 60;
 const BASES: usize = 3;
 
+/// Bases, each with the last record that it holds.
+type Bases = Vec<(Option<Vec<u8>>, u64)>;
+
 pub struct Stage {
     process: Process,
     keeper: Embedded,
@@ -77,11 +80,7 @@ impl Stage {
     }
 
     /// Has all workers do their units; the bases that were made meanwhile.
-    fn work(
-        &mut self,
-        seed: u64,
-        whole: &mut History,
-    ) -> Result<Vec<(Option<Vec<u8>>, u64)>, String> {
+    fn work(&mut self, seed: u64, whole: &mut History) -> Result<Bases, String> {
         let Self { process, records, units, .. } = self;
         let (process, units, done) = (*process, &*units, AtomicBool::new(false));
         std::thread::scope(|scope| {
