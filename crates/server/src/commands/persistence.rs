@@ -20,7 +20,7 @@ fn save(call: &mut Call<'_>) -> Outcome {
     }
     match server.start_save(call.data, Some(Arc::clone(&waiter))) {
         Ok(()) => {}
-        Err(NotBegun::Busy) => _ = waiter.answer(server, |_| Err(BUSY)),
+        Err(NotBegun::Busy) => waiter.answer(server, |_| Err(BUSY)),
         Err(NotBegun::NoThread) => {
             // It takes none where nobody else is served meanwhile.
             let saved = server.save_held(call.data);

@@ -195,7 +195,7 @@ impl Server {
             });
             let places = std::mem::take(&mut *places.borrow_mut());
             if let Err(text) = outcome {
-                error = Some((places.get(done.get()).copied().unwrap_or(at.get()), text));
+                error = Some((places.get(done.get()).copied().unwrap_or_else(|| at.get()), text));
                 return false;
             }
             *spare.borrow_mut() = Some(block.bytes);
