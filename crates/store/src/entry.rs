@@ -144,6 +144,11 @@ enum Form {
     Chunked = 5,
 }
 
+/// A string that becomes chunks stays in its block.
+const _: () = assert!(
+    size_of::<Chunked>() == size_of::<Shared>() && align_of::<Chunked>() == align_of::<Shared>()
+);
+
 impl Form {
     #[inline(always)]
     const fn is_inline(self) -> bool {
