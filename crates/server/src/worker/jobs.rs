@@ -1,5 +1,6 @@
 //! A worker's step for jobs: each goes on for a slice, until the time for all of them is over.
 
+use super::connection::Connection;
 use super::job::Slice;
 use super::{Worker, touch};
 use crate::clock::ticks;
@@ -20,7 +21,8 @@ impl Worker {
         self.data.release();
         self.is_parked = self.orphans.is_empty();
         let mut reply_bytes = 0;
-        for slot in std::mem::take(&mut self.jobs) {
+        let (chosen, waiting) = self.choose_jobs();
+        for slot in chosen {
             let Some(connection) = self.connections.at(slot) else { continue };
             let is_busy = self.server.switches.load() & Switch::BUSY != 0;
             if is_busy
@@ -86,12 +88,41 @@ impl Worker {
                 self.parse_own(slot);
             }
         }
+        self.jobs.extend(waiting);
         self.orphans.step(self.server, &mut self.data, &self.handle.stats);
         self.data.take_own(&mut Vec::new());
         self.execute();
     }
 }
 
+impl Worker {
+    /// Which jobs have their turn, and which wait. If the clients of jobs leave much unread, only one of them goes
+    /// on, and one whose client reads: the first gets read, or reaches its limit, and the memory of all together stays
+    /// little more than what one may have.
+    fn choose_jobs(&mut self) -> (Vec<u32>, Vec<u32>) {
+        let jobs = std::mem::take(&mut self.jobs);
+        if jobs.len() < 2 {
+            return (jobs, Vec::new());
+        }
+        let unread = |slot: u32| self.connections.get(slot).map_or(0, Connection::output_memory);
+        let total: usize = jobs.iter().map(|&slot| unread(slot)).sum();
+        if total <= UNREAD_MAX {
+            return (jobs, Vec::new());
+        }
+        let most = jobs.iter().copied().max_by_key(|&slot| unread(slot));
+        let reader = jobs.iter().copied().find(|&slot| unread(slot) == 0);
+        let goes_on = |slot: u32| {
+            let client = self.connections.get(slot).map(|connection| &connection.client);
+            Some(slot) == most
+                || Some(slot) == reader
+                || client.and_then(|it| it.job.as_ref()).is_none_or(|it| it.goes_on_while_busy())
+        };
+        jobs.into_iter().partition(|&slot| goes_on(slot))
+    }
+}
+
+/// With more unread bytes than this for clients that have jobs, few of these go on.
+const UNREAD_MAX: usize = 8 << 20;
 /// With more bytes of replies than this, which jobs have begun, no further job is worked on.
 const REPLIES_MAX: usize = 1 << 20;
 /// How long the jobs of a turn may take together, in microseconds: so much later the others are served.
