@@ -56,24 +56,28 @@ pub(super) fn wait_for(wanted: Taken) {
     if std::thread::panicking() {
         return;
     }
-    let fault = HELD.with(|held| held.borrow().iter().find_map(|held| fault(*held, wanted)));
+    let fault = with_held(|held| held.iter().find_map(|held| fault(*held, wanted)));
     if let Some(fault) = fault {
         panic!("order of locks: {fault}");
     }
 }
 
 pub(super) fn hold(taken: Taken) {
-    HELD.with(|held| held.borrow_mut().push(taken));
+    with_held(|held| held.push(taken));
 }
 
 pub(super) fn release(taken: Taken) {
-    HELD.with(|held| {
-        let mut held = held.borrow_mut();
+    with_held(|held| {
         let is_it = |held: &Taken| (held.class, held.rank) == (taken.class, taken.rank);
         if let Some(at) = held.iter().rposition(is_it) {
             held.remove(at);
         }
     });
+}
+
+/// Calls `f` with what this thread holds. A thread that ends may use locks after its list is gone: that is not seen.
+fn with_held<R: Default>(f: impl FnOnce(&mut Vec<Taken>) -> R) -> R {
+    HELD.try_with(|held| f(&mut held.borrow_mut())).unwrap_or_default()
 }
 
 /// Why `wanted` may not be waited for with this held.
