@@ -6,6 +6,7 @@
 
 mod api;
 mod bits;
+mod blocks;
 mod budget;
 mod convert;
 mod hash;

@@ -1,6 +1,5 @@
 //! One Lua state, with bounds on its memory and a watch on its time.
 
-use std::alloc::Layout;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
@@ -13,6 +12,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use mlua_sys as lua;
 
 use crate::api::{self, Host, Verdict};
+use crate::blocks::{Blocks, SMALL_MAX, is_same_block, layout};
 use crate::budget::{Budget, CHARGED_BYTES, NO_MEMORY, Output};
 use crate::convert;
 use crate::hash::{self, Chains};
@@ -94,6 +94,7 @@ pub(crate) struct Core {
     state: Cell<*mut lua_State>,
     /// Bytes that Lua has.
     pub(crate) used: Cell<usize>,
+    blocks: Blocks,
     pub(crate) budget: Budget,
     /// Bytes that Lua had after its garbage was last collected as a whole.
     collected: Cell<usize>,
@@ -162,6 +163,7 @@ impl Vm {
         let core = Box::new(Core {
             state: Cell::new(std::ptr::null_mut()),
             used: Cell::new(0),
+            blocks: Blocks::default(),
             budget: Budget::new(pool),
             collected: Cell::new(0),
             hosted: Cell::new(1),
@@ -715,7 +717,7 @@ fn place(stack: Stack) -> Option<(String, c_int)> {
     found
 }
 
-/// Lua's allocator: the process's own, counted.
+/// Lua's allocator: the process's own behind the state's small blocks, counted.
 unsafe extern "C" fn allocate(
     core: *mut c_void,
     block: *mut c_void,
@@ -731,8 +733,10 @@ unsafe extern "C" fn allocate(
             return std::ptr::null_mut();
         }
         if new == 0 {
-            if old > 0 {
+            if old > SMALL_MAX {
                 std::alloc::dealloc(block.cast(), layout(old));
+            } else if old > 0 {
+                core.blocks.put(block.cast(), old);
             }
             core.used.set(used);
             return std::ptr::null_mut();
@@ -740,25 +744,20 @@ unsafe extern "C" fn allocate(
         if used > core.budget.lease.get() && !core.may_grow(old, new, used) {
             return std::ptr::null_mut();
         }
-        let moved = if old == 0 {
+        let moved = if old == 0 && new <= SMALL_MAX {
+            core.blocks.take(new)
+        } else if old == 0 {
             std::alloc::alloc(layout(new))
+        } else if old.max(new) <= SMALL_MAX && is_same_block(old, new) {
+            block.cast()
         } else {
-            std::alloc::realloc(block.cast(), layout(old), new)
+            std::alloc::realloc(block.cast(), layout(old), layout(new).size())
         };
         if moved.is_null() {
             std::alloc::handle_alloc_error(layout(new));
         }
         core.used.set(used);
         moved.cast()
-    }
-}
-
-/// Lua's blocks hold at most pointers and numbers.
-const fn layout(size: usize) -> Layout {
-    match Layout::from_size_align(size, 8) {
-        Ok(layout) => layout,
-        // Lua keeps sizes below this itself.
-        Err(_) => panic!("a block is smaller than the address space"),
     }
 }
 

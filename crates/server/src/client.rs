@@ -39,6 +39,8 @@ pub struct Client {
     pub replies: Replies,
     /// Why what the client sent next is not executed at once.
     pub halts: Halts,
+    /// It was put off until a script is over.
+    pub waits_for_script: bool,
     /// With `Halts::CLOSING`: what the turn's commands answered is not sent either.
     pub discard: bool,
     /// Work that a command left to be done in slices; nothing else is executed until it is done.
@@ -277,6 +279,7 @@ impl Client {
             tracking: None,
             replies: Replies::On,
             halts: Halts::default(),
+            waits_for_script: false,
             discard: false,
             job: None,
             account: None,
@@ -338,8 +341,15 @@ impl Client {
             && self.protocol == Protocol::Resp2
     }
 
+    /// Puts the client off until no script keeps what it needs.
+    pub fn wait_for_script(&mut self) {
+        self.postpone(true);
+        self.waits_for_script = true;
+    }
+
     /// Puts the client off, or ends that.
     pub fn postpone(&mut self, postponed: bool) {
+        self.waits_for_script = false;
         if self.is_postponed() != postponed {
             self.halts.0 ^= Halts::POSTPONED;
             self.info.flag(ClientFlag::BLOCKED, postponed);

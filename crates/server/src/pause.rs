@@ -8,7 +8,6 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::server::{Server, Switch};
-use crate::worker::Post;
 
 /// See the module.
 #[derive(Default)]
@@ -57,10 +56,7 @@ impl Server {
     /// Ends the pause, and has every worker serve whom it put off. The gate is held.
     pub fn unpause_clients(&self) {
         self.switches.set(Switch::PAUSED, false);
-        for worker in self.workers.all() {
-            // A worker that ended has no clients left.
-            let _ = worker.mailbox.post(Post::Resume);
-        }
+        self.workers.wake();
     }
 
     /// Ends the pause when its time is over. To be called in a worker's turn: nobody can start one then.

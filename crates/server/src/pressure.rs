@@ -12,7 +12,6 @@ use bobbin_store::Cut;
 use crate::client::Client;
 use crate::command::Data;
 use crate::server::{Server, Switch};
-use crate::worker::Post;
 
 /// See the module.
 pub struct Pressure {
@@ -58,10 +57,7 @@ impl Server {
             return;
         }
         self.switches.set(Switch::LOG_BEHIND, false);
-        for worker in self.workers.all() {
-            // A worker that ended has no clients left.
-            let _ = worker.mailbox.post(Post::Resume);
-        }
+        self.workers.wake();
     }
 
     /// Whether the log's reader is so far behind that nobody is to write.

@@ -353,6 +353,14 @@ impl Workers {
         }
     }
 
+    /// Has all of them look around.
+    pub fn wake(&self) {
+        for worker in self.all() {
+            // A worker that ended has no clients left.
+            let _ = worker.mailbox.post(Post::Resume);
+        }
+    }
+
     /// Has so many serve, as far as there are so many; returns how many there are. None of those ends by itself.
     pub fn want(&self, count: usize) -> usize {
         let mut known = self.known.write();

@@ -146,6 +146,14 @@ impl Keyspace {
         ShardGuard { keyspace: self, index: index as u32 }
     }
 
+    /// The same, but others are refused as before: the caller reserves it again.
+    pub fn enter_reserved(&self, index: usize) -> ShardGuard<'_> {
+        CLASS.ranked(index as u32).wait_for();
+        self.shards[index].lock.enter();
+        CLASS.ranked(index as u32).hold();
+        ShardGuard { keyspace: self, index: index as u32 }
+    }
+
     /// Calls `f` with a shard, reserved or not. So it may be in the midst of a change that belongs together.
     pub fn visit<R>(&self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
         match self.lock_unless_reserved(index) {

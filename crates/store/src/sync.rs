@@ -27,7 +27,7 @@ const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 /// Kept for somebody who is not here at the moment.
 const RESERVED: u32 = 3;
-/// Reserved, and held by a visitor for some moments.
+/// Reserved, and held by a visitor, or by whom it is reserved for, for some moments.
 const VISITED: u32 = 4;
 /// The same, and somebody may sleep on it.
 const VISITED_CONTENDED: u32 = 5;
@@ -86,8 +86,8 @@ impl RawLock {
     /// Only who holds the lock may call it, and has then to call `take_back` some time.
     #[cold]
     pub fn reserve(&self) {
-        if self.state.word().swap(RESERVED, Ordering::Release) == CONTENDED {
-            // They are refused.
+        if let CONTENDED | VISITED_CONTENDED = self.state.word().swap(RESERVED, Ordering::Release) {
+            // They are refused, but for visitors.
             self.state.wake(u32::MAX >> 1);
         }
     }
@@ -96,6 +96,12 @@ impl RawLock {
     #[cold]
     pub fn take_back(&self) {
         self.enter_reserved(HELD);
+    }
+
+    /// The same, but others are refused as before. The caller has to reserve it again.
+    #[cold]
+    pub fn enter(&self) {
+        self.enter_reserved(VISITED);
     }
 
     /// Waits for a lock, though it may be reserved. To be given back by `end_visit`, with what this returned.

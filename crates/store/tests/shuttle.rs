@@ -314,6 +314,11 @@ fn reservation_storm() {
                 assert!(lock.lock_unless_reserved());
                 add(first);
                 lock.reserve();
+                // In between, as in the slices of a script, it is no less reserved.
+                lock.enter();
+                add(first);
+                add(second);
+                lock.reserve();
                 lock.take_back();
                 add(second);
                 lock.unlock();

@@ -230,6 +230,7 @@ fn check_case(case: &Case, server: &mut Server) {
 const LONG: &str = "redis.call('incr', KEYS[1]) local n = 0 for i = 1, ARGV[1] do n = n + 1 end \
                     redis.call('incr', KEYS[1]) return redis.call('get', KEYS[1])";
 const LONG_COUNT: &str = "30000000";
+const LONGER_COUNT: &str = "100000000";
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -323,6 +324,110 @@ fn until(mut ask: impl FnMut() -> Reply, fits: impl Fn(&Reply) -> bool) -> Reply
             return reply;
         }
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What waits for a script that holds `k`: commands before it, which do not, and the reply.
+const WAITING: &[(&[&str], &str, &str)] = &[
+    (&[], "GET k", "1"),
+    (&[], "MSET k 5 other 5", "OK"),
+    (&["MULTI", "GET k", "SET other 1"], "EXEC", "1 OK"),
+    (&[], "WATCH k", "OK"),
+    (&[], "EVALSHA sha 1 k x", "1"),
+    (&[], "RENAME k other", "OK"),
+    (&[], "KEYS k", "k"),
+    (&[], "FLUSHALL", "OK"),
+];
+
+/// While a script takes its time, and is not slow yet, only what needs its keys waits.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_long_script_holds_up_only_what_needs_its_keys() {
+    for threads in ["1", "3"] {
+        check_beside(&Server::bobbin(&[
+            "--io-threads",
+            threads,
+            "--busy-reply-threshold",
+            "600000",
+        ]));
+    }
+}
+
+fn check_beside(server: &Server) {
+    let mut other = server.connect();
+    let sha = other.call(&["SCRIPT", "LOAD", READER]).expect("it answers").text();
+    // It becomes known that it keeps to its keys.
+    for _ in 0..2 {
+        other.say(&format!("EVALSHA {sha} 1 k x"));
+    }
+    for (before, last, expected) in WAITING {
+        other.say("FLUSHALL");
+        other.say("SET k 1");
+        other.say("CONFIG RESETSTAT");
+        let mut script = server.connect();
+        script.send(&["EVALSHA", &sha, "1", "k", "loop"]).expect("is sent");
+        bobbin_testkit::until(|| other.say("INFO commandstats").text().contains("cmdstat_get:"));
+        let began = Instant::now();
+        let mut waiting = server.connect();
+        for command in *before {
+            assert!(!waiting.say(command).is_error(), "{command}");
+        }
+        let last = last.replace("sha", &sha);
+        waiting.send(&last.split(' ').collect::<Vec<_>>()).expect("is sent");
+        for at in 0..100 {
+            assert_eq!(other.say("PING").text(), "PONG");
+            assert_eq!(other.say(&format!("SET beside:{at} 1")).text(), "OK");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let nothing = matches!(waiting.receive_within(MOMENT), Ok(Received::Nothing));
+        assert!(nothing, "{last} should wait");
+        let took = began.elapsed();
+        assert_eq!(other.say("SCRIPT KILL").text(), "OK");
+        assert!(script.receive().expect("it answers").text().contains("SCRIPT KILL"));
+        assert_eq!(words(&waiting.receive().expect("it answers")), *expected, "{last}");
+        // It counts with all the time that it took.
+        let all = other.say("INFO commandstats").text();
+        let us = all.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| {
+            let (_, us) = rest.split_once("usec=")?;
+            us.split(',').next()?.parse::<u128>().ok()
+        });
+        assert!(us.is_some_and(|us| us >= took.as_micros()), "{us:?} of {took:?}");
+    }
+}
+
+fn words(reply: &Reply) -> String {
+    match reply {
+        Reply::Aggregate { items, .. } => {
+            items.iter().map(words).filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ")
+        }
+        other => other.text(),
+    }
+}
+
+/// A script that strays goes on once what it needs is free, though it left its worker long ago, in whichever order
+/// the shards lie.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_long_script_that_strays_begins_anew() {
+    const STRAYING: &str = "local n = 0 for i = 1, ARGV[1] do n = n + i end \
+        if ARGV[2] ~= '' then return redis.call('get', ARGV[2]) end return redis.call('get', KEYS[1])";
+    let server = Server::bobbin(&["--io-threads", "2", "--busy-reply-threshold", "600000"]);
+    let mut other = server.connect();
+    for round in 0..6 {
+        // Each round with a source of its own, of which nothing is known.
+        let straying = format!("{STRAYING} -- {round}");
+        let (own, wanted) = (format!("own:{round}"), format!("wanted:{round}"));
+        other.call(&["EVAL", LONG, "1", &wanted, "1"]).expect("it answers");
+        other.call(&["EVAL", &straying, "1", &own, "1", ""]).expect("it answers");
+        other.say("CONFIG RESETSTAT");
+        let mut holder = server.connect();
+        holder.send(&["EVAL", LONG, "1", &wanted, LONGER_COUNT]).expect("is sent");
+        bobbin_testkit::until(|| other.say("INFO commandstats").text().contains("cmdstat_incr:"));
+        let mut strays = server.connect();
+        strays.send(&["EVAL", &straying, "1", &own, LONG_COUNT, &wanted]).expect("is sent");
+        assert_eq!(strays.receive().expect("it answers").text(), "4", "round {round}");
+        assert_eq!(holder.receive().expect("it answers").text(), "4", "round {round}");
+        assert_eq!(other.say("SCRIPT KILL").text(), "NOTBUSY No scripts in execution right now.");
     }
 }
 

@@ -188,6 +188,10 @@ pub fn execute(
     let start = output.len();
     let executed = match admit(context, client, &request, output) {
         Ok(executed) => executed,
+        Err(failure) if failure == Failure::POSTPONED => {
+            context.data.end_prepared();
+            Executed::Postponed
+        }
         Err(failure) => {
             refuse(context, client, &request, failure, output);
             Executed::Refused
@@ -251,11 +255,14 @@ fn admit(
         KeyShape::First => context.data.hold_one(request.first_hash.shard()),
         KeyShape::None => {
             context.data.release();
-            true
+            // A walk would see what belongs together in its midst.
+            !command.has(Flags::WALKS)
+                || !command.has(Flags::READONLY)
+                || !context.data.is_something_reserved()
         }
     };
     if !held {
-        return Err(reserved(context));
+        return Err(wait_for_script(context.server, client, command));
     }
     if context.data.waited && !admit_again(context, client, command, request)? {
         return Ok(Executed::Postponed);
@@ -283,7 +290,11 @@ fn run_planned(
 ) -> Result<Executed, Failure> {
     if command.has(Flags::RUNS) {
         context.data.release();
-        return Ok(run_held(context, client, command, request, &[], output));
+        let executed = run_held(context, client, command, request, &[], output);
+        if let Some(paused) = context.data.paused.take() {
+            client.job = Some(paused);
+        }
+        return Ok(executed);
     }
     let data = &mut *context.data;
     let mut shards = std::mem::take(&mut data.shard_set);
@@ -303,7 +314,7 @@ fn run_planned(
             false => Executed::Postponed,
         })
     } else {
-        Err(reserved(context))
+        Err(wait_for_script(context.server, client, command))
     };
     context.data.shard_set = shards;
     executed
@@ -331,6 +342,11 @@ fn admit_again(
 }
 
 impl Call<'_> {
+    /// What a command returns that finds what it needs with a script; nothing was done yet.
+    pub fn wait_for_script(&mut self) -> Failure {
+        wait_for_script(self.server, self.client, self.command)
+    }
+
     /// The same for a command that holds what it needs only once it runs. The error is what it has to
     /// return at once, with nothing done.
     pub fn admit_again(&mut self) -> Outcome {
@@ -346,10 +362,16 @@ impl Call<'_> {
     }
 }
 
-/// A slow script keeps what the command needs. Nothing was done yet.
+/// What becomes of a command before which a script keeps what it needs: its client waits until the script is over, or
+/// is told that it is slow. Nothing was done yet.
 #[cold]
-fn reserved(context: &Context<'_>) -> Failure {
-    context.server.scripts.busy_failure()
+fn wait_for_script(server: &Server, client: &mut Client, command: &Registered) -> Failure {
+    if server.switches.load() & Switch::BUSY != 0 {
+        return server.scripts.busy_failure();
+    }
+    client.ran(command);
+    client.wait_for_script();
+    Failure::POSTPONED
 }
 
 /// Runs a command whose shards are held.

@@ -22,7 +22,7 @@ use bobbin_store::{
 
 use self::holding::Held;
 use self::holding::LookedAt;
-pub use self::unit::{Suspended, Unit};
+pub use self::unit::{Suspended, Then, Unit};
 use super::call::ShardSet;
 use super::{Failure, Registered, Values};
 use crate::clock::ticks;
@@ -103,6 +103,8 @@ pub struct Data {
     recent: usize,
     /// Which were looked at with the gate held.
     looked_at: LookedAt,
+    /// What is held stays reserved: it was set aside before, and will be again.
+    holds_reserved: bool,
 }
 
 /// How long the time that was read last may be worked by, in microseconds.
@@ -187,6 +189,7 @@ impl Data {
             guards: Vec::new(),
             recent: 0,
             looked_at: LookedAt::default(),
+            holds_reserved: false,
         })
     }
 

@@ -254,6 +254,8 @@ impl<C: Change> Job for Changing<C> {
             shards.add_everything();
         }
         if !shards.hold(data) {
+            // A script keeps one: every turn looks.
+            self.is_parked = true;
             return false;
         }
         if data.waited {

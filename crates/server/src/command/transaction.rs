@@ -202,14 +202,11 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     let held = shards.hold(call.data);
     let hashes = shards.take_hashes();
     call.data.shard_set = shards;
-    if !held {
-        abort(call.client, call.data);
-        return Err(aborted(&call.server.scripts.busy_failure()));
-    }
     // Whether it may run now depends on what it is.
     drop(args);
     call.client.transaction = Some(transaction);
-    if let Err(failure) = call.admit_again() {
+    let admitted = if held { call.admit_again() } else { Err(call.wait_for_script()) };
+    if let Err(failure) = admitted {
         call.data.shard_set.give_back(hashes);
         if failure == Failure::POSTPONED {
             return Err(failure);

@@ -42,19 +42,23 @@ impl Walk {
 
     /// Calls `f` for those of the next buckets' keys that are wanted, until `looks_max` or `LOOKS` were looked at
     /// or the shard ends. Of those that are wanted dead ones are taken out instead. Returns how many keys were
-    /// looked at.
+    /// looked at; `None`: a script keeps the shard, so that the walk has to wait.
     pub fn step(
         &mut self,
         data: &mut Data,
         looks_max: usize,
         wanted: impl Fn(EntryRef<'_>) -> bool,
         mut f: impl FnMut(EntryRef<'_>),
-    ) -> usize {
+    ) -> Option<usize> {
         while !self.is_done() && data.len(self.shard, self.database) == 0 {
             self.next_shard();
         }
         if self.is_done() {
-            return 0;
+            return Some(0);
+        }
+        let alone = !data.holds(self.shard);
+        if alone && !data.hold_one(self.shard) {
+            return None;
         }
         let (now_ms, hasher) = (data.now_ms, data.keyspace().hasher());
         let (database, mut next) = (self.database, Some(self.position));
@@ -80,11 +84,14 @@ impl Walk {
             }
         });
         data.expire_keys(self.shard, database, &dead);
+        if alone {
+            data.release();
+        }
         match next {
             Some(position) => self.position = position,
             None => self.next_shard(),
         }
-        looks
+        Some(looks)
     }
 
     const fn next_shard(&mut self) {

@@ -101,8 +101,8 @@ fn list(call: &mut Call<'_>) -> Outcome {
 }
 
 fn stats(call: &mut Call<'_>) -> Outcome {
-    let busy = call.server.scripts.busy();
-    if let Some(busy) = busy.as_ref().filter(|busy| busy.function.is_none()) {
+    let busy = call.server.scripts.running();
+    if let Some(busy) = busy.as_ref().filter(|busy| busy.function.is_none() && busy.is_slow()) {
         return Err(busy.failure());
     }
     let (libraries, functions) = call.server.functions.counts();

@@ -219,6 +219,10 @@ fn pick(call: &mut Call<'_>) -> Option<bool> {
         here
     });
     let Some(index) = index else { return Some(false) };
+    let alone = !call.data.holds(index);
+    if alone && !call.data.hold_one(index) {
+        return Some(false);
+    }
     let (now_ms, reply) = (call.data.now_ms, &mut call.reply);
     let mut random = crate::random::Random::new(call.data.random.next_u64());
     let dead = call.data.visit(index, |shard| {
@@ -230,14 +234,13 @@ fn pick(call: &mut Call<'_>) -> Option<bool> {
         reply.bulk(entry.key());
         Some(None)
     });
-    match dead {
-        Some(Some(key)) => {
-            call.data.expire_keys(index, database, &[key]);
-            Some(false)
-        }
-        Some(None) => Some(true),
-        None => Some(false),
+    if let Some(Some(key)) = &dead {
+        call.data.expire_keys(index, database, std::slice::from_ref(key));
     }
+    if alone {
+        call.data.release();
+    }
+    Some(matches!(dead, Some(None)))
 }
 
 /// Calls `f` with another database selected.

@@ -69,6 +69,8 @@ struct Search {
     /// The keys, as bulks.
     found: Pieces,
     count: usize,
+    /// A script keeps what comes next.
+    is_parked: bool,
 }
 
 impl Search {
@@ -80,6 +82,7 @@ impl Search {
             with_cursor: false,
             found: Pieces::default(),
             count: 0,
+            is_parked: false,
         }
     }
 
@@ -93,6 +96,8 @@ impl Search {
                 *count += 1;
             };
             let looked = self.walk.step(data, self.looks, |entry| wanted.matches(entry), show);
+            self.is_parked = looked.is_none();
+            let Some(looked) = looked else { return false };
             self.looks = self.looks.saturating_sub(looked);
             if self.looks == 0 || self.walk.is_done() {
                 return true;
@@ -107,6 +112,10 @@ impl Search {
 impl Job for Search {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         self.go_on(slice.data, slice.more)
+    }
+
+    fn is_parked(&self) -> bool {
+        self.is_parked
     }
 
     fn pieces(&mut self) -> Vec<Vec<u8>> {

@@ -1,26 +1,32 @@
 //! A script that takes long: what others know of it, and how it goes on.
 //!
-//! After `busy-reply-threshold` a script pauses in the midst of its code and becomes a job of its client. It goes
-//! on in a thread of its own, so that the workers serve everybody else meanwhile. It keeps what it held; if that was
-//! the gate, every shard instead, so that others can have their turns. Between two slices of its run these
-//! shards are reserved (`Aside`): whoever wants one is refused, and whoever only forgets something there (`visit`)
-//! gets in. From then on clients are told that the server is busy, and nothing is carried out but what must be possible
-//! then (`Switch::BUSY`), so that the script is as alone as before. When it is over, its worker takes back what it held and ends its unit.
-//! If EXEC runs the script, the rest of the transaction waits with it, with all that it holds.
+//! After 5 ms a script pauses in the midst of its code and becomes a job of its client. It goes on in a thread of its own,
+//! so that the workers serve everybody else meanwhile. It keeps what it held; if that was the gate, every shard
+//! instead, so that others can have their turns. These shards are reserved (`Aside`): a command that wants one is refused at
+//! once, and its client waits until the script is over. What only forgets something there (`visit`) gets in between two
+//! slices of the script's run.
+//!
+//! After `busy-reply-threshold` the script is slow: clients are told that the server is busy, and nothing is
+//! carried out but what must be possible then (`Switch::BUSY`).
+//!
+//! When the script is over, its worker takes back what it held and ends its unit. If EXEC runs the script, the rest
+//! of the transaction waits with it, with all that it holds.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Ended, Progress};
 use bobbin_store::sync::Mutex;
 
+use super::cache::Learned;
 use super::functions::Library;
-use super::session::{Session, count_failure};
+use super::session::{Session, Way, count_failure};
 use super::{Lua, State};
 use crate::background;
-use crate::command::data::{Counters, Suspended};
+use crate::clock::ticks;
+use crate::command::data::{Counters, Suspended, Then};
 use crate::command::transaction::Running;
 use crate::command::{Call, Data, Failure, Registered};
 use crate::cores::{self, Share, Work};
@@ -29,7 +35,7 @@ use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
 use crate::worker::{Job, Slice};
 
-/// What others know of the script that the server is busy with.
+/// What others know of a script that goes on beside the workers.
 pub struct Busy {
     /// The function's name; `None`: it is a script.
     pub function: Option<Vec<u8>>,
@@ -38,6 +44,8 @@ pub struct Busy {
     pub started_ms: i64,
     /// Whether it can still be ended as if it had not been.
     state: AtomicU8,
+    /// Clients are told that the server is busy with it.
+    is_slow: AtomicBool,
 }
 
 /// It has changed nothing, and nobody wants it to end.
@@ -58,6 +66,15 @@ impl Busy {
         Failure::format(format!(
             "BUSY Valkey is busy running a script. You can only call {kind} KILL or SHUTDOWN NOSAVE."
         ))
+    }
+
+    pub fn is_slow(&self) -> bool {
+        self.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// From now on clients are told of it; to be called by `Scripts`, which has them told.
+    pub(super) fn become_slow(&self) {
+        self.is_slow.store(true, Ordering::Relaxed);
     }
 
     /// Has it end as soon as it looks.
@@ -124,13 +141,17 @@ impl Owner {
     }
 
     /// Gives the state back, for the next script.
-    pub(super) fn give_back(self, data: &mut Data) {
+    pub(super) fn give_back(self, server: &Server, data: &mut Data) {
         match self {
             Self::Worker(lua) => {
                 lua.show_memory();
                 data.lua = Some(lua);
             }
-            Self::Library(library, state) => library.give_back(state),
+            Self::Library(library, state) => {
+                if library.give_back(state) {
+                    server.scripts.serve_waiters(server);
+                }
+            }
         }
     }
 }
@@ -144,6 +165,10 @@ pub struct Paused {
     reply: Vec<u8>,
     /// The transaction that it is part of.
     transaction: Option<Running>,
+    /// The command's words, while the script may have to begin anew.
+    words: Vec<Box<[u8]>>,
+    /// How long it went on in its thread, in ticks.
+    ticks_beside: u64,
 }
 
 /// Where a script goes on.
@@ -153,6 +178,8 @@ enum Place {
     Thread(Arc<Mutex<Handover>>),
     /// In slices between its worker's turns, as there can be no thread.
     Worker(Box<Run>),
+    /// Nowhere: it needs a shard that others hold, has changed nothing, and begins anew.
+    Again,
     /// It is over.
     Done,
 }
@@ -175,27 +202,32 @@ struct Run {
     now_ms: i64,
     /// What it holds and has done, while it does not run.
     unit: Option<Suspended>,
-    /// What the thread counted.
-    counted: Option<(Counters, WorkerStats)>,
+    /// What the thread counted, and how many ticks it took.
+    counted: Option<(Counters, WorkerStats, u64)>,
+    /// Where it is kept which keys the script uses.
+    learned: Arc<Learned>,
 }
 
 // SAFETY: only the thread that has the run follows its pointers. Those of the session to what belongs to a thread are made good
 // (`Session::resume`) before the script goes on there; the others lead to what the run itself owns, in boxes.
 unsafe impl Send for Run {}
 
-/// How long the script runs until those get in who only forget something in its shards.
+/// How long the script runs until what only forgets something in its shards gets in.
 const SLICE_US: u64 = 5_000;
 
 impl Run {
     /// Has the script go on for a slice; whether it is over.
     fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
         let now_ms = data.now_ms;
-        self.take_up(data, false);
+        self.take_up(data, Then::Suspended);
         data.now_ms = self.now_ms;
         // The script is alone, so what it finds dead goes as it does in any other.
         data.may_expire = true;
         self.session.resume(data, stats, server.clock.ticks(SLICE_US));
         self.progress = self.owner.state().vm.resume();
+        if self.progress == Progress::Paused && self.session.is_slow() {
+            server.scripts.announce(server, &self.busy, self.session.duration());
+        }
         self.put_off(data);
         data.now_ms = now_ms;
         data.may_expire = server.may_expire(now_ms);
@@ -209,8 +241,8 @@ impl Run {
     }
 
     /// Holds again what the script held, and has the calling thread know what it has done.
-    fn take_up(&mut self, data: &mut Data, with_gate: bool) {
-        self.unit.take().into_iter().for_each(|unit| data.resume_unit(unit, with_gate));
+    fn take_up(&mut self, data: &mut Data, then: Then) {
+        self.unit.take().into_iter().for_each(|unit| data.resume_unit(unit, then));
     }
 }
 
@@ -226,6 +258,7 @@ fn run_beside(server: &'static Server, handover: &Mutex<Handover>) {
     };
     if let Some(mut data) = background::data(server) {
         let stats = WorkerStats::new(server.registry.all().len());
+        let started = ticks();
         loop {
             data.enter();
             data.refresh_time(server);
@@ -237,14 +270,26 @@ fn run_beside(server: &'static Server, handover: &Mutex<Handover>) {
                 break;
             }
         }
-        run.counted = Some((std::mem::take(&mut data.counters), stats));
+        run.counted = Some((std::mem::take(&mut data.counters), stats, ticks() - started));
     }
     *handover.lock() = Handover::ToWorker(run);
+    // Its worker goes on with it.
+    server.workers.wake();
 }
 
 impl Paused {
-    /// Sets a script aside that has run for long, into `data.paused`.
-    pub(super) fn begin(call: &mut Call<'_>, mut owner: Owner, session: Session) {
+    /// Whether a script that has run for a while is to leave its worker: always if it is slow, else if few do so.
+    pub(super) fn may_begin(server: &Server, session: &Session) -> bool {
+        session.is_slow() || server.scripts.beside() < server.workers.serving()
+    }
+
+    /// Sets a script aside that has run for a while, into `data.paused`.
+    pub(super) fn begin(
+        call: &mut Call<'_>,
+        mut owner: Owner,
+        session: Session,
+        learned: &Arc<Learned>,
+    ) {
         let mut session = Box::new(session);
         let function = match &owner {
             Owner::Worker(_) => None,
@@ -255,18 +300,16 @@ impl Paused {
             words: slowlog::shortened(call.command, call.args),
             started_ms: call.data.now_ms,
             state: AtomicU8::new(if session.has_changed() { CHANGED } else { UNTOUCHED }),
+            is_slow: AtomicBool::new(false),
         });
-        log::warn!(
-            "Slow script detected: still in execution after {:.0} milliseconds. You can try killing the script using \
-             the {} KILL command.",
-            call.server.clock.us(session.duration()) / 1000.0,
-            if busy.function.is_some() { "FUNCTION" } else { "SCRIPT" },
-        );
         session.busy = Some(Arc::clone(&busy));
         // SAFETY: the session lives in its box as long as the script does.
         unsafe { owner.state().vm.set_host(NonNull::from(&mut *session)) };
-        // Before anything is given up, so that nobody comes between who has not seen it.
-        call.server.scripts.set_busy(&call.server.switches, &busy, true);
+        call.server.scripts.begin_beside(&busy);
+        if session.is_slow() {
+            // Before anything is given up, so that no client comes between that has not been told.
+            call.server.scripts.announce(call.server, &busy, session.duration());
+        }
         let mut run = Box::new(Run {
             owner,
             session,
@@ -275,7 +318,10 @@ impl Paused {
             now_ms: call.data.now_ms,
             unit: None,
             counted: None,
+            learned: Arc::clone(learned),
         });
+        let keeps_words = run.session.may_restart();
+        let words = call.args.iter().filter(|_| keeps_words);
         run.put_off(call.data);
         call.data.propagate_nothing();
         call.data.paused = Some(Box::new(Self {
@@ -285,6 +331,8 @@ impl Paused {
             protocol: call.client.protocol,
             reply: Vec::new(),
             transaction: None,
+            words: words.map(|&word| word.into()).collect(),
+            ticks_beside: 0,
         }));
     }
 
@@ -320,6 +368,7 @@ impl Paused {
                     }
                 }
             }
+            Place::Again => self.place = Place::Again,
             Place::Done => {}
         }
         None
@@ -328,11 +377,13 @@ impl Paused {
     /// Ends the run of a script that is over. Everything that it held is held again.
     fn finish(&mut self, mut run: Box<Run>, slice: &mut Slice<'_>) {
         let Slice { server, data, stats, .. } = slice;
-        if let Some((counters, counted)) = run.counted.take() {
+        if let Some((counters, counted, ticks)) = run.counted.take() {
             data.counters.add(&counters);
             stats.merge(&counted);
+            self.ticks_beside += ticks;
         }
-        run.take_up(data, true);
+        run.learned.note(run.session.way().habits());
+        run.take_up(data, Then::Ended);
         let start = self.reply.len();
         let vm = &mut run.owner.state().vm;
         let ended = vm.finish(&mut Reply::new(&mut self.reply, self.protocol));
@@ -343,8 +394,42 @@ impl Paused {
         }
         self.count(run.session.duration(), slice);
         let Slice { server, data, .. } = slice;
-        run.owner.give_back(data);
-        server.scripts.set_busy(&server.switches, &run.busy, false);
+        run.owner.give_back(server, data);
+        server.scripts.end_beside(&server.switches, &run.busy);
+    }
+
+    /// Begins anew, with everything held, a script that has changed nothing; whether it is over.
+    fn begin_anew(&mut self, slice: &mut Slice<'_>) -> bool {
+        let Slice { server, data, stats, client, .. } = slice;
+        let words: Vec<&[u8]> = self.words.iter().map(|word| &**word).collect();
+        self.reply.clear();
+        let mut call = Call {
+            server,
+            command: self.command,
+            args: &words,
+            wire: &[],
+            client,
+            data,
+            stats,
+            reply: Reply::new(&mut self.reply, self.protocol),
+            hashes: &[],
+            in_transaction: false,
+        };
+        let outcome = (self.command.row.handler)(&mut call);
+        call.client.postpone(false);
+        match outcome {
+            Ok(()) => {}
+            // Another script keeps something.
+            Err(failure) if failure == Failure::POSTPONED => return false,
+            Err(failure) => call.reply.error(failure.0.as_bytes()),
+        }
+        if let Some(paused) = data.paused.take() {
+            *self = Self { ticks_beside: self.ticks_beside, ..*paused };
+            return false;
+        }
+        data.end_unit(server, None);
+        data.release();
+        true
     }
 
     /// Goes on with the transaction behind the script; whether that is over too.
@@ -407,9 +492,21 @@ fn begin_beside(server: &'static Server, run: Box<Run>) -> Place {
 
 impl Job for Paused {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
-        let Some(run) = self.go_on(slice) else { return false };
+        let Some(run) = self.go_on(slice) else {
+            return matches!(self.place, Place::Again) && self.begin_anew(slice);
+        };
         let (now_ms, script_ms) = (slice.data.now_ms, run.now_ms);
+        let is_blocked = run.session.way() == Way::Blocked;
         self.finish(run, slice);
+        if is_blocked {
+            // What it found dead is gone.
+            slice.data.end_unit(slice.server, None);
+            slice.data.release();
+            (slice.data.now_ms, slice.data.may_expire) = (now_ms, slice.server.may_expire(now_ms));
+            self.place = Place::Again;
+            slice.server.scripts.serve_waiters(slice.server);
+            return false;
+        }
         slice.data.now_ms = script_ms;
         let is_done = match self.transaction.take() {
             Some(running) => self.go_on_with(running, slice),
@@ -422,6 +519,9 @@ impl Job for Paused {
         };
         slice.data.now_ms = now_ms;
         slice.data.may_expire = slice.server.may_expire(now_ms);
+        if is_done {
+            slice.server.scripts.serve_waiters(slice.server);
+        }
         is_done
     }
 
@@ -434,7 +534,11 @@ impl Job for Paused {
     }
 
     fn is_parked(&self) -> bool {
-        matches!(self.place, Place::Thread(_))
+        matches!(self.place, Place::Thread(_) | Place::Again)
+    }
+
+    fn ticks_elsewhere(&self) -> u64 {
+        self.ticks_beside
     }
 
     fn outlives_client(&mut self) -> bool {

@@ -10,7 +10,7 @@ use sha1::{Digest, Sha1};
 
 use super::Busy;
 use crate::command::Failure;
-use crate::server::{Switch, Switches};
+use crate::server::{Server, Switch, Switches};
 
 /// A SHA-1 as 40 lower-case hexadecimal digits.
 pub type Sha = [u8; 40];
@@ -24,7 +24,7 @@ pub struct Script {
     pub is_strict: bool,
     /// Where the code begins.
     code: usize,
-    pub learned: Learned,
+    pub learned: Arc<Learned>,
     /// Nobody but EVAL asked for it to be kept, so it may be forgotten.
     is_evictable: AtomicBool,
     is_evicted: AtomicBool,
@@ -66,8 +66,10 @@ pub struct Scripts {
     known: RwLock<Known>,
     /// Goes up with SCRIPT FLUSH.
     generation: AtomicU64,
-    /// The scripts that pause, so that others can be told that the server is busy.
+    /// The scripts that go on beside the workers.
     busy: Mutex<Vec<Arc<Busy>>>,
+    /// Goes up when clients that wait for a script are to try again.
+    turns: AtomicU64,
     evicted: AtomicU64,
     /// Bytes of the workers' Lua states, which each worker writes.
     states: Mutex<Vec<Weak<AtomicUsize>>>,
@@ -81,6 +83,7 @@ impl Default for Scripts {
             known: RwLock::default(),
             generation: AtomicU64::new(0),
             busy: Mutex::default(),
+            turns: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             states: Mutex::default(),
             pool: Arc::new(MemoryPool::new(STATES_LEAST as usize)),
@@ -111,7 +114,7 @@ impl Script {
             flags: shebang.flags,
             is_strict: shebang.is_there,
             code: shebang.code,
-            learned: Learned::default(),
+            learned: Arc::default(),
             is_evictable: AtomicBool::new(false),
             is_evicted: AtomicBool::new(false),
         })
@@ -177,12 +180,17 @@ impl Scripts {
         *known = Known::default();
     }
 
-    /// The script that the server is busy with; the first, if there are more.
+    /// The slow script that the server is busy with; the first, if there are more.
     pub fn busy(&self) -> Option<Arc<Busy>> {
+        self.busy.lock().iter().find(|busy| busy.is_slow()).cloned()
+    }
+
+    /// The first script that goes on beside the workers, slow or not.
+    pub fn running(&self) -> Option<Arc<Busy>> {
         self.busy.lock().first().cloned()
     }
 
-    /// What clients are told who want something else.
+    /// What clients are told that want something else.
     pub fn busy_failure(&self) -> Failure {
         self.busy().map_or_else(|| Busy::failure_of(false), |busy| busy.failure())
     }
@@ -202,14 +210,52 @@ impl Scripts {
         outcome
     }
 
-    /// A script begins to pause, or does not pause any more.
-    pub(super) fn set_busy(&self, switches: &Switches, busy: &Arc<Busy>, on: bool) {
+    /// How many scripts go on beside the workers.
+    pub(super) fn beside(&self) -> usize {
+        self.busy.lock().len()
+    }
+
+    /// A script begins to go on beside the workers.
+    pub(super) fn begin_beside(&self, busy: &Arc<Busy>) {
+        self.busy.lock().push(Arc::clone(busy));
+    }
+
+    /// A script is over. Clients that wait for what it keeps try again once `serve_waiters` is called.
+    pub(super) fn end_beside(&self, switches: &Switches, busy: &Arc<Busy>) {
         let mut all = self.busy.lock();
-        match on {
-            true => all.push(Arc::clone(busy)),
-            false => all.retain(|other| !Arc::ptr_eq(other, busy)),
+        all.retain(|other| !Arc::ptr_eq(other, busy));
+        switches.set(Switch::BUSY, all.iter().any(|busy| busy.is_slow()));
+    }
+
+    /// Has clients told that the server is busy with a script that has taken so many ticks; once.
+    pub(super) fn announce(&self, server: &Server, busy: &Busy, ticks: u64) {
+        let all = self.busy.lock();
+        if busy.is_slow() {
+            return;
         }
-        switches.set(Switch::BUSY, !all.is_empty());
+        busy.become_slow();
+        server.switches.set(Switch::BUSY, true);
+        drop(all);
+        log::warn!(
+            "Slow script detected: still in execution after {:.0} milliseconds. You can try killing the script using \
+             the {} KILL command.",
+            server.clock.us(ticks) / 1000.0,
+            if busy.function.is_some() { "FUNCTION" } else { "SCRIPT" },
+        );
+        self.serve_waiters(server);
+    }
+
+    /// Has the clients that wait for a script try again: something that one kept is free, or they are to be told that it
+    /// is slow.
+    pub(super) fn serve_waiters(&self, server: &Server) {
+        self.turns.fetch_add(1, Ordering::Release);
+        server.workers.wake();
+    }
+
+    /// Another number whenever clients that wait for a script are to try again. Those that were refused before it
+    /// changed missed nothing if they try then.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Acquire)
     }
 
     pub fn len(&self) -> usize {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bobbin_script::{
@@ -44,6 +44,8 @@ pub struct Library {
     pub functions: Vec<Function>,
     /// `None`: a function of it is running.
     state: Mutex<Option<Box<State>>>,
+    /// A client waits for the state.
+    is_awaited: AtomicBool,
     /// Bytes of its Lua state.
     memory: AtomicUsize,
 }
@@ -54,7 +56,7 @@ pub struct Function {
     pub description: Option<Vec<u8>>,
     pub flags: ScriptFlags,
     chunk: Chunk,
-    learned: Learned,
+    learned: Arc<Learned>,
 }
 
 /// What becomes of what is there when libraries are added.
@@ -221,12 +223,14 @@ impl Library {
             if functions.iter().any(|other| other.name.eq_ignore_ascii_case(&name)) {
                 return Err("ERR Function already exists in the library".into());
             }
-            let learned = Learned::default();
+            let learned = Arc::default();
             functions.push(Function { name, description, flags, chunk: function, learned });
         }
         let memory = AtomicUsize::new(state.vm.memory());
         let state = Mutex::new(Some(state));
-        Ok(Self { name: name.to_vec(), source: source.to_vec(), functions, state, memory })
+        let is_awaited = AtomicBool::new(false);
+        let (name, source) = (name.to_vec(), source.to_vec());
+        Ok(Self { name, source, functions, state, is_awaited, memory })
     }
 
     /// Bytes of memory that its Lua state takes, or took when its function began or paused.
@@ -239,9 +243,11 @@ impl Library {
         self.memory.store(state.vm.memory(), Ordering::Relaxed);
     }
 
-    pub(super) fn give_back(&self, state: Box<State>) {
+    /// Puts its state back; whether a client waits for it.
+    pub(super) fn give_back(&self, state: Box<State>) -> bool {
         self.show_memory(&state);
         *self.state.lock() = Some(state);
+        self.is_awaited.load(Ordering::SeqCst) && self.is_awaited.swap(false, Ordering::SeqCst)
     }
 }
 
@@ -257,7 +263,7 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     let everything = function.learned.habits() != Habits::Declared;
     // Whoever holds the gate finds the state in its place, or with a slow function.
     if !call.in_transaction && everything && !call.data.hold_gate() {
-        return Err(call.server.scripts.busy_failure());
+        return Err(call.wait_for_script());
     }
     call.admit_again()?;
     let state = take_state(call, &library)?;
@@ -289,8 +295,9 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<State>, Fail
             return Err(call.server.scripts.busy_failure());
         }
         if ticks() >= until && !call.data.holds_all() {
-            call.client.postpone(true);
-            return Err(Failure::POSTPONED);
+            // Before the last look, so that who gives it back after that sees it.
+            library.is_awaited.store(true, Ordering::SeqCst);
+            return library.state.lock().take().ok_or_else(|| call.wait_for_script());
         }
         std::thread::yield_now();
     }

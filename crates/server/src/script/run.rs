@@ -53,7 +53,7 @@ pub(super) struct Task<'a> {
     pub chunk: Chunk,
     /// How many keys are declared.
     pub keys: usize,
-    pub learned: &'a Learned,
+    pub learned: &'a Arc<Learned>,
     /// It begins with the gate held.
     pub everything: bool,
     pub flags: ScriptFlags,
@@ -84,8 +84,8 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: Source) -> Result<Arc<Compiled>,
     Ok(lua.compiled(at))
 }
 
-/// Runs it, and answers; or makes a job of it if it takes long. Of EXEC's commands EXEC does that: it finds the script
-/// in `data.paused`, and nothing held.
+/// Runs it, and answers; or leaves it in `data.paused` if it takes long, with nothing held. Then whoever ran the
+/// command makes a job of it, alone or with the rest of its transaction.
 pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &Task<'_>) -> Outcome {
     let outcome = attempt(call, owner, task);
     // Its commands have logged theirs, and one that is refused has none, though keys may have been evicted for it.
@@ -100,24 +100,25 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
     if task.is_strict
         && let Err(failure) = check_promises(call, task, is_oom)
     {
-        owner.give_back(call.data);
+        owner.give_back(call.server, call.data);
         return Err(failure);
-    }
-    if call.server.switches.load() & Switch::MONITORED != 0 {
-        monitor::show(call);
     }
     let (keys, arguments) = call.args[3..].split_at(task.keys);
     let start = call.reply.output().len();
-    let mut everything = task.everything;
+    let (mut everything, mut is_shown) = (task.everything, false);
     let ended = loop {
         // A transaction holds what it needs.
         if !call.in_transaction && !hold_keys(call.data, keys, everything) {
-            owner.give_back(call.data);
-            return Err(call.server.scripts.busy_failure());
+            owner.give_back(call.server, call.data);
+            return Err(call.wait_for_script());
         }
         if let Err(failure) = call.admit_again() {
-            owner.give_back(call.data);
+            owner.give_back(call.server, call.data);
             return Err(failure);
+        }
+        let shows = call.server.switches.load() & Switch::MONITORED != 0;
+        if shows && !std::mem::replace(&mut is_shown, true) {
+            monitor::show(call);
         }
         let can_restart = task.can_restart && !call.in_transaction && !everything;
         let State { vm, client } = owner.state();
@@ -132,25 +133,24 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
         session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);
         session.observe(keys, task.learned.habits() == Habits::Unknown);
         call.data.unit.enter_midst();
-        // SAFETY: the session lives until the script is over; if it pauses, `set_aside` names another place.
-        let progress = unsafe {
+        // SAFETY: the session lives until the script is over; if it pauses, `Paused::begin` names another place.
+        let mut progress = unsafe {
             let host = NonNull::from(&mut session);
             vm.start(host, task.chunk, keys, arguments, call.reply.protocol())
         };
+        if progress == Progress::Paused && !Paused::may_begin(call.server, &session) {
+            session.stay();
+            progress = vm.resume();
+        }
         if progress == Progress::Paused {
-            Paused::begin(call, owner, session);
-            if !call.in_transaction
-                && let Some(paused) = call.data.paused.take()
-            {
-                call.client.job = Some(paused);
-            }
+            Paused::begin(call, owner, session, task.learned);
             return Ok(());
         }
         if !call.in_transaction {
             call.data.unit.leave_midst();
         }
         let way = session.way();
-        task.learned.note(if way == Way::Declared { Habits::Declared } else { Habits::Stray });
+        task.learned.note(way.habits());
         let ended = vm.finish(&mut call.reply);
         if way == Way::Blocked && !everything {
             // Nothing was changed yet, so that it can begin anew.
@@ -160,7 +160,7 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
         }
         break ended;
     };
-    owner.give_back(call.data);
+    owner.give_back(call.server, call.data);
     finish(call, ended)
 }
 

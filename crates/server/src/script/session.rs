@@ -7,7 +7,7 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Called, Host, Level, Verdict};
 use bobbin_store::Hash;
 
-use super::Busy;
+use super::{Busy, Habits};
 use crate::acl;
 use crate::client::Client;
 use crate::clock::ticks;
@@ -42,7 +42,10 @@ pub(super) struct Session {
     replication: u8,
     /// In ticks.
     started: u64,
+    /// When it leaves its worker, or lets others in.
     pause_at: u64,
+    /// From when on clients are told that the server is busy.
+    slow_at: u64,
     /// What others know of it, once it has paused.
     pub busy: Option<Arc<Busy>>,
 }
@@ -57,6 +60,13 @@ pub(super) enum Way {
     Blocked,
 }
 
+impl Way {
+    /// What it says of the next run.
+    pub fn habits(self) -> Habits {
+        if self == Self::Declared { Habits::Declared } else { Habits::Stray }
+    }
+}
+
 impl Session {
     pub fn new(
         server: &'static Server,
@@ -68,6 +78,10 @@ impl Session {
         let started = ticks();
         let threshold_ms = server.config.busy_reply_threshold() as u64;
         let threshold = server.clock.ticks(threshold_ms.min(THRESHOLD_MS_MAX) * 1000);
+        // Zero and less is no limit.
+        let slow_at = if threshold == 0 { u64::MAX } else { started + threshold };
+        // A log is replayed as fast as it can be, and serves nobody meanwhile.
+        let leave_at = if data.loading { slow_at } else { started + server.clock.ticks(STAY_US) };
         Self {
             server,
             data: NonNull::from(data),
@@ -82,8 +96,8 @@ impl Session {
             has_written: false,
             replication: REPLICATE_ALL,
             started,
-            // Zero and less is no limit.
-            pause_at: if threshold == 0 { u64::MAX } else { started + threshold },
+            pause_at: slow_at.min(leave_at),
+            slow_at,
             busy: None,
         }
     }
@@ -93,6 +107,21 @@ impl Session {
         self.data = NonNull::from(data);
         self.stats = NonNull::from(stats);
         self.pause_at = ticks() + slice;
+    }
+
+    /// The script stays with its worker, until it is slow.
+    pub const fn stay(&mut self) {
+        self.pause_at = self.slow_at;
+    }
+
+    /// Whether clients are to be told that the server is busy with it.
+    pub fn is_slow(&self) -> bool {
+        ticks() >= self.slow_at
+    }
+
+    /// Whether it may yet have to begin anew.
+    pub const fn may_restart(&self) -> bool {
+        self.can_restart && !self.changed
     }
 
     /// Whether it cannot be ended as if it had not been.
@@ -459,6 +488,8 @@ const REPLICATE_ALL: u8 = 3;
 /// PUBLISH among them: who listens sees it.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
+/// How long a script runs on its worker, while other clients of that wait.
+const STAY_US: u64 = 5_000;
 /// How often, and how long each time, a script that changed something waits for a shard out of order.
 const PATIENCE: usize = 100;
 const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);

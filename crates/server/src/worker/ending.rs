@@ -21,6 +21,7 @@ impl Worker {
     pub(super) fn finish(&mut self) {
         self.deferred.clear();
         self.postponed.clear();
+        self.wait_for_script.clear();
         self.jobs.clear();
         for slot in self.connections.used() {
             let Some(connection) = self.connections.at(slot).filter(|it| !it.moving) else {

@@ -29,6 +29,10 @@ pub trait Job: Send {
     fn is_parked(&self) -> bool {
         false
     }
+    /// How long other threads worked on it, in ticks.
+    fn ticks_elsewhere(&self) -> u64 {
+        0
+    }
     /// Its client is gone: whether it has to go on all the same.
     fn outlives_client(&mut self) -> bool {
         false
@@ -57,6 +61,11 @@ pub struct Orphans(Vec<(Box<dyn Job>, Client)>);
 impl Orphans {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether nobody should spin for them.
+    pub fn are_parked(&self) -> bool {
+        self.0.iter().all(|(job, _)| job.is_parked())
     }
 
     pub fn adopt(&mut self, job: Box<dyn Job>, client: Client) {
@@ -116,6 +125,7 @@ impl Account {
         client: &Client,
         output: &mut Vec<u8>,
     ) -> Vec<Vec<u8>> {
+        self.measured.ticks += job.ticks_elsewhere();
         let start = output.len();
         let mut pieces = Vec::new();
         if !self.quiet {

@@ -19,7 +19,7 @@ impl Worker {
         let mut clock = ticks();
         let deadline = clock + self.server.clock.ticks(JOBS_US);
         self.data.release();
-        self.is_parked = self.orphans.is_empty();
+        self.is_parked = self.orphans.are_parked();
         let mut reply_bytes = 0;
         let (chosen, waiting) = self.choose_jobs();
         for slot in chosen {

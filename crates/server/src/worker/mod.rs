@@ -110,6 +110,10 @@ pub struct Worker {
     is_parked: bool,
     /// Slots of connections that a pause put off.
     postponed: Vec<u32>,
+    /// Those of the connections that were put off that wait for a script.
+    wait_for_script: Vec<u32>,
+    /// `Scripts::turns` at the beginning of this turn.
+    script_turns: u64,
     /// Connections whose commands wait until the replies of a turn have been sent, by slot.
     deferred: VecDeque<u32>,
     /// The turn sends a reply so large that later ones go on with it.
@@ -172,6 +176,8 @@ impl Worker {
             orphans: Orphans::default(),
             is_parked: false,
             postponed: Vec::new(),
+            wait_for_script: Vec::new(),
+            script_turns: 0,
             deferred: VecDeque::new(),
             sends_long: false,
             deadlines: Deadlines::default(),
@@ -254,6 +260,7 @@ impl Worker {
         self.take_posts();
         self.look_at_deadlines();
         self.resume_postponed();
+        self.resume_behind_scripts();
         if !self.puts_off {
             self.work_on_jobs();
         }
@@ -589,7 +596,9 @@ impl Worker {
             limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
             self.arena.truncate(start);
         }
-        if connection.client.is_postponed() {
+        if connection.client.waits_for_script {
+            self.wait_for_script.push(span.slot);
+        } else if connection.client.is_postponed() {
             self.postponed.push(span.slot);
         }
         if done.deferred || span.found.is_cut && !done.halted {
@@ -767,6 +776,22 @@ impl Worker {
             }
             connection.client.postpone(false);
             self.parse_own(slot);
+        }
+        self.execute();
+    }
+
+    /// Serves the connections that wait for a script, if something has become free since they were put off.
+    fn resume_behind_scripts(&mut self) {
+        let turns = self.server.scripts.turns();
+        if std::mem::replace(&mut self.script_turns, turns) == turns {
+            return;
+        }
+        for slot in std::mem::take(&mut self.wait_for_script) {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            if connection.client.waits_for_script {
+                connection.client.postpone(false);
+                self.parse_own(slot);
+            }
         }
         self.execute();
     }

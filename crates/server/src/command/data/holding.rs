@@ -209,7 +209,9 @@ impl Data {
     /// one with what comes then, so the effects so far must have been taken out.
     pub(super) fn set_aside(&mut self) -> Aside {
         self.unit.check_end();
-        self.gate.reserve(true);
+        if !std::mem::take(&mut self.holds_reserved) {
+            self.gate.reserve(true);
+        }
         let reserve = |guard: ShardGuard<'_>| {
             let shard = guard.index();
             guard.reserve();
@@ -233,29 +235,46 @@ impl Data {
         aside
     }
 
-    /// Holds the shards that were set aside, and no other. The gate is open, so that all others can go on.
-    pub(super) fn take_back(&mut self, aside: Aside) {
+    /// Holds the shards that were set aside, and no other. They stay reserved, so that others are refused at once instead of
+    /// waiting, and have to be set aside again. The gate is open.
+    pub(super) fn enter_aside(&mut self, aside: Aside) {
         self.release();
-        let take_back = |shard| self.keyspace.take_back(shard);
+        let enter = |shard| self.keyspace.enter_reserved(shard);
         let guards: Vec<_> = match aside {
-            Aside::All => (0..SHARDS).map(take_back).collect(),
-            Aside::Shards(shards) => shards.into_iter().map(take_back).collect(),
+            Aside::All => (0..SHARDS).map(enter).collect(),
+            Aside::Shards(shards) => shards.into_iter().map(enter).collect(),
         };
-        self.recent = 0;
-        self.unit.held = if guards.is_empty() { Held::None } else { Held::Many(guards) };
+        self.hold_guards(guards);
+        self.holds_reserved = true;
+    }
+
+    /// Holds what was set aside, and no other, as it was before: with the gate, where that is every shard.
+    pub(super) fn take_back(&mut self, aside: Aside) {
+        match aside {
+            Aside::Shards(shards) => {
+                self.release();
+                let take_back = |shard| self.keyspace.take_back(shard);
+                let guards = shards.into_iter().map(take_back).collect();
+                self.hold_guards(guards);
+            }
+            Aside::All => {
+                self.hold_gate_anyway();
+                if let Held::All(gate) = &mut self.unit.held {
+                    self.keyspace.free_all(gate);
+                }
+            }
+        }
         self.gate.reserve(false);
     }
 
-    /// The same, but holds the gate where every shard was set aside: what comes next may need it.
-    pub(super) fn take_back_with_gate(&mut self, aside: Aside) {
-        if matches!(aside, Aside::Shards(_)) {
-            return self.take_back(aside);
-        }
-        self.hold_gate_anyway();
-        if let Held::All(gate) = &mut self.unit.held {
-            self.keyspace.free_all(gate);
-        }
-        self.gate.reserve(false);
+    fn hold_guards(&mut self, guards: Vec<ShardGuard<'static>>) {
+        self.recent = 0;
+        self.unit.held = if guards.is_empty() { Held::None } else { Held::Many(guards) };
+    }
+
+    /// Whether somebody keeps shards in the midst of a change.
+    pub fn is_something_reserved(&self) -> bool {
+        self.gate.is_reserved()
     }
 
     /// Whether every shard is held, through the gate or one by one.

@@ -46,6 +46,15 @@ pub struct Suspended {
     ready: VecDeque<(u32, Box<[u8]>)>,
 }
 
+/// What becomes of a unit that goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    /// It is suspended again: others are refused meanwhile.
+    Suspended,
+    /// It ends: others wait for it.
+    Ended,
+}
+
 impl Unit {
     /// Whether there is anything to be done at its end but unlocking.
     #[inline(always)]
@@ -159,14 +168,12 @@ impl Data {
         Suspended { effects, notices, ready, aside: self.set_aside() }
     }
 
-    /// Goes on with a unit, on this or another thread, and holds its shards again. `with_gate`: if these are all, it
-    /// holds the gate.
-    pub fn resume_unit(&mut self, unit: Suspended, with_gate: bool) {
+    /// Goes on with a unit, on this or another thread, and holds its shards again. `then`: whether it is suspended once more.
+    pub fn resume_unit(&mut self, unit: Suspended, then: Then) {
         let Suspended { aside, effects, notices, mut ready } = unit;
-        if with_gate {
-            self.take_back_with_gate(aside);
-        } else {
-            self.take_back(aside);
+        match then {
+            Then::Suspended => self.enter_aside(aside),
+            Then::Ended => self.take_back(aside),
         }
         // This thread may have others to serve.
         ready.append(&mut self.unit.ready);
