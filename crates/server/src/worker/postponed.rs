@@ -1,0 +1,73 @@
+//! A worker's connections whose next command was put off, and when they are served again: behind a pause, a script, the log's
+//! reader, or other workers that have much to deliver.
+
+use std::time::Duration;
+
+use super::{Worker, fanout};
+
+impl Worker {
+    /// Serves the connections that were put off, once that is over.
+    pub(super) fn resume_postponed(&mut self) {
+        if self.postponed.is_empty() || !self.until_resumed().is_zero() {
+            return;
+        }
+        for slot in std::mem::take(&mut self.postponed) {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            // Who was put off may have left, and the slot have been put off again: then it is named twice.
+            if !connection.client.is_postponed() {
+                continue;
+            }
+            if self.held.is_too_much(connection) {
+                self.postponed.push(slot);
+                continue;
+            }
+            connection.client.postpone(false);
+            self.parse_own(slot);
+        }
+        self.execute();
+    }
+
+    /// Serves the connections that wait for a script, if something has become free since they were put off.
+    pub(super) fn resume_behind_scripts(&mut self) {
+        let turns = self.server.scripts.turns();
+        if std::mem::replace(&mut self.script_turns, turns) == turns {
+            return;
+        }
+        for slot in std::mem::take(&mut self.wait_for_script) {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            if connection.client.waits_for_script {
+                connection.client.postpone(false);
+                self.parse_own(slot);
+            }
+        }
+        self.execute();
+    }
+
+    /// How long the connections that were put off still wait, at most; zero: no longer. Who waits for the disk is
+    /// told when there is news.
+    pub(super) fn until_resumed(&mut self) -> Duration {
+        let (server, now_ms) = (self.server, self.data.now_ms);
+        if self.is_overrun() {
+            return fanout::OVERRUN_PAUSE;
+        }
+        if let Some(pause) = server.paused(now_ms) {
+            return Duration::from_millis(pause.left_ms as u64);
+        }
+        let all_are_held = || {
+            let mut waiting = self.postponed.iter().filter_map(|&slot| self.connections.get(slot));
+            waiting.all(|connection| self.held.is_too_much(connection))
+        };
+        if server.is_log_behind() {
+            return Duration::MAX;
+        }
+        if self.data.held_up_until_ms > now_ms && server.keeps_too_much() {
+            return Duration::from_millis((self.data.held_up_until_ms - now_ms) as u64);
+        }
+        if all_are_held() { Duration::MAX } else { Duration::ZERO }
+    }
+
+    /// Whether others have to catch up with what this worker's clients publish.
+    fn is_overrun(&mut self) -> bool {
+        self.data.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun())
+    }
+}
