@@ -144,3 +144,29 @@ fn long_names_of_clients_in_the_slow_log() {
     let name = name.and_then(Value::as_bytes).expect("an entry has a name");
     assert_eq!(name, [&[b'n'; 128][..], b"... (872 more bytes)"].concat());
 }
+
+/// A value that is named again is answered again, from wherever it lies; so is what is not there.
+#[test]
+fn many_answers_of_the_same_values() {
+    let mut bench = Bench::new();
+    let values = [10, 127, 128, 4000, 20_000, 300_000].map(|len| vec![b'v'; len]);
+    for (number, value) in values.iter().enumerate() {
+        let name = format!("k{number}");
+        bench.say(&[b"SET", name.as_bytes(), value]);
+        bench.say(&[b"HSET", b"h", name.as_bytes(), value]);
+    }
+    // In chunks.
+    bench.say(&[b"APPEND", b"k5", b"!"]);
+    bench.say(&[b"SADD", b"set", b"no string"]);
+    let names = [&b"k0"[..], b"k1", b"none", b"k2", b"k3", b"k4", b"set", b"k5"];
+    for get in [&[&b"MGET"[..]][..], &[b"HMGET", b"h"]] {
+        let once = bench.say(&[get, &names].concat());
+        let once = once.as_elements().expect("an array");
+        assert_eq!(once.iter().filter(|value| value.is_null()).count(), 2);
+        let command = words(get, &names, 200);
+        let again = bench.say(&command);
+        let again_each = again.as_elements().expect("an array").iter();
+        assert!(again_each.eq(once.iter().cycle().take(200 * once.len())));
+        assert!(at_once(&mut bench, &command) == again);
+    }
+}

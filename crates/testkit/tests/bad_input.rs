@@ -1,6 +1,7 @@
 //! Clients that misbehave: the server stays up, its memory stays bounded, others are served.
 
 use std::io::{ErrorKind, Read, Write};
+use std::iter;
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -384,6 +385,28 @@ fn long_replies_that_nobody_reads_are_bounded() {
 }
 
 /// Has many clients ask for lists of so many times 10,000 elements, and read nothing.
+/// A command that names one value again and again has it answered without so many copies of it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_value_that_is_named_again_is_not_copied_again() {
+    const TIMES: usize = 200_000;
+    let server = Server::bobbin(&["--io-threads", "2"]);
+    let mut other = server.connect();
+    let value = "x".repeat(4000);
+    other.call(&["SET", "k", &value]).expect("is stored");
+    other.call(&["HSET", "h", "k", &value]).expect("is stored");
+    for get in [&["MGET"][..], &["HMGET", "h"]] {
+        let words: Vec<&str> = get.iter().copied().chain(iter::repeat_n("k", TIMES)).collect();
+        let mut greedy = server.connect();
+        greedy.send(&words).expect("is sent");
+        // The reply has begun, and nobody reads it.
+        let mut first = [0; 1];
+        greedy.stream().read_exact(&mut first).expect("the reply");
+        let peak = server.peak_resident_bytes();
+        assert!(peak <= 150 * MIB, "{} MiB at the peak, for {get:?}", peak / MIB);
+    }
+}
+
 fn ask_for_long_replies(pushes: usize) {
     const CLIENTS: usize = 40;
     let limit = ["--client-output-buffer-limit", "normal 16mb 0 0", "--io-threads", "2"];
@@ -501,7 +524,7 @@ fn a_query_buffer_over_its_limit_ends_its_client() {
         let reply = server.connect().call(&[b"MSET".as_slice(), b"a", &half, b"b", &half]);
         assert!(is_ok(reply), "{name}");
         let many: Vec<&[u8]> =
-            std::iter::once(&b"MSET"[..]).chain((0..200_000).map(|_| &b"same word"[..])).collect();
+            iter::once(&b"MSET"[..]).chain((0..200_000).map(|_| &b"same word"[..])).collect();
         assert!(is_ok(server.connect().call(&many)), "{name}");
         // but commands do that wait for EXEC.
         let mut connection = server.connect();

@@ -33,6 +33,7 @@ pub(crate) mod monitor;
 mod object;
 mod persistence;
 mod pubsub;
+mod repeats;
 mod replication;
 mod scan;
 mod scripting;

@@ -183,7 +183,14 @@ impl Arena {
 }
 
 impl Output {
-    pub fn push(&mut self, mut bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
+        // Behind a value there are often only the few bytes that end its reply.
+        let more = matches!(self.pieces.back(), Some(Piece::Bytes(_)));
+        self.push_into(bytes, if more { BLOCK } else { FIRST_BLOCK });
+    }
+
+    /// The same. `room`: what a block has at least, if another one is needed.
+    fn push_into(&mut self, mut bytes: &[u8], room: usize) {
         self.len += bytes.len();
         if let Some(Piece::Bytes(last)) = self.pieces.back_mut() {
             let fitting = bytes.len().min(last.capacity() - last.len());
@@ -193,9 +200,6 @@ impl Output {
         if bytes.is_empty() {
             return;
         }
-        // Behind a value there are often only the few bytes that end its reply.
-        let more = matches!(self.pieces.back(), Some(Piece::Bytes(_)));
-        let room = if more { BLOCK } else { FIRST_BLOCK };
         let mut block = Vec::with_capacity(bytes.len().max(room));
         block.extend_from_slice(bytes);
         self.push_piece(Piece::Bytes(block));
@@ -215,7 +219,8 @@ impl Output {
     pub fn push_replies(&mut self, arena: &Arena, range: Range, mut sent: usize) {
         let mut start = range.start;
         for part in arena.parts_of(range) {
-            self.push_rest(&arena.bytes[start..part.at], &mut sent);
+            // Nothing will be added to these.
+            self.push_into(unsent(&arena.bytes[start..part.at], &mut sent), 0);
             start = part.at;
             if sent >= part.bytes.len() {
                 sent -= part.bytes.len();
@@ -226,13 +231,7 @@ impl Output {
                 self.push_piece(Piece::Shared(part.bytes.clone()));
             }
         }
-        self.push_rest(&arena.bytes[start..range.end], &mut sent);
-    }
-
-    fn push_rest(&mut self, bytes: &[u8], sent: &mut usize) {
-        let skipped = bytes.len().min(*sent);
-        *sent -= skipped;
-        self.push(&bytes[skipped..]);
+        self.push(unsent(&arena.bytes[start..range.end], &mut sent));
     }
 
     fn push_piece(&mut self, piece: Piece) {
@@ -341,6 +340,13 @@ impl Output {
     pub const fn memory(&self) -> usize {
         self.memory
     }
+}
+
+/// What of these bytes is not among the first `sent`, which are then so many less.
+fn unsent<'a>(bytes: &'a [u8], sent: &mut usize) -> &'a [u8] {
+    let skipped = bytes.len().min(*sent);
+    *sent -= skipped;
+    &bytes[skipped..]
 }
 
 impl Piece {
@@ -503,6 +509,15 @@ mod tests {
         output.release(held);
         output.advance(3);
         assert!(output.is_empty());
+    }
+
+    #[test]
+    fn a_reference_takes_little_memory() {
+        let arena = arena(&"$|!".repeat(1000), "XYZ");
+        let mut output = Output::default();
+        output.push_replies(&arena, Range { start: 0, end: arena.bytes.len() }, 0);
+        assert_eq!(output.len, 5000);
+        assert!(output.memory() < 1000 * (2 * size_of::<Piece>() + 8) + FIRST_BLOCK);
     }
 
     #[test]

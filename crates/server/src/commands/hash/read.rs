@@ -1,11 +1,12 @@
 //! Hashes: what reads fields, one by one, all, or some of a walk.
 
 use bobbin_resp::{Aggregate, Reply};
-use bobbin_store::value::Hash;
 use bobbin_store::value::hash::{Field, Value, Walk};
+use bobbin_store::value::{Hash, Item};
 
 use super::super::element_scan::{ScanOptions, Scanned, reply_scan, scan_in_slices};
 use super::super::elements::bulk;
+use super::super::repeats::{MANY, Repeats};
 use super::super::scan::parse_cursor;
 use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::command::{Call, Outcome};
@@ -26,9 +27,15 @@ pub(super) fn hmget(call: &mut Call<'_>) -> Outcome {
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     call.reply.array(call.args.len() - 2);
+    let mut repeats = (call.args.len() > MANY).then(Repeats::default);
     for name in &call.args[2..] {
         match hash.and_then(|hash| hash.get(name, now_ms, hasher)) {
-            Some(field) => reply_value(&mut call.reply, field.value),
+            Some(field) => match (field.value, &mut repeats) {
+                (Value::Item(Item::Bytes(bytes)), Some(repeats)) => {
+                    repeats.bulk(&mut call.reply, name, bytes);
+                }
+                (value, _) => reply_value(&mut call.reply, value),
+            },
             None => call.reply.null(),
         }
     }

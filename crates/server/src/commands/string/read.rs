@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::super::repeats::{MANY, Repeats};
 use super::slice::slice;
 use bobbin_resp::{Reply, SharedSlice};
 use bobbin_store::entry::Shared;
@@ -52,12 +53,16 @@ fn append_shared(reply: &mut Reply<'_>, value: &Shared, server: &Server) {
 fn append_chunked(reply: &mut Reply<'_>, value: &Chunked, server: &Server) {
     let by_reference = server.config.min_string_size_avoid_copy_reply() as usize;
     if by_reference > 0 && value.len() >= by_reference {
-        let pieces = value.pieces(0..value.len());
-        let parts = pieces.map(|(owner, range)| SharedSlice::new(Arc::clone(owner), range));
-        reply.bulk_of_parts(value.len(), parts);
+        append_pieces(reply, value);
     } else {
         append_range(reply, StringRef::Chunked(value), 0..value.len());
     }
+}
+
+fn append_pieces(reply: &mut Reply<'_>, value: &Chunked) {
+    let pieces = value.pieces(0..value.len());
+    let parts = pieces.map(|(owner, range)| SharedSlice::new(Arc::clone(owner), range));
+    reply.bulk_of_parts(value.len(), parts);
 }
 
 /// Replies with a copy of a part of a string that does not lie in one piece.
@@ -71,12 +76,36 @@ fn append_range(reply: &mut Reply<'_>, value: StringRef<'_>, range: Range<usize>
 
 pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
     call.reply.array(call.args.len() - 1);
+    if call.args.len() > MANY {
+        return get_many(call);
+    }
     for index in 1..call.args.len() {
         let key = call.key(index)?;
         // Another type counts as nothing here.
         match call.data.read_string_entry(key) {
             Ok(Some(entry)) => append(&mut call.reply, entry, call.server),
             Ok(None) | Err(_) => call.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+/// What MGET answers for many keys, which may be the same ones again and again: nothing large is copied twice.
+#[cold]
+fn get_many(call: &mut Call<'_>) -> Outcome {
+    let args = call.args;
+    let mut repeats = Repeats::default();
+    for index in 1..args.len() {
+        let key = call.key(index)?;
+        let reply = &mut call.reply;
+        match call.data.read_string_entry(key) {
+            Ok(Some(entry)) => match entry.value() {
+                ValueRef::Bytes(bytes) => repeats.bulk(reply, args[index], bytes),
+                ValueRef::Shared(shared) => reply.bulk_shared(shared),
+                ValueRef::Chunked(chunked) => append_pieces(reply, chunked),
+                ValueRef::Collection(_) => unreachable!("it is a string"),
+            },
+            Ok(None) | Err(_) => reply.null(),
         }
     }
     Ok(())
