@@ -118,6 +118,10 @@ impl Job for Search {
         self.is_parked
     }
 
+    fn reply_bytes(&self) -> usize {
+        self.found.byte_len()
+    }
+
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         let mut header = Vec::new();
         let mut reply = Reply::new(&mut header, Protocol::Resp2);
@@ -194,7 +198,30 @@ pub(super) const COMMANDS: &[Command] = &[
 
 #[cfg(test)]
 mod tests {
+    use bobbin_store::shard::Expire;
+    use bobbin_store::{Gate, Keyspace, NewValue};
+
     use super::*;
+
+    /// What is found counts before the search is over, for the client's limit.
+    #[test]
+    fn what_is_found_is_seen_at_once() {
+        let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));
+        let gate: &'static Gate = Box::leak(Box::default());
+        let mut data = Data::new(keyspace, gate, 1).expect("few threads");
+        data.enter();
+        for name in ["one", "another"] {
+            let key = data.key(name.as_bytes());
+            assert!(data.hold_one(key.hash.shard()));
+            data.set(key, NewValue::string(b"v"), Expire::Clear);
+            data.release();
+        }
+        let mut search = Search::new(Walk::new(0), usize::MAX);
+        assert_eq!(search.reply_bytes(), 0);
+        assert!(!search.go_on(&mut data, &mut || false));
+        assert!(search.reply_bytes() > 0);
+        data.leave();
+    }
 
     #[test]
     fn cursors() {
