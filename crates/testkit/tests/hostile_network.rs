@@ -190,6 +190,21 @@ fn a_key_stays_until_a_server_has_taken_it() {
     }
 }
 
+/// LATENCY HISTOGRAM tells of a command once, however often it is named, and by whatever name.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_command_that_is_named_again_is_told_of_once() {
+    let server = Server::bobbin(&[]);
+    let mut client = server.connect();
+    client.say("CONFIG GET port");
+    client.say("GET key");
+    // Each name, and what is known of it.
+    assert_eq!(client.say("LATENCY HISTOGRAM get config").items().len(), 4);
+    let names = ["get", "config", "config|get", "GET"].repeat(1000);
+    let again = client.call(&[&["LATENCY", "HISTOGRAM"], &names[..]].concat());
+    assert_eq!(again.expect("it answers").items().len(), 4);
+}
+
 fn on_all(arguments: &[&str], test: impl Fn(&Server)) {
     test(&Server::valkey(arguments));
     on_each_driver(arguments, test);

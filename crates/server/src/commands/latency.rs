@@ -113,14 +113,20 @@ fn report(threshold_ms: i64, all: &[(&str, Series)]) -> String {
 
 fn latency_histogram(call: &mut Call<'_>) -> Outcome {
     let registry = &call.server.registry;
-    let mut wanted: Vec<&'static Registered> = Vec::new();
+    // A map has each name once, however often that is asked for.
+    let (mut wanted, mut known) = (Vec::new(), vec![false; registry.all().len()]);
+    let mut add = |command: &'static Registered| {
+        if !std::mem::replace(&mut known[command.id], true) {
+            wanted.push(command);
+        }
+    };
     if call.args.len() == 2 {
-        wanted.extend(registry.all());
+        registry.all().iter().for_each(|command| add(command));
     }
     for name in &call.args[2..] {
         let Some(command) = registry.find_full(name) else { continue };
-        wanted.push(command);
-        wanted.extend(&command.subcommands);
+        add(command);
+        command.subcommands.iter().for_each(|command| add(command));
     }
     let header = call.reply.defer();
     let mut count = 0;
