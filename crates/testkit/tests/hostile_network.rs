@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
+use std::time::Duration;
 
 use bobbin_testkit::connection::{Received, encode_command};
 use bobbin_testkit::{Connection, PATIENCE, Server, on_each_driver, until};
@@ -203,6 +204,42 @@ fn a_command_that_is_named_again_is_told_of_once() {
     let names = ["get", "config", "config|get", "GET"].repeat(1000);
     let again = client.call(&[&["LATENCY", "HISTOGRAM"], &names[..]].concat());
     assert_eq!(again.expect("it answers").items().len(), 4);
+}
+
+/// Who answers MIGRATE a byte now and then is not waited for much longer than who is silent.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_target_that_answers_by_bytes_is_given_up() {
+    const BYTES: usize = 900;
+    for beside in [true, false] {
+        let target = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = target.local_addr().expect("its address").port();
+        let dripping = thread::spawn(move || {
+            let (mut stream, _) = target.accept().expect("a connection");
+            stream.set_nodelay(true).expect("an option");
+            (0..BYTES).find(|_| {
+                thread::sleep(Duration::from_millis(20));
+                stream.write_all(b"x").is_err()
+            })
+        });
+        let server = Server::bobbin(&[]);
+        let mut client = server.connect();
+        client.say("SET key value");
+        let command = format!("MIGRATE 127.0.0.1 {port} key 0 300");
+        let reply = if beside {
+            client.say(&command)
+        } else {
+            client.say("MULTI");
+            client.say(&command);
+            client.say("EXEC").items()[0].clone()
+        };
+        assert!(reply.text().starts_with("IOERR error or timeout reading"), "{}", reply.text());
+        assert!(
+            dripping.join().expect("it ends").is_some(),
+            "it was listened to for {BYTES} bytes"
+        );
+        assert_eq!(client.say("GET key").text(), "value");
+    }
 }
 
 fn on_all(arguments: &[&str], test: impl Fn(&Server)) {

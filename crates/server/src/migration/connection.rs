@@ -1,4 +1,6 @@
 //! Connections to the servers that keys go to. One that was good is kept for ten seconds, as Redis does.
+//!
+//! The time-out is for each step of some size: whoever takes or gives a byte now and then makes no progress that counts.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -11,8 +13,8 @@ use crate::command::Failure;
 
 /// See the module.
 pub(super) struct Connection {
-    reader: BufReader<TcpStream>,
-    writer: BufWriter<TcpStream>,
+    reader: BufReader<Timed>,
+    writer: BufWriter<Timed>,
     host: String,
     port: u16,
     /// Selected over there.
@@ -58,15 +60,12 @@ impl Connection {
         let same = |kept: &Self| kept.host == target.host && kept.port == target.port;
         let kept = idle.iter().position(same).map(|at| idle.swap_remove(at));
         drop(idle);
-        let connection = match kept {
+        let mut connection = match kept {
             Some(connection) => connection,
             None => Self::connect(target)?,
         };
-        let stream = connection.reader.get_ref();
-        let limited = stream
-            .set_read_timeout(Some(target.timeout))
-            .and_then(|()| stream.set_write_timeout(Some(target.timeout)));
-        limited.map_err(Broken::writing)?;
+        connection.reader.get_mut().timeout = target.timeout;
+        connection.writer.get_mut().timeout = target.timeout;
         Ok(connection)
     }
 
@@ -83,10 +82,10 @@ impl Connection {
             Err(error) => return Err(Broken::writing(error)),
         };
         let ready = stream.set_nodelay(true).and_then(|()| stream.try_clone());
-        let writer = BufWriter::with_capacity(BUFFER, ready.map_err(Broken::writing)?);
+        let writer = Timed::new(ready.map_err(Broken::writing)?);
         Ok(Self {
-            reader: BufReader::new(stream),
-            writer,
+            reader: BufReader::new(Timed::new(stream)),
+            writer: BufWriter::with_capacity(STEP, writer),
             host: target.host.clone(),
             port: target.port,
             database: None,
@@ -114,7 +113,8 @@ impl Connection {
         &mut self,
         words: impl Iterator<Item = &'a [u8]> + Clone,
     ) -> Result<(), Broken> {
-        let write = |writer: &mut BufWriter<TcpStream>| {
+        self.writer.get_mut().begin();
+        let write = |writer: &mut BufWriter<Timed>| {
             write!(writer, "*{}\r\n", words.clone().count())?;
             for word in words {
                 write!(writer, "${}\r\n", word.len())?;
@@ -127,13 +127,70 @@ impl Connection {
     }
 
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
+        self.writer.get_mut().begin();
         self.writer.flush().map_err(Broken::writing)
     }
 
     pub(super) fn read_error(&mut self) -> Result<Option<String>, Broken> {
+        self.reader.get_mut().begin();
         read_target_reply(&mut self.reader)
             .map_err(Broken::reading)?
             .ok_or(Broken::Reading { timed_out: false })
+    }
+}
+
+/// A socket on which a step, of at most so many bytes, has its deadline.
+struct Timed {
+    stream: TcpStream,
+    timeout: Duration,
+    deadline: Instant,
+    /// Bytes that the step has left.
+    left: usize,
+}
+
+impl Timed {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, timeout: Duration::ZERO, deadline: Instant::now(), left: 0 }
+    }
+
+    /// What follows is a step of its own.
+    fn begin(&mut self) {
+        self.left = 0;
+    }
+
+    /// How many bytes of these the step may still be about, and how much time it has left.
+    fn step(&mut self, len: usize) -> io::Result<(usize, Duration)> {
+        if self.left == 0 {
+            (self.left, self.deadline) = (STEP, Instant::now() + self.timeout);
+        }
+        match self.deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+            time => Ok((len.min(self.left), time)),
+        }
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (len, time) = self.step(buffer.len())?;
+        self.stream.set_read_timeout(Some(time))?;
+        let done = self.stream.read(&mut buffer[..len])?;
+        self.left -= done;
+        Ok(done)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let (len, time) = self.step(bytes.len())?;
+        self.stream.set_write_timeout(Some(time))?;
+        let done = self.stream.write(&bytes[..len])?;
+        self.left -= done;
+        Ok(done)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -174,7 +231,7 @@ static IDLE: Mutex<Vec<Connection>> = Mutex::new(Vec::new());
 const IDLE_MAX: usize = 64;
 /// How long one is kept.
 const IDLE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of a command that are gathered before they are sent.
-const BUFFER: usize = 64 * 1024;
+/// Bytes of a command that are gathered before they are sent, and that have a time-out of their own, as with Redis.
+const STEP: usize = 64 * 1024;
 /// The longest reply; those expected are `+OK` and errors.
 const LINE_MAX: u64 = 1024;

@@ -28,7 +28,7 @@ pub struct Target {
     pub host: String,
     pub port: u16,
     pub database: i64,
-    /// For each step: connecting, some bytes sent or received.
+    /// For each step: connecting, 64 KiB sent, a reply received.
     pub timeout: Duration,
     /// AUTH's arguments.
     pub credentials: Option<Vec<Box<[u8]>>>,
