@@ -142,6 +142,31 @@ fn a_full_disk() {
     assert_eq!(ask(&mut client, &["STRLEN", "key"]), "50000");
 }
 
+/// A server starts on a disk that it has filled itself, and what the log has is there.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_start_on_a_full_disk() {
+    let Some(disk) = SmallDisk::new("1m") else { return };
+    let arguments = with_log(disk.text(), "everysec");
+    let mut server = Server::bobbin(&arguments);
+    let mut client = server.connect();
+    let value = "x".repeat(50_000);
+    until(&mut client, &["APPEND", "key", &value], |reply| reply.starts_with("MISCONF"));
+    kill(&mut server);
+    // The first start cuts off half a command, for which there was no room. So there is some again.
+    for _ in 0..2 {
+        let mut server = Server::start(&peers::bobbin(), &arguments).expect("it starts");
+        let mut client = server.connect();
+        let len: usize = ask(&mut client, &["STRLEN", "key"]).parse().expect("a number");
+        assert!(len >= 10 * value.len(), "{len}");
+        kill(&mut server);
+        let rest =
+            std::fs::OpenOptions::new().append(true).create(true).open(disk.path().join("rest"));
+        let mut rest = rest.expect("it can be made");
+        while rest.write(&[0; 512]).is_ok_and(|count| count > 0) {}
+    }
+}
+
 /// With `always` a reply that the disk does not back is not sent; it comes when there is room.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

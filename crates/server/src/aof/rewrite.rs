@@ -462,3 +462,36 @@ fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
 const BUFFER_BYTES: usize = 256 * 1024;
 /// Bytes after which a base is forced to disk.
 const STEP_BYTES: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::config::Config;
+
+    /// With as many threads as there may be a base waits for its place: its cut has to be walked.
+    #[test]
+    fn a_base_waits_for_a_place_among_the_threads() {
+        let server = Server::new(Config::new(), &[]).expect("a server can be made");
+        let mut data = Data::new(&server.keyspace, &server.gate, 1).expect("there are few threads");
+        data.enter();
+        let cut = data.begin_cut();
+        data.leave();
+        let others: Vec<_> = std::iter::from_fn(|| server.gate.join()).collect();
+        let path = std::env::temp_dir().join(format!("bobbin-base-{}", std::process::id()));
+        let base = {
+            let path = path.clone();
+            thread::spawn(move || write_base(server, cut, &path))
+        };
+        for _ in 0..50 {
+            if base.is_finished() {
+                panic!("{:?}", base.join());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(others);
+        base.join().expect("it does not panic").expect("the base is written");
+        fs::remove_file(path).expect("it is there");
+    }
+}
