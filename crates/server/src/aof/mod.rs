@@ -34,6 +34,7 @@ pub use rewrite::Rewrites;
 use self::unkept::Unkept;
 use self::writer::{Order, Writer};
 use crate::blocking::Waiter;
+use crate::clock::{Clock, ticks};
 use crate::command::Data;
 use crate::config::AppendFsync;
 use crate::cores::{self, Work};
@@ -48,8 +49,8 @@ pub struct Aof {
     has_orders: AtomicBool,
     /// Set once there is something to write. Nothing is locked by who locks it but what it says itself.
     writer: OnceLock<Mutex<Writer>>,
-    /// How long it takes to get something to disk, about.
-    step_us: AtomicU64,
+    /// Until when workers leave the disk to the log's thread, in ticks.
+    slow_until: AtomicU64,
     /// An `fsync` is under way beside the writing.
     pub syncs_beside: AtomicBool,
     /// Replies wait for the disk.
@@ -92,8 +93,18 @@ pub struct Figures {
 const SLOW_SYNC_US: u64 = 2_000_000;
 /// Workers wait themselves for a disk that takes no longer than this: waking two threads takes a good part of it.
 const QUICK_STEP_US: u64 = 1_000;
-/// A step counts for so much in the mean: one slow step is enough to leave the disk to the log's thread for a while.
-const STEP_WEIGHT: u64 = 8;
+/// They leave the disk to the log's thread for no longer than this behind a slow step.
+const REST_MAX_US: u64 = 600_000_000;
+
+/// For how long workers leave the disk to the log's thread behind a step that took so long: who waits for the disk serves
+/// nobody meanwhile. A few milliseconds may be chance. A disk that hung for seconds may do so again, and nobody is to wait for
+/// it in a worker before long.
+fn rest_us(step_us: u64) -> u64 {
+    if step_us <= QUICK_STEP_US {
+        return 0;
+    }
+    step_us.saturating_mul(step_us / QUICK_STEP_US).min(REST_MAX_US)
+}
 
 impl Aof {
     /// The number of the last record that is on disk for good.
@@ -158,16 +169,17 @@ impl Aof {
     /// Gets to disk what was logged, if nobody else is at it and it should not take long; whether it was done.
     /// Nothing is held.
     pub fn commit_here(&self) -> bool {
-        let is_quick = self.step_us.load(Ordering::Relaxed) <= QUICK_STEP_US;
+        let is_quick = ticks() >= self.slow_until.load(Ordering::Relaxed);
         let Some(writer) = self.writer.get().filter(|_| is_quick) else { return false };
         writer.try_lock().is_some_and(|mut writer| writer.step_beside())
     }
 
     /// Something was forced to disk within this time.
-    fn note_step(&self, time: Duration) {
-        let (before, us) = (self.step_us.load(Ordering::Relaxed), time.as_micros() as u64);
-        let mean = (before * (STEP_WEIGHT - 1)).saturating_add(us) / STEP_WEIGHT;
-        self.step_us.store(mean, Ordering::Relaxed);
+    fn note_step(&self, clock: &Clock, time: Duration) {
+        let rest_us = rest_us(time.as_micros() as u64);
+        if rest_us > 0 {
+            self.slow_until.fetch_max(ticks() + clock.ticks(rest_us), Ordering::Relaxed);
+        }
     }
 
     fn order(&self, server: &Server, order: Order) {
@@ -358,5 +370,33 @@ impl Server {
             Err(error) => log::warn!("Error writing to the AOF file: {error}"),
         }
         self.switches.set(Switch::LOG_FAILED, number != 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Between two hangs of a disk that is quick otherwise, no worker waits for it.
+    #[test]
+    fn a_disk_that_hung_is_left_to_its_thread() {
+        let (aof, clock) = (Aof::default(), Clock::new());
+        let is_left = |seconds: u64| {
+            let then = ticks() + clock.ticks(seconds * 1_000_000);
+            then < aof.slow_until.load(Ordering::Relaxed)
+        };
+        aof.note_step(&clock, Duration::from_micros(QUICK_STEP_US));
+        assert!(!is_left(0));
+        aof.note_step(&clock, Duration::from_secs(5));
+        for _ in 0..1000 {
+            aof.note_step(&clock, Duration::from_micros(100));
+        }
+        assert!(is_left(500) && !is_left(601));
+    }
+
+    #[test]
+    fn what_took_longer_is_trusted_later() {
+        let rests = [1_000, 1_001, 3_000, 20_000, 5_000_000, u64::MAX].map(rest_us);
+        assert_eq!(rests, [0, 1_001, 9_000, 400_000, REST_MAX_US, REST_MAX_US]);
     }
 }

@@ -157,7 +157,7 @@ impl Writer {
             self.sync();
         }
         if self.server.aof.durable() > unsynced {
-            self.server.aof.note_step(started.elapsed());
+            self.server.aof.note_step(&self.server.clock, started.elapsed());
         }
         if self.server.is_log_behind() && self.server.log.pending_bytes() <= CAUGHT_UP_BYTES {
             self.server.let_writers_go();
