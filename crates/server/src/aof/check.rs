@@ -6,10 +6,8 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bobbin_dump::VersionCheck;
-use bobbin_dump::rdb;
-
 use super::{Directory, Fault, Item, Reader};
+use crate::persistence::check::examine;
 
 /// See the module. `arguments` are those behind the name.
 pub fn main(arguments: &[Vec<u8>], input: &mut impl BufRead) -> ExitCode {
@@ -136,11 +134,11 @@ impl<I: BufRead> Check<'_, I> {
             println!(
                 "The AOF appears to start with an RDB preamble.\nChecking the RDB preamble to start:"
             );
-            let end = preamble_len(&mut opened).map_err(|error| {
+            let preamble = examine(&opened, true, |_, _| {}).map_err(|(_, error)| {
                 format!("RDB preamble of AOF file is not sane, aborting: {error}")
             })?;
             println!("RDB preamble is OK, proceeding with AOF tail...");
-            end
+            preamble.bytes
         } else {
             0
         };
@@ -267,37 +265,12 @@ pub(super) fn is_rdb(path: &Path) -> bool {
     read.is_ok() && (magic == *b"REDIS" || magic == *b"VALKE")
 }
 
-/// How long the RDB file is that a log begins with.
-fn preamble_len(file: &mut File) -> Result<u64, String> {
-    let mut reader = rdb::Reader::new(VersionCheck::Strict, true);
-    let (mut bytes, mut at) = (Vec::new(), 0);
-    loop {
-        loop {
-            match reader.next(&bytes[at..]) {
-                Ok(Some((_, used))) => at += used,
-                Ok(None) => break,
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        if reader.is_over() {
-            return Ok(reader.offset());
-        }
-        bytes.drain(..std::mem::take(&mut at));
-        let read =
-            file.take(STEP_BYTES).read_to_end(&mut bytes).map_err(|error| text_of(&error))?;
-        if read == 0 {
-            return Err("Unexpected end of file".into());
-        }
-    }
-}
-
 fn text_of(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 const MANIFEST_START: usize = 5;
-const STEP_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

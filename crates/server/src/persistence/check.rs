@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use bobbin_dump::rdb::Item;
 
+use super::Loaded;
 use crate::config::{Config, OptionId};
 use crate::server::Server;
 
@@ -61,20 +62,11 @@ fn run(path: &Path) -> bool {
     }
 }
 
-/// Reads all of a file and makes every value, by the very code that loads files: what is sound here is loaded by a server
-/// that has as many databases. An error comes with its place.
+/// Checks a file, and tells what it meets on the standard output.
 fn check(file: impl Read) -> Result<(Found, u64), (u64, String)> {
-    let config = Config::new();
-    let server = config
-        .set_internally(OptionId::databases, &i32::MAX.to_string())
-        .and_then(|()| Server::new(config, &[]))
-        .map_err(|error| (0, error))?;
     let mut found = Found::default();
-    let loaded = server.examine(file, |offset, item| match item {
+    let loaded = examine(file, false, |offset, item| match item {
         Item::Aux { name, value } => {
-            if **name == *b"aof-base" && **value == *b"1" {
-                server.persistence.loading.keeps_expired.store(true, Ordering::Relaxed);
-            }
             let (name, value) = (name.escape_ascii(), value.escape_ascii());
             println!("[offset {offset}] AUX FIELD {name} = '{value}'");
         }
@@ -86,4 +78,30 @@ fn check(file: impl Read) -> Result<(Found, u64), (u64, String)> {
     found.keys = loaded.keys + loaded.expired;
     (found.expiring, found.expired) = (loaded.expiring, loaded.expired);
     Ok((found, loaded.bytes))
+}
+
+/// Reads a file to the end of its snapshot and makes every value, by the very code that loads files: what is sound here is loaded
+/// by a server that has as many databases. `in_log`: it is what a log begins with, so keys count whose time has come. `see` is
+/// shown each item and where it lies; an error comes with its place.
+pub fn examine(
+    file: impl Read,
+    in_log: bool,
+    mut see: impl FnMut(u64, &Item<'_>),
+) -> Result<Loaded, (u64, String)> {
+    let config = Config::new();
+    let server = config
+        .set_internally(OptionId::databases, &i32::MAX.to_string())
+        .and_then(|()| Server::new(config, &[]))
+        .map_err(|error| (0, error))?;
+    let keeps_expired = &server.persistence.loading.keeps_expired;
+    keeps_expired.store(in_log, Ordering::Relaxed);
+    server.examine(file, |offset, item| {
+        if let Item::Aux { name, value } = item
+            && **name == *b"aof-base"
+            && **value == *b"1"
+        {
+            keeps_expired.store(true, Ordering::Relaxed);
+        }
+        see(offset, item);
+    })
 }
