@@ -1,5 +1,6 @@
 //! Time: one clock in milliseconds for all workers, and a cheap counter for measuring commands.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,12 +22,15 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Calibrates the tick counter; takes some milliseconds.
+    /// The first one calibrates the tick counter, which takes some milliseconds.
     pub fn new() -> Self {
+        static TICKS_PER_US: OnceLock<f64> = OnceLock::new();
         let (started, started_ticks) = (Instant::now(), ticks());
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        let elapsed_us = started.elapsed().as_nanos() as f64 / 1000.0;
-        let ticks_per_us = (ticks() - started_ticks) as f64 / elapsed_us;
+        let ticks_per_us = *TICKS_PER_US.get_or_init(|| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let elapsed_us = started.elapsed().as_nanos() as f64 / 1000.0;
+            (ticks() - started_ticks) as f64 / elapsed_us
+        });
         let now_ms = AtomicI64::new(system_ms());
         Self { now_ms, fixed_ms: AtomicI64::new(0), started, started_ticks, ticks_per_us }
     }
