@@ -118,6 +118,29 @@ fn every_flipped_byte_of_a_snapshot_is_survived() {
     }
 }
 
+/// A base whose items are whole, but not what they say: the tool finds it, as loading does.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_base_that_cannot_be_loaded_is_found() {
+    let folder = Folder::new();
+    fs::create_dir(folder.log()).expect("a folder");
+    let manifest = folder.log().join("appendonly.aof.manifest");
+    fs::write(&manifest, "file appendonly.aof.1.base.rdb seq 1 type b\n").expect("is written");
+    for (items, fault) in [
+        (&b"\0\x01k\x01v\0\x01k\x01v"[..], "duplicated key 'k'"),
+        // A listpack that is too short for what it says.
+        (b"\x10\x01h\x07\x07\0\0\0\x05\0\xff", "at key 'h'"),
+        (b"\xf5\x05wrong", "a function library cannot be loaded"),
+    ] {
+        let base = [b"REDIS0011", items, b"\xff\0\0\0\0\0\0\0\0"].concat();
+        fs::write(folder.log().join("appendonly.aof.1.base.rdb"), base).expect("is written");
+        let (status, said) = run("--check-aof", &[manifest.to_str().expect("UTF-8")]);
+        assert!(status == Some(1) && said.contains(fault), "{said}");
+        let refused = refusal(&folder);
+        assert!(refused.contains("AOF loading aborted") && refused.contains(fault), "{refused}");
+    }
+}
+
 /// The same for the snapshot that a log begins with: the tool finds it, and the server does not start.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

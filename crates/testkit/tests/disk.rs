@@ -398,6 +398,33 @@ fn a_disk_that_hangs() {
     }
 }
 
+/// With `always` a worker may wait for a disk that has always been quick, but not for one that hung not long ago.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_disk_that_hangs_again_holds_up_nobody_else() {
+    let Some(disk) = FragileDisk::new("100m") else { return };
+    let server =
+        Server::bobbin(&[&with_log(disk.text(), "always")[..], &["--io-threads", "1"]].concat());
+    let (mut client, mut other) = (server.connect(), server.connect());
+    for again in [false, true] {
+        (0..200).for_each(|_| assert_eq!(client.say("SET k 1").text(), "OK"));
+        assert!(disk.freeze(), "it hangs");
+        client.send(&["SET", "k", "2"]).expect("is sent");
+        let heard = client.receive_within(Duration::from_millis(500)).expect("it lives");
+        assert_eq!(heard, Received::Nothing);
+        other.send(&["PING"]).expect("is sent");
+        // The first time they may be with the worker that waits.
+        let limit = Duration::from_secs(if again { 10 } else { 0 });
+        let heard = other.receive_within(limit).expect("it lives");
+        disk.thaw();
+        if heard == Received::Nothing {
+            assert!(!again, "a worker waits for a disk that hung before");
+            assert_eq!(other.receive().expect("at last").text(), "PONG");
+        }
+        assert_eq!(client.receive().expect("at last").text(), "OK");
+    }
+}
+
 /// With `always` a client whose replies wait for a disk that hangs cannot pile them up.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
