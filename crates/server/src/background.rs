@@ -1,14 +1,34 @@
 //! Threads that serve no clients, and reach keys all the same: MIGRATE's, and those of slow scripts.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::command::Data;
+use crate::cores::{self, Work};
 use crate::io::Waker;
 use crate::log::Recorder;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
 use crate::tracking::Tracker;
+
+/// The name of the threads of slow scripts. A driven process has none: they go on in their workers' turns.
+pub const SCRIPT: &str = "bobbin-script";
+
+/// Has a thread of its own do something beside the workers. That the system gives none is an ordinary event.
+pub fn start(name: &str, work: Work, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    #[cfg(test)]
+    if name == SCRIPT && crate::simulation::tasks::is_driven() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    #[cfg(test)]
+    let Some(run) = crate::simulation::tasks::keep(name, run) else { return Ok(()) };
+    let run = move || {
+        cores::go_to(work);
+        run();
+    };
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}
 
 /// What the calling thread needs to reach keys, and to publish what happens to them. `None`: there
 /// are too many threads, or too many open files.

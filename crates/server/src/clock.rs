@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The time that decides which keys are dead. Workers move it on at the start of a turn, and all
 /// read the same value, so a key that is dead for one of them is dead for all.
@@ -27,7 +27,7 @@ impl Clock {
         static TICKS_PER_US: OnceLock<f64> = OnceLock::new();
         let (started, started_ticks) = (Instant::now(), ticks());
         let ticks_per_us = *TICKS_PER_US.get_or_init(|| {
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
             let elapsed_us = started.elapsed().as_nanos() as f64 / 1000.0;
             (ticks() - started_ticks) as f64 / elapsed_us
         });
@@ -58,6 +58,19 @@ impl Clock {
     pub fn fix(&self, now_ms: i64) {
         self.fixed_ms.store(now_ms, Ordering::Relaxed);
         self.now_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// For spans of time. It stands still with the time that a test fixes.
+    pub fn instant(&self) -> Instant {
+        match self.fixed_ms.load(Ordering::Relaxed) {
+            0 => Instant::now(),
+            ms => self.started + Duration::from_millis(ms as u64),
+        }
+    }
+
+    /// How long ago something of [`Self::instant`] was.
+    pub fn since(&self, instant: Instant) -> Duration {
+        self.instant().saturating_duration_since(instant)
     }
 
     pub fn uptime_ms(&self) -> u64 {

@@ -3,12 +3,21 @@
 //! A file is created exclusively, and never through a link. What has its name already is unlinked before, so that a
 //! link or a file that somebody has put there is neither followed nor written.
 
-use std::fs::{File, Metadata, OpenOptions};
+#[cfg_attr(test, allow(dead_code, reason = "see `simulation/disk.rs`"))]
+pub mod system;
+
+use std::fs::Metadata;
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Gid, OFlags, Uid};
+use rustix::fs::{Gid, Uid};
+
+#[cfg(test)]
+pub use crate::simulation::disk;
+pub use disk::File;
+#[cfg(not(test))]
+pub use system as disk;
 
 /// Data, as far as the umask allows: backups may be made by another user.
 pub const DATA_MODE: u32 = 0o644;
@@ -32,10 +41,7 @@ pub enum Secrecy {
 pub fn create_anew(path: &Path, mode: u32) -> io::Result<File> {
     let mut attempts = 0;
     loop {
-        let mut options = OpenOptions::new();
-        options.append(true).create_new(true).mode(mode);
-        options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
-        match options.open(path) {
+        match disk::create_new(path, mode) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists && attempts < ATTEMPTS_MAX => {
                 attempts += 1;
                 unlink_plain(path)?;
@@ -74,14 +80,14 @@ pub fn replace(path: &Path, text: &[u8], secrecy: Secrecy) -> io::Result<()> {
 /// Gives a file that is written its name, for good.
 pub fn publish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
     file.sync_all()?;
-    std::fs::rename(temporary, path)?;
+    disk::rename(temporary, path)?;
     sync_directory_of(path)
 }
 
 /// Makes lasting what happened to names beside this one.
 pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
+    disk::sync_directory(directory.unwrap_or_else(|| Path::new(".")))
 }
 
 /// Gives `file` the owner and mode of the old one.
@@ -108,15 +114,12 @@ fn hand_on(file: &File, old: &Metadata, secrecy: Secrecy) -> io::Result<()> {
 
 /// Makes a name free that a regular file or a link has.
 fn unlink_plain(path: &Path) -> io::Result<()> {
-    let kind = match std::fs::symlink_metadata(path) {
-        Ok(metadata) => metadata.file_type(),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    if !kind.is_file() && !kind.is_symlink() {
-        return Err(ErrorKind::AlreadyExists.into());
+    match disk::is_plain(path)? {
+        None => return Ok(()),
+        Some(true) => {}
+        Some(false) => return Err(ErrorKind::AlreadyExists.into()),
     }
-    match std::fs::remove_file(path) {
+    match disk::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

@@ -40,6 +40,8 @@ pub mod script;
 pub mod server;
 pub mod services;
 pub mod shutdown;
+#[cfg(test)]
+mod simulation;
 pub mod slowlog;
 pub mod start;
 pub mod stats;

@@ -62,6 +62,15 @@ impl Shutdown {
     }
 }
 
+/// Ends the process, as what it has promised cannot be kept.
+pub(crate) fn exit_at_once() -> ! {
+    #[cfg(test)]
+    if crate::simulation::tasks::is_driven() {
+        std::panic::resume_unwind(Box::new(crate::simulation::Exits));
+    }
+    std::process::exit(1)
+}
+
 impl Server {
     /// Sleeps until the server is to end.
     pub(crate) fn wait_until_end_is_wanted(&self) -> Request {
@@ -144,7 +153,7 @@ impl Server {
             log::warn!("Writing initial AOF. Exit anyway.");
         }
         // A log without a base asks for another one at once.
-        self.aof.rewrites.put_off(2 * REWRITE_LIMIT);
+        self.aof.rewrites.put_off(self.clock.advance(), 2 * REWRITE_LIMIT);
         self.aof.rewrites.cancel();
         // It takes away what it had written.
         let deadline = Instant::now() + REWRITE_LIMIT;

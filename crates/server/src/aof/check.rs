@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::{Directory, Fault, Item, Reader};
+use crate::files::disk;
 use crate::persistence::check::examine;
 
 /// See the module. `arguments` are those behind the name.
@@ -261,7 +262,7 @@ fn truncate(path: &Path, len: u64) -> io::Result<()> {
 /// Whether a file begins with an RDB file.
 pub(super) fn is_rdb(path: &Path) -> bool {
     let mut magic = [0; 5];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    let read = disk::open(path).and_then(|mut file| file.read_exact(&mut magic));
     read.is_ok() && (magic == *b"REDIS" || magic == *b"VALKE")
 }
 

@@ -1,15 +1,13 @@
 //! Where the files of the log lie, and how the manifest on disk comes to name others.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::manifest::Manifest;
 use crate::config::Config;
-use crate::files::{self, DATA_MODE};
+use crate::files::{self, DATA_MODE, File, disk};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -58,7 +56,7 @@ impl Directory {
 
     /// Makes the directory, if there is none. It is there for good then: what is forced to disk within would be lost with it.
     pub fn create(&self) -> io::Result<()> {
-        match fs::create_dir(&self.path) {
+        match disk::create_dir(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             // Who made it may have been killed before it was on disk.
             _ => sync_working_directory(),
@@ -70,7 +68,7 @@ impl Directory {
         self.create()?;
         for path in [self.temporary_increment(), self.temporary_base()] {
             files::create_anew(&path, DATA_MODE)?;
-            fs::remove_file(&path)?;
+            disk::remove_file(&path)?;
         }
         Ok(())
     }
@@ -78,7 +76,7 @@ impl Directory {
     /// The manifest on disk, if there is one. The error says what is wrong with it.
     pub fn load(&self) -> Result<Option<Manifest>, String> {
         let path = self.manifest();
-        let bytes = match fs::read(&path) {
+        let bytes = match disk::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
@@ -104,7 +102,7 @@ impl Directory {
 
     /// Makes lasting what happened to names in the directory.
     pub fn sync(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        disk::sync_directory(&self.path)
     }
 
     /// Opens a file of the log for appending; what it held stays unless it is to be new.
@@ -113,7 +111,7 @@ impl Directory {
         if new {
             return files::create_anew(&path, DATA_MODE);
         }
-        OpenOptions::new().create(true).append(true).mode(DATA_MODE).open(path)
+        disk::append_to(&path, DATA_MODE)
     }
 
     /// Deletes the files of the history, and writes the manifest without them.
@@ -127,7 +125,7 @@ impl Directory {
                 continue;
             }
             log::info!("Removing the history file {} in the background", part.name);
-            match fs::remove_file(self.file(&part.name)) {
+            match disk::remove_file(self.file(&part.name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     log::warn!("Can't remove the history file {}: {error}", part.name);
                 }
@@ -154,7 +152,7 @@ impl Directory {
         let moved = self
             .create()
             .and_then(|()| self.persist(&manifest))
-            .and_then(|()| fs::rename(single, self.file(&self.prefix)))
+            .and_then(|()| disk::rename(single, self.file(&self.prefix)))
             .and_then(|()| self.sync())
             .and_then(|()| sync_working_directory());
         moved.map_err(|error| format!("Can't take over the old log {}: {error}", self.prefix))?;
@@ -169,7 +167,7 @@ impl Directory {
 
 /// Makes lasting what happened to names where the log's directory lies.
 fn sync_working_directory() -> io::Result<()> {
-    File::open(".")?.sync_all()
+    disk::sync_directory(Path::new("."))
 }
 
 const MANIFEST_SUFFIX: &str = ".manifest";

@@ -1,6 +1,5 @@
 //! Making the data set again from the files of the log, and opening the one to go on with.
 
-use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -12,6 +11,7 @@ use super::check::is_rdb;
 use super::replay::Replay;
 use super::{Directory, Fault, Item, Manifest, Reader, rewrite};
 use crate::command::Data;
+use crate::files::{File, disk};
 use crate::server::Server;
 
 /// Bytes that are read at once.
@@ -101,7 +101,7 @@ fn load_all(
 ) -> Result<(), String> {
     let started = Instant::now();
     let sizes = manifest.parts().map(|part| {
-        std::fs::metadata(directory.file(&part.name)).map_or(0, |metadata| metadata.len())
+        disk::open(&directory.file(&part.name)).and_then(|file| disk::length(&file)).unwrap_or(0)
     });
     server.begin_loading_bytes(sizes.sum());
     let mut replay = Replay::new(server)?;
@@ -132,7 +132,7 @@ fn load_file(
     let started = Instant::now();
     let opened =
         |error| format!("Fatal error: can't open the append log file {name} for reading: {error}");
-    let mut file = File::open(path).map_err(opened)?;
+    let mut file = disk::open(path).map_err(opened)?;
     let start = if is_rdb(path) { load_preamble(server, name, &file)? } else { 0 };
     file.seek(SeekFrom::Start(start)).map_err(opened)?;
     replay.begin_file();
@@ -175,8 +175,8 @@ fn load_file(
 /// Whether a file holds a log from `good` on, all of it or its beginning, and behind that only zeros. So file systems
 /// leave one that was got longer when the power went before its bytes were on disk.
 fn ends_in_zeros(path: &Path, good: u64) -> std::io::Result<bool> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
+    let mut file = disk::open(path)?;
+    let length = disk::length(&file)?;
     let (mut end, mut chunk) = (length, vec![0; BUFFER_BYTES]);
     while end > good {
         let start = end.saturating_sub(BUFFER_BYTES as u64).max(good);
@@ -240,11 +240,8 @@ fn truncate(
     }
     log::warn!("!!! Warning: short read while loading the AOF file {name}!!!");
     log::warn!("Truncating the AOF {name} at offset {good}");
-    let cut = OpenOptions::new().write(true).open(path).and_then(|file| {
-        file.set_len(good)?;
-        file.sync_all()
-    });
-    cut.map_err(|error| format!("Error truncating the AOF file {name}: {error}"))?;
+    disk::truncate(path, good)
+        .map_err(|error| format!("Error truncating the AOF file {name}: {error}"))?;
     log::warn!("AOF {name} loaded anyway because aof-load-truncated is enabled");
     Ok(())
 }

@@ -33,11 +33,13 @@ pub use rewrite::Rewrites;
 
 use self::unkept::Unkept;
 use self::writer::{Order, Writer};
+use crate::background;
 use crate::blocking::Waiter;
 use crate::clock::{Clock, ticks};
 use crate::command::Data;
 use crate::config::AppendFsync;
-use crate::cores::{self, Work};
+use crate::cores::Work;
+use crate::files::File;
 use crate::server::{Server, Switch};
 
 /// What is shared about the log on disk.
@@ -305,13 +307,10 @@ impl Server {
         }
     }
 
-    fn start_writer(&'static self, file: Option<std::fs::File>) -> Result<(), String> {
-        let run = move || {
-            cores::go_to(Work::Background);
-            Writer::run(self, self.aof.writer.wait());
-        };
-        let spawned = std::thread::Builder::new().name("bobbin-log".into()).spawn(run);
-        spawned.map_err(|error| format!("Can't start the log's thread: {error}"))?;
+    fn start_writer(&'static self, file: Option<File>) -> Result<(), String> {
+        let run = move || Writer::run(self, self.aof.writer.wait());
+        let started = background::start("bobbin-log", Work::Background, run);
+        started.map_err(|error| format!("Can't start the log's thread: {error}"))?;
         self.aof.writer.get_or_init(|| Mutex::new(Writer::new(self, file)));
         Ok(())
     }
@@ -370,6 +369,38 @@ impl Server {
             Err(error) => log::warn!("Error writing to the AOF file: {error}"),
         }
         self.switches.set(Switch::LOG_FAILED, number != 0);
+    }
+}
+
+#[cfg(test)]
+impl Server {
+    /// Loads what the disk has, and does not go on with it.
+    pub(crate) fn load_log(&'static self) -> Result<(), String> {
+        let loaded = load::load_and_open(self).map(drop);
+        self.end_loading();
+        loaded
+    }
+
+    /// What `end_log` does, without that thread.
+    pub(crate) fn end_log_alone(&self) {
+        if self.aof.writer.get().is_some() {
+            let done = self.settle_log();
+            self.step_log();
+            done.try_recv().expect("it is settled");
+        }
+    }
+
+    /// Whether the log's thread was told to do something that it has not done.
+    pub(crate) fn log_has_orders(&self) -> bool {
+        let waits = |writer: &Mutex<Writer>| writer.lock().has_orders();
+        self.aof.writer.get().is_some_and(waits)
+    }
+
+    /// Does once what the log's thread would do, where a test has no thread.
+    pub(crate) fn step_log(&self) {
+        if let Some(writer) = self.aof.writer.get() {
+            writer.lock().step_alone();
+        }
     }
 }
 

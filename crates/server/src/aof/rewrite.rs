@@ -4,7 +4,6 @@
 //! exactly. The base is written by a thread of its own under another name. Only when it is on disk does the manifest
 //! name it, in one step, and the files before it are history.
 
-use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -21,7 +20,7 @@ use super::{Directory, Manifest};
 use crate::clock::system_ms;
 use crate::command::Data;
 use crate::cores::Work;
-use crate::files::{self, DATA_MODE};
+use crate::files::{self, DATA_MODE, File, disk};
 use crate::log::{append_command, append_timestamp};
 use crate::persistence::snapshot::{self, Beside, Purpose};
 use crate::server::Server;
@@ -100,8 +99,8 @@ impl Rewrites {
     }
 
     /// None begins for so long.
-    pub fn put_off(&self, time: Duration) {
-        let until_ms = system_ms() + time.as_millis() as i64;
+    pub fn put_off(&self, now_ms: i64, time: Duration) {
+        let until_ms = now_ms + time.as_millis() as i64;
         self.retry_ms.fetch_max(until_ms, Ordering::Relaxed);
     }
 
@@ -205,7 +204,7 @@ impl Server {
         if !rewrites.is_cancelled() {
             let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
             let pause_ms = if is_needed { NEEDED_PAUSE_MS } else { pause_ms(failures) };
-            rewrites.retry_ms.store(system_ms() + pause_ms, Ordering::Relaxed);
+            rewrites.retry_ms.store(self.clock.advance() + pause_ms, Ordering::Relaxed);
         }
         if is_needed {
             rewrites.schedule();
@@ -248,7 +247,7 @@ impl Task {
                 log::info!("Background AOF rewrite finished successfully");
             }
             Err(error) => {
-                let _ = fs::remove_file(directory.temporary_base());
+                let _ = disk::remove_file(directory.temporary_base());
                 // Every error aborts the cut. This kind says that the cut was aborted first.
                 if error.kind() == io::ErrorKind::Interrupted {
                     log::info!("AOF rewrite was aborted");
@@ -302,13 +301,13 @@ fn publish(
     };
     let base = new.replace_base(directory.prefix(), extension, from);
     let started = Instant::now();
-    fs::rename(directory.temporary_base(), directory.file(&base))?;
+    disk::rename(directory.temporary_base(), directory.file(&base))?;
     let us = started.elapsed().as_micros() as u64;
     server.services.latency.sample(&server.config, "aof-rename", us);
     log::info!("Successfully renamed the temporary AOF base file into {base}");
     if matches!(rotated, Rotated::Temporary) {
         let name = new.add_increment(directory.prefix());
-        fs::rename(directory.temporary_increment(), directory.file(&name))?;
+        disk::rename(directory.temporary_increment(), directory.file(&name))?;
         log::info!("Successfully renamed the temporary AOF incr file into {name}");
     }
     directory.persist(&new)?;
@@ -385,7 +384,8 @@ struct Synced<'a> {
 
 impl Write for Synced<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.file.write(bytes)?;
+        let mut file = self.file;
+        let count = file.write(bytes)?;
         self.bytes += count as u64;
         self.unsynced += count;
         if self.steps && self.unsynced >= STEP_BYTES {

@@ -3,7 +3,6 @@
 //! There is at most one `fsync` of the log at a time, whoever does it: an error is told only once, and must not be told to one who
 //! was not concerned. So who wants another waits for the one under way.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
 use crate::cores::{self, Work};
+use crate::files::File;
 use crate::server::Server;
 
 /// See the module. Made when it is needed first, and there for good.

@@ -6,7 +6,6 @@
 //! (another file from that record on, stop, tell when all is done) take effect at a record's number, so whoever
 //! gives one while holding the gate has given it for exactly that moment, and waits for no disk.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,9 +17,10 @@ use bobbin_store::sync::Mutex;
 use super::Directory;
 use super::syncer::{self, Syncer};
 use crate::config::AppendFsync;
-use crate::files::{self, DATA_MODE};
+use crate::files::{self, DATA_MODE, File};
 use crate::log::Stream;
 use crate::server::Server;
+use crate::shutdown;
 
 /// See the module.
 pub(super) struct Writer {
@@ -112,7 +112,7 @@ impl Writer {
             noted: 0,
             merged: 0,
             written: 0,
-            synced_at: Instant::now(),
+            synced_at: server.clock.instant(),
             failed: false,
             has_gap: false,
             busy: false,
@@ -133,18 +133,30 @@ impl Writer {
 
     /// Does for a worker what the thread would do; `false`: it is better left to the thread.
     pub(super) fn step_beside(&mut self) -> bool {
-        let has_orders =
-            self.server.aof.has_orders.load(Ordering::SeqCst) || !self.orders.is_empty();
-        if has_orders || self.failed || self.is_syncing() {
+        if self.has_orders() || self.failed || self.is_syncing() {
             return false;
         }
         self.step();
         true
     }
 
+    pub(super) fn has_orders(&self) -> bool {
+        self.server.aof.has_orders.load(Ordering::SeqCst) || !self.orders.is_empty()
+    }
+
+    /// A step in a test, where syncs beside last until the next one.
+    #[cfg(test)]
+    pub(super) fn step_alone(&mut self) {
+        if let Some((number, outcome)) = self.syncer.as_mut().and_then(Syncer::wait) {
+            self.synced(number, &outcome);
+        }
+        self.step();
+    }
+
     /// Writes everything that was logged before, forces it to disk if it is time, and carries out orders.
     fn step(&mut self) {
-        let (started, unsynced) = (Instant::now(), self.server.aof.durable());
+        let clock = &self.server.clock;
+        let (started, unsynced) = (clock.instant(), self.server.aof.durable());
         // Before the orders: so nothing of what was logged after one was given is here without it.
         self.stream.collect(&self.server.log);
         self.take_orders();
@@ -157,7 +169,7 @@ impl Writer {
             self.sync();
         }
         if self.server.aof.durable() > unsynced {
-            self.server.aof.note_step(&self.server.clock, started.elapsed());
+            self.server.aof.note_step(clock, clock.since(started));
         }
         if self.server.is_log_behind() && self.server.log.pending_bytes() <= CAUGHT_UP_BYTES {
             self.server.let_writers_go();
@@ -285,7 +297,8 @@ impl Writer {
         match self.server.config.appendfsync() {
             AppendFsync::Always => self.sync_now(),
             AppendFsync::Everysec
-                if !self.is_syncing() && self.synced_at.elapsed() >= SYNC_INTERVAL =>
+                if !self.is_syncing()
+                    && self.server.clock.since(self.synced_at) >= SYNC_INTERVAL =>
             {
                 self.begin_sync();
             }
@@ -307,7 +320,7 @@ impl Writer {
             },
         };
         syncer.begin(self.server, file, self.written);
-        self.synced_at = Instant::now();
+        self.synced_at = self.server.clock.instant();
     }
 
     /// Forces what was written to disk, and waits for it.
@@ -332,7 +345,7 @@ impl Writer {
 
     /// An `fsync` of everything up to a record has ended.
     fn synced(&mut self, number: u64, outcome: &io::Result<()>) {
-        self.synced_at = Instant::now();
+        self.synced_at = self.server.clock.instant();
         match outcome {
             Ok(()) => self.now_durable(number),
             Err(error) if self.server.aof.holds_replies() => {
@@ -340,7 +353,7 @@ impl Writer {
                 log::error!(
                     "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
                 );
-                std::process::exit(1);
+                shutdown::exit_at_once();
             }
             Err(error) => {
                 self.failed = true;

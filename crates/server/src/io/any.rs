@@ -9,6 +9,8 @@ use std::time::Duration;
 pub enum AnyDriver {
     Epoll(Epoll),
     Uring(Uring),
+    #[cfg(test)]
+    Memory(super::Memory),
 }
 
 /// Which driver, before any is made.
@@ -60,6 +62,8 @@ macro_rules! either {
         match $any {
             AnyDriver::Epoll($driver) => $call,
             AnyDriver::Uring($driver) => $call,
+            #[cfg(test)]
+            AnyDriver::Memory($driver) => $call,
         }
     };
 }

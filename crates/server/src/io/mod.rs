@@ -10,6 +10,8 @@ mod any;
 mod driver;
 mod epoll;
 mod listen;
+#[cfg(test)]
+mod memory;
 mod pages;
 mod receive;
 mod slots;
@@ -24,6 +26,8 @@ pub use any::{AnyDriver, DriverKind};
 pub use driver::{Bytes, Driver, Event, PARTS_MAX, Token};
 pub use epoll::Epoll;
 pub use listen::{ListenError, Listener};
+#[cfg(test)]
+pub use memory::{Memory, Network, Peer};
 pub use receive::{Received, receive_into, receive_split};
 pub use uring::Uring;
 pub use waker::Waker;

@@ -6,7 +6,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +22,7 @@ use bobbin_store::{AccessClock, Hash, Hasher, NewValue, OwnedEntry};
 use crate::allocator;
 use crate::command::Data;
 use crate::commands;
+use crate::files::{File, disk};
 use crate::script::Policy;
 use crate::server::{Server, Switch};
 
@@ -55,7 +55,7 @@ impl Server {
         let name = self.config.dbfilename();
         let path = Path::new(OsStr::from_bytes(&name));
         let started = Instant::now();
-        let file = match File::open(path) {
+        let file = match disk::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
             Err(error) => {
@@ -84,7 +84,7 @@ impl Server {
 
     /// Clients are told to wait until `end_loading`.
     pub fn begin_loading(&self, file: &File) {
-        self.begin_loading_bytes(file.metadata().map_or(0, |metadata| metadata.len()));
+        self.begin_loading_bytes(disk::length(file).unwrap_or(0));
     }
 
     /// The same for so many bytes in whatever files.

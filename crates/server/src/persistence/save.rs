@@ -4,7 +4,6 @@
 //! configured name at any time.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,10 +16,9 @@ use bobbin_store::Cut;
 use super::snapshot::{self, Beside, Purpose};
 use super::{Persistence, Running};
 use crate::blocking::Waiter;
-use crate::clock::system_ms;
 use crate::command::{Data, Failure};
 use crate::cores::Work;
-use crate::files::{self, DATA_MODE};
+use crate::files::{self, DATA_MODE, File, disk};
 use crate::server::{Server, Switch};
 
 /// Why no save was begun.
@@ -46,7 +44,7 @@ impl Server {
         }
         let beside = Beside::start("bobbin-save", Work::Saving).map_err(|error| {
             log::warn!("Can't save in background: {error}");
-            persistence.last_try_ms.store(system_ms(), Ordering::Relaxed);
+            persistence.last_try_ms.store(self.clock.now_ms(), Ordering::Relaxed);
             self.set_save_failed(true);
             NotBegun::NoThread
         })?;
@@ -56,10 +54,10 @@ impl Server {
         let started = Instant::now();
         let cut = self.begin_cut(data);
         let keys = cut.databases().iter().map(|database| database.keys as u64).sum();
-        let running = Running { cut: Some(cut.handle()), started_ms: system_ms(), keys };
+        let running = Running { cut: Some(cut.handle()), started_ms: self.clock.now_ms(), keys };
         *persistence.running.lock() = Some(running);
         persistence.written_keys.store(0, Ordering::Relaxed);
-        persistence.last_try_ms.store(system_ms(), Ordering::Relaxed);
+        persistence.last_try_ms.store(self.clock.now_ms(), Ordering::Relaxed);
         persistence.scheduled.store(false, Ordering::Relaxed);
         let begun_us = started.elapsed().as_micros() as u64;
         self.services.latency.sample(&self.config, "cut", begun_us);
@@ -89,7 +87,7 @@ impl Server {
         log::info!("DB saved on disk");
         let persistence = &self.persistence;
         persistence.set_saved(changes);
-        persistence.last_save_s.store(system_ms() / 1000, Ordering::Relaxed);
+        persistence.last_save_s.store(self.clock.now_ms() / 1000, Ordering::Relaxed);
         persistence.saves.fetch_add(1, Ordering::Relaxed);
         self.set_save_failed(false);
     }
@@ -257,7 +255,7 @@ impl SnapshotFile {
     fn remove(&mut self, server: &Server) {
         let started = Instant::now();
         // Where it cannot be removed there is nothing else to do.
-        let _ = std::fs::remove_file(&self.path);
+        let _ = disk::remove_file(&self.path);
         let us = started.elapsed().as_micros() as u64;
         server.services.latency.sample(&server.config, "rdb-unlink-temp-file", us);
     }

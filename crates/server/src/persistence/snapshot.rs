@@ -8,6 +8,7 @@ use std::time::Duration;
 use bobbin_dump::rdb::{Format, Usage, Writer};
 use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 
+use crate::background;
 use crate::clock::system_ms;
 use crate::command::Data;
 use crate::cores::{self, Work};
@@ -83,12 +84,9 @@ impl Beside {
     /// Makes the thread. That it cannot be made is an ordinary event.
     pub fn start(name: &str, work: Work) -> io::Result<Self> {
         let (give, task) = channel::<Box<dyn FnOnce() + Send>>();
-        let run = move || {
-            cores::go_to(work);
-            // Nothing comes where no cut was begun.
-            task.recv().into_iter().for_each(|task| task());
-        };
-        std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        // Nothing comes where no cut was begun.
+        let run = move || task.recv().into_iter().for_each(|task| task());
+        background::start(name, work, run)?;
         Ok(Self(give))
     }
 

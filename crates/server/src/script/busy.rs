@@ -248,7 +248,6 @@ impl Run {
 
 /// Has a script go on in the calling thread, until it is over.
 fn run_beside(server: &'static Server, handover: &Mutex<Handover>) {
-    cores::go_to(Work::Serving);
     // Workers have the cores first: their clients are told that the server is busy.
     cores::share(Share::ShortTurns);
     let taken = std::mem::replace(&mut *handover.lock(), Handover::AtWork);
@@ -478,8 +477,8 @@ impl Paused {
 fn begin_beside(server: &'static Server, run: Box<Run>) -> Place {
     let handover = Arc::new(Mutex::new(Handover::ToThread(run)));
     let given = Arc::clone(&handover);
-    let thread = std::thread::Builder::new().name("bobbin-script".into());
-    let Err(error) = thread.spawn(move || run_beside(server, &given)) else {
+    let run = move || run_beside(server, &given);
+    let Err(error) = background::start(background::SCRIPT, Work::Serving, run) else {
         return Place::Thread(handover);
     };
     log::warn!("Can't start a thread for the slow script, other clients have to wait: {error}");

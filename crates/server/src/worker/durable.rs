@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Connection, Range, Worker, touch};
+use crate::clock::Clock;
 use crate::io::Token;
 
 /// What past turns keep back, in their order.
@@ -66,9 +67,9 @@ impl Held {
         self.telling_nothing.iter().any(is_it)
     }
 
-    fn push(&mut self, number: u64, outputs: Vec<(Token, usize)>) {
+    fn push(&mut self, clock: &Clock, number: u64, outputs: Vec<(Token, usize)>) {
         self.bytes += bytes_of(&outputs);
-        self.unasked_since.get_or_insert_with(Instant::now);
+        self.unasked_since.get_or_insert_with(|| clock.instant());
         self.turns.push_back(Turn { number, outputs });
     }
 
@@ -102,7 +103,8 @@ impl Worker {
         let number = log.last();
         let holds = aof.durable() < number && !self.touched.is_empty() && self.hold_until(number);
         self.held.telling_nothing.clear();
-        let overdue = self.held.unasked_since.is_some_and(|since| since.elapsed() >= ASK_AFTER);
+        let overdue = |since| self.server.clock.since(since) >= ASK_AFTER;
+        let overdue = self.held.unasked_since.is_some_and(overdue);
         if logged && !holds || overdue {
             self.ask_for_disk();
         }
@@ -127,7 +129,7 @@ impl Worker {
         if outputs.is_empty() {
             return false;
         }
-        self.held.push(number, outputs);
+        self.held.push(&self.server.clock, number, outputs);
         true
     }
 
@@ -183,7 +185,7 @@ impl Worker {
         let bytes = connection.output.held();
         if bytes > 0 {
             let outputs = vec![(connection.token, bytes)];
-            self.held.push(self.server.log.last(), outputs);
+            self.held.push(&self.server.clock, self.server.log.last(), outputs);
         }
     }
 }

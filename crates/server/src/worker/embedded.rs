@@ -57,6 +57,11 @@ impl Process {
         Ok(Self(server))
     }
 
+    #[cfg(test)]
+    pub(crate) const fn of(server: &'static Server) -> Self {
+        Self(server)
+    }
+
     /// A worker beside those that there are. `seed` decides what is random, such as what is evicted.
     pub fn worker(self, seed: u64) -> Result<Embedded, String> {
         let server = self.0;

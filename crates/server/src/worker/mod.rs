@@ -6,6 +6,8 @@
 mod batch;
 mod blocked;
 mod connection;
+#[cfg(test)]
+mod driven;
 mod durable;
 pub mod embedded;
 mod ending;

@@ -66,6 +66,8 @@ impl Data {
     #[inline(never)]
     fn wait_for(&mut self, shard: usize) -> Option<ShardGuard<'static>> {
         self.waited = true;
+        #[cfg(test)]
+        crate::simulation::waits::begin();
         self.keyspace.lock_unless_reserved(shard)
     }
 
@@ -172,6 +174,8 @@ impl Data {
             self.member.leave();
             // Even if nobody was in the way: others may have had it in between.
             self.waited = true;
+            #[cfg(test)]
+            crate::simulation::waits::begin();
             self.unit.held = Held::All(self.gate.take());
             self.refresh();
         }

@@ -1,0 +1,251 @@
+//! A driver without a kernel: a test puts bytes in and takes bytes out, and no wait sleeps.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::{Bytes, Driver, Event, PARTS_MAX, Token, Waker};
+
+/// All lines between a test and its workers. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Network(Rc<RefCell<BTreeMap<RawFd, Line>>>);
+
+/// The test's end of a connection.
+#[derive(Clone)]
+pub struct Peer {
+    network: Network,
+    socket: RawFd,
+}
+
+struct Line {
+    /// What the test has sent and the worker has not seen.
+    input: Vec<u8>,
+    /// What the worker has sent and the test has not seen.
+    output: Vec<u8>,
+    /// So many more bytes the worker may send; `None`: all.
+    room: Option<usize>,
+    /// The test has closed its end.
+    is_closed: bool,
+    /// The worker has.
+    is_ended: bool,
+    /// For what a worker receives by itself.
+    far: UnixStream,
+}
+
+/// See the module.
+pub struct Memory {
+    network: Network,
+    waker: Waker,
+    connections: BTreeMap<u32, State>,
+    done: Vec<Event>,
+    /// What the events of the last wait refer to.
+    received: Vec<Box<[u8]>>,
+}
+
+struct State {
+    token: Token,
+    socket: RawFd,
+    mode: Mode,
+    asks_for_room: bool,
+    is_closed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Data,
+    Paused,
+    Direct,
+}
+
+impl Network {
+    /// A new line: the test's end, and the socket that names the other end.
+    pub fn connect(&self) -> io::Result<(Peer, OwnedFd)> {
+        let (near, far) = UnixStream::pair()?;
+        near.set_nonblocking(true)?;
+        let socket = near.as_raw_fd();
+        let line = Line {
+            input: Vec::new(),
+            output: Vec::new(),
+            room: None,
+            is_closed: false,
+            is_ended: false,
+            far,
+        };
+        self.0.borrow_mut().insert(socket, line);
+        Ok((Peer { network: self.clone(), socket }, near.into()))
+    }
+}
+
+impl Peer {
+    fn line<T>(&self, f: impl FnOnce(&mut Line) -> T) -> T {
+        f(self.network.0.borrow_mut().get_mut(&self.socket).expect("the line is there"))
+    }
+
+    pub fn send(&self, bytes: &[u8]) {
+        self.line(|line| line.input.extend_from_slice(bytes));
+    }
+
+    /// What has come since the last call.
+    pub fn received(&self) -> Vec<u8> {
+        self.line(|line| std::mem::take(&mut line.output))
+    }
+
+    /// Has the line take so many more bytes; `None`: all.
+    pub fn set_room(&self, room: Option<usize>) {
+        self.line(|line| line.room = room);
+    }
+
+    pub fn close(&self) {
+        self.line(|line| line.is_closed = true);
+    }
+
+    /// Whether the worker has closed its end.
+    pub fn is_ended(&self) -> bool {
+        self.line(|line| line.is_ended)
+    }
+}
+
+impl Line {
+    fn send(&mut self, parts: &[&[u8]]) -> Result<usize, Errno> {
+        if self.is_closed {
+            return Err(Errno::PIPE);
+        }
+        let mut sent = 0;
+        for part in parts {
+            let len = self.room.map_or(part.len(), |room| part.len().min(room));
+            self.output.extend_from_slice(&part[..len]);
+            self.room = self.room.map(|room| room - len);
+            sent += len;
+        }
+        Ok(sent)
+    }
+}
+
+impl Memory {
+    pub fn new(network: &Network) -> io::Result<Self> {
+        Ok(Self {
+            network: network.clone(),
+            waker: Waker::new()?,
+            connections: BTreeMap::new(),
+            done: Vec::new(),
+            received: Vec::new(),
+        })
+    }
+
+    fn find(&mut self, token: Token) -> Option<&mut State> {
+        self.connections.get_mut(&token.slot()).filter(|state| state.token == token)
+    }
+
+    fn set_mode(&mut self, token: Token, mode: Mode) {
+        self.find(token).into_iter().for_each(|state| state.mode = mode);
+    }
+
+    fn sent(&mut self, token: Token, parts: &[&[u8]]) {
+        let Some(state) = self.find(token) else { return };
+        let socket = state.socket;
+        let result = self.network.0.borrow_mut().get_mut(&socket).expect("it is there").send(parts);
+        self.done.push(Event::Sent { token, result });
+    }
+}
+
+impl Driver for Memory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    unsafe fn add(&mut self, token: Token, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let (socket, mode) = (socket.as_raw_fd(), Mode::Data);
+        let state = State { token, socket, mode, asks_for_room: false, is_closed: false };
+        self.connections.insert(token.slot(), state);
+        Ok(())
+    }
+
+    fn remove(&mut self, token: Token, socket: BorrowedFd<'_>) {
+        if self.find(token).is_some() {
+            self.connections.remove(&token.slot());
+            let mut lines = self.network.0.borrow_mut();
+            lines.get_mut(&socket.as_raw_fd()).expect("it is there").is_ended = true;
+        }
+        self.done.retain(|event| !matches!(event, Event::Sent { token: of, .. } if *of == token));
+    }
+
+    fn pause(&mut self, token: Token, _: BorrowedFd<'_>) {
+        self.set_mode(token, Mode::Paused);
+    }
+
+    fn resume(&mut self, token: Token, _: BorrowedFd<'_>) {
+        self.set_mode(token, Mode::Data);
+    }
+
+    fn direct(&mut self, token: Token, _: BorrowedFd<'_>) {
+        self.set_mode(token, Mode::Direct);
+    }
+
+    fn detach(&mut self, token: Token, _: BorrowedFd<'_>) {
+        if self.find(token).is_some_and(|state| !state.is_closed) {
+            self.connections.remove(&token.slot());
+            self.done.push(Event::Detached { token });
+        }
+    }
+
+    unsafe fn send(&mut self, token: Token, _: BorrowedFd<'_>, bytes: *const u8, len: usize) {
+        // SAFETY: the caller's bytes are in place at least until this call returns.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, len) };
+        self.sent(token, &[bytes]);
+    }
+
+    unsafe fn send_vectored(&mut self, token: Token, _: BorrowedFd<'_>, parts: &[IoSlice<'_>]) {
+        let parts: Vec<&[u8]> = parts.iter().take(PARTS_MAX).map(|part| &**part).collect();
+        self.sent(token, &parts);
+    }
+
+    fn notify_writable(&mut self, token: Token, _: BorrowedFd<'_>) {
+        self.find(token).into_iter().for_each(|state| state.asks_for_room = true);
+    }
+
+    fn wait(&mut self, _: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        self.received.clear();
+        events.clear();
+        events.append(&mut self.done);
+        let mut lines = self.network.0.borrow_mut();
+        for state in self.connections.values_mut().filter(|state| !state.is_closed) {
+            let token = state.token;
+            let line = lines.get_mut(&state.socket).expect("it is there");
+            if state.asks_for_room && line.room != Some(0) {
+                state.asks_for_room = false;
+                events.push(Event::Writable { token });
+            }
+            match state.mode {
+                Mode::Data if !line.input.is_empty() => {
+                    let mut bytes = std::mem::take(&mut line.input).into_boxed_slice();
+                    let start = NonNull::from(&mut *bytes).cast();
+                    events.push(Event::Data { token, bytes: Bytes::new(start, bytes.len()) });
+                    self.received.push(bytes);
+                }
+                Mode::Data if line.is_closed => {
+                    state.is_closed = true;
+                    events.push(Event::Closed { token, error: None });
+                }
+                Mode::Direct if !line.input.is_empty() => {
+                    line.far.write_all(&std::mem::take(&mut line.input))?;
+                    events.push(Event::Readable { token });
+                }
+                Mode::Data | Mode::Paused | Mode::Direct => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self) {}
+}

@@ -1,0 +1,175 @@
+//! Admission: what keeps a command from running is looked at when it comes, and once more after every wait.
+
+use std::sync::mpsc::channel;
+
+use super::process::Process;
+use super::waits;
+use crate::io::Peer;
+use crate::server::{Server, Switch};
+
+/// Something that keeps commands from running, or lets them run again.
+type Change = fn(&'static Server, i64);
+
+/// A process, a client, and another one that gives orders.
+fn process() -> (Process, Peer, Peer) {
+    let mut process = Process::new(2);
+    let (client, admin) = (process.connect(0), process.connect(1));
+    assert_eq!(process.ask(&admin, "ACL SETUSER default on nopass ~* &* +@all"), "+OK\r\n");
+    (process, client, admin)
+}
+
+/// What a command that takes the gate is answered with, if this happens while it waits for it.
+fn ask_meanwhile(process: &mut Process, client: &Peer, line: &str, change: Change) -> String {
+    let (server, now_ms) = (process.server, process.now_ms());
+    waits::meanwhile(move || change(server, now_ms));
+    let answer = process.ask(client, line);
+    assert!(waits::is_over(), "{line} waited for nothing");
+    answer
+}
+
+/// Has somebody within do what takes the gate.
+fn within(server: &'static Server, line: &str) {
+    let mut embedded = crate::worker::embedded::Process::of(server).worker(1).expect("a thread");
+    embedded.set_time(server.clock.now_ms());
+    let mut session = embedded.connect();
+    let answer = embedded.feed(&mut session, format!("{line}\r\n").as_bytes()).to_vec();
+    assert_eq!(answer, b"+OK\r\n", "{line}");
+}
+
+#[test]
+fn a_pause_holds_a_command_up_until_it_is_over() {
+    let (mut process, client, admin) = process();
+    assert_eq!(process.ask(&admin, "CLIENT PAUSE 100 WRITE"), "+OK\r\n");
+    assert_eq!(process.ask(&client, "GET k"), "$-1\r\n");
+    assert_eq!(process.ask(&client, "SET k v"), "");
+    process.pass(99);
+    process.turns(2);
+    assert_eq!(
+        (process.heard(&client), process.ask(&admin, "GET k")),
+        (String::new(), "$-1\r\n".into())
+    );
+    process.pass(1);
+    process.turns(2);
+    assert_eq!(process.heard(&client), "+OK\r\n");
+    assert_eq!(process.ask(&admin, "CLIENT PAUSE 100 ALL"), "+OK\r\n");
+    assert_eq!(process.ask(&client, "GET k"), "");
+    assert_eq!(process.ask(&admin, "CLIENT UNPAUSE"), "");
+    process.pass(100);
+    process.turns(2);
+    assert_eq!(process.heard(&client), "$1\r\nv\r\n");
+}
+
+#[test]
+fn a_pause_that_begins_while_a_command_waits_holds_it_up() {
+    let (mut process, client, admin) = process();
+    process.ask(&admin, "SET k v");
+    let pause = |server: &'static Server, _| within(server, "CLIENT PAUSE 50 WRITE");
+    assert_eq!(ask_meanwhile(&mut process, &client, "FLUSHALL", pause), "");
+    assert_eq!(process.ask(&admin, "DBSIZE"), ":1\r\n");
+    process.pass(50);
+    process.turns(2);
+    assert_eq!(process.heard(&client), "+OK\r\n");
+    assert_eq!(process.ask(&admin, "DBSIZE"), ":0\r\n");
+}
+
+#[test]
+fn rights_that_are_lost_while_a_command_waits_count() {
+    let (mut process, client, admin) = process();
+    process.ask(&admin, "SET k v");
+    let revoke = |server: &'static Server, _| within(server, "ACL SETUSER default -flushall");
+    let answer = ask_meanwhile(&mut process, &client, "FLUSHALL", revoke);
+    assert!(answer.starts_with("-NOPERM"), "{answer}");
+    assert_eq!(process.ask(&admin, "DBSIZE"), ":1\r\n");
+    // The same for what waited for the end of a pause.
+    process.ask(&admin, "CLIENT PAUSE 50 WRITE");
+    assert_eq!(process.ask(&client, "SET k w"), "");
+    process.ask(&admin, "ACL SETUSER default -set");
+    process.pass(50);
+    process.turns(2);
+    let answer = process.heard(&client);
+    assert!(answer.starts_with("-NOPERM"), "{answer}");
+    assert_eq!(process.ask(&client, "GET k"), "$1\r\nv\r\n");
+}
+
+#[test]
+fn a_load_or_a_slow_script_that_begins_while_a_command_waits_has_it_refused() {
+    for (switch, error) in [(Switch::LOADING, "-LOADING"), (Switch::BUSY, "-BUSY")] {
+        let (mut process, client, admin) = process();
+        process.ask(&admin, "SET k v");
+        let begin: Change = match switch {
+            Switch::LOADING => |server, _| server.switches.set(Switch::LOADING, true),
+            _ => |server, _| server.switches.set(Switch::BUSY, true),
+        };
+        let answer = ask_meanwhile(&mut process, &client, "FLUSHALL", begin);
+        assert!(answer.starts_with(error), "{answer}");
+        let answer = process.ask(&client, "GET k");
+        assert!(answer.starts_with(error), "{answer}");
+        process.server.switches.set(switch, false);
+        assert_eq!(process.ask(&client, "GET k"), "$1\r\nv\r\n");
+    }
+}
+
+#[test]
+fn keys_live_and_die_by_the_time_when_a_wait_ends() {
+    let (mut process, client, admin) = process();
+    process.ask(&admin, "SET k v PX 10");
+    let server = process.server;
+    let shard = server.keyspace.hash(b"k").shard();
+    let (held, is_held) = channel();
+    let (release, is_released) = channel::<()>();
+    let holder = std::thread::spawn(move || {
+        let _guard = server.keyspace.lock(shard);
+        held.send(()).expect("somebody waits");
+        is_released.recv().expect("somebody says so");
+    });
+    is_held.recv().expect("it is held");
+    let now_ms = process.now_ms();
+    waits::meanwhile(move || {
+        server.clock.fix(now_ms + 10);
+        release.send(()).expect("it is held");
+    });
+    client.send(b"GET k\r\n");
+    process.turn(0);
+    assert!(waits::is_over(), "it waited for the shard");
+    holder.join().expect("it ends");
+    process.turn(0);
+    assert_eq!(process.heard(&client), "$-1\r\n");
+}
+
+#[test]
+fn memory_is_looked_at_again_behind_a_pause() {
+    let (mut process, client, admin) = process();
+    process.ask(&admin, "CLIENT PAUSE 50 WRITE");
+    assert_eq!(process.ask(&client, "SET k v"), "");
+    process.ask(&admin, "CONFIG SET maxmemory 1");
+    process.pass(50);
+    process.turns(2);
+    let answer = process.heard(&client);
+    assert!(answer.starts_with("-OOM"), "{answer}");
+    assert_eq!(process.ask(&client, "GET k"), "$-1\r\n");
+    process.ask(&admin, "CONFIG SET maxmemory 0");
+    assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
+}
+
+/// Once the last snapshot is written nothing is changed, or acknowledged, that it does not hold.
+#[test]
+fn what_waits_when_the_server_ends_is_not_done() {
+    let (mut process, client, admin) = process();
+    process.ask(&admin, "SET k v");
+    let end = |server: &'static Server, now_ms| {
+        let gate = server.gate.take();
+        server.pause_clients(i64::MAX, true, now_ms);
+        drop(gate);
+    };
+    assert_eq!(ask_meanwhile(&mut process, &client, "FLUSHALL", end), "");
+    assert_eq!(process.ask(&client, "PING"), "");
+    process.server.workers.stop();
+    for worker in 0..2 {
+        while process.turn(worker) {}
+    }
+    assert_eq!(process.heard(&client), "");
+    assert!(client.is_ended() && admin.is_ended());
+    let keyspace = &process.server.keyspace;
+    let shard = keyspace.lock(keyspace.hash(b"k").shard());
+    assert_eq!(shard.database(0).map(|database| database.len()), Some(1));
+}

@@ -1,0 +1,136 @@
+//! Blocked clients on real workers: served, timed out, unblocked, gone, and served once a reserved shard is free.
+
+use super::process::Process;
+
+#[test]
+fn a_waiter_is_served_by_another_worker() {
+    let mut process = Process::new(2);
+    let (waiter, other) = (process.connect(0), process.connect(1));
+    assert_eq!(process.ask(&waiter, "BLPOP list 0"), "");
+    // What it sends meanwhile waits as well.
+    assert_eq!(process.ask(&waiter, "PING"), "");
+    other.send(b"RPUSH list a b\r\n");
+    process.turn(1);
+    assert_eq!(process.heard(&other), ":2\r\n");
+    assert_eq!(process.heard(&waiter), "", "its worker was not there yet");
+    process.turn(0);
+    assert_eq!(process.heard(&waiter), "*2\r\n$4\r\nlist\r\n$1\r\na\r\n+PONG\r\n");
+    assert_eq!(process.ask(&other, "LRANGE list 0 -1"), "*1\r\n$1\r\nb\r\n");
+}
+
+#[test]
+fn who_came_first_is_served_first_whatever_the_worker() {
+    let mut process = Process::new(2);
+    let waiters: Vec<_> = (0..4).map(|number| process.connect(number % 2)).collect();
+    for waiter in &waiters {
+        assert_eq!(process.ask(waiter, "BLPOP list 0"), "");
+    }
+    let other = process.connect(1);
+    assert_eq!(process.ask(&other, "RPUSH list 0 1 2"), ":3\r\n");
+    process.turns(1);
+    for (number, waiter) in waiters.iter().enumerate() {
+        let wanted = format!("*2\r\n$4\r\nlist\r\n$1\r\n{number}\r\n");
+        assert_eq!(process.heard(waiter), if number < 3 { wanted } else { String::new() });
+    }
+}
+
+#[test]
+fn a_waiter_whose_time_is_over_takes_nothing_more() {
+    let mut process = Process::new(2);
+    let (waiter, other) = (process.connect(0), process.connect(1));
+    assert_eq!(process.ask(&waiter, "BLPOP list 0.5"), "");
+    process.pass(499);
+    process.turns(2);
+    assert_eq!(process.heard(&waiter), "");
+    process.pass(1);
+    // Whoever comes first: the time, or what it waits for.
+    process.turn(0);
+    assert_eq!(process.heard(&waiter), "*-1\r\n");
+    assert_eq!(process.ask(&other, "RPUSH list a"), ":1\r\n");
+    assert_eq!(process.ask(&waiter, "LLEN list"), ":1\r\n");
+    assert_eq!(process.server.waiters.clients(), 0);
+}
+
+#[test]
+fn one_that_is_served_when_its_time_is_over_has_what_it_was_served_with() {
+    let mut process = Process::new(2);
+    let (waiter, other) = (process.connect(0), process.connect(1));
+    assert_eq!(process.ask(&waiter, "BLPOP list 0.5"), "");
+    process.pass(1_000);
+    other.send(b"RPUSH list a\r\n");
+    process.turn(1);
+    process.turn(0);
+    assert_eq!(process.heard(&waiter), "*2\r\n$4\r\nlist\r\n$1\r\na\r\n");
+    assert_eq!(process.ask(&other, "LLEN list"), ":1\r\n:0\r\n");
+}
+
+#[test]
+fn a_waiter_that_is_killed_or_goes_takes_nothing() {
+    let mut process = Process::new(2);
+    let other = process.connect(1);
+    for goes in [true, false] {
+        let waiter = process.connect(0);
+        process.ask(&waiter, "CLIENT SETNAME waiter");
+        let id = process.ask(&waiter, "CLIENT ID").trim_matches(&[':', '\r', '\n'][..]).to_owned();
+        assert_eq!(process.ask(&waiter, "BLMOVE list other LEFT LEFT 0"), "");
+        assert_eq!(process.server.waiters.clients(), 1);
+        if goes {
+            waiter.close();
+            process.turns(1);
+        } else {
+            assert_eq!(process.ask(&other, &format!("CLIENT KILL ID {id}")), ":1\r\n");
+        }
+        assert!(waiter.is_ended());
+        assert_eq!(process.server.waiters.clients(), 0);
+        assert_eq!(process.ask(&other, "RPUSH list a"), ":1\r\n");
+        assert_eq!(process.ask(&other, "DEL list"), ":1\r\n");
+    }
+}
+
+#[test]
+fn a_waiter_can_be_unblocked() {
+    let mut process = Process::new(2);
+    let (waiter, other) = (process.connect(0), process.connect(1));
+    let id = process.ask(&waiter, "CLIENT ID").trim_matches(&[':', '\r', '\n'][..]).to_owned();
+    for (word, answer) in
+        [("TIMEOUT", "*-1\r\n"), ("ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n")]
+    {
+        assert_eq!(process.ask(&waiter, "BLPOP list 0"), "");
+        assert_eq!(process.ask(&other, &format!("CLIENT UNBLOCK {id} {word}")), ":1\r\n");
+        process.turns(1);
+        assert_eq!(process.heard(&waiter), answer);
+        assert_eq!(process.ask(&other, &format!("CLIENT UNBLOCK {id}")), ":0\r\n");
+    }
+}
+
+/// A slow script keeps the shard that serving needs. Who pushes does not wait for it, and who is blocked is served behind it.
+#[test]
+fn a_waiter_whose_shard_is_reserved_is_served_once_it_is_free() {
+    let mut process = Process::new(2);
+    let server = process.server;
+    let (waiter, other) = (process.connect(0), process.connect(1));
+    let shard = |key: &str| server.keyspace.hash(key.as_bytes()).shard();
+    let target = (0..).map(|n| format!("to:{n}")).find(|key| shard(key) != shard("list"));
+    let target = target.expect("there are other shards");
+    let reserved = shard(&target);
+    assert_eq!(process.ask(&waiter, &format!("BLMOVE list {target} LEFT RIGHT 0")), "");
+    let mut script = process.observer();
+    let data = script.data();
+    data.enter();
+    assert!(data.hold_one(reserved));
+    let kept = data.suspend_unit();
+    data.leave();
+    assert_eq!(process.ask(&other, "RPUSH list a"), ":1\r\n");
+    process.turns(3);
+    assert_eq!(process.heard(&waiter), "");
+    assert_eq!(process.ask(&other, "LLEN list"), ":1\r\n");
+    let data = script.data();
+    data.enter();
+    data.resume_unit(kept, false);
+    data.end_unit(server, None);
+    data.release();
+    data.leave();
+    process.turns(2);
+    assert_eq!(process.heard(&waiter), "$1\r\na\r\n");
+    assert_eq!(process.ask(&other, &format!("LRANGE {target} 0 -1")), "*1\r\n$1\r\na\r\n");
+}

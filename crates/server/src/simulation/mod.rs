@@ -1,0 +1,13 @@
+//! A process that a test drives turn by turn: real workers, the real writer of the log, rewrites and snapshots, with
+//! a clock, connections and a disk that the test supplies ([`process`], `io/memory.rs`, [`disk`]).
+
+mod admission;
+mod blocking;
+pub mod disk;
+mod process;
+mod saving;
+pub mod tasks;
+pub mod waits;
+
+/// What a process panics with instead of exiting.
+pub struct Exits;

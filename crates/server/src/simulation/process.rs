@@ -1,0 +1,109 @@
+//! A server with its real workers, none of which has a thread. A test gives it time, bytes and a disk.
+
+use std::sync::Arc;
+
+use crate::acl::Rights;
+use crate::client::{Client, ClientInfo};
+use crate::config::{Config, OptionId};
+use crate::io::{AnyDriver, Memory, Network, Peer, Token};
+use crate::server::Server;
+use crate::worker::embedded;
+use crate::worker::{Connection, Worker};
+
+use super::tasks;
+
+/// See the module. Its server is never freed: make few.
+pub struct Process {
+    pub server: &'static Server,
+    workers: Vec<Worker>,
+    network: Network,
+    now_ms: i64,
+}
+
+impl Process {
+    /// With so many workers, at a time of its own.
+    pub fn new(workers: usize) -> Self {
+        tasks::begin();
+        let config = Config::new();
+        config.set_internally(OptionId::save, "").expect("it is an option");
+        config.set_internally(OptionId::io_driver, "epoll").expect("it is an option");
+        let server = Server::new(config, &[]).expect("a server can be made");
+        server.follow_config();
+        let network = Network::default();
+        let mut process = Self { server, workers: Vec::new(), network, now_ms: 0 };
+        process.set_time(START_MS);
+        for _ in 0..workers {
+            let driver = AnyDriver::Memory(Memory::new(&process.network).expect("it can be made"));
+            let id = server.workers.next_id();
+            let worker = Worker::new(server, id, driver).expect("there are threads for all");
+            server.workers.add(Arc::clone(worker.handle()));
+            process.workers.push(worker);
+        }
+        server.workers.want(workers);
+        process
+    }
+
+    fn set_time(&mut self, now_ms: i64) {
+        self.now_ms = now_ms;
+        self.server.clock.fix(now_ms);
+    }
+
+    /// Has so much time go by.
+    pub fn pass(&mut self, ms: i64) {
+        self.set_time(self.now_ms + ms);
+    }
+
+    pub const fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    /// A client of the how-many-eth worker, which sees it in its next turn.
+    pub fn connect(&self, worker: usize) -> Peer {
+        let (peer, socket) = self.network.connect().expect("there are sockets");
+        let id = self.server.clients.next_id();
+        let info = ClientInfo::new(id, -1, "test".into(), "test".into(), true, self.now_ms);
+        let info = Arc::new(info);
+        self.server.clients.add(Arc::clone(&info));
+        let client = Client::new(info, Rights::new(self.server));
+        let connection = Box::new(Connection::new(socket, Token::new(0, 0), client));
+        assert!(self.workers[worker].handle().give(connection).is_ok(), "the worker serves");
+        peer
+    }
+
+    /// Has a worker take a turn; whether it goes on.
+    pub fn turn(&mut self, worker: usize) -> bool {
+        self.workers[worker].take_turn()
+    }
+
+    /// Has all workers take so many turns.
+    pub fn turns(&mut self, count: usize) {
+        for _ in 0..count {
+            for worker in &mut self.workers {
+                worker.take_turn();
+            }
+        }
+    }
+
+    /// Sends a line of words to the first worker, and takes what comes back at once.
+    pub fn ask(&mut self, peer: &Peer, line: &str) -> String {
+        peer.send(format!("{line}\r\n").as_bytes());
+        self.turns(2);
+        self.heard(peer)
+    }
+
+    /// What came back by now.
+    pub fn heard(&self, peer: &Peer) -> String {
+        String::from_utf8_lossy(&peer.received()).into_owned()
+    }
+
+    /// Somebody within, who waits for no disk and no pause.
+    pub fn observer(&self) -> embedded::Embedded {
+        let observer = embedded::Process::of(self.server).worker(1);
+        let mut observer = observer.expect("there are threads for all");
+        observer.set_time(self.now_ms);
+        observer
+    }
+}
+
+/// When all begins (Unix ms): behind the system's time, so that it shows where that is looked at instead.
+const START_MS: i64 = 1_000_000_000_000;

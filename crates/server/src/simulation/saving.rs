@@ -1,0 +1,139 @@
+//! Saving and loading, on a disk that is full, fails, or loses its power in the midst of it.
+
+use super::disk::{Disk, Faults};
+use super::process::Process;
+use super::tasks;
+use crate::io::Peer;
+use crate::random::Random;
+
+/// A process on an empty disk, and a client.
+fn process() -> (Process, Disk, Peer) {
+    let process = Process::new(1);
+    let disk = Disk::default();
+    Disk::put_in(Some(disk.clone()));
+    let client = process.connect(0);
+    (process, disk, client)
+}
+
+fn random(seed: u64) -> Random {
+    Random::new(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// What a start finds in the snapshot, as the value of `k`.
+fn found(reader: &mut Process, peer: &Peer, disk: Disk) -> Result<String, String> {
+    reader.ask(peer, "FLUSHALL");
+    Disk::put_in(Some(disk));
+    reader.server.load_at_start()?;
+    Ok(reader.ask(peer, "GET k"))
+}
+
+#[test]
+fn a_power_cut_at_any_step_of_a_save_leaves_the_old_snapshot_or_the_new_one() {
+    let (mut process, disk, client) = process();
+    process.ask(&client, "SET k old");
+    assert_eq!(process.ask(&client, "BGSAVE"), "+Background saving started\r\n");
+    assert_eq!(tasks::run_next().as_deref(), Some("bobbin-save"));
+    process.ask(&client, "SET k new");
+    let mut reader = Process::new(1);
+    let peer = reader.connect(0);
+    let mut all = std::collections::BTreeSet::new();
+    for steps in 0.. {
+        assert_eq!(process.ask(&client, "BGSAVE"), "+Background saving started\r\n");
+        let before = disk.after_kill();
+        disk.cut_power_after(steps, random(steps as u64));
+        tasks::run_next();
+        let Some(left) = disk.left_by_power_cut() else { break };
+        let value = found(&mut reader, &peer, left).expect("it can be loaded");
+        assert!(["$3\r\nold\r\n", "$3\r\nnew\r\n"].contains(&&value[..]), "{steps}: {value}");
+        all.insert(value);
+        // The next one begins with the old one again.
+        Disk::put_in(Some(disk.clone()));
+        disk.be(&before);
+    }
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert_eq!(found(&mut reader, &peer, disk.after_kill()).expect("it is there"), "$3\r\nnew\r\n");
+    Disk::put_in(None);
+}
+
+#[test]
+fn a_full_disk_keeps_the_old_snapshot_and_is_told_of() {
+    let (mut process, disk, client) = process();
+    process.ask(&client, "CONFIG SET save \"3600 1000000\"");
+    process.ask(&client, "SET k old");
+    assert_eq!(process.ask(&client, "SAVE"), "");
+    tasks::run_next();
+    process.turns(1);
+    assert_eq!(process.heard(&client), "+OK\r\n");
+    let names = disk.list();
+    let full = Faults { room: Some(50), ..Faults::default() };
+    let failing = Faults { failing_syncs: 1, ..Faults::default() };
+    for faults in [full, failing] {
+        process.ask(&client, "SET k new");
+        disk.set_faults(faults);
+        assert_eq!(process.ask(&client, "BGSAVE"), "+Background saving started\r\n");
+        tasks::run_next();
+        assert_eq!(disk.list(), names, "nothing is left over of {faults:?}");
+        let answer = process.ask(&client, "SET k newer");
+        assert!(answer.starts_with("-MISCONF"), "{answer}");
+        assert_eq!(process.ask(&client, "GET k"), "$3\r\nnew\r\n");
+        disk.set_faults(Faults::default());
+        // It is tried again by itself.
+        process.pass(10_000);
+        process.ask(&client, "BGSAVE");
+        tasks::run_next();
+        assert_eq!(process.ask(&client, "SET k old"), "+OK\r\n");
+    }
+    Disk::put_in(None);
+}
+
+#[test]
+fn what_changes_beside_a_save_is_not_in_it() {
+    let (mut process, disk, client) = process();
+    for number in 0..500 {
+        process.ask(&client, &format!("SET key:{number} before"));
+    }
+    process.ask(&client, "SET k before");
+    assert_eq!(process.ask(&client, "BGSAVE"), "+Background saving started\r\n");
+    process.ask(&client, "SET k after");
+    process.ask(&client, "DEL key:1 key:2 key:3");
+    tasks::run_next();
+    let mut reader = Process::new(1);
+    let peer = reader.connect(0);
+    let left = disk.after_power_cut(&mut Random::new(1));
+    assert_eq!(found(&mut reader, &peer, left).expect("it is there"), "$6\r\nbefore\r\n");
+    assert_eq!(reader.ask(&peer, "DBSIZE"), ":501\r\n");
+    Disk::put_in(None);
+}
+
+/// A log that a crash cut short is loaded up to there, whole transactions only, and the rest is cut off.
+#[test]
+fn a_log_is_loaded_up_to_where_it_is_whole() {
+    let (mut process, disk, client) = process();
+    process.ask(&client, "CONFIG SET appendonly yes");
+    process.server.step_log();
+    tasks::run_next();
+    process.server.step_log();
+    for number in 0..20 {
+        process.ask(&client, "MULTI");
+        process.ask(&client, &format!("SET k {number}"));
+        process.ask(&client, &format!("SET twin {number}"));
+        process.ask(&client, "EXEC");
+    }
+    process.server.step_log();
+    let mut reader = Process::new(1);
+    let peer = reader.connect(0);
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 1..60u64 {
+        let left = disk.after_power_cut(&mut random(seed));
+        for again in [false, true] {
+            reader.ask(&peer, "FLUSHALL");
+            Disk::put_in(Some(left.clone()));
+            reader.server.load_log().unwrap_or_else(|error| panic!("{seed}, {again}: {error}"));
+            let (value, twin) = (reader.ask(&peer, "GET k"), reader.ask(&peer, "GET twin"));
+            assert_eq!(value, twin, "{seed}");
+            seen.insert(value);
+        }
+    }
+    assert!(seen.len() > 5, "{seen:?}");
+    Disk::put_in(None);
+}
