@@ -218,6 +218,8 @@ impl Server {
             if self.aof.writer.get().is_none() {
                 self.start_writer(None)?;
             }
+            // The base of one that goes on lacks what happens from its cut until now.
+            self.aof.rewrites.cancel();
             self.aof.waits_for_base.store(true, Ordering::SeqCst);
             self.log.switch(true);
             if within || self.cut_is_busy() {

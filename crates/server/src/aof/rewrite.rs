@@ -75,6 +75,15 @@ impl Rewrites {
         self.current.lock().as_ref().is_some_and(|current| current.is_cancelled)
     }
 
+    /// Does something for the one that is going on, unless the log was turned on or off since it began: then its base lacks
+    /// what happened in between.
+    fn unless_cancelled(&self, f: impl FnOnce()) {
+        let current = self.current.lock();
+        if current.as_ref().is_some_and(|current| !current.is_cancelled) {
+            f();
+        }
+    }
+
     /// Whether the one that is going on will come to nothing.
     pub fn is_given_up(&self) -> bool {
         self.current.lock().as_ref().is_some_and(|current| current.cut.is_aborted())
@@ -177,8 +186,7 @@ impl Server {
         *rewrites.current.lock() =
             Some(Current { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
         let (done, rotated) = channel();
-        let is_logging = self.log.is_on();
-        if is_logging {
+        if self.log.is_on() {
             self.aof.order(self, Order::Rotate { after: self.log.last(), done });
         } else {
             // There is nothing to go on with: the base alone is written.
@@ -186,7 +194,7 @@ impl Server {
         }
         log::info!("Background append only file rewriting started");
         let gaps = self.aof.gaps.load(Ordering::SeqCst);
-        let task = Task { server: self, cut, rotated, is_logging, gaps };
+        let task = Task { server: self, cut, rotated, gaps };
         beside.run(|| task.run());
         true
     }
@@ -218,7 +226,6 @@ struct Task {
     cut: Cut,
     /// Where the log goes on behind the cut.
     rotated: Receiver<io::Result<Rotated>>,
-    is_logging: bool,
     /// How often an `fsync` had failed before.
     gaps: u64,
 }
@@ -227,14 +234,15 @@ impl Task {
     fn run(self) {
         let (server, started) = (self.server, Instant::now());
         let directory = Directory::of(&server.config);
-        let (rotated, is_logging) = (self.rotated, self.is_logging);
+        let rotated = self.rotated;
         let extension = extension(server);
         let written = write_base(server, self.cut, &directory.temporary_base());
         let outcome = written.and_then(|bytes| {
             let rotated = rotated.recv().unwrap_or_else(|_| Err(io::Error::other("the log ended")));
             let rotated = rotated?;
-            if is_logging && !server.log.is_on() {
-                return Err(io::Error::new(io::ErrorKind::Interrupted, "the log was turned off"));
+            if server.aof.rewrites.is_cancelled() {
+                let what = "the log was turned on or off";
+                return Err(io::Error::new(io::ErrorKind::Interrupted, what));
             }
             publish(server, &directory, rotated, (extension, bytes), self.gaps)
         });
@@ -315,8 +323,10 @@ fn publish(
     let size = bytes + figures.increment_size.load(Ordering::Relaxed);
     figures.size.store(size, Ordering::Relaxed);
     figures.base_size.store(size, Ordering::Relaxed);
-    server.aof.waits_for_base.store(false, Ordering::SeqCst);
-    server.aof.mended_gaps.store(gaps, Ordering::SeqCst);
+    server.aof.rewrites.unless_cancelled(|| {
+        server.aof.waits_for_base.store(false, Ordering::SeqCst);
+        server.aof.mended_gaps.store(gaps, Ordering::SeqCst);
+    });
     server.aof.answer_waiters(server);
     server.log.wake();
     collect_history(server, directory, &mut new);

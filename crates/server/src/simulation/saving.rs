@@ -137,3 +137,35 @@ fn a_log_is_loaded_up_to_where_it_is_whole() {
     assert!(seen.len() > 5, "{seen:?}");
     Disk::put_in(None);
 }
+
+/// A rewrite begins with the log turned off. When it is turned on meanwhile, the base lacks what happens until then.
+#[test]
+fn a_base_that_was_begun_before_the_log_was_turned_on_does_not_make_it_whole() {
+    let (mut process, disk, client) = process();
+    let server = process.server;
+    process.ask(&client, "SET k 1");
+    assert!(process.ask(&client, "BGREWRITEAOF").starts_with("+Background"));
+    process.ask(&client, "SET k 2");
+    process.ask(&client, "CONFIG SET appendonly yes");
+    process.ask(&client, "SET other 1");
+    server.step_log();
+    tasks::run_next();
+    server.step_log();
+    assert!(server.aof.is_waiting_for_base());
+    assert_eq!(process.ask(&client, "WAITAOF 1 0 10"), "");
+    process.pass(2_000);
+    process.turns(2);
+    assert_eq!(process.heard(&client), "*2\r\n:0\r\n:0\r\n");
+    // The rewrite that the log needs has begun meanwhile.
+    server.step_log();
+    assert_eq!(tasks::run_next().as_deref(), Some("bobbin-rewrite"));
+    server.step_log();
+    assert_eq!(process.ask(&client, "WAITAOF 1 0 0"), "*2\r\n:1\r\n:0\r\n");
+    let mut reader = Process::new(1);
+    let peer = reader.connect(0);
+    reader.turns(1);
+    Disk::put_in(Some(disk.after_power_cut(&mut random(1))));
+    reader.server.load_log().expect("it can be loaded");
+    assert_eq!(reader.ask(&peer, "MGET k other"), "*2\r\n$1\r\n2\r\n$1\r\n1\r\n");
+    Disk::put_in(None);
+}
