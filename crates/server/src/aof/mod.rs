@@ -115,10 +115,11 @@ impl Aof {
         self.durable.load(Ordering::SeqCst)
     }
 
-    /// The last record that a crash would leave: none while the log has no base.
-    pub fn kept(&self) -> u64 {
+    /// The last record that a crash would leave; `None`: the log has no base, and leaves nothing, not even what was done
+    /// while there was no log.
+    pub fn kept(&self) -> Option<u64> {
         // In this order: the base comes to be there after what it holds is durable.
-        if self.is_waiting_for_base() { 0 } else { self.durable() }
+        (!self.is_waiting_for_base()).then(|| self.durable())
     }
 
     /// Whether replies have to wait for the disk.
@@ -155,7 +156,7 @@ impl Aof {
         if waiters.is_empty() {
             return;
         }
-        let over: Vec<_> = waiters.extract_if(.., |(number, _)| *number <= kept).collect();
+        let over: Vec<_> = waiters.extract_if(.., |(number, _)| Some(*number) <= kept).collect();
         waiters.retain(|(_, waiter)| waiter.is_waiting());
         drop(waiters);
         for (_, waiter) in over {

@@ -62,7 +62,7 @@ struct WaitForDisk {
 
 impl WaitForDisk {
     fn is_over(&self) -> bool {
-        self.server.aof.kept() >= self.number
+        self.server.aof.kept().is_some_and(|kept| kept >= self.number)
     }
 
     fn append(&self, reply: &mut Reply<'_>) {

@@ -169,3 +169,19 @@ fn a_base_that_was_begun_before_the_log_was_turned_on_does_not_make_it_whole() {
     assert_eq!(reader.ask(&peer, "MGET k other"), "*2\r\n$1\r\n2\r\n$1\r\n1\r\n");
     Disk::put_in(None);
 }
+
+/// What was done while there was no log is on no disk before there is a base.
+#[test]
+fn nobody_is_told_that_the_disk_has_what_was_done_before_the_log_has_a_base() {
+    let (mut process, _, client) = process();
+    assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
+    assert_eq!(process.ask(&client, "CONFIG SET appendonly yes"), "+OK\r\n");
+    assert_eq!(process.ask(&client, "WAITAOF 1 0 0"), "");
+    process.server.step_log();
+    process.turns(1);
+    assert_eq!(process.heard(&client), "");
+    tasks::run_next();
+    process.turns(1);
+    assert_eq!(process.heard(&client), "*2\r\n:1\r\n:0\r\n");
+    Disk::put_in(None);
+}
