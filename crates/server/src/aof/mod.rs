@@ -36,7 +36,7 @@ use self::writer::{Order, Writer};
 use crate::background;
 use crate::blocking::Waiter;
 use crate::clock::{Clock, ticks};
-use crate::command::Data;
+use crate::command::{Data, Failure};
 use crate::config::AppendFsync;
 use crate::cores::Work;
 use crate::files::File;
@@ -91,6 +91,9 @@ pub struct Figures {
     pub error: AtomicI32,
 }
 
+/// What WAITAOF is answered with where there is no log.
+pub const NO_LOG: Failure =
+    Failure::new("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
 /// An `fsync` that takes longer delays what is written meanwhile: Redis, too, waits so long before it counts it.
 const SLOW_SYNC_US: u64 = 2_000_000;
 /// Workers wait themselves for a disk that takes no longer than this: waking two threads takes a good part of it.
@@ -166,6 +169,15 @@ impl Aof {
                 reply.integer(0);
                 Ok(())
             });
+        }
+    }
+
+    /// Answers the clients of WAITAOF whose records are not on disk: the log ends behind a record, and they will not be.
+    fn dismiss_waiters(&self, server: &Server, after: u64) {
+        let over: Vec<_> =
+            self.waiters.lock().extract_if(.., |(number, _)| *number <= after).collect();
+        for (_, waiter) in over {
+            waiter.answer(server, |_| Err(NO_LOG));
         }
     }
 

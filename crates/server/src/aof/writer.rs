@@ -488,6 +488,8 @@ impl Writer {
     /// The log ends behind a record.
     fn stop(&mut self, after: u64) {
         self.sync_now();
+        // Those whose records are on disk were told.
+        self.server.aof.dismiss_waiters(self.server, after);
         self.file = None;
         self.pending = Vec::new();
         self.noted = 0;

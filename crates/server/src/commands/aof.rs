@@ -2,6 +2,7 @@
 
 use bobbin_resp::Reply;
 
+use crate::aof::NO_LOG;
 use crate::blocking::{self, Wait};
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::server::Server;
@@ -78,9 +79,6 @@ impl Wait for WaitForDisk {
         self.append(reply);
     }
 }
-
-const NO_LOG: Failure =
-    Failure::new("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("bgrewriteaof", 1, bgrewriteaof)

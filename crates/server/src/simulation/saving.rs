@@ -185,3 +185,36 @@ fn nobody_is_told_that_the_disk_has_what_was_done_before_the_log_has_a_base() {
     assert_eq!(process.heard(&client), "*2\r\n:1\r\n:0\r\n");
     Disk::put_in(None);
 }
+
+/// A log that the disk does not take is turned off: who waits for the disk is told so, and not that it is there.
+#[test]
+fn nobody_is_told_that_the_disk_has_what_it_did_not_take_when_the_log_is_turned_off() {
+    let (mut process, disk, client) = process();
+    let server = process.server;
+    let admin = process.connect(0);
+    let one_on_disk = "*2\r\n:1\r\n:0\r\n";
+    process.ask(&client, "CONFIG SET appendonly yes");
+    // Without a base, with one and a full disk, and with one and a disk that takes all.
+    for (has_base, room) in [(false, None), (true, Some(0)), (true, None)] {
+        process.ask(&admin, "CONFIG SET appendonly yes");
+        server.step_log();
+        if has_base {
+            tasks::run_next();
+        }
+        disk.set_faults(Faults { room, ..Faults::default() });
+        assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
+        assert_eq!(process.ask(&client, "WAITAOF 1 0 0"), "");
+        assert_eq!(process.ask(&admin, "CONFIG SET appendonly no"), "+OK\r\n");
+        server.step_log();
+        process.turns(1);
+        let answer = process.heard(&client);
+        if has_base && room.is_none() {
+            assert_eq!(answer, one_on_disk);
+        } else {
+            assert!(answer.starts_with("-ERR WAITAOF cannot"), "{has_base} {room:?}: {answer}");
+        }
+        disk.set_faults(Faults::default());
+        while tasks::run_next().is_some() {}
+    }
+    Disk::put_in(None);
+}
