@@ -431,11 +431,17 @@ impl Writer {
     fn obey(&mut self) -> bool {
         let Some(first) = self.orders.first() else { return false };
         let after = first.after();
-        let gives_up = self.failed && !matches!(first, Order::Rotate { .. });
+        // A rewrite may wait for the disk, unless others wait behind it: who turns the log off, or ends the server.
+        let may_wait = matches!(first, Order::Rotate { .. }) && self.orders.len() == 1;
+        let gives_up = self.failed && !may_wait;
         if self.written < after && !gives_up {
             return false;
         }
         match self.orders.remove(0) {
+            Order::Rotate { done, .. } if self.written < after => {
+                let what = "the disk does not take what comes before";
+                let _ = done.send(Err(io::Error::other(what)));
+            }
             Order::Rotate { done, .. } => {
                 self.sync_now();
                 let rotated = self.rotate();

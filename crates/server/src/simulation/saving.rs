@@ -218,3 +218,32 @@ fn nobody_is_told_that_the_disk_has_what_it_did_not_take_when_the_log_is_turned_
     }
     Disk::put_in(None);
 }
+
+/// A rewrite waits for a full disk to take what comes before it. Who ends the server, or turns the log off, does not.
+#[test]
+fn nobody_waits_behind_a_rewrite_for_a_full_disk() {
+    for ends in [true, false] {
+        let (mut process, disk, client) = process();
+        let server = process.server;
+        process.ask(&client, "CONFIG SET appendonly yes");
+        server.step_log();
+        tasks::run_next();
+        disk.set_faults(Faults { room: Some(0), ..Faults::default() });
+        assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
+        server.step_log();
+        assert!(process.ask(&client, "SET k w").starts_with("-MISCONF"));
+        assert!(process.ask(&client, "BGREWRITEAOF").starts_with("+Background"));
+        server.step_log();
+        assert!(server.log_has_orders(), "it waits");
+        if ends {
+            server.end_log_alone();
+        } else {
+            assert_eq!(process.ask(&client, "CONFIG SET appendonly no"), "+OK\r\n");
+            server.step_log();
+            assert_eq!(process.ask(&client, "SET k w"), "+OK\r\n");
+        }
+        assert!(!server.log_has_orders());
+        assert_eq!(tasks::run_next().as_deref(), Some("bobbin-rewrite"), "it ends");
+        Disk::put_in(None);
+    }
+}
