@@ -1,10 +1,14 @@
 //! A process that a test drives turn by turn: real workers, the real writer of the log, rewrites and snapshots, with
 //! a clock, connections and a disk that the test supplies ([`process`], `io/memory.rs`, [`disk`]).
+//!
+//! [`promises`] draws at random what happens, and lets the power go at any moment.
 
 mod admission;
 mod blocking;
 pub mod disk;
 mod process;
+mod promises;
+mod reply;
 mod saving;
 pub mod tasks;
 pub mod waits;
