@@ -112,14 +112,43 @@ struct Scenario {
     command: &'static str,
     /// The value that is gone afterwards, and must be loaded again.
     consumes: Option<&'static str>,
+    /// The source of a script, which comes behind `EVAL`.
+    script: Option<&'static str>,
 }
 
 const fn again(name: &'static str, command: &'static str) -> Scenario {
-    Scenario { name, command, consumes: None }
+    Scenario { name, command, consumes: None, script: None }
 }
 
 const fn once(name: &'static str, command: &'static str) -> Scenario {
-    Scenario { name, command, consumes: Some("set") }
+    Scenario { name, command, consumes: Some("set"), script: None }
+}
+
+/// `arguments` are the number of keys, the keys, and how often it does its work.
+const fn script(name: &'static str, source: &'static str, arguments: &'static str) -> Scenario {
+    Scenario { name, command: arguments, consumes: None, script: Some(source) }
+}
+
+impl Scenario {
+    fn words(&self) -> Vec<&'static str> {
+        let words = self.command.split(' ');
+        match self.script {
+            Some(source) => ["EVAL", source].into_iter().chain(words).collect(),
+            None => words.collect(),
+        }
+    }
+
+    /// Runs a script for a moment, so that the server knows which keys it uses.
+    fn prepare(&self, control: &mut Connection) -> Outcome {
+        if self.script.is_none() {
+            return Ok(());
+        }
+        let mut words = self.words();
+        words.pop();
+        words.push("1");
+        let reply = control.call(&words).map_err(|error| error.to_string())?;
+        if reply.is_error() { Err(reply.text()) } else { Ok(()) }
+    }
 }
 
 const GROUPS: &[Group] = &[
@@ -157,6 +186,34 @@ const GROUPS: &[Group] = &[
         ],
     },
     Group {
+        values: &["list"],
+        scenarios: &[
+            script("eval-count", "local n = 0 for i = 1, ARGV[1] do n = n + i end", "0 100000000"),
+            script(
+                "eval-lrange",
+                "for i = 1, ARGV[1] do redis.call('lrange', KEYS[1], 0, 9999) end",
+                "1 list 500",
+            ),
+            script(
+                "eval-sort",
+                "local t = {} for i = 1, ARGV[1] do t[i] = i * 7919 % 1000003 end table.sort(t)",
+                "0 1000000",
+            ),
+            script(
+                "eval-concat",
+                "local t = {} for i = 1, 1000 do t[i] = ('x'):rep(10000) end \
+                 for i = 1, ARGV[1] do local s = table.concat(t) end",
+                "0 100",
+            ),
+            script(
+                "eval-cjson",
+                "local t = {} for i = 1, 10000 do t[i] = {a = i} end \
+                 for i = 1, ARGV[1] do cjson.decode(cjson.encode(t)) end",
+                "0 50",
+            ),
+        ],
+    },
+    Group {
         values: &["keys"],
         scenarios: &[again("keys", "KEYS *"), again("keys-some", "KEYS *99")],
     },
@@ -186,6 +243,7 @@ fn measure(
     let probe = Probe::new(Keys::One);
     let clients = (0..CLIENTS).map(|_| server.connect()).collect();
     let mut heavy = server.connect();
+    scenario.prepare(control)?;
     std::thread::scope(|scope| {
         probe.start(scope, clients);
         let _stopped = probe.stopped();
@@ -216,7 +274,7 @@ fn measure_round(
             fill::fill(control, value, options.members)?;
             std::thread::sleep(WARM_UP);
         }
-        let from = execute(heavy, scenario.command)?;
+        let from = execute(heavy, &scenario.words())?;
         let to = match scenario.consumes {
             Some(value) => wait_until_freed(control, value, scenario.name),
             None => Instant::now(),
@@ -247,7 +305,7 @@ fn occupy_core(time: Duration) -> (Instant, Instant) {
 ///
 /// Who waits for so much would be on another machine, or at least not take the cores from the clients that are
 /// measured: it has what they leave.
-fn execute(heavy: &mut Connection, command: &str) -> Result<Instant, String> {
+fn execute(heavy: &mut Connection, command: &[&str]) -> Result<Instant, String> {
     let aside = || {
         let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
         shell::output(Command::new("chrt").args(["--idle", "--pid", "0", &thread]))?;
@@ -257,13 +315,13 @@ fn execute(heavy: &mut Connection, command: &str) -> Result<Instant, String> {
         Ok(from)
     };
     std::thread::scope(|scope| scope.spawn(aside).join())
-        .unwrap_or_else(|_| Err(format!("{command}: its client panicked")))
+        .unwrap_or_else(|_| Err(format!("{}: its client panicked", command[0])))
 }
 
-fn exchange(heavy: &mut Connection, command: &str) -> Outcome {
-    let text = |error: std::io::Error| format!("{command}: {error}");
+fn exchange(heavy: &mut Connection, command: &[&str]) -> Outcome {
+    let text = |error: std::io::Error| format!("{}: {error}", command[0]);
     let mut bytes = Vec::new();
-    encode_command(&command.split(' ').collect::<Vec<_>>(), &mut bytes);
+    encode_command(command, &mut bytes);
     encode_command(&["PING"], &mut bytes);
     heavy.send_raw(&bytes).map_err(text)?;
     heavy.stream().set_read_timeout(None).map_err(text)?;
@@ -271,10 +329,11 @@ fn exchange(heavy: &mut Connection, command: &str) -> Outcome {
     while !tail.ends_with(END) {
         let count = heavy.stream().read(&mut chunk).map_err(text)?;
         if count == 0 {
-            return Err(format!("{command}: the server has closed"));
+            return Err(format!("{}: the server has closed", command[0]));
         }
         if tail.is_empty() && chunk[0] == b'-' {
-            return Err(format!("{command}: {}", String::from_utf8_lossy(&chunk[..count])));
+            let text = String::from_utf8_lossy(&chunk[..count]);
+            return Err(format!("{}: {text}", command[0]));
         }
         tail.extend_from_slice(&chunk[..count]);
         tail.drain(..tail.len().saturating_sub(END.len()));

@@ -502,6 +502,6 @@ mod tests {
         }
         drop(others);
         base.join().expect("it does not panic").expect("the base is written");
-        fs::remove_file(path).expect("it is there");
+        std::fs::remove_file(path).expect("it is there");
     }
 }

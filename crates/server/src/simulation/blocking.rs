@@ -1,6 +1,7 @@
 //! Blocked clients on real workers: served, timed out, unblocked, gone, and served once a reserved shard is free.
 
 use super::process::Process;
+use crate::command::data::Then;
 
 #[test]
 fn a_waiter_is_served_by_another_worker() {
@@ -126,7 +127,7 @@ fn a_waiter_whose_shard_is_reserved_is_served_once_it_is_free() {
     assert_eq!(process.ask(&other, "LLEN list"), ":1\r\n");
     let data = script.data();
     data.enter();
-    data.resume_unit(kept, false);
+    data.resume_unit(kept, Then::Ended);
     data.end_unit(server, None);
     data.release();
     data.leave();
