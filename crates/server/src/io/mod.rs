@@ -13,6 +13,7 @@ mod listen;
 #[cfg(test)]
 mod memory;
 mod pages;
+mod pending;
 mod receive;
 mod slots;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use epoll::Epoll;
 pub use listen::{ListenError, Listener};
 #[cfg(test)]
 pub use memory::{Memory, Network, Peer};
+pub use pending::unsent;
 pub use receive::{Received, receive_into, receive_split};
 pub use uring::Uring;
 pub use waker::Waker;

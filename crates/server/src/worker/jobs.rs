@@ -4,6 +4,7 @@ use super::connection::Connection;
 use super::job::Slice;
 use super::{Worker, touch};
 use crate::clock::ticks;
+use crate::io;
 use crate::lazyfree;
 use crate::server::Switch;
 
@@ -98,19 +99,29 @@ impl Worker {
 impl Worker {
     /// Which jobs have their turn, and which wait. If the clients of jobs leave much unread, only one of them goes
     /// on, and one whose client reads: the first gets read, or reaches its limit, and the memory of all together stays
-    /// little more than what one may have.
+    /// little more than what one may have. One reads if its peer has taken all that was sent; of these the one with most of a
+    /// reply goes on.
     fn choose_jobs(&mut self) -> (Vec<u32>, Vec<u32>) {
         let jobs = std::mem::take(&mut self.jobs);
         if jobs.len() < 2 {
             return (jobs, Vec::new());
         }
         let unread = |slot: u32| self.connections.get(slot).map_or(0, Connection::output_memory);
-        let total: usize = jobs.iter().map(|&slot| unread(slot)).sum();
+        let begun = |slot: u32| {
+            let job = self.connections.get(slot).and_then(|it| it.client.job.as_ref());
+            job.map_or(0, |job| job.reply_bytes())
+        };
+        let total: usize = jobs.iter().map(|&slot| unread(slot) + begun(slot)).sum();
         if total <= UNREAD_MAX {
             return (jobs, Vec::new());
         }
         let most = jobs.iter().copied().max_by_key(|&slot| unread(slot));
-        let reader = jobs.iter().copied().find(|&slot| unread(slot) == 0);
+        let has_read = |slot: u32| {
+            unread(slot) == 0
+                && self.connections.get(slot).is_some_and(|it| io::unsent(&it.socket) == 0)
+        };
+        let readers = jobs.iter().copied().filter(|&slot| has_read(slot));
+        let reader = readers.max_by_key(|&slot| begun(slot));
         let goes_on = |slot: u32| {
             let client = self.connections.get(slot).map(|connection| &connection.client);
             Some(slot) == most
