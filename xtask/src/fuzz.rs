@@ -41,6 +41,13 @@ pub(crate) fn smoke(seconds: &str) -> Outcome {
     if failed.is_empty() { Ok(()) } else { Err(format!("fuzzing failed: {}", failed.join(", "))) }
 }
 
+/// Compiles the targets, which are no part of the workspace, so that they do not fall behind it.
+pub(crate) fn check() -> Outcome {
+    let mut check = Command::new(env!("CARGO"));
+    check.args(["check", "--locked", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target"]);
+    shell::run(check.current_dir(repository()))
+}
+
 fn cargo_fuzz(arguments: &[&str]) -> Command {
     // The name and not `CARGO`: that would be one toolchain's, which knows no other.
     let mut command = Command::new("cargo");

@@ -73,6 +73,7 @@ fn test(options: &[&str]) -> Outcome {
     summary.step("clippy", || {
         cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
     });
+    summary.step("fuzz targets compile", fuzz::check);
     if with_peers {
         summary.step("install what the tests use", install_all);
     } else {

@@ -1,5 +1,8 @@
 //! Runs one script with any bytes as its arguments. It must end by itself, with 1, or be stopped as it takes long.
 
+// Each target uses a part of it.
+#![allow(dead_code)]
+
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
