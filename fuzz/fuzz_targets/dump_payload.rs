@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use bobbin_dump::{Payload, append_string_payload, lzf_decompress, parse_payload};
-use bobbin_store::value::chunked::StringRef;
+use bobbin_store::value::StringRef;
 use libfuzzer_sys::fuzz_target;
 use payloads::Bench;
 

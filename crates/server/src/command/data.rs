@@ -76,8 +76,8 @@ pub struct Data {
     /// The client that keys are evicted for, if it keeps copies; 0: none.
     pub evicting_for: u64,
     pub random: Random,
-    /// Where scripts run; `None`: none has run yet, or one is running.
-    pub lua: Option<Box<Lua>>,
+    /// Where scripts run: the states that none uses.
+    pub lua: Vec<Box<Lua>>,
     /// The command at hand: a script that pauses.
     pub paused: Option<Box<Paused>>,
     pub counters: Counters,
@@ -174,7 +174,7 @@ impl Data {
             working_for: 0,
             evicting_for: 0,
             random: Random::new(seed),
-            lua: None,
+            lua: Vec::new(),
             paused: None,
             counters: Counters::default(),
             evictor: Evictor::default(),
@@ -209,7 +209,7 @@ impl Data {
 
     /// Whether a command that runs a script is known to use only the keys that it declares.
     pub(super) fn runs_within_keys(&self, command: &Registered, args: &[&[u8]]) -> bool {
-        let lua = self.lua.as_ref();
+        let lua = self.lua.last();
         lua.is_some_and(|lua| lua.keeps_to_keys(command.row.name, args[1], self.keyspace))
     }
 

@@ -24,7 +24,7 @@ fn evalsha_ro(call: &mut Call<'_>) -> Outcome {
 fn script_load(call: &mut Call<'_>) -> Outcome {
     let mut lua = Lua::of_worker(call.server, call.data);
     let loaded = lua.load(call.server, call.args[2]);
-    call.data.lua = Some(lua);
+    lua.give_back(call.data);
     call.reply.bulk(&loaded?);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! A script that takes long: what others know of it, and how it goes on.
 //!
-//! After 5 ms a script pauses in the midst of its code and becomes a job of its client. It goes on in a thread of its own,
-//! so that the workers serve everybody else meanwhile. It keeps what it held; if that was the gate, every shard
+//! After half a millisecond a script pauses in the midst of its code and becomes a job of its client. It goes on in a
+//! thread (`threads`), so that the workers serve everybody else meanwhile. It keeps what it held; if that was the gate, every shard
 //! instead, so that others can have their turns. These shards are reserved (`Aside`): a command that wants one is refused at
 //! once, and its client waits until the script is over. What only forgets something there (`visit`) gets in between two
 //! slices of the script's run.
@@ -18,18 +18,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Ended, Progress};
-use bobbin_store::sync::Mutex;
 
 use super::cache::Learned;
 use super::functions::Library;
 use super::session::{Session, Way, count_failure};
+use super::threads::Back;
 use super::{Lua, State};
-use crate::background;
 use crate::clock::ticks;
 use crate::command::data::{Counters, Suspended, Then};
 use crate::command::transaction::Running;
 use crate::command::{Call, Data, Failure, Registered};
-use crate::cores::{self, Share, Work};
 use crate::server::Server;
 use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
@@ -145,7 +143,7 @@ impl Owner {
         match self {
             Self::Worker(lua) => {
                 lua.show_memory();
-                data.lua = Some(lua);
+                lua.give_back(data);
             }
             Self::Library(library, state) => {
                 if library.give_back(state) {
@@ -167,15 +165,17 @@ pub struct Paused {
     transaction: Option<Running>,
     /// The command's words, while the script may have to begin anew.
     words: Vec<Box<[u8]>>,
-    /// How long it went on in its thread, in ticks.
+    /// When it left its worker.
+    left_at: u64,
+    /// How long it was away, waiting for a core included, in ticks.
     ticks_beside: u64,
 }
 
 /// Where a script goes on.
 enum Place {
-    /// In a thread of its own, as soon as its worker has time to make one.
+    /// In a thread, as soon as its worker has time to give it to one.
     Nowhere(Box<Run>),
-    Thread(Arc<Mutex<Handover>>),
+    Thread(Back),
     /// In slices between its worker's turns, as there can be no thread.
     Worker(Box<Run>),
     /// Nowhere: it needs a shard that others hold, has changed nothing, and begins anew.
@@ -184,16 +184,8 @@ enum Place {
     Done,
 }
 
-/// How a worker and the thread of a script give the run to each other.
-enum Handover {
-    ToThread(Box<Run>),
-    AtWork,
-    /// It is over, or the thread cannot have it go on.
-    ToWorker(Box<Run>),
-}
-
 /// The run of a script, which any thread may have go on.
-struct Run {
+pub(super) struct Run {
     owner: Owner,
     session: Box<Session>,
     busy: Arc<Busy>,
@@ -202,8 +194,8 @@ struct Run {
     now_ms: i64,
     /// What it holds and has done, while it does not run.
     unit: Option<Suspended>,
-    /// What the thread counted, and how many ticks it took.
-    counted: Option<(Counters, WorkerStats, u64)>,
+    /// What the thread counted.
+    pub counted: Option<(Counters, WorkerStats)>,
     /// Where it is kept which keys the script uses.
     learned: Arc<Learned>,
 }
@@ -217,7 +209,7 @@ const SLICE_US: u64 = 5_000;
 
 impl Run {
     /// Has the script go on for a slice; whether it is over.
-    fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
+    pub fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
         let now_ms = data.now_ms;
         self.take_up(data, Then::Suspended);
         data.now_ms = self.now_ms;
@@ -244,36 +236,6 @@ impl Run {
     fn take_up(&mut self, data: &mut Data, then: Then) {
         self.unit.take().into_iter().for_each(|unit| data.resume_unit(unit, then));
     }
-}
-
-/// Has a script go on in the calling thread, until it is over.
-fn run_beside(server: &'static Server, handover: &Mutex<Handover>) {
-    // Workers have the cores first: their clients are told that the server is busy.
-    cores::share(Share::ShortTurns);
-    let taken = std::mem::replace(&mut *handover.lock(), Handover::AtWork);
-    let Handover::ToThread(mut run) = taken else {
-        *handover.lock() = taken;
-        return;
-    };
-    if let Some(mut data) = background::data(server) {
-        let stats = WorkerStats::new(server.registry.all().len());
-        let started = ticks();
-        loop {
-            data.enter();
-            data.refresh_time(server);
-            data.event_classes = server.event_classes();
-            data.deletes = server.deletes();
-            let is_over = run.step(server, &mut data, &stats);
-            data.leave();
-            if is_over {
-                break;
-            }
-        }
-        run.counted = Some((std::mem::take(&mut data.counters), stats, ticks() - started));
-    }
-    *handover.lock() = Handover::ToWorker(run);
-    // Its worker goes on with it.
-    server.workers.wake();
 }
 
 impl Paused {
@@ -331,6 +293,7 @@ impl Paused {
             reply: Vec::new(),
             transaction: None,
             words: words.map(|&word| word.into()).collect(),
+            left_at: ticks(),
             ticks_beside: 0,
         }));
     }
@@ -347,26 +310,21 @@ impl Paused {
         match std::mem::replace(&mut self.place, Place::Done) {
             // A log is replayed as fast as it can be, and serves nobody meanwhile.
             Place::Nowhere(run) if slice.data.loading => self.place = Place::Worker(run),
-            Place::Nowhere(run) => self.place = begin_beside(slice.server, run),
+            Place::Nowhere(run) => {
+                let given = slice.server.scripts.threads.give(slice.server, run);
+                self.place = given.map_or_else(Place::Worker, Place::Thread);
+            }
             Place::Worker(mut run) => {
                 if run.step(slice.server, slice.data, slice.stats) {
                     return Some(run);
                 }
                 self.place = Place::Worker(run);
             }
-            Place::Thread(handover) => {
-                let given = std::mem::replace(&mut *handover.lock(), Handover::AtWork);
-                match given {
-                    Handover::ToWorker(run) if run.progress != Progress::Paused => {
-                        return Some(run);
-                    }
-                    Handover::ToWorker(run) => self.place = Place::Worker(run),
-                    begun => {
-                        *handover.lock() = begun;
-                        self.place = Place::Thread(handover);
-                    }
-                }
-            }
+            Place::Thread(back) => match back.lock().take() {
+                None => self.place = Place::Thread(Arc::clone(&back)),
+                Some(run) if run.progress == Progress::Paused => self.place = Place::Worker(run),
+                over => return over,
+            },
             Place::Again => self.place = Place::Again,
             Place::Done => {}
         }
@@ -376,10 +334,10 @@ impl Paused {
     /// Ends the run of a script that is over. Everything that it held is held again.
     fn finish(&mut self, mut run: Box<Run>, slice: &mut Slice<'_>) {
         let Slice { server, data, stats, .. } = slice;
-        if let Some((counters, counted, ticks)) = run.counted.take() {
+        if let Some((counters, counted)) = run.counted.take() {
             data.counters.add(&counters);
             stats.merge(&counted);
-            self.ticks_beside += ticks;
+            self.ticks_beside += ticks() - self.left_at;
         }
         run.learned.note(run.session.way().habits());
         run.take_up(data, Then::Ended);
@@ -470,22 +428,6 @@ impl Paused {
             let words = || self.busy.words.clone();
             slowlog::note_words(server, client, self.command, words, &measured);
         }
-    }
-}
-
-/// Gives a run to a thread of its own, if there can be one.
-fn begin_beside(server: &'static Server, run: Box<Run>) -> Place {
-    let handover = Arc::new(Mutex::new(Handover::ToThread(run)));
-    let given = Arc::clone(&handover);
-    let run = move || run_beside(server, &given);
-    let Err(error) = background::start(background::SCRIPT, Work::Serving, run) else {
-        return Place::Thread(handover);
-    };
-    log::warn!("Can't start a thread for the slow script, other clients have to wait: {error}");
-    let given = std::mem::replace(&mut *handover.lock(), Handover::AtWork);
-    match given {
-        Handover::ToThread(run) | Handover::ToWorker(run) => Place::Worker(run),
-        Handover::AtWork => unreachable!("there is no thread"),
     }
 }
 

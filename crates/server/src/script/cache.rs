@@ -9,6 +9,7 @@ use bobbin_store::sync::{Mutex, RwLock};
 use sha1::{Digest, Sha1};
 
 use super::Busy;
+use super::threads::Threads;
 use crate::command::Failure;
 use crate::server::{Server, Switch, Switches};
 
@@ -68,6 +69,7 @@ pub struct Scripts {
     generation: AtomicU64,
     /// The scripts that go on beside the workers.
     busy: Mutex<Vec<Arc<Busy>>>,
+    pub(super) threads: Threads,
     /// Goes up when clients that wait for a script are to try again.
     turns: AtomicU64,
     evicted: AtomicU64,
@@ -83,6 +85,7 @@ impl Default for Scripts {
             known: RwLock::default(),
             generation: AtomicU64::new(0),
             busy: Mutex::default(),
+            threads: Threads::default(),
             turns: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             states: Mutex::default(),

@@ -1,4 +1,4 @@
-//! A worker's Lua state, and the scripts that it has compiled.
+//! A Lua state of a worker, and the scripts that it has compiled.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -51,6 +51,9 @@ pub struct Compiled {
 /// A state with more scripts than this is given up for a new one.
 const COMPILED_MAX: usize = 4096;
 
+/// States that a worker keeps: another than the first is needed while a script goes on beside the worker.
+const KEPT_MAX: usize = 4;
+
 impl Lua {
     fn new(server: &Server, seed: u64) -> Self {
         Self {
@@ -63,14 +66,21 @@ impl Lua {
         }
     }
 
-    /// The worker's state, taken from it, and up to date.
+    /// A state of the worker, taken from it, and up to date.
     pub fn of_worker(server: &Server, data: &mut Data) -> Box<Self> {
-        match data.lua.take() {
+        match data.lua.pop() {
             Some(mut lua) => {
                 lua.refresh(server, || data.random.next_u64());
                 lua
             }
             None => Box::new(Self::new(server, data.random.next_u64())),
+        }
+    }
+
+    /// Gives the state back to a worker, unless that has enough.
+    pub fn give_back(self: Box<Self>, data: &mut Data) {
+        if data.lua.len() < KEPT_MAX {
+            data.lua.push(self);
         }
     }
 

@@ -16,6 +16,7 @@ mod functions;
 mod lua;
 mod run;
 mod session;
+mod threads;
 
 use crate::command::{Call, Outcome};
 

@@ -30,7 +30,7 @@ pub(crate) fn evaluate(call: &mut Call<'_>, source: Source, read_only: bool) -> 
     let compiled = match find(call, &mut lua, source) {
         Ok(found) => found,
         Err(failure) => {
-            call.data.lua = Some(lua);
+            lua.give_back(call.data);
             return Err(failure);
         }
     };

@@ -14,6 +14,7 @@ use crate::clock::ticks;
 use crate::command::call::{self, Call, lone_key};
 use crate::command::registry::KeyShape;
 use crate::command::{Data, Failure, Flags, Registered};
+use crate::cores;
 use crate::server::{Server, Switch};
 use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
@@ -44,6 +45,8 @@ pub(super) struct Session {
     started: u64,
     /// When it leaves its worker, or lets others in.
     pause_at: u64,
+    /// When it offers its core to others; never while it is with its worker.
+    give_way_at: u64,
     /// From when on clients are told that the server is busy.
     slow_at: u64,
     /// What others know of it, once it has paused.
@@ -97,6 +100,7 @@ impl Session {
             replication: REPLICATE_ALL,
             started,
             pause_at: slow_at.min(leave_at),
+            give_way_at: u64::MAX,
             slow_at,
             busy: None,
         }
@@ -107,6 +111,16 @@ impl Session {
         self.data = NonNull::from(data);
         self.stats = NonNull::from(stats);
         self.pause_at = ticks() + slice;
+        self.give_way_at = ticks() + self.server.clock.ticks(TURN_US);
+    }
+
+    /// Whether it is time to pause. Offers the core to others, if it is time for that.
+    fn is_over(&mut self, now: u64) -> bool {
+        if now >= self.give_way_at {
+            cores::give_way();
+            self.give_way_at = ticks() + self.server.clock.ticks(TURN_US);
+        }
+        now >= self.pause_at
     }
 
     /// The script stays with its worker, until it is slow.
@@ -425,7 +439,7 @@ impl Host for Session {
         if is_muted {
             self.data().recorder.refresh();
         }
-        if ended >= self.pause_at { Called::Late } else { Called::Replied }
+        if ended >= self.pause_at.min(self.give_way_at) { Called::Late } else { Called::Replied }
     }
 
     fn log(&mut self, level: Level, message: &[u8]) {
@@ -452,7 +466,7 @@ impl Host for Session {
         {
             return Verdict::Stop(text);
         }
-        if ticks() >= self.pause_at { Verdict::Pause } else { Verdict::GoOn }
+        if self.is_over(ticks()) { Verdict::Pause } else { Verdict::GoOn }
     }
 }
 
@@ -489,7 +503,10 @@ const REPLICATE_ALL: u8 = 3;
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
 /// How long a script runs on its worker, while other clients of that wait.
-const STAY_US: u64 = 5_000;
+const STAY_US: u64 = 500;
+/// After how long it offers its core to others, once it has left its worker: who is woken there would wait for the
+/// kernel's next look otherwise, which is milliseconds away.
+const TURN_US: u64 = 50;
 /// How often, and how long each time, a script that changed something waits for a shard out of order.
 const PATIENCE: usize = 100;
 const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);

@@ -16,7 +16,6 @@ use super::reply::Reply;
 use super::tasks;
 use crate::io::Peer;
 use crate::random::Random;
-use crate::server::Switch;
 use crate::shutdown::Request;
 use crate::worker::embedded::{Embedded, Session};
 
@@ -108,7 +107,7 @@ impl Within {
     fn ask(&mut self, line: &str) -> Reply {
         let mut bytes =
             self.embedded.feed(&mut self.session, format!("{line}\r\n").as_bytes()).to_vec();
-        Reply::take(&mut bytes).expect("it is answered")
+        Reply::take(&mut bytes).unwrap_or_else(|| panic!("{line} is not answered"))
     }
 
     fn texts(&mut self, line: &str) -> Vec<String> {
@@ -140,7 +139,7 @@ impl Stage {
             self.process.pass(2_000);
             self.process.turns(2);
         }
-        while self.process.server.switches.load() & Switch::BUSY != 0 {
+        while self.process.server.scripts.running().is_some() {
             self.process.turns(1);
         }
         self.within.ask("FLUSHALL");
@@ -219,6 +218,8 @@ impl Play<'_> {
                 let room = self.one_in(2).then(|| self.below(40));
                 self.clients[number].peer.set_room(room);
             }
+            // It would wait for the script.
+            _ if self.is_busy() => {}
             _ => {
                 let line = ["CLIENT PAUSE 30 WRITE", "CLIENT UNPAUSE"][self.below(2)];
                 self.note(line);
@@ -252,6 +253,10 @@ impl Play<'_> {
         self.clients.iter().for_each(|client| client.peer.set_room(None));
         for worker in [0, 0, 1, 1] {
             self.turn(worker)?;
+        }
+        if self.is_busy() {
+            // It would wait for the script.
+            return Ok(());
         }
         let reply = self.stage.within.ask(&format!("CONFIG SET {what}"));
         self.note(&format!("(CONFIG SET {what}: {reply:?})"));
@@ -396,6 +401,9 @@ impl Play<'_> {
 
     /// Learns which tokens came to be.
     fn learn(&mut self) {
+        if self.is_busy() {
+            return;
+        }
         let known = self.tokens.len();
         for token in self.stage.within.texts(&format!("LRANGE tokens {known} -1")) {
             self.places.insert(token.clone(), self.tokens.len());
@@ -474,9 +482,9 @@ impl Play<'_> {
         Err("a script does not end".into())
     }
 
-    /// Whether a slow script is at work: nobody sees then what there is.
+    /// Whether a long script is at work: nobody sees then what there is.
     fn is_busy(&self) -> bool {
-        self.stage.process.server.switches.load() & Switch::BUSY != 0
+        self.stage.process.server.scripts.running().is_some()
     }
 
     /// Another process starts from what is left.

@@ -265,7 +265,10 @@ impl Embedded {
         let (server, mut consumed) = (self.server, 0);
         let bulk_len_max = server.config.proto_max_bulk_len() as usize;
         loop {
-            if session.client.is_postponed() && server.paused(self.data.now_ms).is_none() {
+            if session.client.is_postponed()
+                && !session.client.waits_for_script
+                && server.paused(self.data.now_ms).is_none()
+            {
                 // It published more than may wait, but here nobody does.
                 self.drop_posts();
                 session.client.postpone(false);
