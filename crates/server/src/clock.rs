@@ -26,11 +26,16 @@ impl Clock {
     pub fn new() -> Self {
         static TICKS_PER_US: OnceLock<f64> = OnceLock::new();
         let (started, started_ticks) = (Instant::now(), ticks());
-        let ticks_per_us = *TICKS_PER_US.get_or_init(|| {
+        #[cfg(test)]
+        let measured = crate::simulation::ticks::shared().map(|_| crate::simulation::ticks::PER_US as f64);
+        #[cfg(not(test))]
+        let measured = None;
+        let measure = || *TICKS_PER_US.get_or_init(|| {
             std::thread::sleep(Duration::from_millis(5));
             let elapsed_us = started.elapsed().as_nanos() as f64 / 1000.0;
             (ticks() - started_ticks) as f64 / elapsed_us
         });
+        let ticks_per_us = measured.unwrap_or_else(measure);
         let now_ms = AtomicI64::new(system_ms());
         Self { now_ms, fixed_ms: AtomicI64::new(0), started, started_ticks, ticks_per_us }
     }
@@ -108,6 +113,10 @@ pub fn system_us() -> i64 {
 /// some 20 cycles.
 #[inline(always)]
 pub fn ticks() -> u64 {
+    #[cfg(test)]
+    if let Some(ticks) = crate::simulation::ticks::read() {
+        return ticks;
+    }
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the instruction.
     unsafe {

@@ -208,6 +208,14 @@ impl End {
         self.bell.notify_all();
     }
 
+    /// What `wait` would return, where a test has no thread that waits. What was seen to before came to nothing.
+    #[cfg(test)]
+    pub(crate) fn take(&self) -> Option<Request> {
+        let request = self.cancel();
+        self.has_begun.store(request.is_some(), Ordering::Relaxed);
+        request
+    }
+
     /// Whether somebody wants that, and it was not seen to yet.
     pub fn is_wanted(&self) -> bool {
         self.wanted.lock().is_some()

@@ -19,25 +19,40 @@ pub(super) struct Syncer {
     ended: Receiver<io::Result<()>>,
     /// Up to which record what is under way makes the log safe.
     number: Option<u64>,
+    /// What the thread does for one file, where a test has no thread: when it is waited for.
+    #[cfg(test)]
+    alone: Option<Box<dyn FnMut() + Send>>,
 }
 
 impl Syncer {
     pub(super) fn start(server: &'static Server) -> io::Result<Self> {
         let (files, taken) = channel::<Arc<File>>();
         let (end, ended) = channel();
+        let see_to = move |file: Arc<File>| {
+            let outcome = sync(server, &file);
+            drop(file);
+            server.aof.syncs_beside.store(false, Ordering::Relaxed);
+            // The writer is there as long as the process.
+            let _ = end.send(outcome);
+            server.log.wake();
+        };
+        #[cfg(test)]
+        if crate::simulation::tasks::is_driven() {
+            let alone = Some(Box::new(move || taken.try_iter().for_each(&see_to)) as _);
+            return Ok(Self { files, ended, number: None, alone });
+        }
         let run = move || {
             cores::go_to(Work::Background);
-            for file in taken {
-                let outcome = sync(server, &file);
-                drop(file);
-                server.aof.syncs_beside.store(false, Ordering::Relaxed);
-                // The writer is there as long as the process.
-                let _ = end.send(outcome);
-                server.log.wake();
-            }
+            taken.into_iter().for_each(see_to);
         };
         std::thread::Builder::new().name("bobbin-sync".into()).spawn(run)?;
-        Ok(Self { files, ended, number: None })
+        Ok(Self {
+            files,
+            ended,
+            number: None,
+            #[cfg(test)]
+            alone: None,
+        })
     }
 
     pub(super) const fn is_busy(&self) -> bool {
@@ -64,6 +79,8 @@ impl Syncer {
     /// The same, and waits until it is over.
     pub(super) fn wait(&mut self) -> Option<(u64, io::Result<()>)> {
         let number = self.number.take()?;
+        #[cfg(test)]
+        self.alone.iter_mut().for_each(|work| work());
         let gone = |_| Err(io::Error::other("the thread that forces the log to disk is gone"));
         Some((number, self.ended.recv().unwrap_or_else(gone)))
     }

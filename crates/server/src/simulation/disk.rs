@@ -118,6 +118,7 @@ impl Disk {
 
     /// The disk, before something is changed.
     fn to_change(&self) -> MutexGuard<'_, State> {
+        super::hands::may_hang();
         let mut state = self.0.lock();
         if let Some((left, mut random)) = state.cut.take() {
             match left.checked_sub(1) {

@@ -5,12 +5,15 @@
 
 mod admission;
 mod blocking;
+mod cells;
 pub mod disk;
+mod hands;
 mod process;
 mod promises;
 mod reply;
 mod saving;
 pub mod tasks;
+pub mod ticks;
 pub mod waits;
 
 /// What a process panics with instead of exiting.

@@ -10,7 +10,7 @@ use crate::server::Server;
 use crate::worker::embedded;
 use crate::worker::{Connection, Worker};
 
-use super::tasks;
+use super::{tasks, ticks};
 
 /// See the module. Its server is never freed: make few.
 pub struct Process {
@@ -27,11 +27,13 @@ impl Process {
         let config = Config::new();
         config.set_internally(OptionId::save, "").expect("it is an option");
         config.set_internally(OptionId::io_driver, "epoll").expect("it is an option");
+        // A seed is to have the same keys in the same shards.
+        config.set_internally(OptionId::hash_seed, "simulation").expect("it is an option");
         let server = Server::new(config, &[]).expect("a server can be made");
         server.follow_config();
         let network = Network::default();
         let mut process = Self { server, workers: Vec::new(), network, now_ms: 0 };
-        process.set_time(START_MS);
+        process.be_at(START_MS);
         for _ in 0..workers {
             let driver = AnyDriver::Memory(Memory::new(&process.network).expect("it can be made"));
             let id = server.workers.next_id();
@@ -43,14 +45,16 @@ impl Process {
         process
     }
 
-    fn set_time(&mut self, now_ms: i64) {
-        self.now_ms = now_ms;
-        self.server.clock.fix(now_ms);
-    }
-
     /// Has so much time go by.
     pub fn pass(&mut self, ms: i64) {
-        self.set_time(self.now_ms + ms);
+        self.be_at(self.now_ms + ms);
+        ticks::pass(ms as u64 * 1_000);
+    }
+
+    /// Has the time be this, while no time goes by for others.
+    pub fn be_at(&mut self, now_ms: i64) {
+        self.now_ms = now_ms;
+        self.server.clock.fix(now_ms);
     }
 
     pub const fn now_ms(&self) -> i64 {

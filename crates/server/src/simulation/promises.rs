@@ -5,17 +5,36 @@
 //! may go. What a start then makes of the disk has to be a beginning of what happened, whole units only, and hold
 //! all that a client was told of under a promise: by any reply or message with `appendfsync always`, and by WAITAOF whatever
 //! the option says.
+//!
+//! Tokens are never taken away. What may go by itself, by a deadline or for want of memory, are [`cells`], about which
+//! that module says what must hold. Commands, transactions, scripts and functions write both. Scripts leave their worker
+//! in their midst, go on in slices, and the power goes there, too. Clients are paused; some ask for the end
+//! of the server, and others call it off.
+//!
+//! The log's thread and rewrites may hang within any use of the disk, while workers go on ([`hands`]); the power may go
+//! meanwhile. What happens by the counter of ticks happens by the seed ([`ticks`]).
+//!
+//! One seed of four evicts every key, not just those with a deadline. It has no tokens, just cells.
+//!
+//! What is not checked: values of other types than lists, strings and hashes (`tests/units.rs` has them all); what a snapshot that is not
+//! part of the log holds; that something happens at all, such as expiry or the end of a hang; a worker that hangs in the disk itself;
+//! threads that are truly at it at once (shuttle, `tests/simulation/threads.rs`).
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::Exits;
+use bobbin_store::value::List;
+use bobbin_store::value::listpack::Item;
+
+use super::cells::{self, Cells, Told};
 use super::disk::{Disk, Faults};
+use super::hands::Hands;
 use super::process::Process;
 use super::reply::Reply;
-use super::tasks;
+use super::{Exits, tasks, ticks};
 use crate::io::Peer;
 use crate::random::Random;
+use crate::server::Switch;
 use crate::shutdown::Request;
 use crate::worker::embedded::{Embedded, Session};
 
@@ -25,6 +44,18 @@ const STEPS: usize = 250;
 /// Requests that a client has sent and not heard of, at most.
 const PIPELINE: usize = 4;
 const KEYS: u64 = 3;
+/// Cells of a seed, at most.
+const CELLS: usize = 48;
+/// Of those that a client made, so many of the last are in use.
+const OWN: usize = 4;
+/// One read of the counter of so many moves it on by up to so much: now and then a script leaves its worker, or is slow.
+const JUMPS: (u32, u32) = (20, 12_000);
+/// One seed of so many evicts all keys, ...
+const EVICTS_ALL_EACH: u64 = 4;
+/// ... has a library of functions, ...
+const FUNCTIONS_EACH: u64 = 3;
+/// ... and a disk that hangs.
+const HANGS_EACH: u64 = 2;
 
 /// One seed of so many ends in order.
 const ENDS_EACH: u64 = 16;
@@ -50,6 +81,8 @@ struct Client {
     asked: VecDeque<Asked>,
     /// How many of its tokens it knows to be written.
     written: usize,
+    /// What it alone writes.
+    cells: Vec<usize>,
     listens: bool,
 }
 
@@ -59,8 +92,10 @@ enum Asked {
     Written,
     /// A token, or nothing.
     Token,
-    /// That so many tokens are on disk.
-    Kept(usize),
+    /// That so many tokens are on disk, and what it knows of its cells.
+    Kept(usize, Vec<(usize, Told)>),
+    /// What a cell holds, or held when this was set.
+    Cell(cells::Asked, Option<u64>),
     Nothing,
 }
 
@@ -75,6 +110,11 @@ struct Play<'a> {
     places: HashMap<String, usize>,
     keys: HashMap<String, u64>,
     next: u64,
+    cells: Cells,
+    hands: Hands,
+    has_tokens: bool,
+    has_functions: bool,
+    is_over: bool,
     /// So many tokens no crash may take.
     promised: usize,
     /// Who was told of the last of them, and how.
@@ -94,7 +134,45 @@ struct Counts {
     exits: usize,
     bases: usize,
     ends: usize,
-    slow: usize,
+    /// Ends that were refused, and those that clients asked for.
+    refused_ends: usize,
+    asked_ends: usize,
+    /// What was asked about cells, and what was gone then.
+    cells: usize,
+    gone: usize,
+    heard_gone: usize,
+    short: usize,
+    /// Crashes while a script was in its midst, and while the disk hung.
+    midst: usize,
+    hangs: usize,
+    hung: usize,
+}
+
+impl Counts {
+    const fn all(&mut self) -> [&mut usize; 16] {
+        [
+            &mut self.tokens,
+            &mut self.promised,
+            &mut self.crashes,
+            &mut self.refused,
+            &mut self.exits,
+            &mut self.bases,
+            &mut self.ends,
+            &mut self.refused_ends,
+            &mut self.asked_ends,
+            &mut self.cells,
+            &mut self.gone,
+            &mut self.heard_gone,
+            &mut self.short,
+            &mut self.midst,
+            &mut self.hangs,
+            &mut self.hung,
+        ]
+    }
+
+    fn add(&mut self, mut other: Self) {
+        self.all().into_iter().zip(other.all()).for_each(|(sum, count)| *sum += *count);
+    }
 }
 
 impl Within {
@@ -107,7 +185,32 @@ impl Within {
     fn ask(&mut self, line: &str) -> Reply {
         let mut bytes =
             self.embedded.feed(&mut self.session, format!("{line}\r\n").as_bytes()).to_vec();
-        Reply::take(&mut bytes).unwrap_or_else(|| panic!("{line} is not answered"))
+        Reply::take(&mut bytes).expect("it is answered")
+    }
+
+    /// All tokens from one on, also those that a script has just written and made nobody known.
+    fn tokens_from(&mut self, first: usize) -> Vec<String> {
+        let data = self.embedded.data();
+        data.enter();
+        let key = data.key(b"tokens");
+        let tokens = data.visit(key.hash.shard(), |shard| {
+            let Some(database) = shard.database(0) else { return Vec::new() };
+            let Some(place) = database.find(key.hash, key.bytes) else { return Vec::new() };
+            let list = database.entry(place).collection::<List>().expect("it is a list");
+            let text = |item: Item<'_>| match item {
+                Item::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                Item::Integer(number) => number.to_string(),
+            };
+            list.range(first.min(list.len())..list.len()).map(text).collect()
+        });
+        data.leave();
+        tokens
+    }
+
+    fn ask_all(&mut self, lines: &[String]) -> Vec<Reply> {
+        let bytes = lines.iter().map(|line| format!("{line}\r\n")).collect::<String>();
+        let mut replies = self.embedded.feed(&mut self.session, bytes.as_bytes()).to_vec();
+        lines.iter().map(|_| Reply::take(&mut replies).expect("it is answered")).collect()
     }
 
     fn texts(&mut self, line: &str) -> Vec<String> {
@@ -120,29 +223,41 @@ impl Within {
 }
 
 impl Stage {
-    fn new() -> Self {
-        let (process, reader) = (Process::new(WORKERS), Process::new(1));
-        let (mut within, read) = (Within::new(&process), Within::new(&reader));
-        within.ask("CONFIG SET busy-reply-threshold 1");
+    fn new(reader: Option<(Process, Within)>) -> Self {
+        let process = Process::new(WORKERS);
+        let mut within = Within::new(&process);
+        let (reader, read) = reader.unwrap_or_else(|| {
+            let reader = Process::new(1);
+            let read = Within::new(&reader);
+            (reader, read)
+        });
+        within.ask("CONFIG SET busy-reply-threshold 20 notify-keyspace-events Exe");
         Self { process, within, reader, read }
     }
 
     /// As at the start, on an empty disk.
     fn reset(&mut self) -> Disk {
         // What was begun comes to its end on the disk of before.
-        for line in ["CONFIG SET appendonly no", "CLIENT UNPAUSE"] {
+        while self.process.server.gate.is_reserved() || tasks::are_there() {
+            self.process.server.step_log();
+            tasks::run_next();
+            self.process.turns(1);
+        }
+        self.process.pass(1_000);
+        self.within.embedded.set_time(self.process.now_ms());
+        for line in ["CONFIG SET appendonly no maxmemory 0", "CLIENT UNPAUSE"] {
             self.within.ask(line);
         }
         for _ in 0..3 {
             self.process.server.step_log();
             while tasks::run_next().is_some() {}
-            self.process.pass(2_000);
+            // A disk that hung is trusted again.
+            self.process.pass(700_000);
             self.process.turns(2);
         }
-        while self.process.server.scripts.running().is_some() {
-            self.process.turns(1);
+        for line in ["FLUSHALL", "FUNCTION FLUSH", "SCRIPT FLUSH"] {
+            self.within.ask(line);
         }
-        self.within.ask("FLUSHALL");
         let disk = Disk::default();
         Disk::put_in(Some(disk.clone()));
         disk
@@ -154,15 +269,35 @@ impl Play<'_> {
         for number in 0..CLIENTS {
             self.connect(number);
         }
+        let all = ["allkeys-lru", "allkeys-lfu", "allkeys-random"];
+        let volatile = ["volatile-ttl", "volatile-lru", "volatile-lfu", "volatile-random"];
+        let at = self.below(12);
+        let policy = if self.has_tokens { volatile[at % 4] } else { all[at % 3] };
+        self.order(&format!("CONFIG SET maxmemory-policy {policy}"));
+        if self.has_functions {
+            let made = self.stage.within.embedded.feed(&mut self.stage.within.session, &library()).to_vec();
+            assert_eq!(made, b"$5\r\nunits\r\n", "{}", made.escape_ascii());
+        }
         self.configure("appendonly yes")?;
         for _ in 0..STEPS {
             self.step()?;
             self.learn();
+            if self.is_over {
+                return Ok(());
+            }
             if self.one_in(100) {
                 self.crash()?;
             }
         }
-        if self.seed % ENDS_EACH == ENDS_EACH / 2 { self.end() } else { self.crash() }
+        if self.seed % ENDS_EACH == ENDS_EACH / 2 {
+            self.note("(the end)");
+            self.go_on_until_idle()?;
+            if self.end(Request { save: None, force: true, waiter: None, by_signal: true })? {
+                return Ok(());
+            }
+            return Err("it does not end".into());
+        }
+        self.crash()
     }
 
     fn below(&mut self, limit: usize) -> usize {
@@ -180,11 +315,7 @@ impl Play<'_> {
                 let worker = self.below(WORKERS);
                 self.turn(worker)?;
             }
-            70..82 => {
-                self.note("(the log's thread)");
-                let server = self.stage.process.server;
-                self.while_power_may_go(|| server.step_log())?;
-            }
+            70..82 => self.log_goes_on()?,
             82..87 => {
                 let ms = if self.one_in(3) { 1_100 } else { self.below(50) as i64 };
                 self.note(&format!("({ms} ms)"));
@@ -193,10 +324,11 @@ impl Play<'_> {
             }
             87..90 => self.change_disk(),
             // A rewrite waits at its end for the log to go on in another file.
-            90..93 if !self.stage.process.server.log_has_orders() => {
-                if let Some(name) = self.while_power_may_go(tasks::run_next)? {
-                    self.counts.bases += usize::from(name == "bobbin-rewrite");
-                    self.note(&format!("({name})"));
+            90..93 if !self.hands.hangs() && !self.stage.process.server.log_has_orders() => {
+                if let Some(task) = tasks::take_next() {
+                    self.counts.bases += usize::from(task.name == "bobbin-rewrite");
+                    self.note(&format!("({})", task.name));
+                    self.with_hands(move || (task.run)())?;
                 }
             }
             93..95 => {
@@ -218,13 +350,13 @@ impl Play<'_> {
                 let room = self.one_in(2).then(|| self.below(40));
                 self.clients[number].peer.set_room(room);
             }
-            // It would wait for the script.
-            _ if self.is_busy() => {}
-            _ => {
-                let line = ["CLIENT PAUSE 30 WRITE", "CLIENT UNPAUSE"][self.below(2)];
-                self.note(line);
-                self.stage.within.ask(line);
+            98 => {
+                let lines = ["CLIENT PAUSE 30 WRITE", "CLIENT PAUSE 10 ALL", "CLIENT UNPAUSE"];
+                let line = lines[self.below(3)];
+                self.order(line);
             }
+            _ if self.one_in(3) => self.change_memory(),
+            _ => self.see_to_end()?,
         }
         Ok(())
     }
@@ -238,10 +370,10 @@ impl Play<'_> {
         let peer = self.stage.process.connect(number % WORKERS);
         let listens = number == CLIENTS - 1;
         if listens {
-            peer.send(b"SUBSCRIBE tokens\r\n");
+            peer.send(b"SUBSCRIBE tokens __keyevent@0__:expired __keyevent@0__:evicted\r\n");
         }
-        let client =
-            Client { peer, unread: Vec::new(), asked: VecDeque::new(), written: 0, listens };
+        let (unread, asked, cells) = (Vec::new(), VecDeque::new(), Vec::new());
+        let client = Client { peer, unread, asked, written: 0, cells, listens };
         match self.clients.get_mut(number) {
             Some(before) => *before = client,
             None => self.clients.push(client),
@@ -254,13 +386,73 @@ impl Play<'_> {
         for worker in [0, 0, 1, 1] {
             self.turn(worker)?;
         }
-        if self.is_busy() {
-            // It would wait for the script.
+        self.order(&format!("CONFIG SET {what}"));
+        Ok(())
+    }
+
+    /// Somebody within gives an order, which does not wait for a script.
+    fn order(&mut self, line: &str) {
+        if !self.may_order() {
+            return;
+        }
+        let reply = self.stage.within.ask(line);
+        self.note(&format!("({line}: {reply:?})"));
+    }
+
+    fn may_order(&self) -> bool {
+        let (server, now_ms) = (self.stage.process.server, self.stage.process.now_ms());
+        !self.is_in_midst() && server.paused(now_ms).is_none_or(|pause| !pause.all)
+    }
+
+    /// The log's thread writes, or whoever hangs in the disk goes on.
+    fn log_goes_on(&mut self) -> Result<(), String> {
+        if self.hands.hangs() {
+            if self.one_in(3) {
+                self.note("(the disk goes on)");
+                let over = self.while_power_may_go(|play| play.hands.go_on())?;
+                self.counts.hangs += usize::from(!over);
+            }
             return Ok(());
         }
-        let reply = self.stage.within.ask(&format!("CONFIG SET {what}"));
-        self.note(&format!("(CONFIG SET {what}: {reply:?})"));
+        self.note("(the log's thread)");
+        let server = self.stage.process.server;
+        self.with_hands(move || server.step_log())
+    }
+
+    /// Has something done that uses the disk, and may hang there.
+    fn with_hands(&mut self, work: impl FnOnce() + Send + 'static) -> Result<(), String> {
+        let disk = self.disk.clone();
+        let over = self.while_power_may_go(move |play| play.hands.have(&disk, work))?;
+        if over.is_none() {
+            self.note("(hangs)");
+            self.counts.hangs += 1;
+        }
         Ok(())
+    }
+
+    /// Memory is short, or is not any more.
+    fn change_memory(&mut self) {
+        let is_short = !self.cells.is_memory_short();
+        if !self.may_order() {
+            return;
+        }
+        self.order(if is_short { "CONFIG SET maxmemory 1" } else { "CONFIG SET maxmemory 0" });
+        self.cells.set_short(is_short);
+        self.counts.short += usize::from(is_short);
+    }
+
+    /// What the main thread does: it ends the server, if somebody wants that.
+    fn see_to_end(&mut self) -> Result<(), String> {
+        let server = self.stage.process.server;
+        if !server.end.is_wanted() {
+            return Ok(());
+        }
+        self.note("(the main thread)");
+        self.counts.asked_ends += 1;
+        self.go_on_until_idle()?;
+        // It may be called off by now.
+        let Some(request) = server.end.take() else { return Ok(()) };
+        self.end(request).map(drop)
     }
 
     fn change_disk(&mut self) {
@@ -288,7 +480,8 @@ impl Play<'_> {
             (format!("{}t{}", self.seed, self.next), u64::from(self.random.next_u32()) % KEYS);
         let twins = format!("SET one:{key} {token}\r\nSET two:{key} {token}\r\n");
         let written = self.clients[number].written;
-        let (line, asked) = match self.below(16) {
+        let kind = self.below(28);
+        let (line, asked) = match if self.has_tokens { kind } else { kind.max(13) } {
             0..3 => (format!("RPUSH tokens {token}"), vec![Asked::Written]),
             3..6 => {
                 self.keys.insert(token.clone(), key);
@@ -312,19 +505,113 @@ impl Play<'_> {
             12 => (format!("MULTI\r\nGET two:{key}\r\nEXEC"), {
                 vec![Asked::Nothing, Asked::Nothing, Asked::Token]
             }),
-            13 | 14 => ("WAITAOF 1 0 500".into(), vec![Asked::Kept(written)]),
-            15 if self.one_in(4) => {
-                self.counts.slow += 1;
-                let body = "redis.call('rpush',KEYS[1],ARGV[1]) local sum = 0 \
-                            for i = 1, 3e5 do sum = sum + i end return redis.call('llen',KEYS[1])";
-                (format!("EVAL \"{body}\" 1 tokens {token}"), vec![Asked::Written])
+            13 | 14 => {
+                let cells = self.cells.written(&self.clients[number].cells);
+                ("WAITAOF 1 0 500".into(), vec![Asked::Kept(written, cells)])
             }
-            _ => ("BGREWRITEAOF".into(), vec![Asked::Nothing]),
+            15 => (["BGREWRITEAOF", "BGSAVE"][self.below(2)].into(), vec![Asked::Nothing]),
+            16 if self.one_in(8) => {
+                let lines = ["SHUTDOWN", "SHUTDOWN NOSAVE", "SHUTDOWN FORCE", "SHUTDOWN SAVE"];
+                (lines[self.below(4)].into(), vec![Asked::Nothing])
+            }
+            16 if self.one_in(4) => ("SHUTDOWN ABORT".into(), vec![Asked::Nothing]),
+            16..20 => self.read_cell(),
+            20 if self.has_tokens => {
+                // One that writes at its beginning and at its end.
+                self.keys.insert(token.clone(), key);
+                let body = format!(
+                    "redis.call('set',KEYS[2],ARGV[1]) for i = 1, {} do redis.call('exists',KEYS[3]) end \
+                     redis.call('set',KEYS[3],ARGV[1]) return redis.call('rpush',KEYS[1],ARGV[1])",
+                    self.below(60)
+                );
+                let line = format!("EVAL \"{body}\" 3 tokens one:{key} two:{key} {token}");
+                (line, vec![Asked::Written])
+            }
+            _ => self.write_cell(number, &token),
         };
         self.note(&format!("{number}> {line}").replace("\r\n", " | "));
         let client = &mut self.clients[number];
         client.peer.send(format!("{line}\r\n").as_bytes());
         client.asked.extend(asked);
+    }
+
+    /// Somebody reads a cell.
+    fn read_cell(&mut self) -> (String, Vec<Asked>) {
+        if self.cells.len() == 0 {
+            return ("PING".into(), vec![Asked::Nothing]);
+        }
+        let cell = self.below(self.cells.len());
+        (self.reading(cell), vec![Asked::Cell(self.cells.read(cell), None)])
+    }
+
+    /// The command that reads a cell.
+    fn reading(&self, cell: usize) -> String {
+        match self.cells.is_field(cell) {
+            true => format!("HGET fields:{} {cell}", cell % 4),
+            false => format!("GET cell:{cell}"),
+        }
+    }
+
+    /// Somebody writes a cell of its own, which may go after a while.
+    fn write_cell(&mut self, number: usize, token: &str) -> (String, Vec<Asked>) {
+        let own = self.clients[number].cells.len();
+        let cell = if own == 0 || self.cells.len() < CELLS && self.one_in(4) {
+            let is_field = self.one_in(3);
+            let cell = self.cells.add(is_field);
+            self.clients[number].cells.push(cell);
+            cell
+        } else {
+            let at = own - 1 - self.below(own.min(OWN));
+            self.clients[number].cells[at]
+        };
+        let ms: Option<i64> = [None, Some(3), Some(20), Some(40), Some(1_500), Some(1_000_000)][self.below(6)];
+        let is_set = self.one_in(4);
+        let now_ms = self.stage.process.now_ms();
+        let Some(writing) = self.cells.write(cell, is_set, ms.map(|ms| now_ms + ms)) else {
+            return self.read_cell();
+        };
+        let value = writing.value;
+        let asked = Asked::Cell(writing.asked, writing.is_set.then_some(value));
+        let is_field = self.cells.is_field(cell);
+        let (key, field) = if is_field {
+            (format!("fields:{}", cell % 4), cell.to_string())
+        } else {
+            (format!("cell:{cell}"), String::new())
+        };
+        let verb = match (is_field, is_set) {
+            (true, true) => "HSET",
+            (true, false) => "HINCRBY",
+            (false, true) => "SET",
+            (false, false) => "INCRBY",
+        };
+        let change = format!("{verb} {key} {field} {value}");
+        let expire = ms.map(|ms| match is_field {
+            true => format!("HPEXPIRE {key} {ms} FIELDS 1 {field}\r\n"),
+            false => format!("PEXPIRE {key} {ms}\r\n"),
+        });
+        let nothing = |count: usize| (0..count).map(|_| Asked::Nothing);
+        let begins = match self.below(5) {
+            0 | 1 => match (ms, is_set && !is_field) {
+                (None, _) => return (change, vec![asked]),
+                (Some(ms), true) => return (format!("{change} PX {ms}"), vec![asked]),
+                _ => {
+                    let expire = expire.unwrap_or_default();
+                    let line = format!("MULTI\r\n{change}\r\n{expire}EXEC");
+                    return (line, nothing(3).chain([asked]).collect());
+                }
+            },
+            2 if self.has_tokens => {
+                let count = 3 + usize::from(ms.is_some());
+                let expire = expire.unwrap_or_default();
+                let line = format!("MULTI\r\n{change}\r\n{expire}RPUSH tokens {token}\r\nEXEC");
+                return (line, nothing(count).chain([asked]).collect());
+            }
+            3 if self.has_functions => "FCALL unit".to_owned(),
+            _ => format!("EVAL \"{UNIT}\""),
+        };
+        let (field, ms) = (if is_field { &*field } else { "-" }, ms.map_or("-".into(), |ms: i64| ms.to_string()));
+        let looks = self.below(40);
+        (format!("{begins} 1 {key} {verb} {field} {value} {ms} {looks}"), vec![asked])
     }
 
     fn turn(&mut self, worker: usize) -> Result<(), String> {
@@ -354,10 +641,11 @@ impl Play<'_> {
         };
         if let Reply::Error(text) = reply {
             self.counts.refused += 1;
-            let known =
-                ["MISCONF", "EXECABORT", "BUSY", "ERR Background", "ERR WAITAOF", "ERR Can't"];
-            if !known.iter().any(|known| text.starts_with(known)) {
+            if !KNOWN_ERRORS.iter().any(|known| text.starts_with(known)) {
                 return Err(format!("{number} was told {text}"));
+            }
+            if let Asked::Cell(asked, _) = asked {
+                self.cells.refused(asked);
             }
             return Ok(());
         }
@@ -378,13 +666,35 @@ impl Play<'_> {
                 };
                 leaves.iter().filter_map(place).max().unwrap_or(0)
             }
-            Asked::Kept(written) => {
+            Asked::Kept(written, cells) => {
                 if leaves.first() == Some(&&Reply::Integer(1)) {
                     self.promise(written, number, "WAITAOF");
+                    self.cells.promise(&cells);
                 }
                 0
             }
+            Asked::Cell(asked, set) => {
+                let value = match leaves.first() {
+                    Some(Reply::Nil) => None,
+                    _ if set.is_some() => set,
+                    Some(Reply::Integer(value)) => Some(*value as u64),
+                    Some(Reply::Text(text)) => Some(text.parse().map_err(|_| format!("{number} was told {text}"))?),
+                    other => return Err(format!("{number} asked for a cell, and was told {other:?}")),
+                };
+                self.counts.cells += 1;
+                self.counts.gone += usize::from(value.is_none());
+                let now_ms = self.stage.process.now_ms();
+                self.cells.told(asked, value, now_ms, always).map_err(|fault| format!("{number}: {fault}"))?;
+                0
+            }
         };
+        if let [Reply::Text(kind), Reply::Text(channel), Reply::Text(key)] = &leaves[..]
+            && kind == "message"
+            && channel.starts_with("__key")
+            && let Some(cell) = key.strip_prefix("cell:").and_then(|cell| cell.parse().ok())
+        {
+            self.counts.heard_gone += usize::from(self.cells.heard_gone(cell, always));
+        }
         if always {
             self.promise(told, number, "a reply");
         }
@@ -401,24 +711,21 @@ impl Play<'_> {
 
     /// Learns which tokens came to be.
     fn learn(&mut self) {
-        if self.is_busy() {
-            return;
-        }
         let known = self.tokens.len();
-        for token in self.stage.within.texts(&format!("LRANGE tokens {known} -1")) {
+        for token in self.stage.within.tokens_from(known) {
             self.places.insert(token.clone(), self.tokens.len());
             self.tokens.push(token);
         }
     }
 
     /// Does what uses the disk. Sometimes the power goes in the midst of it.
-    fn while_power_may_go<T>(&mut self, f: impl FnOnce() -> T) -> Result<T, String> {
+    fn while_power_may_go<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> Result<T, String> {
         if !self.one_in(8) {
-            return Ok(f());
+            return Ok(f(self));
         }
         let (steps, seed) = (self.below(20), u64::from(self.random.next_u32()));
         self.disk.cut_power_after(steps, Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-        let result = f();
+        let result = f(self);
         if let Some(left) = self.disk.left_by_power_cut() {
             self.look_at(left, &format!("the power went {steps} steps within what follows"))?;
         }
@@ -435,20 +742,14 @@ impl Play<'_> {
         }
     }
 
-    /// The server ends in order.
-    fn end(&mut self) -> Result<(), String> {
-        self.note("(the end)");
+    /// The server ends in order, unless that is refused; whether it did.
+    fn end(&mut self, request: Request) -> Result<bool, String> {
         let server = self.stage.process.server;
-        let mut faults = self.disk.faults();
-        faults.failing_syncs = 0;
-        if self.one_in(2) {
-            faults.room = None;
-        }
-        self.disk.set_faults(faults);
-        self.go_on_until_idle()?;
-        let request = Request { save: None, force: true, waiter: None, by_signal: true };
+        self.clients.iter().for_each(|client| client.peer.set_room(None));
         if !server.prepare_end(&request) {
-            return Err("it does not end".into());
+            self.note("(it does not end)");
+            self.counts.refused_ends += 1;
+            return Ok(false);
         }
         server.workers.stop();
         for worker in 0..WORKERS {
@@ -456,47 +757,68 @@ impl Play<'_> {
         }
         server.end_log_alone();
         self.counts.ends += 1;
+        self.is_over = true;
         let is_whole = server.log.is_on() && !server.aof.is_waiting_for_base();
-        if is_whole && !self.lost && faults.room.is_none() {
+        if is_whole && !self.lost && self.disk.faults().room.is_none() {
             self.promise(self.tokens.len(), CLIENTS, "the end");
+            self.cells.promise_all();
         }
         let left = self.disk.after_power_cut(&mut self.random);
-        self.look_at(left, "it ended")
+        self.look_at(left, "it ended")?;
+        Ok(true)
     }
 
-    /// Has scripts, rewrites and the log's thread come to an end.
+    /// Has scripts, rewrites and the log's thread come to an end. The disk fails no more, and may still be full.
     fn go_on_until_idle(&mut self) -> Result<(), String> {
         let server = self.stage.process.server;
+        let mut faults = self.disk.faults();
+        faults.failing_syncs = 0;
+        if self.one_in(2) {
+            faults.room = None;
+        }
+        self.disk.set_faults(faults);
+        while self.hands.hangs() {
+            self.hands.go_on();
+        }
         for _ in 0..1_000 {
             server.step_log();
             if !server.log_has_orders() {
                 tasks::run_next();
+            } else if self.disk.faults().room.is_some() {
+                // A rewrite waits for a disk that is not full.
+                self.disk.set_faults(Faults { room: None, ..faults });
             }
             for worker in 0..WORKERS {
                 self.turn(worker)?;
             }
-            if !self.is_busy() {
+            if !self.is_in_midst() && !tasks::are_there() && !server.log_has_orders() {
                 return Ok(());
             }
         }
-        Err("a script does not end".into())
+        Err("a script, or a rewrite, does not end".into())
     }
 
-    /// Whether a long script is at work: nobody sees then what there is.
-    fn is_busy(&self) -> bool {
-        self.stage.process.server.scripts.running().is_some()
+    /// Whether a script has left its worker.
+    fn is_in_midst(&self) -> bool {
+        let server = self.stage.process.server;
+        server.gate.is_reserved() || server.switches.load() & Switch::BUSY != 0
     }
 
     /// Another process starts from what is left.
     fn look_at(&mut self, left: Disk, how: &str) -> Result<(), String> {
-        if self.is_busy() {
-            return Ok(());
-        }
         self.counts.crashes += 1;
+        self.counts.midst += usize::from(self.is_in_midst());
+        self.counts.hung += usize::from(self.hands.hangs());
         let shown = left.list();
+        let now_ms = self.stage.process.now_ms();
+        let readings: Vec<_> = (0..self.cells.len()).map(|cell| self.reading(cell)).collect();
         let read = &mut self.stage.read;
         Disk::put_in(Some(Disk::default()));
         read.ask("FLUSHALL");
+        if self.has_functions {
+            read.ask("FUNCTION FLUSH");
+        }
+        self.stage.reader.be_at(now_ms);
         Disk::put_in(Some(left));
         let loaded = self.stage.reader.server.load_log();
         Disk::put_in(Some(self.disk.clone()));
@@ -506,6 +828,16 @@ impl Play<'_> {
         };
         if loaded.is_err() && !self.lost {
             return fault("it cannot be loaded".into());
+        }
+        read.embedded.set_time(now_ms);
+        for (cell, reply) in read.ask_all(&readings).into_iter().enumerate() {
+            let value = match reply {
+                Reply::Text(text) => text.parse().ok(),
+                _ => None,
+            };
+            if let Err(what) = self.cells.left(cell, value, now_ms) {
+                return fault(what);
+            }
         }
         let left = read.texts("LRANGE tokens 0 -1");
         if !self.tokens.starts_with(&left) {
@@ -530,52 +862,109 @@ impl Play<'_> {
     }
 }
 
-/// Plays a seed; what it came to. Behind a process that exits another one is needed.
-fn play(stage: &mut Option<Stage>, seed: u64, lies: bool) -> Result<Counts, String> {
-    let it = stage.get_or_insert_with(Stage::new);
-    let disk = it.reset();
-    disk.set_faults(Faults { lies, ..Faults::default() });
-    let mut play = Play {
-        stage: it,
-        seed,
-        random: Random::new(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-        disk,
-        clients: Vec::new(),
-        tokens: Vec::new(),
-        places: HashMap::new(),
-        keys: HashMap::new(),
-        next: 0,
-        promised: 0,
-        promise: String::new(),
-        lost: false,
-        counts: Counts::default(),
-        story: Vec::new(),
-    };
-    let ended = catch_unwind(AssertUnwindSafe(|| play.run()));
-    let exits = ended.as_ref().is_err_and(|panic| panic.is::<Exits>());
-    let outcome = match ended {
-        Ok(outcome) => outcome,
-        Err(_) if exits => play.crash(),
-        Err(_) => Err("it panics".into()),
-    };
-    let mut counts = play.counts;
-    counts.tokens = play.tokens.len();
-    counts.exits = usize::from(exits);
-    let outcome = outcome.map_err(|fault| format!("{}\n{fault}", play.story.join("\n")));
-    for client in &play.clients {
-        client.peer.close();
-    }
-    play.disk.set_faults(Faults::default());
-    drop(play);
-    if counts.ends == 0 {
-        it.process.turns(3);
-    }
-    if exits || outcome.is_err() || counts.ends > 0 {
-        *stage = None;
-        tasks::forget();
-    }
-    outcome.map(|()| counts)
+/// A process that plays, until it has ended, and one that reads.
+#[derive(Default)]
+struct Theatre {
+    stage: Option<Stage>,
+    reader: Option<(Process, Within)>,
 }
+
+impl Theatre {
+    /// Plays a seed; what it came to.
+    fn play(&mut self, seed: u64, lies: bool) -> Result<Counts, String> {
+        let mut stage = self.stage.take().unwrap_or_else(|| Stage::new(self.reader.take()));
+        let disk = stage.reset();
+        disk.set_faults(Faults { lies, ..Faults::default() });
+        let random = |stream: u64| {
+            Random::new((4 * seed + stream + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        };
+        ticks::jump(Some((random(1), JUMPS.0, JUMPS.1)));
+        let has_tokens = !(seed + 1).is_multiple_of(EVICTS_ALL_EACH);
+        let hangs = if seed.is_multiple_of(HANGS_EACH) { 10 } else { 0 };
+        let mut play = Play {
+            stage: &mut stage,
+            seed,
+            random: random(0),
+            disk,
+            clients: Vec::new(),
+            tokens: Vec::new(),
+            places: HashMap::new(),
+            keys: HashMap::new(),
+            next: 0,
+            cells: Cells::new(!has_tokens),
+            hands: Hands::new(random(2), hangs),
+            has_tokens,
+            has_functions: seed.is_multiple_of(FUNCTIONS_EACH),
+            is_over: false,
+            promised: 0,
+            promise: String::new(),
+            lost: false,
+            counts: Counts::default(),
+            story: Vec::new(),
+        };
+        let ended = catch_unwind(AssertUnwindSafe(|| play.run()));
+        let exits = ended.as_ref().is_err_and(|panic| panic.is::<Exits>());
+        let outcome = match ended {
+            Ok(outcome) => outcome,
+            Err(_) if exits => play.crash(),
+            Err(_) => Err("it panics".into()),
+        };
+        let mut counts = play.counts;
+        counts.tokens = play.tokens.len();
+        counts.exits = usize::from(exits);
+        let outcome = outcome.map_err(|fault| format!("{}\n{fault}", play.story.join("\n")));
+        for client in &play.clients {
+            client.peer.set_room(None);
+            client.peer.close();
+        }
+        play.disk.set_faults(Faults::default());
+        drop(play);
+        ticks::jump(None);
+        if exits || outcome.is_err() || counts.ends > 0 {
+            // It has ended, and another one is needed.
+            self.reader = Some((stage.reader, stage.read));
+            tasks::forget();
+        } else {
+            stage.process.turns(3);
+            self.stage = Some(stage);
+        }
+        outcome.map(|()| counts)
+    }
+}
+
+/// A unit about a cell.
+const UNIT: &str = "local key, verb, field, value, ms = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4] \
+    if field == '-' then redis.call(verb, key, value) else redis.call(verb, key, field, value) end \
+    for i = 1, ARGV[5] do redis.call('exists', key) end \
+    if field == '-' then \
+        if ms ~= '-' then redis.call('pexpire', key, ms) end \
+        return redis.call('get', key) \
+    end \
+    if ms ~= '-' then redis.call('hpexpire', key, ms, 'fields', 1, field) end \
+    return redis.call('hget', key, field)";
+
+/// The command that makes a function of it.
+fn library() -> Vec<u8> {
+    let source = format!(
+        "#!lua name=units\nredis.register_function('unit', function(KEYS, ARGV) {UNIT} end)"
+    );
+    let len = source.len();
+    format!("*3\r\n$8\r\nFUNCTION\r\n$4\r\nLOAD\r\n${len}\r\n{source}\r\n").into_bytes()
+}
+
+/// How what may be refused is refused.
+const KNOWN_ERRORS: &[&str] = &[
+    "MISCONF",
+    "EXECABORT",
+    "BUSY",
+    "OOM",
+    "ERR Background",
+    "ERR Another child process",
+    "ERR WAITAOF",
+    "ERR Can't",
+    "ERR Errors trying to SHUTDOWN",
+    "ERR No shutdown in progress",
+];
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
@@ -583,32 +972,70 @@ fn variable(name: &str) -> Option<u64> {
 
 /// Seeds in the tests. `BOBBIN_UNITS` says how many others, from `BOBBIN_SEED` on.
 const SEEDS: u64 = 100;
+/// More seeds than these are played by processes of their own, so many each: what has ended is never freed.
+const SEEDS_EACH: u64 = 1_000;
 
 #[test]
 fn no_crash_takes_what_somebody_was_told_of() {
     let first = variable("BOBBIN_SEED").unwrap_or(0);
-    let (mut stage, mut sum) = (None, Counts::default());
-    for seed in first..first + variable("BOBBIN_UNITS").unwrap_or(SEEDS) {
-        let counts = play(&mut stage, seed, false)
-            .unwrap_or_else(|fault| panic!("BOBBIN_SEED={seed}: {fault}"));
-        sum.tokens += counts.tokens;
-        sum.promised += counts.promised;
-        sum.crashes += counts.crashes;
-        sum.refused += counts.refused;
-        sum.exits += counts.exits;
-        sum.bases += counts.bases;
-        sum.ends += counts.ends;
-        sum.slow += counts.slow;
+    let count = variable("BOBBIN_UNITS").unwrap_or(SEEDS);
+    let (mut sum, mut failed) = (Counts::default(), Vec::new());
+    if count > SEEDS_EACH {
+        for from in (first..first + count).step_by(SEEDS_EACH as usize) {
+            let (counts, fails) = play_beside(from, SEEDS_EACH.min(first + count - from));
+            sum.add(counts);
+            failed.extend(fails);
+        }
+    } else {
+        let mut theatre = Theatre::default();
+        for seed in first..first + count {
+            match theatre.play(seed, false) {
+                Ok(counts) => sum.add(counts),
+                Err(fault) => {
+                    println!("{fault}\n{FAILED}{seed} (among {count} from {first} on)");
+                    failed.push(seed);
+                }
+            }
+        }
+        Disk::put_in(None);
     }
-    println!("{sum:?}");
-    Disk::put_in(None);
+    println!("{COUNTS}{sum:?}");
+    assert!(failed.is_empty(), "BOBBIN_SEED= one of {failed:?}");
 }
+
+/// Has a process of its own play seeds; what they came to, and which failed.
+fn play_beside(first: u64, count: u64) -> (Counts, Vec<u64>) {
+    let this = std::env::current_exe().expect("it is known");
+    let mut command = std::process::Command::new(this);
+    let name = "simulation::promises::no_crash_takes_what_somebody_was_told_of";
+    command.args(["--exact", name, "--nocapture"]);
+    command.env("BOBBIN_SEED", first.to_string()).env("BOBBIN_UNITS", count.to_string());
+    let output = command.output().expect("it can be started");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let failed = text.lines().filter_map(|line| line.strip_prefix(FAILED));
+    let failed: Vec<u64> =
+        failed.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect();
+    if !output.status.success() {
+        println!("{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(!failed.is_empty(), "seeds from {first} on came to no end");
+    }
+    let mut counts = Counts::default();
+    let told = text.lines().find_map(|line| line.strip_prefix(COUNTS)).unwrap_or_default();
+    let numbers = told.split(|sign: char| !sign.is_ascii_digit()).filter(|word| !word.is_empty());
+    for (count, number) in counts.all().into_iter().zip(numbers) {
+        *count = number.parse().expect("it is a number");
+    }
+    (counts, failed)
+}
+
+const FAILED: &str = "failed: BOBBIN_SEED=";
+const COUNTS: &str = "came to: ";
 
 /// The canary: a disk that forces nothing to disk breaks all promises, and that has to show.
 #[test]
 fn a_disk_that_lies_is_caught() {
-    let mut stage = None;
-    let caught = (0..20).filter(|&seed| play(&mut stage, seed, true).is_err()).count();
+    let mut theatre = Theatre::default();
+    let caught = (0..20).filter(|&seed| theatre.play(seed, true).is_err()).count();
     assert!(caught > 10, "{caught}");
     Disk::put_in(None);
 }

@@ -288,6 +288,9 @@ impl Worker {
         let works_long = std::mem::take(&mut self.sends_long) || self.has_jobs();
         self.schedule.turned(now, commands, works_long);
         self.note_burden(now);
+        // Whose turns a test takes has nobody to give way to.
+        #[cfg(test)]
+        let works_long = works_long && !crate::simulation::tasks::is_driven();
         if works_long && !self.puts_off {
             cores::give_way();
         }

@@ -1,0 +1,75 @@
+//! The counter that measures commands, as the calling thread's processes have it: a nanosecond each. It moves on by a
+//! microsecond whenever it is read, and by more now and then if a test wants that: then what has its time by this counter (a script in its
+//! worker, a slice of expiry or of eviction) comes to its end anywhere, and the same seed has it end there again.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use bobbin_store::sync::Mutex;
+
+use crate::random::Random;
+
+pub const PER_US: u64 = 1_000;
+
+/// The counter, and what it jumps by.
+pub type Shared = Arc<Mutex<Ticks>>;
+
+#[derive(Default)]
+pub struct Ticks {
+    now: u64,
+    /// One read of so many jumps, by so many microseconds at most.
+    jumps: Option<(Random, u32, u32)>,
+}
+
+thread_local! {
+    static TICKS: RefCell<Option<Shared>> = const { RefCell::new(None) };
+}
+
+/// Has the calling thread's processes measure by this.
+pub fn begin() {
+    TICKS.with_borrow_mut(|ticks| {
+        ticks.get_or_insert_default();
+    });
+}
+
+/// What the calling thread measures by, for another one that works for it.
+pub fn shared() -> Option<Shared> {
+    TICKS.with_borrow(Clone::clone)
+}
+
+pub fn adopt(ticks: Option<Shared>) {
+    TICKS.set(ticks);
+}
+
+/// Has one read of `one_in` move the counter on by up to `us`; `None`: none does.
+pub fn jump(jumps: Option<(Random, u32, u32)>) {
+    let ticks = shared().expect("the calling thread drives a process");
+    ticks.lock().jumps = jumps;
+}
+
+/// Has so much time go by.
+pub fn pass(us: u64) {
+    shared().expect("the calling thread drives a process").lock().now += us * PER_US;
+}
+
+/// The counter; `None`: the calling thread drives no process.
+#[inline]
+pub fn read() -> Option<u64> {
+    // A thread that ends may still measure.
+    let measured = |ticks: &RefCell<Option<Shared>>| Some(ticks.borrow().as_ref()?.lock().read());
+    TICKS.try_with(measured).ok().flatten()
+}
+
+impl Ticks {
+    fn read(&mut self) -> u64 {
+        let jump_us = match &mut self.jumps {
+            Some((random, one_in, us)) => match random.below(*one_in) {
+                0 => random.below(*us),
+                _ => 0,
+            },
+            None => 0,
+        };
+        self.now += PER_US * (1 + u64::from(jump_us));
+        self.now
+    }
+}
