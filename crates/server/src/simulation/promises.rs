@@ -358,7 +358,7 @@ impl Play<'_> {
                 let line = lines[self.below(3)];
                 self.order(line);
             }
-            _ if self.one_in(3) => self.change_memory(),
+            _ if self.cells.is_memory_short() || self.one_in(4) => self.change_memory(),
             _ => self.see_to_end()?,
         }
         Ok(())

@@ -60,7 +60,10 @@ pub(super) fn wait_for(wanted: Taken) {
         // Of locks of another class, of which a thread may hold all shards', the first tells what all do.
         let mut last = 0;
         let tells = |held: &&Taken| {
-            std::mem::replace(&mut last, held.class) != held.class || held.class == wanted.class
+            match held.class == wanted.class {
+                true => held.rank >= wanted.rank,
+                false => std::mem::replace(&mut last, held.class) != held.class,
+            }
         };
         held.iter().filter(tells).find_map(|held| fault(*held, wanted))
     });
@@ -76,7 +79,10 @@ pub(super) fn hold(taken: Taken) {
 pub(super) fn release(taken: Taken) {
     with_held(|held| {
         let is_it = |held: &Taken| (held.class, held.rank) == (taken.class, taken.rank);
-        if let Some(at) = held.iter().rposition(is_it) {
+        // Mostly it is the last one; who has all shards gives up the first first.
+        if held.last().is_some_and(is_it) {
+            held.pop();
+        } else if let Some(at) = held.iter().position(is_it) {
             held.remove(at);
         }
     });
