@@ -27,14 +27,17 @@ impl Clock {
         static TICKS_PER_US: OnceLock<f64> = OnceLock::new();
         let (started, started_ticks) = (Instant::now(), ticks());
         #[cfg(test)]
-        let measured = crate::simulation::ticks::shared().map(|_| crate::simulation::ticks::PER_US as f64);
+        let measured =
+            crate::simulation::ticks::shared().map(|_| crate::simulation::ticks::PER_US as f64);
         #[cfg(not(test))]
         let measured = None;
-        let measure = || *TICKS_PER_US.get_or_init(|| {
-            std::thread::sleep(Duration::from_millis(5));
-            let elapsed_us = started.elapsed().as_nanos() as f64 / 1000.0;
-            (ticks() - started_ticks) as f64 / elapsed_us
-        });
+        let measure = || {
+            *TICKS_PER_US.get_or_init(|| {
+                std::thread::sleep(Duration::from_millis(5));
+                let elapsed_us = started.elapsed().as_nanos() as f64 / 1000.0;
+                (ticks() - started_ticks) as f64 / elapsed_us
+            })
+        };
         let ticks_per_us = measured.unwrap_or_else(measure);
         let now_ms = AtomicI64::new(system_ms());
         Self { now_ms, fixed_ms: AtomicI64::new(0), started, started_ticks, ticks_per_us }

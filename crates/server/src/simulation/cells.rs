@@ -12,7 +12,7 @@
 //! - It holds each increment that was acknowledged since it came to be, and none that was refused.
 //! - It did not begin anew, unless the version before may have gone.
 //!
-//! What is not checked: that something is gone after its deadline, or is evicted at all; which keys are evicted first.
+//! What is not checked: that a field's end is in the log, as all commands log what fields hold then, and nothing can be seen of it; that something is gone after its deadline, or is evicted at all; which keys are evicted first.
 
 use std::fmt::Write as _;
 
@@ -114,7 +114,6 @@ impl Cells {
         self.cells.len() - 1
     }
 
-    /// Every fourth cell is a field.
     pub fn is_field(&self, cell: usize) -> bool {
         self.cells[cell].is_field
     }
@@ -161,7 +160,13 @@ impl Cells {
     }
 
     /// Somebody is told what a cell holds; `always`: under a promise.
-    pub fn told(&mut self, asked: Asked, seen: Option<u64>, now_ms: i64, always: bool) -> Result<(), String> {
+    pub fn told(
+        &mut self,
+        asked: Asked,
+        seen: Option<u64>,
+        now_ms: i64,
+        always: bool,
+    ) -> Result<(), String> {
         let Asked { cell, version, known } = asked;
         let memory = self.memory;
         let it = &mut self.cells[cell];
@@ -177,7 +182,9 @@ impl Cells {
             let at = version_of(value) - 1;
             it.versions[at].value = Some(value);
             if version.is_some_and(|version| version != at + 1) {
-                return Err(it.fault(cell, &format!("{version:?} was written, and {value:#b} is there")));
+                return Err(
+                    it.fault(cell, &format!("{version:?} was written, and {value:#b} is there"))
+                );
             }
         }
         it.told = it.told.and(told);
@@ -238,7 +245,13 @@ const fn version_of(value: u64) -> usize {
 }
 
 impl Cell {
-    fn check(&self, seen: Option<u64>, known: Told, now_ms: i64, memory: Memory) -> Result<(), String> {
+    fn check(
+        &self,
+        seen: Option<u64>,
+        known: Told,
+        now_ms: i64,
+        memory: Memory,
+    ) -> Result<(), String> {
         let Some(value) = seen else {
             let may_be_gone = known.written == 0
                 || known.gone >= known.written
@@ -267,9 +280,13 @@ impl Cell {
                 return Err(format!("{value:#b} has what {} did away with", at + 1));
             }
         }
-        let before = self.versions[..first - 1].iter().rposition(|of| of.state == State::Acknowledged);
+        let before =
+            self.versions[..first - 1].iter().rposition(|of| of.state == State::Acknowledged);
         match before {
-            Some(at) if !self.versions[first - 1].is_set && !self.may_go(at + 1, first - 1, now_ms, memory) => {
+            Some(at)
+                if !self.versions[first - 1].is_set
+                    && !self.may_go(at + 1, first - 1, now_ms, memory) =>
+            {
                 Err(format!("{value:#b} began anew"))
             }
             _ => Ok(()),
@@ -286,7 +303,8 @@ impl Cell {
     }
 
     fn fault(&self, cell: usize, what: &str) -> String {
-        let mut text = format!("cell {cell}: {what}; told {:?}, promised {:?}:", self.told, self.promised);
+        let mut text =
+            format!("cell {cell}: {what}; told {:?}, promised {:?}:", self.told, self.promised);
         for (at, of) in self.versions.iter().enumerate() {
             let state = match of.state {
                 State::Sent => "sent",
@@ -294,7 +312,13 @@ impl Cell {
                 State::Refused => "refused",
             };
             let verb = if of.is_set { "set" } else { "add" };
-            let _ = write!(text, "\n  {}: {verb}, {state}, until {}, {:?}", at + 1, of.dies_ms, of.value);
+            let _ = write!(
+                text,
+                "\n  {}: {verb}, {state}, until {}, {:?}",
+                at + 1,
+                of.dies_ms,
+                of.value
+            );
         }
         text
     }

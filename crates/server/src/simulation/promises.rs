@@ -274,7 +274,12 @@ impl Play<'_> {
         let policy = if self.has_tokens { volatile[at % 4] } else { all[at % 3] };
         self.order(&format!("CONFIG SET maxmemory-policy {policy}"));
         if self.has_functions {
-            let made = self.stage.within.embedded.feed(&mut self.stage.within.session, &library()).to_vec();
+            let made = self
+                .stage
+                .within
+                .embedded
+                .feed(&mut self.stage.within.session, &library())
+                .to_vec();
             assert_eq!(made, b"$5\r\nunits\r\n", "{}", made.escape_ascii());
         }
         if self.one_in(8) {
@@ -520,7 +525,7 @@ impl Play<'_> {
             16 if self.one_in(4) => ("SHUTDOWN ABORT".into(), vec![Asked::Nothing]),
             16..20 => self.read_cell(),
             20 if self.has_tokens => {
-                // One that writes at its beginning and at its end.
+                // It writes at its beginning and at its end.
                 self.keys.insert(token.clone(), key);
                 let body = "redis.call('set',KEYS[2],ARGV[1]) for i = 1, ARGV[2] do redis.call('exists',KEYS[3]) end \
                             redis.call('set',KEYS[3],ARGV[1]) return redis.call('rpush',KEYS[1],ARGV[1])";
@@ -565,7 +570,8 @@ impl Play<'_> {
             let at = own - 1 - self.below(own.min(OWN));
             self.clients[number].cells[at]
         };
-        let ms: Option<i64> = [None, Some(3), Some(20), Some(40), Some(1_500), Some(1_000_000)][self.below(6)];
+        let ms: Option<i64> =
+            [None, Some(3), Some(20), Some(40), Some(1_500), Some(1_000_000)][self.below(6)];
         let is_set = self.one_in(4);
         let now_ms = self.stage.process.now_ms();
         let Some(writing) = self.cells.write(cell, is_set, ms.map(|ms| now_ms + ms)) else {
@@ -610,7 +616,8 @@ impl Play<'_> {
             3 if self.has_functions => "FCALL unit".to_owned(),
             _ => format!("EVAL \"{UNIT}\""),
         };
-        let (field, ms) = (if is_field { &*field } else { "-" }, ms.map_or("-".into(), |ms: i64| ms.to_string()));
+        let (field, ms) =
+            (if is_field { &*field } else { "-" }, ms.map_or("-".into(), |ms: i64| ms.to_string()));
         let looks = self.below(40);
         (format!("{begins} 1 {key} {verb} {field} {value} {ms} {looks}"), vec![asked])
     }
@@ -679,13 +686,19 @@ impl Play<'_> {
                     Some(Reply::Nil) => None,
                     _ if set.is_some() => set,
                     Some(Reply::Integer(value)) => Some(*value as u64),
-                    Some(Reply::Text(text)) => Some(text.parse().map_err(|_| format!("{number} was told {text}"))?),
-                    other => return Err(format!("{number} asked for a cell, and was told {other:?}")),
+                    Some(Reply::Text(text)) => {
+                        Some(text.parse().map_err(|_| format!("{number} was told {text}"))?)
+                    }
+                    other => {
+                        return Err(format!("{number} asked for a cell, and was told {other:?}"));
+                    }
                 };
                 self.counts.cells += 1;
                 self.counts.gone += usize::from(value.is_none());
                 let now_ms = self.stage.process.now_ms();
-                self.cells.told(asked, value, now_ms, always).map_err(|fault| format!("{number}: {fault}"))?;
+                self.cells
+                    .told(asked, value, now_ms, always)
+                    .map_err(|fault| format!("{number}: {fault}"))?;
                 0
             }
         };
@@ -751,6 +764,14 @@ impl Play<'_> {
             self.note("(it does not end)");
             self.counts.refused_ends += 1;
             return Ok(false);
+        }
+        if !self.one_in(8) {
+            // Else workers wait for a disk that hangs.
+            server.step_log();
+            for worker in 0..WORKERS {
+                self.turn(worker)?;
+            }
+            server.step_log();
         }
         server.workers.stop();
         for worker in 0..WORKERS {
@@ -876,9 +897,8 @@ impl Theatre {
         let mut stage = self.stage.take().unwrap_or_else(|| Stage::new(self.reader.take()));
         let disk = stage.reset();
         disk.set_faults(Faults { lies, ..Faults::default() });
-        let random = |stream: u64| {
-            Random::new((4 * seed + stream + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-        };
+        let random =
+            |stream: u64| Random::new((4 * seed + stream + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         ticks::jump(Some((random(1), JUMPS.0, JUMPS.1)));
         let has_tokens = !(seed + 1).is_multiple_of(EVICTS_ALL_EACH);
         let hangs = if seed.is_multiple_of(HANGS_EACH) { 10 } else { 0 };
@@ -1014,8 +1034,7 @@ fn play_beside(first: u64, count: u64) -> (Counts, Vec<u64>) {
     let output = command.output().expect("it can be started");
     let text = String::from_utf8_lossy(&output.stdout);
     let failed = text.lines().filter_map(|line| line.strip_prefix(FAILED));
-    let failed: Vec<u64> =
-        failed.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect();
+    let failed: Vec<u64> = failed.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect();
     if !output.status.success() {
         println!("{text}{}", String::from_utf8_lossy(&output.stderr));
         assert!(!failed.is_empty(), "seeds from {first} on came to no end");

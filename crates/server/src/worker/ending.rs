@@ -5,16 +5,16 @@
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use super::output::Sending;
 use super::{ARENA_KEPT_MAX, Worker};
+use crate::clock::ticks;
 use crate::io::{Driver, Event};
 
 /// How long replies may wait for the disk.
-const DISK_LIMIT: Duration = Duration::from_secs(10);
+const DISK_LIMIT_US: u64 = 10_000_000;
 /// How long peers that are slow to read are waited for.
-const SEND_LIMIT: Duration = Duration::from_millis(500);
+const SEND_LIMIT_US: u64 = 500_000;
 
 impl Worker {
     /// Lets the last replies leave before the sockets are closed.
@@ -29,12 +29,12 @@ impl Worker {
             };
             self.driver.pause(connection.token, connection.socket.as_fd());
         }
-        let mut deadline = Instant::now() + DISK_LIMIT;
-        while self.may_release() && Instant::now() < deadline {
+        let mut deadline = ticks() + self.server.clock.ticks(DISK_LIMIT_US);
+        while self.may_release() && ticks() < deadline {
             self.last_turn();
         }
-        deadline = Instant::now() + SEND_LIMIT;
-        while self.is_sending() && Instant::now() < deadline {
+        deadline = ticks() + self.server.clock.ticks(SEND_LIMIT_US);
+        while self.is_sending() && ticks() < deadline {
             self.last_turn();
         }
         for slot in self.connections.used() {

@@ -59,11 +59,9 @@ pub(super) fn wait_for(wanted: Taken) {
     let fault = with_held(|held| {
         // Of locks of another class, of which a thread may hold all shards', the first tells what all do.
         let mut last = 0;
-        let tells = |held: &&Taken| {
-            match held.class == wanted.class {
-                true => held.rank >= wanted.rank,
-                false => std::mem::replace(&mut last, held.class) != held.class,
-            }
+        let tells = |held: &&Taken| match held.class == wanted.class {
+            true => held.rank >= wanted.rank,
+            false => std::mem::replace(&mut last, held.class) != held.class,
         };
         held.iter().filter(tells).find_map(|held| fault(*held, wanted))
     });
