@@ -26,19 +26,19 @@ impl Clock {
     pub fn new() -> Self {
         static TICKS_PER_US: OnceLock<f64> = OnceLock::new();
         let (started, started_ticks) = (Instant::now(), ticks());
-        #[cfg(test)]
-        let measured =
-            crate::simulation::ticks::shared().map(|_| crate::simulation::ticks::PER_US as f64);
-        #[cfg(not(test))]
-        let measured = None;
         let measure = || {
-            *TICKS_PER_US.get_or_init(|| {
-                std::thread::sleep(Duration::from_millis(5));
-                let elapsed_us = started.elapsed().as_nanos() as f64 / 1000.0;
-                (ticks() - started_ticks) as f64 / elapsed_us
-            })
+            std::thread::sleep(Duration::from_millis(5));
+            let elapsed_us = started.elapsed().as_nanos() as f64 / 1000.0;
+            (ticks() - started_ticks) as f64 / elapsed_us
         };
-        let ticks_per_us = measured.unwrap_or_else(measure);
+        #[cfg(test)]
+        let is_simulated = crate::simulation::ticks::shared().is_some();
+        #[cfg(not(test))]
+        let is_simulated = false;
+        let ticks_per_us = match is_simulated {
+            true => SIMULATED_PER_US,
+            false => *TICKS_PER_US.get_or_init(measure),
+        };
         let now_ms = AtomicI64::new(system_ms());
         Self { now_ms, fixed_ms: AtomicI64::new(0), started, started_ticks, ticks_per_us }
     }
@@ -101,6 +101,9 @@ impl Clock {
         self.us(ticks() - self.started_ticks) as u64
     }
 }
+
+/// A simulated counter counts nanoseconds.
+pub const SIMULATED_PER_US: f64 = 1_000.0;
 
 /// Unix time in milliseconds.
 pub fn system_ms() -> i64 {

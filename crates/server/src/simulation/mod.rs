@@ -1,7 +1,8 @@
 //! A process that a test drives turn by turn: real workers, the real writer of the log, rewrites and snapshots, with
 //! a clock, connections and a disk that the test supplies ([`process`], `io/memory.rs`, [`disk`]).
 //!
-//! [`promises`] draws at random what happens, and lets the power go at any moment.
+//! [`promises`] draws at random what happens, and lets the power go at any moment. What may hang has a thread of its own, which
+//! takes turns with the test's ([`hands`]); what measures by the counter of ticks has one that a seed moves ([`ticks`]).
 
 mod admission;
 mod blocking;
@@ -12,6 +13,7 @@ mod process;
 mod promises;
 mod reply;
 mod saving;
+mod stage;
 pub mod tasks;
 pub mod ticks;
 pub mod waits;

@@ -9,7 +9,7 @@ use bobbin_store::sync::Mutex;
 
 use crate::random::Random;
 
-pub const PER_US: u64 = 1_000;
+const PER_US: u64 = crate::clock::SIMULATED_PER_US as u64;
 
 /// The counter, and what it jumps by.
 pub type Shared = Arc<Mutex<Ticks>>;
