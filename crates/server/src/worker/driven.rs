@@ -8,9 +8,12 @@ impl Worker {
         if !self.stop {
             self.turn();
         }
-        if self.stop {
+        let is_listed = self.server.workers.all().iter().any(|it| it.id == self.handle.id);
+        if self.stop && is_listed {
             self.finish();
             self.handle.mailbox.close();
+            // Others give it nothing any more.
+            self.server.workers.ended(&self.handle);
         }
         !self.stop
     }
