@@ -1,13 +1,12 @@
 //! A thread that does for a test what may hang: it and the test's thread take turns, so a seed says all that happens.
 //!
-//! Whenever it reaches something where it may hang ([`may_hang`]), the test goes on, and lets it go on later.
+//! It must wait for nothing that the test's thread has: that would be for ever. Whenever it reaches something where it may hang ([`may_hang`]), the test goes on, and lets it go on later.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use super::disk::Disk;
 use super::{tasks, ticks};
@@ -100,9 +99,9 @@ impl Hands {
     }
 
     fn await_news(&mut self) -> Option<Outcome> {
-        let news = self.news.recv_timeout(STUCK);
+        let news = self.news.recv();
         self.hangs = matches!(news, Ok(News::Hangs));
-        match news.expect("it waits for nothing but the disk") {
+        match news.expect("the thread is there") {
             News::Hangs => None,
             News::Done(outcome) => Some(outcome.unwrap_or_else(|panic| resume_unwind(panic))),
         }
@@ -117,6 +116,3 @@ impl Drop for Hands {
         self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
     }
 }
-
-/// It waits for something that the test's thread has.
-const STUCK: Duration = Duration::from_secs(60);
