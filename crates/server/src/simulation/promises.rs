@@ -888,7 +888,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 /// Seeds in the tests. `BOBBIN_UNITS` says how many others, from `BOBBIN_SEED` on.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 75;
 /// More seeds than these are played by processes of their own, so many each: what has ended is never freed.
 const SEEDS_EACH: u64 = 1_000;
 
