@@ -44,7 +44,15 @@ pub(crate) fn smoke(seconds: &str) -> Outcome {
 /// Compiles the targets, which are no part of the workspace, so that they do not fall behind it.
 pub(crate) fn check() -> Outcome {
     let mut check = Command::new(env!("CARGO"));
-    check.args(["check", "--locked", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target"]);
+    check.args([
+        "check",
+        "--locked",
+        "--quiet",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+        "--target-dir",
+        "target",
+    ]);
     shell::run(check.current_dir(repository()))
 }
 
