@@ -387,6 +387,14 @@ impl Workers {
         ends
     }
 
+    /// A worker ends, whatever waits for it. It is off the list as soon as it takes nothing more: whoever has a connection for
+    /// somebody would choose it again and again.
+    pub fn close(&self, worker: &WorkerHandle) {
+        let mut known = self.known.write();
+        worker.mailbox.close();
+        known.forget(worker);
+    }
+
     /// A worker's thread is over; its figures are kept.
     pub fn ended(&self, worker: &WorkerHandle) {
         self.known.write().forget(worker);
@@ -633,6 +641,18 @@ mod tests {
         assert!(!workers.post(last.id, Post::Resume) && last.mailbox.post(Post::Resume).is_err());
         workers.ended(last);
         assert_eq!((workers.all().len(), workers.totals().commands.get()), (count - 1, 3));
+    }
+
+    #[test]
+    fn nobody_gets_a_worker_that_takes_nothing_more() {
+        let workers = workers(0);
+        let all = workers.all();
+        let last = &all[all.len() - 1];
+        workers.close(last);
+        assert!(last.mailbox.post(Post::Resume).is_err());
+        assert!(workers.all().iter().all(|worker| worker.id != last.id));
+        workers.ended(last);
+        assert_eq!(workers.all().len(), all.len() - 1);
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! A large collection is *pinned*: cloning it takes microseconds and shares its chunks. The command then works
 //! on the pinned value with no lock held, a slice a turn, while its client waits and all others are served; who
 //! changes the key meanwhile copies the chunks that it changes. Inside a transaction everything is done at once.
+//!
+//! A read makes its reply like this ([`reply_in_slices`]). A change ([`change_in_slices`]) is worked out like this,
+//! and made with its keys' shards held, if their values are still those that were pinned.
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::value::Collection;
@@ -86,20 +89,6 @@ pub fn elements_in_slices(
         return;
     }
     call.client.job = Some(Box::new(ReplyInSlices::new(step, Some(kind), call.client.protocol)));
-}
-
-/// Computes something in slices. `step` does so for some `SLICE` elements at each call, and returns whether there
-/// is more to do; `finish` appends the reply, or starts over by returning `false`. Inside a transaction the caller
-/// does it all at once instead.
-pub fn compute_in_slices<S: Send + 'static>(
-    call: &mut Call<'_>,
-    state: S,
-    step: fn(&mut S, &mut Data) -> bool,
-    finish: fn(&mut S, &'static Server, &mut Data, &mut Reply<'_>) -> bool,
-) {
-    let protocol = call.client.protocol;
-    let job = ComputeInSlices { state, step, finish, bytes: Vec::new(), protocol };
-    call.client.job = Some(Box::new(job));
 }
 
 /// A change that is worked out on pinned values, and made with the shards of its keys held.
@@ -425,32 +414,6 @@ impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send> Job for ReplyInSlices<
 
     fn reply(&mut self, reply: &mut Reply<'_>) {
         self.pieces.append_rest(reply);
-    }
-}
-
-struct ComputeInSlices<S> {
-    state: S,
-    step: fn(&mut S, &mut Data) -> bool,
-    finish: fn(&mut S, &'static Server, &mut Data, &mut Reply<'_>) -> bool,
-    bytes: Vec<u8>,
-    protocol: Protocol,
-}
-
-impl<S: Send> Job for ComputeInSlices<S> {
-    fn step(&mut self, Slice { server, data, more, .. }: &mut Slice<'_>) -> bool {
-        while (self.step)(&mut self.state, data) {
-            if !more() {
-                return false;
-            }
-        }
-        let mut reply = Reply::new(&mut self.bytes, self.protocol);
-        let done = (self.finish)(&mut self.state, server, data, &mut reply);
-        data.release();
-        done
-    }
-
-    fn reply(&mut self, reply: &mut Reply<'_>) {
-        append(reply, &mut self.bytes);
     }
 }
 

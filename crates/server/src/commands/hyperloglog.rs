@@ -12,7 +12,7 @@ use bobbin_store::{EntryRef, NewValue};
 
 use crate::command::data::string;
 use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::slices::compute_in_slices;
+use crate::command::slices::reply_in_slices;
 use crate::command::{Call, Categories, Command, Data, Failure, Family, Flags, Key, Outcome};
 use crate::notify::Classes;
 
@@ -205,34 +205,18 @@ fn pfselftest(call: &mut Call<'_>) -> Outcome {
     let seed =
         u64::from(call.data.random.next_u32()) << 32 | u64::from(call.data.random.next_u32());
     let mut test = SelfTest::new(seed, sparse_len_max(call));
-    if call.in_transaction {
-        while test.step().map_err(self_test_failed)? {}
-        call.reply.ok();
-        return Ok(());
-    }
-    compute_in_slices(
-        call,
-        (test, None),
-        |(test, failure), _| match test.step() {
-            Ok(more) => more,
-            Err(reason) => {
-                *failure = Some(self_test_failed(reason));
-                false
-            }
-        },
-        |(_, failure), _, _, reply| {
-            match failure {
-                Some(failure) => reply.error(failure.0.as_bytes()),
-                None => reply.ok(),
-            }
-            true
-        },
-    );
+    reply_in_slices(call, move |reply| match test.step() {
+        Ok(true) => true,
+        Ok(false) => {
+            reply.ok();
+            false
+        }
+        Err(reason) => {
+            reply.error(format!("TESTFAILED {reason}").as_bytes());
+            false
+        }
+    });
     Ok(())
-}
-
-fn self_test_failed(reason: String) -> Failure {
-    Failure::format(format!("TESTFAILED {reason}"))
 }
 
 /// The arguments that name keys, each key once: merging costs much more than naming.

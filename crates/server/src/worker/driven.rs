@@ -11,8 +11,7 @@ impl Worker {
         let is_listed = self.server.workers.all().iter().any(|it| it.id == self.handle.id);
         if self.stop && is_listed {
             self.finish();
-            self.handle.mailbox.close();
-            // Others give it nothing any more.
+            self.server.workers.close(&self.handle);
             self.server.workers.ended(&self.handle);
         }
         !self.stop

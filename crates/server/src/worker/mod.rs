@@ -212,7 +212,7 @@ impl Worker {
         }
         if self.stop {
             self.finish();
-            self.handle.mailbox.close();
+            self.server.workers.close(&self.handle);
         }
         // SAFETY: there is no batch any more.
         unsafe { crash::show_batch(std::ptr::null()) };
