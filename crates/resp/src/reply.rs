@@ -103,19 +103,30 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Takes out what was written since the output was `len` long, its parts in their places.
-    pub fn take_since(&mut self, len: usize) -> Vec<u8> {
-        let parts = self.parts.as_deref().map_or(&[][..], |parts| parts_since(parts, len));
-        let mut taken = Vec::with_capacity(self.len_since(len));
-        let mut from = len;
-        for part in parts {
-            taken.extend_from_slice(&self.output[from..part.at]);
-            taken.extend_from_slice(&part.bytes);
-            from = part.at;
-        }
-        taken.extend_from_slice(&self.output[from..]);
-        self.truncate(len);
-        taken
+    /// Takes out what was written since the output was `len` long: the bytes, and the parts that belong between them.
+    pub fn take_since(&mut self, len: usize) -> (Vec<u8>, Vec<Part>) {
+        let bytes = self.output.split_off(len);
+        let Some(parts) = &mut self.parts else { return (bytes, Vec::new()) };
+        let mut taken = parts.split_off(parts.len() - parts_since(parts, len).len());
+        taken.iter_mut().for_each(|part| part.at -= len);
+        (bytes, taken)
+    }
+
+    /// Appends what `take_since` took.
+    pub fn append(&mut self, bytes: &[u8], taken: &[Part]) {
+        let Some(parts) = &mut self.parts else {
+            let mut from = 0;
+            for part in taken {
+                self.output.extend_from_slice(&bytes[from..part.at]);
+                self.output.extend_from_slice(&part.bytes);
+                from = part.at;
+            }
+            self.output.extend_from_slice(&bytes[from..]);
+            return;
+        };
+        let start = self.output.len();
+        parts.extend(taken.iter().map(|part| Part { at: start + part.at, ..part.clone() }));
+        self.output.extend_from_slice(bytes);
     }
 
     /// Bytes of the reply behind the output's first `start`, those of parts included.
@@ -201,7 +212,20 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The same, for a bulk of `len` bytes that are in several places.
+    /// A whole reply, made elsewhere and in the right protocol version, that may be sent from where it is.
+    pub fn whole_shared(&mut self, reply: &Arc<Vec<u8>>) {
+        match (&mut self.parts, reply.strip_suffix(b"\r\n")) {
+            (Some(parts), Some(before)) => {
+                let bytes = SharedSlice::new(Arc::clone(reply), 0..before.len());
+                parts.push(Part { at: self.output.len(), bytes });
+                // So that it does not lie on a border of replies.
+                self.raw(b"\r\n");
+            }
+            _ => self.raw(reply),
+        }
+    }
+
+    /// A bulk of `len` bytes that are in several places, and may be sent from there.
     pub fn bulk_of_parts(&mut self, len: usize, parts: impl Iterator<Item = SharedSlice>) {
         self.bulk_header(len);
         for bytes in parts {
@@ -438,7 +462,7 @@ impl<'a> Reply<'a> {
 
 /// Those of the parts that lie behind the output's first `start` bytes.
 pub fn parts_since(parts: &[Part], start: usize) -> &[Part] {
-    // A part has its header before it and a line end behind it, so none lies on a border of replies.
+    // A part has a line end behind it that is not its, so none lies on a border of replies.
     &parts[parts.partition_point(|part| part.at < start)..]
 }
 
@@ -550,6 +574,12 @@ mod tests {
         assert_eq!(reply.len_since(5), 5 + 10 * 9);
         let start = reply.output().len();
         reply.bulk_shared(&value);
+        reply.whole_shared(&Arc::new(b"+whole\r\n".to_vec()));
+        let (bytes, taken) = reply.take_since(start);
+        assert_eq!((reply.output().len(), taken.len()), (start, 2));
+        assert_eq!(same(|reply| reply.append(&bytes, &taken)), "$3\r\nxxx\r\n+whole\r\n");
+        reply.append(&bytes, &taken);
+        assert_eq!(reply.len_since(start), 17);
         reply.truncate(start);
         assert_eq!(output, [&b"+OK\r\n*10\r\n"[..], &b"$3\r\n\r\n".repeat(10)].concat());
         assert_eq!(parts.len(), 10);

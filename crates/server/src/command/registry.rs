@@ -1,6 +1,9 @@
 //! All commands by name.
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use bobbin_resp::{Protocol, Reply};
 
 use super::keys::{Begin, Find};
 use super::{Categories, Command, DatabaseUse, Flags, KeySpec, KeyUse};
@@ -18,6 +21,28 @@ pub struct Registered {
     /// Of a container, by name.
     pub subcommands: Vec<&'static Self>,
     pub parent: Option<usize>,
+    /// What COMMAND INFO answers about it, ...
+    pub info: Described,
+    /// ... and COMMAND DOCS.
+    pub docs: Described,
+}
+
+/// A reply that is always the same: made when it is first asked for, in each protocol, and shared by all who ask
+/// again. A command may ask a million times.
+#[derive(Default)]
+pub struct Described([OnceLock<Arc<Vec<u8>>>; 2]);
+
+impl Described {
+    /// Appends the reply, which `make` makes.
+    pub fn append(&self, reply: &mut Reply<'_>, make: impl FnOnce(&mut Reply<'_>)) {
+        let protocol = reply.protocol();
+        let whole = self.0[usize::from(protocol == Protocol::Resp3)].get_or_init(|| {
+            let mut bytes = Vec::new();
+            make(&mut Reply::new(&mut bytes, protocol));
+            Arc::new(bytes)
+        });
+        reply.whole_shared(whole);
+    }
 }
 
 /// The keys of the common commands, without reading specifications.
@@ -152,7 +177,8 @@ impl Registered {
             || matches!(row.databases, DatabaseUse::Selected)
                 && row.categories.complete(row.flags).has(about_keys);
         let subcommands = Vec::new();
-        Self { row, full_name, id, shape, uses_selected_database, subcommands, parent }
+        let (info, docs) = Default::default();
+        Self { row, full_name, id, shape, uses_selected_database, subcommands, parent, info, docs }
     }
 
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Self> {

@@ -13,7 +13,7 @@ fn command(call: &mut Call<'_>) -> Outcome {
     let reply = &mut call.reply;
     reply.array(call.server.registry.top().count());
     for (_, command) in call.server.registry.top() {
-        info::describe(reply, command);
+        command.info.append(reply, |reply| info::describe(reply, command));
     }
     Ok(())
 }
@@ -33,7 +33,7 @@ fn info(call: &mut Call<'_>) -> Outcome {
     reply.array(names.len());
     for name in names {
         match call.server.registry.find_full(name) {
-            Some(command) => info::describe(reply, command),
+            Some(command) => command.info.append(reply, |reply| info::describe(reply, command)),
             None => reply.null(),
         }
     }
@@ -51,7 +51,7 @@ fn docs(call: &mut Call<'_>) -> Outcome {
     reply.map(commands.len());
     for command in commands {
         reply.bulk(command.full_name.as_bytes());
-        docs::describe(reply, command);
+        command.docs.append(reply, |reply| docs::describe(reply, command));
     }
     Ok(())
 }
