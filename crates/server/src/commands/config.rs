@@ -1,21 +1,63 @@
 //! CONFIG, and what the process does when an option changes.
 
+use bobbin_resp::Reply;
+
 use crate::client::Client;
 use crate::command::data::Counters;
+use crate::command::slices::compute_in_slices;
 use crate::command::{Call, Command, Failure, Flags, Outcome};
-use crate::config::{Barred, Config, ConfigError, OptionId, ProtectedAction};
+use crate::config::{Barred, Config, ConfigError, OptionId, ProtectedAction, Selection};
 use crate::server::{Server, Switch};
 
 use super::help;
+use super::repeats::MANY;
 
 fn get(call: &mut Call<'_>) -> Outcome {
-    let found = call.server.config.get(&call.args[2..]);
-    call.reply.map(found.len());
-    for (name, value) in &found {
-        call.reply.bulk(name);
-        call.reply.bulk(value);
+    let patterns = &call.args[2..];
+    if patterns.len() > MANY && !call.in_transaction {
+        let patterns = patterns.iter().map(|&pattern| pattern.into()).collect();
+        let search = Search { patterns, at: 0, selection: Selection::default() };
+        compute_in_slices(
+            call,
+            search,
+            |search, _| search.step(),
+            |search, server, _, reply| {
+                answer(std::mem::take(&mut search.selection), server, reply);
+                true
+            },
+        );
+        return Ok(());
     }
+    let mut selection = Selection::default();
+    patterns.iter().for_each(|pattern| selection.add(pattern));
+    answer(selection, call.server, &mut call.reply);
     Ok(())
+}
+
+fn answer(selection: Selection, server: &Server, reply: &mut Reply<'_>) {
+    let found = selection.shown(&server.config);
+    reply.map(found.len());
+    for (name, value) in &found {
+        reply.bulk(name);
+        reply.bulk(value);
+    }
+}
+
+/// A CONFIG GET of many patterns: each is compared with all names.
+struct Search {
+    patterns: Vec<Box<[u8]>>,
+    at: usize,
+    selection: Selection,
+}
+
+impl Search {
+    /// Looks for one of them; whether there are more.
+    fn step(&mut self) -> bool {
+        let Some(pattern) = self.patterns.get(self.at) else { return false };
+        self.selection.add(pattern);
+        self.at += 1;
+        true
+    }
 }
 
 fn set(call: &mut Call<'_>) -> Outcome {

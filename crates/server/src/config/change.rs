@@ -39,29 +39,35 @@ impl<F: FnMut(OptionId, &Config) -> Result<(), String>> Apply for F {
     }
 }
 
-impl Config {
-    /// CONFIG GET: the options that match any of the patterns, each once, by name, with their values.
-    /// A name without wildcards is returned as it was given.
-    pub fn get(&self, patterns: &[&[u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let mut found: BTreeMap<Vec<u8>, (Vec<u8>, &OptionRow)> = BTreeMap::new();
-        for pattern in patterns {
-            if !glob::is_pattern(pattern) {
-                if let Some((row, name)) = find(pattern) {
-                    found.entry(name.into()).or_insert_with(|| (pattern.to_vec(), row));
-                }
-                continue;
+/// The options that CONFIG GET has found so far.
+#[derive(Default)]
+pub struct Selection(BTreeMap<Vec<u8>, (Vec<u8>, &'static OptionRow)>);
+
+impl Selection {
+    /// Adds the options that match a pattern. A name without wildcards is shown as it was given.
+    pub fn add(&mut self, pattern: &[u8]) {
+        if !glob::is_pattern(pattern) {
+            if let Some((row, name)) = find(pattern) {
+                self.0.entry(name.into()).or_insert_with(|| (pattern.to_vec(), row));
             }
-            for row in OPTIONS.iter().filter(|row| !row.flags.contains(Flags::HIDDEN)) {
-                for name in std::iter::once(&row.name).chain(row.aliases) {
-                    if glob::matches_ignoring_case(pattern, name.as_bytes()) {
-                        found.entry((*name).into()).or_insert_with(|| ((*name).into(), row));
-                    }
+            return;
+        }
+        for row in OPTIONS.iter().filter(|row| !row.flags.contains(Flags::HIDDEN)) {
+            for name in std::iter::once(&row.name).chain(row.aliases) {
+                if glob::matches_ignoring_case(pattern, name.as_bytes()) {
+                    self.0.entry((*name).into()).or_insert_with(|| ((*name).into(), row));
                 }
             }
         }
-        found.into_values().map(|(name, row)| (name, self.shown(row))).collect()
     }
 
+    /// Each option once, by name, with its value.
+    pub fn shown(self, config: &Config) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.0.into_values().map(|(name, row)| (name, config.shown(row))).collect()
+    }
+}
+
+impl Config {
     /// CONFIG SET: all of the pairs or none. Returns the options whose values changed.
     pub fn set(
         &self,
@@ -260,9 +266,10 @@ mod tests {
     }
 
     fn get(config: &Config, patterns: &[&str]) -> Vec<(String, String)> {
-        let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_bytes()).collect();
+        let mut selection = Selection::default();
+        patterns.iter().for_each(|pattern| selection.add(pattern.as_bytes()));
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        config.get(&patterns).into_iter().map(|(name, value)| (text(name), text(value))).collect()
+        selection.shown(config).into_iter().map(|(name, value)| (text(name), text(value))).collect()
     }
 
     fn shown(config: &Config, name: &str) -> String {

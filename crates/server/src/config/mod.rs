@@ -28,7 +28,7 @@ use crate::cores::{CoreList, Work, cores};
 use options::COUNT;
 
 pub(crate) use change::system_text;
-pub use change::{Apply, Barred, ConfigError};
+pub use change::{Apply, Barred, ConfigError, Selection};
 pub use choice::*;
 pub use kind::{Kind, Value};
 pub use load::{CommandLine, Directives, LoadError};
