@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use mlua_sys as lua;
 use sha1::{Digest, Sha1};
 
+use crate::budget::NO_MEMORY;
 use crate::convert;
 use crate::raw::{LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_function};
 use crate::vm::{Buffers, Registration, core_of, is_function};
@@ -14,7 +15,8 @@ use crate::{Chunk, ScriptFlags};
 pub trait Host {
     /// Executes a command, whose name is the first argument, and appends its reply to `reply`: errors too, in RESP2
     /// or RESP3.
-    fn call(&mut self, args: &[&[u8]], resp3: bool, reply: &mut Vec<u8>) -> Called;
+    /// There is memory for a reply of `room` bytes.
+    fn call(&mut self, args: &[&[u8]], resp3: bool, room: usize, reply: &mut Vec<u8>) -> Called;
     /// `redis.log`.
     fn log(&mut self, level: Level, message: &[u8]);
     /// `redis.set_repl`: bit 0: the log, bit 1: replicas.
@@ -41,6 +43,8 @@ pub enum Called {
     Replied,
     /// It replied, and it is time to ask `Host::watch`.
     Late,
+    /// There is no memory for what it would reply.
+    TooLong,
     /// The script is to end: no reply.
     Stop,
 }
@@ -164,7 +168,7 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
         Ok(()) => match core.host() {
             Some(host) => {
                 let (args, reply) = (&buffers.args[..], &mut buffers.reply);
-                let called = host.call(args, core.resp3.get(), reply);
+                let called = host.call(args, core.resp3.get(), core.room(), reply);
                 if called == Called::Late {
                     core.end_steps();
                 }
@@ -173,6 +177,10 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
                         // As many arguments as there can be leave no room for the reply.
                         stack.set_top(0);
                         convert::push_reply(stack, reply).map(|()| reply.first() == Some(&b'-'))
+                    }
+                    Called::TooLong => {
+                        stack.set_top(0);
+                        Err(stack.fail(NO_MEMORY))
                     }
                     Called::Stop => Err(core.stop(stack, "")),
                 }

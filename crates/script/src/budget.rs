@@ -152,6 +152,12 @@ impl Core {
         Ok(())
     }
 
+    /// For how many bytes more there is memory, but for what other scripts take meanwhile.
+    pub(crate) fn room(&self) -> usize {
+        let Budget { pool, lease, .. } = &self.budget;
+        (lease.get() + pool.limit().saturating_sub(pool.leased())).saturating_sub(self.used.get())
+    }
+
     /// Whether there is memory for so many bytes more.
     #[cold]
     fn check_room(&self, stack: Stack, bytes: usize) -> Result<(), Raise> {

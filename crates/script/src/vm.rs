@@ -791,7 +791,7 @@ mod tests {
     struct Counting(u32);
 
     impl Host for Counting {
-        fn call(&mut self, _: &[&[u8]], _: bool, reply: &mut Vec<u8>) -> Called {
+        fn call(&mut self, _: &[&[u8]], _: bool, _: usize, reply: &mut Vec<u8>) -> Called {
             self.0 += 1;
             reply.extend_from_slice(b"+OK\r\n");
             Called::Replied

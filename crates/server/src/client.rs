@@ -47,6 +47,10 @@ pub struct Client {
     pub job: Option<Box<dyn Job>>,
     /// What the command that left the job is measured by.
     pub account: Option<Box<Account>>,
+    /// Bytes that a transaction may reply with before the client is over its output limit.
+    pub reply_bytes_max: usize,
+    /// A transaction's replies were more than that, and are dropped.
+    pub overflowed: bool,
     /// What is to be sent behind the job's reply.
     pub behind: Vec<u8>,
     /// The command that left the job was sent while replies were off.
@@ -283,6 +287,8 @@ impl Client {
             discard: false,
             job: None,
             account: None,
+            reply_bytes_max: usize::MAX,
+            overflowed: false,
             behind: Vec::new(),
             job_is_quiet: false,
             no_touch: false,

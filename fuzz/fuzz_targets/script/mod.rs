@@ -61,7 +61,7 @@ impl Default for Patient {
 }
 
 impl Host for Patient {
-    fn call(&mut self, _: &[&[u8]], _: bool, reply: &mut Vec<u8>) -> Called {
+    fn call(&mut self, _: &[&[u8]], _: bool, _: usize, reply: &mut Vec<u8>) -> Called {
         reply.extend_from_slice(b"+OK\r\n");
         Called::Replied
     }
@@ -87,7 +87,7 @@ struct Nobody {
 }
 
 impl Host for Nobody {
-    fn call(&mut self, _: &[&[u8]], _: bool, reply: &mut Vec<u8>) -> Called {
+    fn call(&mut self, _: &[&[u8]], _: bool, _: usize, reply: &mut Vec<u8>) -> Called {
         reply.extend_from_slice(b"+OK\r\n");
         Called::Replied
     }

@@ -15,7 +15,7 @@ pub struct Echo {
 }
 
 impl Host for Echo {
-    fn call(&mut self, args: &[&[u8]], resp3: bool, reply: &mut Vec<u8>) -> Called {
+    fn call(&mut self, args: &[&[u8]], resp3: bool, _: usize, reply: &mut Vec<u8>) -> Called {
         let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
         let mut reply = Reply::new(reply, protocol);
         match args[0] {

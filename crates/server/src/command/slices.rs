@@ -60,19 +60,33 @@ pub fn repeat_in_slices(
         }
         done < count
     };
+    let mut begun = Vec::new();
     if call.in_transaction || count <= SLICED_MIN {
         let start = call.reply.output().len();
         while step(&mut call.reply) {
-            if call.reply.len_since(start) > REPEATED_BYTES_MAX {
+            let bytes = call.reply.len_since(start);
+            let is_over_limit = bytes > call.client.reply_bytes_max;
+            if is_over_limit || bytes > REPEATED_BYTES_MAX {
                 call.reply.truncate(start);
+                // A script gets an error instead.
+                call.client.overflowed = is_over_limit && call.client.caller == 0;
                 return Err(Failure::new(TOO_LONG));
             }
+            if bytes > PIECE && !call.in_transaction {
+                // A few long elements: the rest of them comes in slices.
+                begun = call.reply.take_since(start).0;
+                break;
+            }
         }
-        return Ok(());
+        if begun.is_empty() {
+            return Ok(());
+        }
     }
     let step = move |reply: &mut Reply<'_>, _: &mut usize| step(reply);
-    let job = ReplyInSlices::new(step, None, call.client.protocol);
-    call.client.job = Some(Box::new(ReplyInSlices { bytes_max: REPEATED_BYTES_MAX, ..job }));
+    let mut job = ReplyInSlices::new(step, None, call.client.protocol);
+    job.bytes_max = REPEATED_BYTES_MAX;
+    job.pieces.last = begun;
+    call.client.job = Some(Box::new(job));
     Ok(())
 }
 
@@ -118,6 +132,11 @@ pub trait Change: Send + 'static {
     /// What of the reply follows what `finish` appended, if it was made before.
     fn rest(&mut self) -> Option<Pieces> {
         None
+    }
+
+    /// Bytes of that so far.
+    fn rest_bytes(&self) -> usize {
+        0
     }
 }
 
@@ -282,6 +301,10 @@ impl<C: Change> Job for Changing<C> {
         }
         data.release();
         done
+    }
+
+    fn reply_bytes(&self) -> usize {
+        self.change.rest_bytes()
     }
 
     fn abandon(&mut self, _: &'static Server, data: &mut Data) {

@@ -175,6 +175,8 @@ pub struct Running {
     hashes: Vec<Hash>,
     /// The number of the command that comes next.
     next: usize,
+    /// Bytes that the commands have replied with.
+    reply_bytes: usize,
     /// EXEC.
     command: &'static Registered,
 }
@@ -220,13 +222,14 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     let untouched = unchanged(call);
     release_watched(call);
     let start = call.reply.output().len();
-    let mut running = Running { transaction, hashes, next: 0, command: call.command };
+    let mut running =
+        Running { transaction, hashes, next: 0, reply_bytes: 0, command: call.command };
     if untouched {
         call.reply.array(running.transaction.queue.len());
-        if !running.go_on(call) {
-            let reply = call.reply.take_since(start);
+        if !running.go_on(call, start) {
+            let (bytes, parts) = call.reply.take_since(start);
             if let Some(paused) = call.data.paused.take() {
-                call.client.job = Some(paused.within(running, reply));
+                call.client.job = Some(paused.within(running, bytes, parts));
             }
             return Ok(());
         }
@@ -248,8 +251,10 @@ impl Running {
         self.command
     }
 
-    /// Runs what is left; `false`: a command pauses (`Data::paused`), and nothing is held meanwhile.
-    pub fn go_on(&mut self, call: &mut Call<'_>) -> bool {
+    /// Runs what is left; `false`: a command pauses (`Data::paused`), and nothing is held meanwhile. The replies lie behind
+    /// the output's first `start` bytes. Once they are more than the client may have there is none: the client will be
+    /// closed, and what it ordered is carried out all the same.
+    pub fn go_on(&mut self, call: &mut Call<'_>, start: usize) -> bool {
         let args = self.transaction.args();
         call.data.unit.enter_midst();
         call.data.offer(self.transaction.large.iter().map(|(_, bytes)| bytes));
@@ -262,7 +267,11 @@ impl Running {
                 self.next += 1;
                 let at = queued.args.clone();
                 let hashes = self.hashes.get(at.clone()).unwrap_or_default();
-                run(call, queued, &args[at], hashes);
+                self.reply_bytes += run(call, queued, &args[at], hashes);
+                if self.reply_bytes >= call.client.reply_bytes_max {
+                    call.client.overflowed = true;
+                    call.reply.truncate(start);
+                }
                 if call.data.paused.is_some() {
                     call.data.offer(std::iter::empty());
                     return false;
@@ -284,8 +293,13 @@ impl Running {
     }
 }
 
-/// Runs one queued command, under the locks of all.
-fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) {
+/// Runs one queued command, under the locks of all; how many bytes it replied with.
+fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) -> usize {
+    if call.client.overflowed && queued.command.has(Flags::READONLY) {
+        // Nobody will see what it would answer.
+        return 0;
+    }
+    let start = call.reply.output().len();
     if !call.client.rights.is_open(call.server)
         && let Err(failure) = acl::admit_queued(call, queued.command, args)
     {
@@ -293,9 +307,8 @@ fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) {
         call.stats.totals.error_replies.add(1);
         call.server.errors.count(failure.code());
         call.reply.error(failure.0.as_bytes());
-        return;
+        return call.reply.len_since(start);
     }
-    let start = call.reply.output().len();
     let mut inner = Call {
         server: call.server,
         command: queued.command,
@@ -312,7 +325,7 @@ fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) {
     call::run(&mut inner);
     if inner.data.paused.is_some() {
         // It counts when it is over.
-        return;
+        return 0;
     }
     let measured = Measured {
         ticks: crate::clock::ticks() - started,
@@ -326,6 +339,7 @@ fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) {
     if call.server.services.command_log.limits().exceeded_by(&measured) {
         slowlog::note(call.server, call.client, queued.command, args, &measured);
     }
+    measured.reply_bytes
 }
 
 /// WATCH. The keys' shards are held.

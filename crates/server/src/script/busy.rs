@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use bobbin_resp::{Protocol, Reply};
+use bobbin_resp::{Part, Protocol, Reply};
 use bobbin_script::{Ended, Progress};
 
 use super::cache::Learned;
@@ -161,6 +161,8 @@ pub struct Paused {
     command: &'static Registered,
     protocol: Protocol,
     reply: Vec<u8>,
+    /// Values that belong between its bytes.
+    parts: Vec<Part>,
     /// The transaction that it is part of.
     transaction: Option<Running>,
     /// The command's words, while the script may have to begin anew.
@@ -291,6 +293,7 @@ impl Paused {
             command: call.command,
             protocol: call.client.protocol,
             reply: Vec::new(),
+            parts: Vec::new(),
             transaction: None,
             words: words.map(|&word| word.into()).collect(),
             left_at: ticks(),
@@ -299,8 +302,13 @@ impl Paused {
     }
 
     /// Has the transaction go on after the script, behind its reply so far.
-    pub(crate) fn within(mut self: Box<Self>, transaction: Running, reply: Vec<u8>) -> Box<Self> {
-        self.reply = reply;
+    pub(crate) fn within(
+        mut self: Box<Self>,
+        transaction: Running,
+        reply: Vec<u8>,
+        parts: Vec<Part>,
+    ) -> Box<Self> {
+        (self.reply, self.parts) = (reply, parts);
         self.transaction = Some(transaction);
         self
     }
@@ -400,16 +408,17 @@ impl Paused {
             client,
             data,
             stats,
-            reply: Reply::new(&mut self.reply, self.protocol),
+            reply: Reply::with_parts(&mut self.reply, &mut self.parts, self.protocol),
             hashes: &[],
             in_transaction: false,
         };
-        if running.go_on(&mut call) {
+        if running.go_on(&mut call, 0) {
             running.end(&mut call);
             return true;
         }
         if let Some(next) = data.paused.take() {
-            *self = *next.within(running, std::mem::take(&mut self.reply));
+            let (reply, parts) = (std::mem::take(&mut self.reply), std::mem::take(&mut self.parts));
+            *self = *next.within(running, reply, parts);
         }
         false
     }
@@ -467,7 +476,7 @@ impl Job for Paused {
     }
 
     fn reply(&mut self, reply: &mut Reply<'_>) {
-        reply.raw(&self.reply);
+        reply.append(&self.reply, &self.parts);
     }
 
     fn goes_on_while_busy(&self) -> bool {

@@ -335,7 +335,7 @@ struct Loading {
 }
 
 impl Host for Loading {
-    fn call(&mut self, _: &[&[u8]], _: bool, _: &mut Vec<u8>) -> Called {
+    fn call(&mut self, _: &[&[u8]], _: bool, _: usize, _: &mut Vec<u8>) -> Called {
         Called::Stop
     }
 

@@ -348,7 +348,7 @@ impl Session {
         let measured = Measured {
             ticks: ended - started,
             request_bytes: args.iter().map(|arg| arg.len()).sum(),
-            reply_bytes: call.reply.output().len(),
+            reply_bytes: call.reply.len_since(0),
         };
         stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());
         stats.totals.commands.add(1);
@@ -390,7 +390,7 @@ enum Unreached {
 }
 
 impl Host for Session {
-    fn call(&mut self, args: &[&[u8]], resp3: bool, reply: &mut Vec<u8>) -> Called {
+    fn call(&mut self, args: &[&[u8]], resp3: bool, room: usize, reply: &mut Vec<u8>) -> Called {
         let command = match self.command(args) {
             Ok(command) => command,
             Err(refusal) => {
@@ -432,12 +432,24 @@ impl Host for Session {
             self.data().recorder.mute();
         }
         let plan = if command.shape == KeyShape::First { &lone[..] } else { &hashes };
-        let ended = self.run(command, args, plan, Reply::new(reply, protocol));
+        client.reply_bytes_max = room;
+        let mut parts = Vec::new();
+        let ended = self.run(command, args, plan, Reply::with_parts(reply, &mut parts, protocol));
         if command.shape == KeyShape::Specified {
             self.data().shard_set.give_back(hashes);
         }
         if is_muted {
             self.data().recorder.refresh();
+        }
+        if !parts.is_empty() {
+            // Values are copied only if there is memory for that: one may be there a thousand times.
+            let bytes = Reply::with_parts(reply, &mut parts, protocol).len_since(0);
+            if bytes > room {
+                return Called::TooLong;
+            }
+            let mut joined = Vec::with_capacity(bytes);
+            Reply::new(&mut joined, protocol).append(reply, &parts);
+            *reply = joined;
         }
         if ended >= self.pause_at.min(self.give_way_at) { Called::Late } else { Called::Replied }
     }

@@ -338,7 +338,7 @@ impl Embedded {
             }
         }
         if let Some(account) = client.account.take() {
-            let (server, stats, mut rest) = (self.server, &self.stats, Vec::new());
+            let (server, stats, mut rest) = (self.server, &self.stats, Arena::default());
             if client.blocked.is_some() {
                 account.suspend(client);
                 return true;
@@ -346,7 +346,7 @@ impl Embedded {
             let pieces = account.close(&mut *job, server, stats, client, &mut rest);
             let replies = &mut self.replies.bytes;
             pieces.iter().for_each(|piece| replies.extend_from_slice(piece));
-            replies.extend_from_slice(&rest);
+            replies.extend_from_slice(rest.join());
         }
         true
     }

@@ -56,6 +56,7 @@ impl Executor<'_> {
     ) -> Execution {
         let server = self.server;
         let start = self.arena.bytes.len();
+        client.reply_bytes_max = reply_limit.bytes();
         let track = server.config.latency_tracking();
         let limits = server.services.command_log.limits();
         let mut done = Execution { tells: !server.aof.holds_replies(), ..Execution::default() };
@@ -122,7 +123,7 @@ impl Executor<'_> {
             if outcome != Executed::Postponed {
                 done.end = parsed.end;
             }
-            done.overflowed = reply_limit.is_exceeded_by(self.arena, start);
+            done.overflowed = client.overflowed || reply_limit.is_exceeded_by(self.arena, start);
             if done.overflowed || client.halts.is_any() {
                 done.deferred = client.halts.take_rights_alone() && !done.overflowed;
                 done.halted = true;

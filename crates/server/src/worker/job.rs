@@ -2,6 +2,7 @@
 
 use bobbin_resp::Reply;
 
+use super::output::Arena;
 use crate::client::{Client, Replies};
 use crate::command::{Data, Registered};
 use crate::server::Server;
@@ -123,17 +124,18 @@ impl Account {
         server: &Server,
         stats: &WorkerStats,
         client: &Client,
-        output: &mut Vec<u8>,
+        output: &mut Arena,
     ) -> Vec<Vec<u8>> {
         self.measured.ticks += job.ticks_elsewhere();
-        let start = output.len();
+        let start = output.bytes.len();
         let mut pieces = Vec::new();
         if !self.quiet {
             pieces = job.pieces();
-            job.reply(&mut Reply::new(output, client.protocol));
+            let Arena { bytes, parts } = output;
+            job.reply(&mut Reply::with_parts(bytes, parts, client.protocol));
         }
         let in_pieces: usize = pieces.iter().map(Vec::len).sum();
-        self.measured.reply_bytes += in_pieces + output.len() - start;
+        self.measured.reply_bytes += in_pieces + output.len_since(start);
         let track = server.config.latency_tracking();
         stats.commands[self.command.id].executed(self.measured.ticks, track);
         if server.services.command_log.limits().exceeded_by(&self.measured) {

@@ -2,7 +2,8 @@
 
 use super::connection::Connection;
 use super::job::Slice;
-use super::{Worker, touch};
+use super::output::Arena;
+use super::{Worker, limits, touch};
 use crate::clock::ticks;
 use crate::io;
 use crate::lazyfree;
@@ -66,23 +67,27 @@ impl Worker {
             }
             // What it logged is before this.
             connection.client.last_record = self.server.log.last();
-            let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
+            let (mut pieces, mut rest) = (Vec::new(), Arena::default());
             let waits = connection.client.blocked.is_some();
             let account = connection.client.account.take();
             if waits {
                 account.into_iter().for_each(|account| account.suspend(&mut connection.client));
             } else if let Some(account) = account {
                 let (stats, client) = (&self.handle.stats, &connection.client);
-                pieces = account.close(&mut *job, self.server, stats, client, &mut bytes);
+                pieces = account.close(&mut *job, self.server, stats, client, &mut rest);
             }
             lazyfree::free_job(job);
             if let Some(range) = connection.replies.take() {
                 connection.output.push_replies(&self.arena, range, 0);
             }
             pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
-            connection.output.push_owned(bytes);
+            connection.output.push_arena(rest);
             connection.output.push_owned(std::mem::take(&mut connection.client.behind));
             touch(&mut self.touched, connection);
+            if connection.client.overflowed {
+                limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
+                connection.closing = true;
+            }
             if waits {
                 self.blocked(slot);
             } else {

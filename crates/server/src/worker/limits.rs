@@ -41,6 +41,11 @@ impl ReplyLimit {
         Self(hard.saturating_add(UNCOUNTED).saturating_sub(connection.output_memory() + replied))
     }
 
+    /// In bytes; `usize::MAX`: there is none.
+    pub const fn bytes(&self) -> usize {
+        self.0
+    }
+
     /// Whether the replies behind the arena's first `start` bytes are too much.
     #[inline(always)]
     pub fn is_exceeded_by(&self, arena: &Arena, start: usize) -> bool {
@@ -58,6 +63,7 @@ pub(super) fn drop_replies(
 ) {
     connection.replies = None;
     connection.output.clear();
+    connection.client.overflowed = false;
     connection.client.close();
     note_overcoming(server, handle, connection, now_ms);
 }

@@ -215,6 +215,15 @@ impl Output {
         }
     }
 
+    /// The same, for an arena of replies that is given away.
+    pub fn push_arena(&mut self, arena: Arena) {
+        if arena.parts.is_empty() {
+            self.push_owned(arena.bytes);
+        } else {
+            self.push_replies(&arena, Range { start: 0, end: arena.bytes.len() }, 0);
+        }
+    }
+
     /// The same, for replies that the arena will forget, but for the first `sent` bytes of them.
     pub fn push_replies(&mut self, arena: &Arena, range: Range, mut sent: usize) {
         let mut start = range.start;
