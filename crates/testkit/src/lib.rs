@@ -22,7 +22,7 @@ pub mod transcript;
 
 use std::time::{Duration, Instant};
 
-pub use connection::{Connection, Received};
+pub use connection::{Connection, Received, encode_command};
 pub use reply::Reply;
 pub use server::Server;
 

@@ -31,4 +31,27 @@ impl<'a> Repeats<'a> {
             Some(again) => reply.bulk_shared(again.get_or_insert_with(|| Arc::new(bytes.into()))),
         }
     }
+
+    /// Appends a whole reply, which is the same whenever it has this name.
+    pub(super) fn whole(
+        &mut self,
+        reply: &mut Reply<'_>,
+        name: &'a [u8],
+        make: impl Fn(&mut Reply<'_>),
+    ) {
+        if let Some(again) = self.0.get_mut(name) {
+            let protocol = reply.protocol();
+            reply.whole_shared(again.get_or_insert_with(|| {
+                let mut bytes = Vec::new();
+                make(&mut Reply::new(&mut bytes, protocol));
+                Arc::new(bytes)
+            }));
+            return;
+        }
+        let start = reply.output().len();
+        make(reply);
+        if reply.output().len() - start >= SHARED_MIN {
+            self.0.insert(name, None);
+        }
+    }
 }

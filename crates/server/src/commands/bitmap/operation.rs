@@ -1,5 +1,6 @@
 //! BITOP.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bobbin_store::entry::{INLINE_MAX, Shared};
@@ -56,7 +57,7 @@ pub(super) fn bitop(call: &mut Call<'_>) -> Outcome {
     if !needed.is_empty() {
         return Err(Failure::format(format!("ERR BITOP {name} must be called with {needed}.")));
     }
-    let sources = Sources::gather(call)?;
+    let sources = Sources::gather(call, operation)?;
     let result = combine(operation, &sources.strings());
     let key = call.key(2)?;
     let len = result.len();
@@ -92,9 +93,9 @@ enum Part {
 }
 
 impl Sources {
-    fn gather(call: &mut Call<'_>) -> Result<Self, Failure> {
+    fn gather(call: &mut Call<'_>, operation: Operation) -> Result<Self, Failure> {
         let mut sources = Self::default();
-        for index in 3..call.args.len() {
+        for index in needed(operation, &call.args[3..]).map(|index| 3 + index) {
             let key = call.key(index)?;
             let start = sources.short.len();
             if let Some(entry) = call.data.read(key) {
@@ -128,6 +129,34 @@ impl Sources {
             .collect()
     }
 }
+
+/// Which of the sources, by name, decide about the result. One may be named very often, and each costs its length.
+fn needed<'a>(operation: Operation, names: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + 'a {
+    let mut times: HashMap<&[u8], usize> = HashMap::new();
+    if names.len() > NAMES_MIN {
+        names.iter().for_each(|&name| *times.entry(name).or_default() += 1);
+    }
+    let mut seen: HashMap<&[u8], usize> = HashMap::new();
+    let x_is_apart = matches!(operation, Operation::Diff | Operation::Diff1 | Operation::AndOr);
+    (0..names.len()).filter(move |&at| {
+        if names.len() <= NAMES_MIN || at == 0 && x_is_apart {
+            return true;
+        }
+        let seen = seen.entry(names[at]).or_default();
+        *seen += 1;
+        *seen
+            <= match operation {
+                // Two of them cancel each other out, but are as long as they are.
+                Operation::Xor if times[names[at]] % 2 == 0 => 2,
+                // Two are as good as more.
+                Operation::One => 2,
+                _ => 1,
+            }
+    })
+}
+
+/// Fewer sources are not worth looking for those that are named again.
+const NAMES_MIN: usize = 8;
 
 /// Bytes that are combined at a time: what was written is still in the nearest cache when the next
 /// source is applied to it. Of a string in chunks, too, each block lies in one piece.
@@ -234,6 +263,36 @@ mod tests {
             Operation::Diff1 => !x && any_y,
             Operation::AndOr => x && any_y,
             Operation::One => set == 1,
+        }
+    }
+
+    #[test]
+    fn sources_that_are_named_again_are_left_out() {
+        let strings: [&[u8]; 3] = [b"abc", b"\x0f\xff", b"xyz\x01"];
+        let mut random = 1u32;
+        for round in 0..300 {
+            let picks: Vec<usize> = (0..9 + round % 8)
+                .map(|_| {
+                    random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (random >> 16) as usize % 3
+                })
+                .collect();
+            let names: Vec<&[u8]> = picks.iter().map(|&pick| &strings[pick][..1]).collect();
+            let all: Vec<_> = picks.iter().map(|&pick| StringRef::Flat(strings[pick])).collect();
+            for (_, operation) in Operation::NAMES {
+                if operation == Operation::Not {
+                    continue;
+                }
+                let few: Vec<_> = needed(operation, &names)
+                    .map(|at| StringRef::Flat(strings[picks[at]]))
+                    .collect();
+                assert!(few.len() <= 7, "{operation:?} of {picks:?}");
+                assert_eq!(
+                    combine(operation, &few),
+                    combine(operation, &all),
+                    "{operation:?} of {picks:?}"
+                );
+            }
         }
     }
 

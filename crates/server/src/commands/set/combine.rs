@@ -11,6 +11,7 @@ use bobbin_store::value::{Item, Set, SetLimits};
 
 use super::super::elements::bulk;
 use super::limits;
+use crate::command::distinct::Distinct;
 use crate::command::slices::{
     Change, SLICE, SLICED_MIN, change_in_slices, elements_in_slices, reply_in_slices,
 };
@@ -67,7 +68,8 @@ fn store(call: &mut Call<'_>, operation: Operation, event: &'static str) -> Outc
     let mut combined = Combined::of_keys(call, operation, 2..call.args.len())?;
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     if combined.is_long() && !call.in_transaction {
-        let sources: Vec<_> = call.args[2..].iter().map(|&name| name.into()).collect();
+        let sources = distinct(operation, call.args, 2..call.args.len());
+        let sources: Vec<_> = sources.map(|at| call.args[at].into()).collect();
         let storing = Storing {
             pins: pin(call.data, &sources)?,
             sources,
@@ -198,6 +200,17 @@ pub(super) fn sintercard(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+/// The arguments that name sets, each set once: naming one again changes nothing. But what is subtracted from itself
+/// leaves nothing, so a difference has its first apart.
+fn distinct<'a>(
+    operation: Operation,
+    args: &'a [&'a [u8]],
+    keys: std::ops::Range<usize>,
+) -> impl Iterator<Item = usize> + 'a {
+    let (first, mut seen) = (keys.start, Distinct::default());
+    keys.filter(move |&at| at == first && operation == Operation::Diff || seen.insert(args[at]))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Inter,
@@ -214,6 +227,8 @@ struct Combined {
     /// The set that is walked, and how far.
     at: usize,
     walk: Walk,
+    /// Which set is being gathered, and how far, before anything is shown.
+    gathering: Option<(usize, Walk)>,
     /// Of a union: members of the sets between the first and the last that were shown. Of a difference,
     /// where that is less work: all members of the sets to subtract.
     gathered: Option<Set>,
@@ -227,7 +242,7 @@ impl Combined {
         keys: std::ops::Range<usize>,
     ) -> Result<Self, Failure> {
         let mut pins = Vec::with_capacity(keys.len());
-        for at in keys {
+        for at in distinct(operation, call.args, keys) {
             let key = call.key(at)?;
             pins.push(call.data.read_as::<Set>(key)?.cloned());
         }
@@ -259,7 +274,13 @@ impl Combined {
             Operation::Diff => sets[1..].sort_by_key(|set| std::cmp::Reverse(set.len())),
             Operation::Union => {}
         }
-        Self { operation, hasher, sets, at: 0, walk: Walk::default(), gathered: None }
+        let walk = Walk::default();
+        let mut combined =
+            Self { operation, hasher, sets, at: 0, walk, gathering: None, gathered: None };
+        if combined.should_gather() {
+            combined.gathering = Some((1, walk));
+        }
+        combined
     }
 
     /// Whether it should not be done in one go.
@@ -281,14 +302,16 @@ impl Combined {
         if self.at >= self.walked() {
             return false;
         }
-        if self.at == 0 && self.gathered.is_none() && self.should_gather() {
-            self.gather();
+        if let Some(gathering) = self.gathering {
+            self.gather(gathering);
+            return true;
         }
-        let Self { operation, hasher, ref sets, at, walk, ref mut gathered } = *self;
+        let slice = self.slice();
+        let Self { operation, hasher, ref sets, at, walk, ref mut gathered, .. } = *self;
         let last = sets.len() - 1;
         let mut wants_more = true;
         let mut room = Text::new(0);
-        let next = sets[at].walk(walk, SLICE, |member| {
+        let next = sets[at].walk(walk, slice, |member| {
             if !wants_more {
                 return;
             }
@@ -338,16 +361,28 @@ impl Combined {
         }
     }
 
-    fn gather(&mut self) {
-        let mut gathered = Set::default();
+    /// Gathers the members that come next.
+    fn gather(&mut self, (at, walk): (usize, Walk)) {
+        let Self { ref sets, hasher, ref mut gathered, .. } = *self;
+        let gathered = gathered.get_or_insert_default();
         let mut room = Text::new(0);
-        for member in self.sets[1..].iter().flat_map(Set::iter) {
-            gathered.insert(member.text(&mut room), &GATHERED, self.hasher);
-        }
-        self.gathered = Some(gathered);
+        let next = sets[at].walk(walk, SLICE, |member| {
+            gathered.insert(member.text(&mut room), &GATHERED, hasher);
+        });
+        self.gathering = match next {
+            Some(walk) => Some((at, walk)),
+            None => Some((at + 1, Walk::default())).filter(|(at, _)| *at < sets.len()),
+        };
+    }
+
+    /// How many members are looked at in a step, each of which may be looked for in every set.
+    fn slice(&self) -> usize {
+        (LOOKUPS / self.sets.len()).clamp(1, SLICE)
     }
 }
 
+/// Members that are looked for between two looks at the time, about.
+const LOOKUPS: usize = 16 * SLICE;
 /// A set for looking up is better not packed.
 const GATHERED: SetLimits =
     SetLimits { intset_entries: 64, packed_entries: 8, packed_value_len: 64 };

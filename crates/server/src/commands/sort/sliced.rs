@@ -147,4 +147,11 @@ impl Change for Sliced {
             Target::Stored(..) => None,
         }
     }
+
+    fn rest_bytes(&self) -> usize {
+        match &self.target {
+            Target::Reply(pieces, _) => pieces.byte_len(),
+            Target::Stored(..) => 0,
+        }
+    }
 }

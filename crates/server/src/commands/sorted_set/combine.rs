@@ -1,5 +1,7 @@
 //! Unions, intersections and differences of sorted sets, and of sets.
 
+use std::sync::Arc;
+
 use bobbin_resp::{Reply, parse_f64};
 use bobbin_store::Hasher;
 use bobbin_store::value::{SortedSet, SortedSetLimits, integer};
@@ -119,8 +121,9 @@ pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {
     }
     let hasher = call.data.keyspace().hasher();
     let mut count = Counting { inputs, place: Place::default(), count: 0, limit, hasher };
-    count.inputs.sort_by_key(Input::len);
-    if count.inputs[0].len() < SLICED_MIN || call.in_transaction {
+    count.inputs.sort_by_key(|input| input.len());
+    let work = count.inputs[0].len().saturating_mul(count.inputs.len());
+    if work < SLICED_MIN || call.in_transaction {
         while count.step() {}
         call.reply.integer(count.count as i64);
         return Ok(());
@@ -138,7 +141,7 @@ pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {
 /// ZINTERCARD at work.
 struct Counting {
     /// The smallest first.
-    inputs: Vec<Input>,
+    inputs: Vec<Arc<Input>>,
     place: Place,
     count: usize,
     limit: usize,
@@ -150,7 +153,7 @@ impl Counting {
     fn step(&mut self) -> bool {
         let Some((smallest, others)) = self.inputs.split_first() else { return false };
         let mut room = integer::Text::new(0);
-        let next = smallest.walk(self.place, |member, _| {
+        let next = smallest.walk(self.place, others.len(), |member, _| {
             let member = member.text(&mut room);
             let common = others.iter().all(|other| other.score(member, self.hasher).is_some());
             self.count += usize::from(common && self.count < self.limit);
@@ -241,7 +244,7 @@ impl Request<usize> {
 }
 
 impl<K> Request<K> {
-    fn combination(&self, inputs: Vec<Input>, hasher: &'static Hasher) -> Combination {
+    fn combination(&self, inputs: Vec<Arc<Input>>, hasher: &'static Hasher) -> Combination {
         let mut inputs: Vec<_> = inputs.into_iter().zip(self.weights.iter().copied()).collect();
         if self.operation != Operation::Difference {
             // The smallest first, as Redis does: it decides about the order in which scores are added up.
@@ -263,7 +266,7 @@ impl<K> Request<K> {
 struct Combination {
     operation: Operation,
     /// Sets and their weights.
-    inputs: Vec<(Input, f64)>,
+    inputs: Vec<(Arc<Input>, f64)>,
     aggregate: Aggregate,
     hasher: &'static Hasher,
     /// Which set is walked, and how far: all of a union, else the first.
@@ -278,7 +281,7 @@ impl Combination {
     fn work(&self) -> usize {
         match self.operation {
             Operation::Union => self.inputs.iter().map(|(input, _)| input.len()).sum(),
-            _ => self.inputs[0].0.len(),
+            _ => self.inputs[0].0.len().saturating_mul(self.inputs.len()),
         }
     }
 
@@ -296,7 +299,8 @@ impl Combination {
         let Some((input, weight)) = inputs.get(self.at) else { return false };
         let others = &inputs[1..];
         let mut room = integer::Text::new(0);
-        let next = input.walk(self.place, |member, score| {
+        let looks = if operation == Operation::Union { 0 } else { others.len() };
+        let next = input.walk(self.place, looks, |member, score| {
             let member = member.text(&mut room);
             let score = match operation {
                 Operation::Union => {
@@ -345,9 +349,8 @@ impl Change for Storing {
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
-        let names = self.request.keys.iter();
-        let inputs = names.map(|name| Input::read(data, data.key(name)));
-        let inputs = inputs.collect::<Result<_, _>>()?;
+        let keys: Vec<_> = self.request.keys.iter().map(|name| data.key(name)).collect();
+        let inputs = Input::read_keys(data, keys.into_iter())?;
         let anew = self.request.combination(inputs, data.keyspace().hasher());
         let mut pairs = anew.inputs.iter().zip(&self.combination.inputs);
         let same = pairs.all(|((now, _), (then, _))| now.is_same(then));

@@ -1,9 +1,14 @@
 //! What is combined: sorted sets and plain sets, pinned.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
 use bobbin_store::value::set::Walk;
 use bobbin_store::value::{CollectionRef, Item, Set, SortedSet};
 use bobbin_store::{Hasher, ValueRef};
 
+use super::super::repeats::MANY;
 use crate::command::slices::SLICE;
 use crate::command::{Call, Data, Failure, Key, Outcome};
 
@@ -18,15 +23,33 @@ impl Input {
     pub(super) fn read_all(
         call: &mut Call<'_>,
         keys: impl Iterator<Item = usize>,
-    ) -> Result<Vec<Self>, Failure> {
-        keys.map(|at| {
-            let key = call.key(at)?;
-            Self::read(call.data, key)
+    ) -> Result<Vec<Arc<Self>>, Failure> {
+        let keys = keys.map(|at| call.key(at)).collect::<Result<Vec<_>, _>>()?;
+        Self::read_keys(call.data, keys.into_iter())
+    }
+
+    /// The sets at these keys. One that is named again is pinned once: a small one is copied for that.
+    pub(super) fn read_keys<'k>(
+        data: &mut Data,
+        keys: impl ExactSizeIterator<Item = Key<'k>>,
+    ) -> Result<Vec<Arc<Self>>, Failure> {
+        let mut known = (keys.len() > MANY).then(HashMap::new);
+        keys.map(|key| {
+            let known = match &mut known {
+                Some(known) => match known.entry(key.bytes) {
+                    Entry::Occupied(known) => return Ok(Arc::clone(known.get())),
+                    Entry::Vacant(vacant) => Some(vacant),
+                },
+                None => None,
+            };
+            let input = Arc::new(Self::read(data, key)?);
+            known.into_iter().for_each(|vacant| _ = vacant.insert(Arc::clone(&input)));
+            Ok(input)
         })
         .collect()
     }
 
-    pub(super) fn read(data: &mut Data, key: Key<'_>) -> Result<Self, Failure> {
+    fn read(data: &mut Data, key: Key<'_>) -> Result<Self, Failure> {
         let Some(entry) = data.read(key) else { return Ok(Self::Nothing) };
         match entry.value() {
             ValueRef::Collection(CollectionRef::Set(set)) => Ok(Self::Set(set.clone())),
@@ -73,15 +96,22 @@ impl Input {
     }
 
     /// Shows some elements from a place on; returns where to go on, `None` at the end.
-    pub(super) fn walk(&self, place: Place, mut visit: impl FnMut(Item<'_>, f64)) -> Option<Place> {
+    /// `others`: in how many sets each of them is looked up.
+    pub(super) fn walk(
+        &self,
+        place: Place,
+        others: usize,
+        mut visit: impl FnMut(Item<'_>, f64),
+    ) -> Option<Place> {
+        let members = (LOOKUPS / others.max(1)).clamp(1, MEMBERS);
         match self {
             Self::Nothing => None,
             Self::Set(set) => {
-                let walk = set.walk(place.walk, MEMBERS, |member| visit(member, 1.0))?;
+                let walk = set.walk(place.walk, members, |member| visit(member, 1.0))?;
                 Some(Place { walk, ..place })
             }
             Self::SortedSet(set) => {
-                let rank = place.rank + MEMBERS;
+                let rank = place.rank + members;
                 set.range(place.rank..rank).for_each(|(member, score)| visit(member, score));
                 (rank < set.len()).then_some(Place { rank, ..place })
             }
@@ -99,3 +129,5 @@ pub(super) struct Place {
 /// Members between two looks at the time: each is looked up in other sets, or put into a result, which for large ones are
 /// several misses of all caches.
 const MEMBERS: usize = SLICE / 4;
+/// Members that are looked up between two looks at the time, about.
+const LOOKUPS: usize = 16 * SLICE;

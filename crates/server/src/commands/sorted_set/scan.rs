@@ -1,68 +1,56 @@
 //! ZSCAN.
 
-use bobbin_resp::{Aggregate, format_f64};
+use bobbin_resp::{Reply, format_f64};
 use bobbin_store::Encoding;
-use bobbin_store::value::{SortedSet, integer};
+use bobbin_store::value::{Item, SortedSet};
 
+use super::super::element_scan::{ScanOptions, Scanned, reply_scan, scan_in_slices};
 use super::super::elements::bulk;
 use super::super::scan::parse_cursor;
-use crate::command::{Call, Failure, Outcome};
-use crate::glob;
+use crate::command::slices::SLICED_MIN;
+use crate::command::{Call, Outcome};
 
 pub(super) fn zscan(call: &mut Call<'_>) -> Outcome {
     let cursor = parse_cursor(call.args[2]).ok_or("ERR invalid cursor")?;
-    let hasher = call.data.keyspace().hasher();
-    let Some(set) = call.data.read_as::<SortedSet>(call.key(1)?)? else {
-        call.reply.array(2);
-        call.reply.bulk(b"0");
-        call.reply.array(0);
+    let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
+    if call.data.read_as::<SortedSet>(key)?.is_none() {
+        reply_scan(&mut call.reply, 0, 0, &[]);
         return Ok(());
-    };
-    let (mut pattern, mut count, mut with_scores) = (None, COUNT_DEFAULT, true);
-    let mut at = 3;
-    while at < call.args.len() {
-        let word = call.args[at];
-        let value = call.args.get(at + 1).copied();
-        match value {
-            Some(value) if word.eq_ignore_ascii_case(b"count") => {
-                let number = bobbin_resp::parse_i64(value).ok_or(Failure::NOT_AN_INTEGER)?;
-                let number = usize::try_from(number).ok().filter(|&number| number > 0);
-                count = number.ok_or(Failure::SYNTAX)?;
-                at += 1;
-            }
-            Some(value) if word.eq_ignore_ascii_case(b"match") => {
-                pattern = (value != b"*").then_some(value);
-                at += 1;
-            }
-            _ if word.eq_ignore_ascii_case(b"noscores") => with_scores = false,
-            _ if word.eq_ignore_ascii_case(b"novalues") => {
-                return Err("ERR NOVALUES option can only be used in HSCAN".into());
-            }
-            _ => return Err(Failure::SYNTAX),
-        }
-        at += 1;
     }
-    let encoding = set.encoding();
-    let start = call.reply.output().len();
-    let array = call.reply.defer();
-    let (mut found, mut room) = (0, integer::Text::new(0));
-    let next = set.scan(cursor, count, hasher, |member, score| {
-        if pattern.is_none_or(|pattern| glob::matches_text(pattern, member.text(&mut room))) {
-            bulk(&mut call.reply, member);
-            found += 1;
-            if with_scores {
-                match encoding {
-                    Encoding::Skiplist => call.reply.bulk(in_seventeen_digits(score).as_bytes()),
-                    _ => call.reply.bulk(&format_f64(score)),
-                }
-                found += 1;
-            }
+    let options = ScanOptions::parse(call, Scanned::SortedSet)?;
+    let Some(set) = call.data.read_as::<SortedSet>(key)? else { return Ok(()) };
+    let is_large = set.encoding() == Encoding::Skiplist;
+    let show = move |reply: &mut Reply<'_>, member: Item<'_>, score: f64, options: &ScanOptions| {
+        if !options.matches(member) {
+            return 0;
         }
+        bulk(reply, member);
+        if options.names_only {
+            return 1;
+        }
+        match is_large {
+            true => reply.bulk(in_seventeen_digits(score).as_bytes()),
+            false => reply.bulk(&format_f64(score)),
+        }
+        2
+    };
+    if options.count > SLICED_MIN && set.len() > SLICED_MIN && !call.in_transaction {
+        let pinned = set.clone();
+        scan_in_slices(call, options, cursor, move |cursor, count, options, reply| {
+            let mut shown = 0;
+            let next = pinned.scan(cursor, count, hasher, |member, score| {
+                shown += show(reply, member, score, options);
+            });
+            (next, shown)
+        });
+        return Ok(());
+    }
+    let (mut found, mut shown) = (Vec::new(), 0);
+    let mut elements = Reply::new(&mut found, call.client.protocol);
+    let next = set.scan(cursor, options.count, hasher, |member, score| {
+        shown += show(&mut elements, member, score, &options);
     });
-    call.reply.finish(array, Aggregate::Array, found);
-    let next = next.to_string();
-    let header = format!("*2\r\n${}\r\n{next}\r\n", next.len());
-    call.reply.output().splice(start..start, header.into_bytes());
+    reply_scan(&mut call.reply, next, shown, &found);
     Ok(())
 }
 
@@ -83,9 +71,6 @@ fn in_seventeen_digits(score: f64) -> String {
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{}e{sign}{:02}", trimmed(mantissa), exponent.unsigned_abs())
 }
-
-/// Members that are looked at unless told otherwise.
-const COUNT_DEFAULT: usize = 10;
 
 #[cfg(test)]
 mod tests {

@@ -2,8 +2,9 @@
 
 use bobbin_resp::{Reply, parse_i64};
 use bobbin_store::value::StreamId;
-use bobbin_store::value::stream::{ConsumerNumber, Group, Log};
+use bobbin_store::value::stream::{ConsumerNumber, Entry, Group, Log};
 
+use super::super::repeats::Repeats;
 use super::range::append_entry;
 use super::{consumer, group, id, propagate};
 use crate::command::{Call, Failure, Outcome};
@@ -64,9 +65,13 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
     let (mut written, mut changed) = (0, 0);
     let entries_read = found.entries_read;
     let mut logged = Claims::new(logs);
+    let mut repeats = Repeats::default();
     for arg in &args[5..5 + ids] {
         let id = id::parse(arg, 0)?;
-        let claimed = claim.claim(id, log, found, number, &mut call.reply, &mut logged);
+        let reply = &mut call.reply;
+        let claimed = claim.claim(id, log, found, number, &mut logged, |entry| {
+            repeats.whole(reply, arg, |reply| claim.answer(reply, entry));
+        });
         written += usize::from(claimed == Claimed::Yes);
         changed += u64::from(claimed != Claimed::No);
     }
@@ -127,7 +132,8 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
         && claimed + deleted.len() < count
     {
         attempts -= 1;
-        match claim.claim(id, log, found, number, &mut reply, &mut logged) {
+        let answer = |entry: &Entry<'_>| claim.answer(&mut reply, entry);
+        match claim.claim(id, log, found, number, &mut logged, answer) {
             Claimed::Yes => claimed += 1,
             Claimed::No => {}
             Claimed::Deleted => deleted.push(id),
@@ -198,15 +204,15 @@ impl Claim {
         Ok(last_id)
     }
 
-    /// Makes an entry pending with the consumer, if the conditions hold, and appends it.
+    /// Makes an entry pending with the consumer, if the conditions hold, and has it answered.
     fn claim(
         &self,
         id: StreamId,
         log: &Log,
         group: &mut Group,
         number: ConsumerNumber,
-        reply: &mut Reply<'_>,
         logged: &mut Claims,
+        answer: impl FnOnce(&Entry<'_>),
     ) -> Claimed {
         let pending = group.pending().get(id).copied();
         let Some(entry) = log.entry(id) else {
@@ -234,12 +240,17 @@ impl Claim {
             consumer.active_ms = Some(self.now_ms);
         }
         logged.add(group, id);
-        if self.ids_only {
-            id::reply(reply, id);
-        } else {
-            append_entry(reply, &entry);
-        }
+        answer(&entry);
         Claimed::Yes
+    }
+
+    /// What is answered of an entry.
+    fn answer(&self, reply: &mut Reply<'_>, entry: &Entry<'_>) {
+        if self.ids_only {
+            id::reply(reply, entry.id);
+        } else {
+            append_entry(reply, entry);
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! In slices it is worked out on pinned entries and on a draft of the group, which takes the group's place in the
 //! end if nobody else has used the group meanwhile. Entries that were added meanwhile belong to the answer.
 
+use std::collections::HashMap;
+
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::stream::{ConsumerNumber, Group, Log};
 use bobbin_store::value::{Collection, Stream, StreamId};
@@ -39,10 +41,15 @@ pub(super) fn read(
     let header = reply.defer();
     while delivery.step(log, group, reply) {}
     reply.finish_array(header, delivery.count);
-    let claimed = if logs { delivery.claimed(first, log, group).collect() } else { Vec::new() };
+    let is_new = matches!(from, From::New);
+    let claimed = if logs && is_new && !read.noack {
+        claimed(first, log, group).collect()
+    } else {
+        Vec::new()
+    };
     let (last_id, entries_read) = (group.last_id, group.entries_read);
     claimed.iter().for_each(|claimed| claimed.propagate(data, key, &member.group));
-    if matches!(from, From::New) {
+    if is_new {
         propagate::position(data, key, &member.group, last_id, entries_read);
     }
     data.changed_inside(key);
@@ -154,22 +161,15 @@ impl Delivery {
             self.next = id.next();
         }
     }
+}
 
-    /// What the log is to hold of the entries behind `first`, all of which are delivered.
-    fn claimed<'a>(
-        &self,
-        first: StreamId,
-        log: &'a Log,
-        group: &'a Group,
-    ) -> impl Iterator<Item = Claimed> + use<'a> {
-        let is_new = matches!(self.wanted.from, From::New) && !self.wanted.noack;
-        let start = first.next().filter(|_| is_new);
-        let entries = start.map(|start| log.range(start, group.last_id));
-        entries.into_iter().flatten().filter_map(|entry| {
-            // As if the group had come to each of them in turn.
-            Claimed::of(group, entry.id).map(|claimed| claimed.with_last(entry.id))
-        })
-    }
+/// What the log is to hold of the entries behind `first`, all of which are delivered.
+fn claimed<'a>(first: StreamId, log: &'a Log, group: &'a Group) -> impl Iterator<Item = Claimed> {
+    let entries = first.next().map(|start| log.range(start, group.last_id));
+    entries.into_iter().flatten().filter_map(|entry| {
+        // As if the group had come to each of them in turn.
+        Claimed::of(group, entry.id).map(|claimed| claimed.with_last(entry.id))
+    })
 }
 
 /// Whether there are entries that nobody has got yet.
@@ -186,24 +186,37 @@ fn new_entries(log: &Log, group: &Group, most: usize) -> usize {
 /// A long reading of some streams.
 pub(super) struct Drafts {
     member: Member,
+    drafts: Vec<Draft>,
     parts: Vec<Part>,
+    /// The first part that is not done.
+    at: usize,
+    noack: bool,
     protocol: Protocol,
     /// The answer behind its header, once it is complete.
     rest: Pieces,
+    /// Bytes of the answer so far.
+    bytes: usize,
     /// What to wait for, and until when, should others get all of it.
     waits: Option<(Read, Option<i64>)>,
 }
 
-/// One of the streams.
-struct Part {
+/// One of the streams, and the group as it will be.
+struct Draft {
     key: Box<[u8]>,
     /// The entries, and the group as it was.
     pinned: Stream,
-    draft: Group,
+    group: Group,
+    number: ConsumerNumber,
     /// Where the group was.
     first: StreamId,
     /// Who reads is new to the group.
     is_new: bool,
+}
+
+/// A stream as it is named: one that is named again is read again, from where the group is then.
+struct Part {
+    /// Which of the drafts.
+    draft: usize,
     delivery: Delivery,
     is_done: bool,
     pieces: Pieces,
@@ -234,21 +247,30 @@ impl Drafts {
                     new_entries(stream.log(), group, read.count.min(SLICED_MIN + 1))
                 }
             };
+            if work > SLICED_MIN {
+                break;
+            }
         }
-        let mut names: Vec<_> = keys.iter().map(|(_, key)| key.bytes).collect();
-        names.sort_unstable();
-        names.dedup();
-        if work <= SLICED_MIN || names.len() < keys.len() {
+        if work <= SLICED_MIN {
             return None;
         }
         let now_ms = data.now_ms;
-        let parts = keys.iter().map(|&(index, key)| {
-            let stream = stream_at(data, key).ok().flatten()?.clone();
-            Part::new(key.bytes.into(), stream, member, Wanted::of(read, read.from[index]), now_ms)
-        });
-        let parts = parts.collect::<Option<_>>()?;
-        let (member, rest) = (member.clone(), Pieces::default());
-        Some(Self { member, parts, protocol, rest, waits: None })
+        let (mut drafts, mut parts, mut known) = (Vec::new(), Vec::new(), HashMap::new());
+        for &(index, key) in keys {
+            let draft = match known.get(key.bytes) {
+                Some(&draft) => draft,
+                None => {
+                    let stream = stream_at(data, key).ok().flatten()?.clone();
+                    drafts.push(Draft::new(key.bytes.into(), stream, member, now_ms)?);
+                    known.insert(key.bytes, drafts.len() - 1);
+                    drafts.len() - 1
+                }
+            };
+            let wanted = Wanted::of(read, read.from[index]);
+            parts.push(Part::new(draft, wanted, drafts[draft].number, now_ms));
+        }
+        let (member, rest, noack) = (member.clone(), Pieces::default(), read.noack);
+        Some(Self { member, drafts, parts, at: 0, noack, protocol, rest, bytes: 0, waits: None })
     }
 
     /// Waits for more, at most until the deadline (Unix ms), should others get all that is there now.
@@ -258,31 +280,17 @@ impl Drafts {
     }
 }
 
-impl Part {
+impl Draft {
     /// `None`: the stream has no such group.
-    fn new(
-        key: Box<[u8]>,
-        pinned: Stream,
-        member: &Member,
-        wanted: Wanted,
-        now_ms: i64,
-    ) -> Option<Self> {
-        let mut draft = pinned.groups().get(&member.group)?.clone();
-        let known = draft.consumer_number(&member.consumer);
-        let number = known.unwrap_or_else(|| draft.add_consumer(&member.consumer, now_ms));
-        if let Some(consumer) = draft.consumer_mut(number) {
+    fn new(key: Box<[u8]>, pinned: Stream, member: &Member, now_ms: i64) -> Option<Self> {
+        let mut group = pinned.groups().get(&member.group)?.clone();
+        let known = group.consumer_number(&member.consumer);
+        let number = known.unwrap_or_else(|| group.add_consumer(&member.consumer, now_ms));
+        if let Some(consumer) = group.consumer_mut(number) {
             consumer.seen_ms = now_ms;
         }
-        Some(Self {
-            key,
-            pinned,
-            first: draft.last_id,
-            draft,
-            is_new: known.is_none(),
-            delivery: Delivery::new(wanted, number, now_ms),
-            is_done: false,
-            pieces: Pieces::default(),
-        })
+        let (first, is_new) = (group.last_id, known.is_none());
+        Some(Self { key, pinned, group, number, first, is_new })
     }
 
     /// Whether `now` differs from what was pinned by further entries at most.
@@ -290,13 +298,20 @@ impl Part {
         now.groups().is_same(self.pinned.groups(), &member.group)
             && now.log().only_grew(self.pinned.log())
     }
+}
+
+impl Part {
+    fn new(draft: usize, wanted: Wanted, number: ConsumerNumber, now_ms: i64) -> Self {
+        let delivery = Delivery::new(wanted, number, now_ms);
+        Self { draft, delivery, is_done: false, pieces: Pieces::default() }
+    }
 
     /// How many entries were added, if fewer than `most`.
-    fn behind(&self, most: usize) -> usize {
+    fn behind(&self, draft: &Draft, most: usize) -> usize {
         match self.delivery.wanted.from {
             From::After(_) => 0,
             From::New | From::Last => {
-                new_entries(self.pinned.log(), &self.draft, most.min(self.delivery.left()))
+                new_entries(draft.pinned.log(), &draft.group, most.min(self.delivery.left()))
             }
         }
     }
@@ -304,31 +319,48 @@ impl Part {
 
 impl Change for Drafts {
     fn step(&mut self, _: &mut Data) -> bool {
-        let Some(part) = self.parts.iter_mut().find(|part| !part.is_done) else { return false };
+        while self.parts.get(self.at).is_some_and(|part| part.is_done) {
+            self.at += 1;
+        }
+        let Some(part) = self.parts.get_mut(self.at) else { return false };
+        let draft = &mut self.drafts[part.draft];
         let mut reply = Reply::new(part.pieces.open(), self.protocol);
-        part.is_done = !part.delivery.step(part.pinned.log(), &mut part.draft, &mut reply);
+        let before = reply.output().len();
+        part.is_done = !part.delivery.step(draft.pinned.log(), &mut draft.group, &mut reply);
+        self.bytes += reply.output().len() - before;
         true
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
         let (mut current, now_ms) = (true, data.now_ms);
-        for part in &mut self.parts {
-            let key = data.key(&part.key);
+        let mut anew = vec![false; self.drafts.len()];
+        for (draft, anew) in self.drafts.iter_mut().zip(&mut anew) {
+            let key = data.key(&draft.key);
             let no_group = || no_group(key, &self.member.group);
             let now = stream_at(data, key)?.ok_or_else(no_group)?.clone();
-            if part.is_valid(&now, &self.member) {
-                part.pinned = now;
-                let behind = part.behind(SLICED_MIN + 1);
-                part.is_done &= behind == 0;
-                current &= behind <= SLICED_MIN;
+            if draft.is_valid(&now, &self.member) {
+                draft.pinned = now;
             } else {
-                let (key, wanted) = (part.key.clone(), part.delivery.wanted);
-                let anew = Part::new(key, now, &self.member, wanted, now_ms);
-                *part =
-                    anew.ok_or_else(|| self::no_group(data.key(&part.key), &self.member.group))?;
-                current = false;
+                let fresh = Draft::new(draft.key.clone(), now, &self.member, now_ms);
+                *draft = fresh.ok_or_else(no_group)?;
+                (*anew, current) = (true, false);
             }
         }
+        let mut most = SLICED_MIN + 1;
+        for part in &mut self.parts {
+            let draft = &self.drafts[part.draft];
+            if anew[part.draft] {
+                self.bytes -= part.pieces.byte_len();
+                *part = Part::new(part.draft, part.delivery.wanted, draft.number, now_ms);
+                continue;
+            }
+            // Enough of them are enough: one stream may be named very often.
+            let behind = part.behind(draft, most);
+            part.is_done &= behind == 0;
+            most = most.saturating_sub(behind).max(1);
+            current &= behind <= SLICED_MIN && most > 1;
+        }
+        self.at = 0;
         Ok(current)
     }
 
@@ -337,31 +369,41 @@ impl Change for Drafts {
         while self.step(data) {}
         data.propagate_nothing();
         let (mut answered, group_name) = (0, &self.member.group);
+        let (mut is_answered, mut takes_new) =
+            (vec![false; self.drafts.len()], vec![false; self.drafts.len()]);
         for part in std::mem::take(&mut self.parts) {
-            let (key, log) = (data.key(&part.key), part.pinned.log());
-            if part.is_new {
+            let draft = &self.drafts[part.draft];
+            if !part.delivery.is_answered(draft.pinned.log(), &draft.group) {
+                continue;
+            }
+            is_answered[part.draft] = true;
+            takes_new[part.draft] |= matches!(part.delivery.wanted.from, From::New);
+            answered += 1;
+            let mut header = Reply::new(self.rest.open(), self.protocol);
+            name(&mut header, &draft.key);
+            header.array(part.delivery.count);
+            self.rest.append(part.pieces);
+        }
+        for (at, draft) in std::mem::take(&mut self.drafts).into_iter().enumerate() {
+            let (key, log) = (data.key(&draft.key), draft.pinned.log());
+            if draft.is_new {
                 consumer::created(data, key, group_name, &self.member.consumer);
             }
-            if part.delivery.is_answered(log, &part.draft) {
-                if data.is_logged() {
-                    let claimed = part.delivery.claimed(part.first, log, &part.draft);
+            if takes_new[at] {
+                if data.is_logged() && !self.noack {
+                    let claimed = claimed(draft.first, log, &draft.group);
                     claimed.for_each(|claimed| claimed.propagate(data, key, group_name));
                 }
-                if matches!(part.delivery.wanted.from, From::New) {
-                    let (last_id, read) = (part.draft.last_id, part.draft.entries_read);
-                    propagate::position(data, key, group_name, last_id, read);
-                }
+                let (last_id, read) = (draft.group.last_id, draft.group.entries_read);
+                propagate::position(data, key, group_name, last_id, read);
+            }
+            if is_answered[at] {
                 data.changed_inside(key);
-                answered += 1;
-                let mut header = Reply::new(self.rest.open(), self.protocol);
-                name(&mut header, &part.key);
-                header.array(part.delivery.count);
-                self.rest.append(part.pieces);
             }
             if let Some(stream) = data.write_as::<Stream>(key)? {
-                stream.groups_mut().replace(group_name, part.draft);
+                stream.groups_mut().replace(group_name, draft.group);
             }
-            let old = NewValue::Collection(part.pinned.into_any());
+            let old = NewValue::Collection(draft.pinned.into_any());
             data.discard(OwnedEntry::new(&[], old, None, 0));
         }
         match answered {
@@ -382,5 +424,9 @@ impl Change for Drafts {
 
     fn rest(&mut self) -> Option<Pieces> {
         Some(std::mem::take(&mut self.rest))
+    }
+
+    fn rest_bytes(&self) -> usize {
+        self.bytes
     }
 }

@@ -308,7 +308,8 @@ impl Slices {
             let Ok(Some(stream)) = stream_at(data, key) else { continue };
             let log = stream.log();
             let Some(first) = read.from[index].first(log) else { continue };
-            let looks = read.count.min(SLICED_MIN + 1);
+            // Once there is enough to answer, whether there is anything: one stream may be named very often.
+            let looks = read.count.min((SLICED_MIN + 1).saturating_sub(total).max(1));
             let some = log.range(first, StreamId::MAX).take(looks).count();
             let known = if some < looks || looks == read.count {
                 Some(some)

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use bobbin_resp::Aggregate;
+use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::ValueRef;
 use bobbin_store::entry::Shared;
 
 use super::edit::len_max;
 use crate::command::data::string;
+use crate::command::slices::compute_in_slices;
 use crate::command::{Call, Failure, Outcome};
 
 /// What the options ask for.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Wanted {
     len: bool,
     matches: bool,
@@ -31,38 +32,75 @@ pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
     }
     // The work may be long, and we have the strings: nobody needs to wait for it.
     call.end_reading();
-    if wanted.len && !wanted.matches {
-        call.reply.integer(common_len(&a, &b) as i64);
+    let rows = Rows::new(wanted.keeps_table().then_some(a.len()), b.len());
+    let mut work = Work { wanted, rows, a, b };
+    if cells <= AT_ONCE_MAX || call.in_transaction {
+        while work.step() {}
+        work.answer(&mut call.reply);
         return Ok(());
     }
-    let table = Table::new(&a, &b);
-    if !wanted.matches {
-        call.reply.bulk(&table.subsequence(&a, &b));
-        return Ok(());
+    compute_in_slices(
+        call,
+        work,
+        |work, _| work.step(),
+        |work, _, _, reply| {
+            work.answer(reply);
+            true
+        },
+    );
+    Ok(())
+}
+
+/// A comparison at work.
+struct Work {
+    a: Shared,
+    b: Shared,
+    wanted: Wanted,
+    rows: Rows,
+}
+
+impl Work {
+    /// Fills some rows; whether there are more.
+    fn step(&mut self) -> bool {
+        let rows = (CELLS / self.rows.width).max(1);
+        let from = self.rows.filled;
+        self.a[from..].iter().take(rows).for_each(|&byte| self.rows.fill(byte, &self.b));
+        self.rows.filled < self.a.len()
     }
-    call.reply.map(2);
-    call.reply.bulk(b"matches");
-    let matches = call.reply.defer();
-    let mut count = 0;
-    table.runs(&a, &b, |run| {
-        if (run.len as i64) < wanted.match_len_min {
+
+    fn answer(&self, reply: &mut Reply<'_>) {
+        let Self { a, b, wanted, rows } = self;
+        if !wanted.keeps_table() {
+            reply.integer(i64::from(rows.at(a.len(), b.len())));
             return;
         }
-        count += 1;
-        call.reply.array(2 + usize::from(wanted.match_lens));
-        for start in [run.a, run.b] {
-            call.reply.array(2);
-            call.reply.integer(start as i64);
-            call.reply.integer((start + run.len - 1) as i64);
+        if !wanted.matches {
+            reply.bulk(&rows.subsequence(a, b));
+            return;
         }
-        if wanted.match_lens {
-            call.reply.integer(run.len as i64);
-        }
-    });
-    call.reply.finish(matches, Aggregate::Array, count);
-    call.reply.bulk(b"len");
-    call.reply.integer(i64::from(table.at(a.len(), b.len())));
-    Ok(())
+        reply.map(2);
+        reply.bulk(b"matches");
+        let matches = reply.defer();
+        let mut count = 0;
+        rows.runs(a, b, |run| {
+            if (run.len as i64) < wanted.match_len_min {
+                return;
+            }
+            count += 1;
+            reply.array(2 + usize::from(wanted.match_lens));
+            for start in [run.a, run.b] {
+                reply.array(2);
+                reply.integer(start as i64);
+                reply.integer((start + run.len - 1) as i64);
+            }
+            if wanted.match_lens {
+                reply.integer(run.len as i64);
+            }
+        });
+        reply.finish(matches, Aggregate::Array, count);
+        reply.bulk(b"len");
+        reply.integer(i64::from(rows.at(a.len(), b.len())));
+    }
 }
 
 impl Wanted {
@@ -89,6 +127,11 @@ impl Wanted {
         }
         Ok(wanted)
     }
+
+    /// Whether the whole table is needed; else its last row is enough.
+    const fn keeps_table(self) -> bool {
+        !self.len || self.matches
+    }
 }
 
 /// The string at a key, kept beyond the lock.
@@ -112,27 +155,44 @@ struct Run {
     len: usize,
 }
 
-/// The length of the longest common subsequence of every two prefixes.
-struct Table {
+/// The length of the longest common subsequence of every two prefixes, row by row: one for each prefix of the first
+/// string.
+struct Rows {
+    /// The rows, or the last two of them, by turns.
     lens: Vec<u32>,
     width: usize,
+    /// How many there are behind the first, which is that of nothing.
+    filled: usize,
+    keeps_all: bool,
 }
 
-impl Table {
-    fn new(a: &[u8], b: &[u8]) -> Self {
-        let width = b.len() + 1;
-        let mut lens = vec![0; (a.len() + 1) * width];
-        let mut rows = lens.chunks_exact_mut(width);
-        let mut above = rows.next().unwrap_or_default();
-        for (&byte, row) in a.iter().zip(rows) {
-            fill(row, above, byte, b);
-            above = row;
-        }
-        Self { lens, width }
+impl Rows {
+    /// `a_len`: if all rows are kept.
+    fn new(a_len: Option<usize>, b_len: usize) -> Self {
+        let width = b_len + 1;
+        let rows = a_len.map_or(2, |a_len| a_len + 1);
+        Self { lens: vec![0; rows * width], width, filled: 0, keeps_all: a_len.is_some() }
     }
 
+    /// Adds the row for one more byte of the first string.
+    fn fill(&mut self, byte: u8, b: &[u8]) {
+        self.filled += 1;
+        let start = self.start(self.filled);
+        let (before, after) = self.lens.split_at_mut(self.width.max(start));
+        match start {
+            0 => fill(before, after, byte, b),
+            _ => fill(after, &before[start - self.width..], byte, b),
+        }
+    }
+
+    /// Where a row begins.
+    const fn start(&self, row: usize) -> usize {
+        self.width * if self.keeps_all { row } else { row % 2 }
+    }
+
+    /// Of a row that is kept.
     fn at(&self, a_len: usize, b_len: usize) -> u32 {
-        self.lens[a_len * self.width + b_len]
+        self.lens[self.start(a_len) + b_len]
     }
 
     /// Walks back from the ends to a beginning, over the pairs of positions that were matched. Where
@@ -176,17 +236,6 @@ impl Table {
     }
 }
 
-/// The length alone, with two rows of the table.
-fn common_len(a: &[u8], b: &[u8]) -> usize {
-    let mut above = vec![0; b.len() + 1];
-    let mut row = above.clone();
-    for &byte in a {
-        fill(&mut row, &above, byte, b);
-        std::mem::swap(&mut row, &mut above);
-    }
-    above[b.len()] as usize
-}
-
 /// The table's row for one more byte, from the row above.
 fn fill(row: &mut [u32], above: &[u32], byte: u8, b: &[u8]) {
     let mut left = 0;
@@ -196,23 +245,34 @@ fn fill(row: &mut [u32], above: &[u32], byte: u8, b: &[u8]) {
     }
 }
 
+/// Smaller tables than this are filled at once.
+const AT_ONCE_MAX: u128 = 64 * 1024;
+/// Cells that are filled between two looks at the time.
+const CELLS: usize = 16 * 1024;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn rows(a: &[u8], b: &[u8], keeps_all: bool) -> Rows {
+        let mut rows = Rows::new(keeps_all.then_some(a.len()), b.len());
+        a.iter().for_each(|&byte| rows.fill(byte, b));
+        rows
+    }
+
     fn runs(a: &str, b: &str) -> Vec<(usize, usize, usize)> {
         let (a, b) = (a.as_bytes(), b.as_bytes());
         let mut runs = Vec::new();
-        Table::new(a, b).runs(a, b, |run| runs.push((run.a, run.b, run.len)));
+        rows(a, b, true).runs(a, b, |run| runs.push((run.a, run.b, run.len)));
         runs
     }
 
     fn subsequence(a: &str, b: &str) -> String {
         let (a, b) = (a.as_bytes(), b.as_bytes());
-        let table = Table::new(a, b);
+        let table = rows(a, b, true);
         let common = table.subsequence(a, b);
         assert_eq!(common.len(), table.at(a.len(), b.len()) as usize);
-        assert_eq!(common.len(), common_len(a, b));
+        assert_eq!(common.len(), rows(a, b, false).at(a.len(), b.len()) as usize);
         String::from_utf8(common).unwrap()
     }
 
@@ -227,5 +287,23 @@ mod tests {
         assert_eq!(runs("abc", "abc"), [(0, 0, 3)]);
         assert_eq!(subsequence("ab", "ba"), "b");
         assert_eq!(runs("abcabc", "cab"), [(2, 0, 3)]);
+    }
+
+    #[test]
+    fn a_large_table_is_filled_in_slices() {
+        let strings = || (Shared::new(vec![b'a'; 1000]), Shared::new(vec![b'a'; 2000]));
+        for len in [false, true] {
+            let ((a, b), wanted) = (strings(), Wanted { len, ..Wanted::default() });
+            let rows = Rows::new(wanted.keeps_table().then_some(a.len()), b.len());
+            let mut work = Work { a, b, wanted, rows };
+            let mut steps = 1;
+            while work.step() {
+                steps += 1;
+            }
+            assert!(steps > 100, "{steps}");
+            let mut bytes = Vec::new();
+            work.answer(&mut Reply::new(&mut bytes, bobbin_resp::Protocol::Resp2));
+            assert!(bytes.starts_with(if len { b":1000\r\n" } else { b"$1000\r" }));
+        }
     }
 }

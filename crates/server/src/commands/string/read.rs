@@ -53,16 +53,16 @@ fn append_shared(reply: &mut Reply<'_>, value: &Shared, server: &Server) {
 fn append_chunked(reply: &mut Reply<'_>, value: &Chunked, server: &Server) {
     let by_reference = server.config.min_string_size_avoid_copy_reply() as usize;
     if by_reference > 0 && value.len() >= by_reference {
-        append_pieces(reply, value);
+        append_pieces(reply, value, 0..value.len());
     } else {
         append_range(reply, StringRef::Chunked(value), 0..value.len());
     }
 }
 
-fn append_pieces(reply: &mut Reply<'_>, value: &Chunked) {
-    let pieces = value.pieces(0..value.len());
+fn append_pieces(reply: &mut Reply<'_>, value: &Chunked, range: Range<usize>) {
+    let (len, pieces) = (range.len(), value.pieces(range));
     let parts = pieces.map(|(owner, range)| SharedSlice::new(Arc::clone(owner), range));
-    reply.bulk_of_parts(value.len(), parts);
+    reply.bulk_of_parts(len, parts);
 }
 
 /// Replies with a copy of a part of a string that does not lie in one piece.
@@ -102,7 +102,7 @@ fn get_many(call: &mut Call<'_>) -> Outcome {
             Ok(Some(entry)) => match entry.value() {
                 ValueRef::Bytes(bytes) => repeats.bulk(reply, args[index], bytes),
                 ValueRef::Shared(shared) => reply.bulk_shared(shared),
-                ValueRef::Chunked(chunked) => append_pieces(reply, chunked),
+                ValueRef::Chunked(chunked) => append_pieces(reply, chunked, 0..chunked.len()),
                 ValueRef::Collection(_) => unreachable!("it is a string"),
             },
             Ok(None) | Err(_) => reply.null(),
@@ -122,8 +122,27 @@ pub(super) fn strlen(call: &mut Call<'_>) -> Outcome {
 pub(super) fn getrange(call: &mut Call<'_>) -> Outcome {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
     let key = call.key(1)?;
-    let value = call.data.read_string(key)?.unwrap_or_default();
+    let Some(entry) = call.data.read_string_entry(key)? else {
+        call.reply.bulk(b"");
+        return Ok(());
+    };
+    let value = entry.string();
     let range = slice(start, end, value.len()).unwrap_or_default();
+    let by_reference = call.server.config.min_string_size_avoid_copy_reply() as usize;
+    if by_reference > 0 && range.len() >= by_reference {
+        match entry.value() {
+            ValueRef::Shared(shared) => {
+                let part = SharedSlice::new(Arc::clone(shared), range.clone());
+                call.reply.bulk_of_parts(range.len(), std::iter::once(part));
+                return Ok(());
+            }
+            ValueRef::Chunked(chunked) => {
+                append_pieces(&mut call.reply, chunked, range);
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
     match value.flat() {
         Some(bytes) => call.reply.bulk(&bytes[range]),
         None => append_range(&mut call.reply, value, range),
