@@ -425,6 +425,14 @@ impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send> Job for ReplyInSlices<
         self.pieces.byte_len()
     }
 
+    fn ready_pieces(&mut self) -> Vec<Vec<u8>> {
+        // It may be that there is a header to come, or an error instead.
+        match self.kind.is_none() && self.bytes_max == usize::MAX {
+            true => self.pieces.take(Vec::new()),
+            false => Vec::new(),
+        }
+    }
+
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         let mut header = Vec::new();
         if let Some(kind) = self.kind {

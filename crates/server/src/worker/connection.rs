@@ -86,7 +86,8 @@ impl Connection {
 
     /// Bytes of memory that wait for the peer.
     pub fn output_memory(&self) -> usize {
-        self.output.memory() + self.tls.as_ref().map_or(0, |tls| tls.wire().len())
+        let sealed = self.tls.as_ref().map_or(0, |tls| tls.wire().len());
+        self.output.memory() + sealed + self.client.behind.len()
     }
 
     /// Whether another worker may serve it from now on. One that listens stays where what it listens to is left for it, and

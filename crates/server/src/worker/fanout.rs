@@ -34,6 +34,13 @@ impl FanOut<'_> {
             return;
         }
         let protocol = connection.client.protocol;
+        if connection.client.job.is_some() {
+            // It may have been sent a part of the reply that is being made.
+            let behind = &mut connection.client.behind;
+            self.message.append(self.pattern, protocol, behind, None);
+            touch(touched, connection);
+            return;
+        }
         let range = &mut self.ranges[usize::from(protocol == Protocol::Resp3)];
         let range = *range.get_or_insert_with(|| {
             let start = arena.bytes.len();

@@ -18,6 +18,10 @@ pub trait Job: Send {
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
     }
+    /// Pieces of the reply that can be sent though the rest is still to be made. They are not among `pieces` then.
+    fn ready_pieces(&mut self) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
     /// Bytes of the reply so far, which wait for the rest.
     fn reply_bytes(&self) -> usize {
         0
@@ -114,6 +118,18 @@ impl Account {
 
     pub fn add(&mut self, ticks: u64) {
         self.measured.ticks += ticks;
+    }
+
+    /// What of the reply can be sent before the rest is made, if there is to be a reply.
+    pub fn ready_pieces(&mut self, job: &mut dyn Job) -> Vec<Vec<u8>> {
+        let pieces = if self.quiet { Vec::new() } else { job.ready_pieces() };
+        self.measured.reply_bytes += pieces.iter().map(Vec::len).sum::<usize>();
+        pieces
+    }
+
+    /// Bytes of the reply that were sent, or wait to be.
+    pub const fn reply_bytes(&self) -> usize {
+        self.measured.reply_bytes
     }
 
     /// Takes the reply of a job that is done, its beginning in pieces and its rest in `output`, and counts its

@@ -56,17 +56,27 @@ impl Worker {
                 account.add(clock - started);
             }
             self.is_parked &= !done && job.is_parked();
+            let account = connection.client.account.as_mut();
+            let ready = account.map_or_else(Vec::new, |it| it.ready_pieces(&mut *job));
+            if !ready.is_empty() || done {
+                // What it logged, or read, is before this.
+                connection.client.last_record = self.server.log.last();
+                if let Some(range) = connection.replies.take() {
+                    connection.output.push_replies(&self.arena, range, 0);
+                }
+                ready.into_iter().for_each(|piece| connection.output.push_owned(piece));
+                touch(&mut self.touched, connection);
+            }
             if !done {
                 let bytes = job.reply_bytes();
+                let sent = connection.client.account.as_ref().map_or(0, |it| it.reply_bytes());
                 connection.client.job = Some(job);
-                if bytes == 0 || self.check_job(slot, bytes) {
+                if bytes + sent == 0 || self.check_job(slot, bytes, sent) {
                     self.jobs.push(slot);
                     reply_bytes += bytes;
                 }
                 continue;
             }
-            // What it logged is before this.
-            connection.client.last_record = self.server.log.last();
             let (mut pieces, mut rest) = (Vec::new(), Arena::default());
             let waits = connection.client.blocked.is_some();
             let account = connection.client.account.take();
@@ -77,13 +87,9 @@ impl Worker {
                 pieces = account.close(&mut *job, self.server, stats, client, &mut rest);
             }
             lazyfree::free_job(job);
-            if let Some(range) = connection.replies.take() {
-                connection.output.push_replies(&self.arena, range, 0);
-            }
             pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
             connection.output.push_arena(rest);
             connection.output.push_owned(std::mem::take(&mut connection.client.behind));
-            touch(&mut self.touched, connection);
             if connection.client.overflowed {
                 limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
                 connection.closing = true;
@@ -102,10 +108,10 @@ impl Worker {
 }
 
 impl Worker {
-    /// Which jobs have their turn, and which wait. If the clients of jobs leave much unread, only one of them goes
-    /// on, and one whose client reads: the first gets read, or reaches its limit, and the memory of all together stays
-    /// little more than what one may have. One reads if its peer has taken all that was sent; of these the one with most of a
-    /// reply goes on.
+    /// Which jobs have their turn, and which wait. If the clients of jobs leave much unread, only one of those goes on, and
+    /// they whose clients read: the first gets read, or reaches its limit, and the memory of all together stays little more
+    /// than what one may have. One reads if its peer has taken all that was sent; of these, should there be much of a reply
+    /// that cannot be sent before it is complete, the one with most of it goes on.
     fn choose_jobs(&mut self) -> (Vec<u32>, Vec<u32>) {
         let jobs = std::mem::take(&mut self.jobs);
         if jobs.len() < 2 {
@@ -125,20 +131,33 @@ impl Worker {
             unread(slot) == 0
                 && self.connections.get(slot).is_some_and(|it| io::unsent(&it.socket) == 0)
         };
-        let readers = jobs.iter().copied().filter(|&slot| has_read(slot));
-        let reader = readers.max_by_key(|&slot| begun(slot));
+        let (few, many): (Vec<_>, Vec<_>) = jobs.iter().partition(|&&slot| begun(slot) < BEGUN_MAX);
+        let reader = many.into_iter().filter(|&slot| has_read(slot)).max_by_key(|&it| begun(it));
         let goes_on = |slot: u32| {
             let client = self.connections.get(slot).map(|connection| &connection.client);
             Some(slot) == most
                 || Some(slot) == reader
                 || client.and_then(|it| it.job.as_ref()).is_none_or(|it| it.goes_on_while_busy())
+                || few.contains(&slot) && has_read(slot)
         };
         jobs.into_iter().partition(|&slot| goes_on(slot))
     }
+
+    /// The connection whose deferred commands go on alone, besides those of clients that read, if all together leave much
+    /// unread. It gets read, or reaches its limit, and then the next goes on.
+    pub(super) fn goes_on_alone(&self) -> Option<u32> {
+        let unread = |&slot: &u32| self.connections.get(slot).map_or(0, Connection::output_memory);
+        if self.deferred.iter().map(|slot| unread(slot)).sum::<usize>() <= UNREAD_MAX {
+            return None;
+        }
+        self.deferred.iter().copied().max_by_key(unread)
+    }
 }
 
-/// With more unread bytes than this for clients that have jobs, few of these go on.
+/// With more unread bytes than this for clients that have jobs, or deferred commands, few of these go on.
 const UNREAD_MAX: usize = 8 << 20;
+/// With fewer bytes of its reply than this a job whose client reads goes on.
+const BEGUN_MAX: usize = 256 << 10;
 /// With more bytes of replies than this, which jobs have begun, no further job is worked on.
 const REPLIES_MAX: usize = 1 << 20;
 /// How long the jobs of a turn may take together, in microseconds: so much later the others are served.

@@ -159,14 +159,15 @@ impl Worker {
         true
     }
 
-    /// Notes how much of a reply a connection's job has made, and closes it when that is too much, with what it has to
-    /// send; whether it is still there.
-    pub(super) fn check_job(&mut self, slot: u32, reply_bytes: usize) -> bool {
+    /// Notes how much of a reply a connection's job has made, beside what of it was sent or waits to be, and closes it when
+    /// that is too much, with what it has to send; whether it is still there. A reply that is longer than the limit is too
+    /// much, however quickly it is read: so it does not depend on that.
+    pub(super) fn check_job(&mut self, slot: u32, reply_bytes: usize, sent: usize) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let bytes = connection.output_memory() + reply_bytes;
         let limit = self.server.config.output_limit(client_class(&connection.client.info));
         connection.client.info.output_bytes.store(bytes, Ordering::Relaxed);
-        if limit.hard_bytes > 0 && bytes as u64 >= limit.hard_bytes {
+        if limit.hard_bytes > 0 && bytes.max(sent + reply_bytes) as u64 >= limit.hard_bytes {
             note_overcoming(self.server, &self.handle, connection, self.data.now_ms);
             // At once, so that the next job finds the memory.
             drop(connection.client.job.as_mut().map(|job| job.pieces()));

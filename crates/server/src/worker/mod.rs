@@ -736,12 +736,17 @@ impl Worker {
     /// Serves the connections whose commands had to wait because the turn before had replied enough: as many
     /// as this one has room for, first come first served.
     fn resume_deferred(&mut self) {
+        let alone = self.goes_on_alone();
         for _ in 0..self.deferred.len() {
             if self.arena.bytes.len() >= REPLIES_MAX {
                 return;
             }
             let Some(slot) = self.deferred.pop_front() else { return };
             let Some(connection) = self.connections.at(slot) else { continue };
+            if alone.is_some_and(|alone| alone != slot) && connection.output_memory() > 0 {
+                self.deferred.push_back(slot);
+                continue;
+            }
             if std::mem::take(&mut connection.deferred) {
                 self.parse_own(slot);
                 self.execute();
