@@ -147,7 +147,7 @@ impl Worker {
     /// unread. It gets read, or reaches its limit, and then the next goes on.
     pub(super) fn goes_on_alone(&self) -> Option<u32> {
         let unread = |&slot: &u32| self.connections.get(slot).map_or(0, Connection::output_memory);
-        if self.deferred.iter().map(|slot| unread(slot)).sum::<usize>() <= UNREAD_MAX {
+        if self.deferred.iter().map(unread).sum::<usize>() <= UNREAD_MAX {
             return None;
         }
         self.deferred.iter().copied().max_by_key(unread)

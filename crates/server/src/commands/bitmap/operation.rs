@@ -147,7 +147,7 @@ fn needed<'a>(operation: Operation, names: &'a [&'a [u8]]) -> impl Iterator<Item
         *seen
             <= match operation {
                 // Two of them cancel each other out, but are as long as they are.
-                Operation::Xor if times[names[at]] % 2 == 0 => 2,
+                Operation::Xor if times[names[at]].is_multiple_of(2) => 2,
                 // Two are as good as more.
                 Operation::One => 2,
                 _ => 1,
