@@ -4,7 +4,7 @@ use bobbin_resp::Reply;
 
 use crate::client::Client;
 use crate::command::data::Counters;
-use crate::command::slices::compute_in_slices;
+use crate::command::slices::reply_in_slices;
 use crate::command::{Call, Command, Failure, Flags, Outcome};
 use crate::config::{Barred, Config, ConfigError, OptionId, ProtectedAction, Selection};
 use crate::server::{Server, Switch};
@@ -16,16 +16,15 @@ fn get(call: &mut Call<'_>) -> Outcome {
     let patterns = &call.args[2..];
     if patterns.len() > MANY && !call.in_transaction {
         let patterns = patterns.iter().map(|&pattern| pattern.into()).collect();
-        let search = Search { patterns, at: 0, selection: Selection::default() };
-        compute_in_slices(
-            call,
-            search,
-            |search, _| search.step(),
-            |search, server, _, reply| {
+        let mut search = Search { patterns, at: 0, selection: Selection::default() };
+        let server = call.server;
+        reply_in_slices(call, move |reply| {
+            let more = search.step();
+            if !more {
                 answer(std::mem::take(&mut search.selection), server, reply);
-                true
-            },
-        );
+            }
+            more
+        });
         return Ok(());
     }
     let mut selection = Selection::default();

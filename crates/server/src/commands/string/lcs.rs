@@ -8,7 +8,7 @@ use bobbin_store::entry::Shared;
 
 use super::edit::len_max;
 use crate::command::data::string;
-use crate::command::slices::compute_in_slices;
+use crate::command::slices::reply_in_slices;
 use crate::command::{Call, Failure, Outcome};
 
 /// What the options ask for.
@@ -39,15 +39,13 @@ pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
         work.answer(&mut call.reply);
         return Ok(());
     }
-    compute_in_slices(
-        call,
-        work,
-        |work, _| work.step(),
-        |work, _, _, reply| {
+    reply_in_slices(call, move |reply| {
+        let more = work.step();
+        if !more {
             work.answer(reply);
-            true
-        },
-    );
+        }
+        more
+    });
     Ok(())
 }
 
