@@ -155,7 +155,10 @@ impl Counting {
         let mut room = integer::Text::new(0);
         let next = smallest.walk(self.place, others.len(), |member, _| {
             let member = member.text(&mut room);
-            let common = others.iter().all(|other| other.score(member, self.hasher).is_some());
+            let is_in = |other: &Arc<Input>| {
+                Arc::ptr_eq(other, smallest) || other.score(member, self.hasher).is_some()
+            };
+            let common = others.iter().all(is_in);
             self.count += usize::from(common && self.count < self.limit);
         });
         self.place = next.unwrap_or_default();
@@ -313,7 +316,10 @@ impl Combination {
                 Operation::Intersection => {
                     others.iter().try_fold(not_nan(weight * score), |sum, (other, weight)| {
                         // Unlike in a union, what has no value makes the whole sum 0.
-                        Some(aggregate.of(sum, weight * other.score(member, hasher)?))
+                        // One that is named again need not be looked into.
+                        let own = Arc::ptr_eq(other, input).then_some(score);
+                        let score = own.or_else(|| other.score(member, hasher))?;
+                        Some(aggregate.of(sum, weight * score))
                     })
                 }
                 Operation::Difference => {
