@@ -10,6 +10,8 @@ use bobbin_store::value::StringRef;
 use libfuzzer_sys::fuzz_target;
 use payloads::Bench;
 
+// The tests use more of it.
+#[allow(dead_code)]
 #[path = "../../crates/server/tests/payloads/mod.rs"]
 mod payloads;
 

@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use grammar::{Choices, Keys, Row, Walls, Way};
 use libfuzzer_sys::fuzz_target;
 
+// The tests use more of it.
+#[allow(dead_code)]
 #[path = "../../crates/server/tests/grammar/mod.rs"]
 mod grammar;
 
