@@ -50,11 +50,11 @@ pub struct Busy {
 const UNTOUCHED: u8 = 0;
 /// It changed something, and cannot be ended any more.
 const CHANGED: u8 = 1;
-/// It is to end, and will change nothing.
+/// It must end, and must not change anything.
 const KILLED: u8 = 2;
 
 impl Busy {
-    /// What clients are told who want something else.
+    /// The reply to a client that asks for something else.
     pub fn failure(&self) -> Failure {
         Self::failure_of(self.function.is_some())
     }
@@ -241,7 +241,7 @@ impl Run {
 }
 
 impl Paused {
-    /// Whether a script that has run for a while is to leave its worker: always if it is slow, else if few do so.
+    /// Whether a script that has run for a while leaves its worker: a slow one always does, others while few have left.
     pub(super) fn may_begin(server: &Server, session: &Session) -> bool {
         session.is_slow() || server.scripts.beside() < server.workers.serving()
     }

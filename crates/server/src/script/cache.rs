@@ -54,7 +54,7 @@ impl Learned {
         }
     }
 
-    /// Remembers what a run has shown. Who strayed once is not trusted again.
+    /// Remembers what a run has shown. A script that strayed once is not trusted again.
     pub fn note(&self, habits: Habits) {
         if self.habits() != habits {
             self.0.fetch_max(habits as u8, Ordering::Relaxed);
@@ -70,7 +70,7 @@ pub struct Scripts {
     /// The scripts that go on beside the workers.
     busy: Mutex<Vec<Arc<Busy>>>,
     pub(super) threads: Threads,
-    /// Goes up when clients that wait for a script are to try again.
+    /// Goes up when clients that wait for a script should try again.
     turns: AtomicU64,
     evicted: AtomicU64,
     /// Bytes of the workers' Lua states, which each worker writes.
@@ -104,7 +104,7 @@ struct Known {
 
 /// What all Lua states may take at least, in bytes.
 const STATES_LEAST: u64 = 16 << 20;
-/// So many scripts that only EVAL brought are kept.
+/// How many of the scripts that only EVAL brought are kept.
 const EVICTABLE_MAX: usize = 500;
 
 impl Script {
@@ -230,7 +230,7 @@ impl Scripts {
         switches.set(Switch::BUSY, all.iter().any(|busy| busy.is_slow()));
     }
 
-    /// Has clients told that the server is busy with a script that has taken so many ticks; once.
+    /// Has clients told, once, that the server is busy with a script, which has taken `ticks` so far.
     pub(super) fn announce(&self, server: &Server, busy: &Busy, ticks: u64) {
         let all = self.busy.lock();
         if busy.is_slow() {
@@ -255,7 +255,7 @@ impl Scripts {
         server.workers.wake();
     }
 
-    /// Another number whenever clients that wait for a script are to try again. Those that were refused before it
+    /// Another number whenever clients that wait for a script should try again. Those that were refused before it
     /// changed missed nothing if they try then.
     pub fn turns(&self) -> u64 {
         self.turns.load(Ordering::Acquire)

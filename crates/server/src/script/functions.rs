@@ -329,7 +329,7 @@ fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(fits)
 }
 
-/// Whom a library's code finds while it is loaded.
+/// The host that a library's code finds while it is loaded.
 struct Loading {
     started: Instant,
 }

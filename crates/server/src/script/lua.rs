@@ -14,7 +14,7 @@ use crate::client::{Client, ClientInfo};
 use crate::command::{Data, Failure};
 use crate::server::Server;
 
-/// A Lua state and who its commands come from.
+/// A Lua state and the client that its commands come from.
 pub struct State {
     pub(super) vm: Vm,
     pub(super) client: Client,
@@ -188,7 +188,7 @@ impl Lua {
         at
     }
 
-    /// A script by its number. It is shared with nobody but this worker, so that counting who has it is quick.
+    /// A script by its number. Only this worker shares it, so that its reference count stays in one core's cache.
     pub fn compiled(&self, at: usize) -> Arc<Compiled> {
         Arc::clone(&self.compiled[at])
     }

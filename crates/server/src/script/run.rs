@@ -23,7 +23,7 @@ pub(crate) enum Source {
     Sha,
 }
 
-/// EVAL and its like.
+/// EVAL, EVALSHA and their read-only forms.
 pub(crate) fn evaluate(call: &mut Call<'_>, source: Source, read_only: bool) -> Outcome {
     let keys = count_keys(call)?;
     let mut lua = Lua::of_worker(call.server, call.data);
@@ -48,7 +48,7 @@ pub(crate) fn evaluate(call: &mut Call<'_>, source: Source, read_only: bool) -> 
     run(call, Owner::Worker(lua), &task)
 }
 
-/// What is to be run, and how.
+/// What to run, and how.
 pub(super) struct Task<'a> {
     pub chunk: Chunk,
     /// How many keys are declared.

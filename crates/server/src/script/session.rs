@@ -30,7 +30,7 @@ pub(super) struct Session {
     pub read_only: bool,
     /// There is no memory for commands that need more, until one has written.
     pub is_oom: bool,
-    /// Shards of the declared keys, if it is to be seen whether the script strays.
+    /// Shards of the declared keys. `None`: nobody needs to know whether the script strays.
     declared: Option<Vec<usize>>,
     /// It holds only some shards, and can begin anew with everything.
     can_restart: bool,
@@ -106,7 +106,7 @@ impl Session {
         }
     }
 
-    /// The script goes on, on this thread, for so many ticks.
+    /// Lets the script go on in this thread, for `slice` ticks.
     pub fn resume(&mut self, data: &mut Data, stats: &WorkerStats, slice: u64) {
         self.data = NonNull::from(data);
         self.stats = NonNull::from(stats);
@@ -128,7 +128,7 @@ impl Session {
         self.pause_at = self.slow_at;
     }
 
-    /// Whether clients are to be told that the server is busy with it.
+    /// Whether clients get `-BUSY` because of it.
     pub fn is_slow(&self) -> bool {
         ticks() >= self.slow_at
     }
@@ -511,13 +511,13 @@ pub(super) fn log_message(level: Level, message: &[u8]) {
 
 const REPLICATE_LOG: u8 = 1;
 const REPLICATE_ALL: u8 = 3;
-/// PUBLISH among them: who listens sees it.
+/// PUBLISH is one of them: subscribers see it.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
 /// How long a script runs on its worker, while other clients of that wait.
 const STAY_US: u64 = 500;
-/// After how long it offers its core to others, once it has left its worker: who is woken there would wait for the
-/// kernel's next look otherwise, which is milliseconds away.
+/// How often the script offers its core to other threads, once it has left its worker. A thread that wakes up on that core
+/// would otherwise wait for the kernel's next tick, which is milliseconds away.
 const TURN_US: u64 = 50;
 /// How often, and how long each time, a script that changed something waits for a shard out of order.
 const PATIENCE: usize = 100;
