@@ -49,8 +49,6 @@ pub struct Client {
     pub account: Option<Box<Account>>,
     /// Bytes that a transaction may reply with before the client is over its output limit.
     pub reply_bytes_max: usize,
-    /// A transaction's replies were more than that, and are dropped.
-    pub overflowed: bool,
     /// What is to be sent behind the job's reply.
     pub behind: Vec<u8>,
     /// The command that left the job was sent while replies were off.
@@ -288,7 +286,6 @@ impl Client {
             job: None,
             account: None,
             reply_bytes_max: usize::MAX,
-            overflowed: false,
             behind: Vec::new(),
             job_is_quiet: false,
             no_touch: false,
@@ -372,6 +369,18 @@ impl Client {
         self.halts.0 |= Halts::CLOSING;
     }
 
+    /// Says whether the replies of a transaction were more than the client may have: they are dropped, and it is closed.
+    pub const fn set_overflowed(&mut self, overflowed: bool) {
+        self.halts.0 &= !Halts::OVERFLOWED;
+        if overflowed {
+            self.halts.0 |= Halts::OVERFLOWED;
+        }
+    }
+
+    pub const fn is_overflowed(&self) -> bool {
+        self.halts.0 & Halts::OVERFLOWED != 0
+    }
+
     pub const fn is_closing(&self) -> bool {
         self.halts.0 & Halts::CLOSING != 0
     }
@@ -394,6 +403,8 @@ impl Halts {
     const POSTPONED: u8 = 1 << 1;
     /// What follows is parsed anew, with the limits of the client's rights of now.
     const RIGHTS: u8 = 1 << 2;
+    /// It has more replies than it may have.
+    const OVERFLOWED: u8 = 1 << 3;
 
     #[inline(always)]
     pub const fn is_any(self) -> bool {

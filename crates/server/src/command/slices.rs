@@ -69,7 +69,7 @@ pub fn repeat_in_slices(
             if is_over_limit || bytes > REPEATED_BYTES_MAX {
                 call.reply.truncate(start);
                 // A script gets an error instead.
-                call.client.overflowed = is_over_limit && call.client.caller == 0;
+                call.client.set_overflowed(is_over_limit && call.client.caller == 0);
                 return Err(Failure::new(TOO_LONG));
             }
             if bytes > PIECE && !call.in_transaction {

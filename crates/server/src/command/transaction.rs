@@ -269,7 +269,7 @@ impl Running {
                 let hashes = self.hashes.get(at.clone()).unwrap_or_default();
                 self.reply_bytes += run(call, queued, &args[at], hashes);
                 if self.reply_bytes >= call.client.reply_bytes_max {
-                    call.client.overflowed = true;
+                    call.client.set_overflowed(true);
                     call.reply.truncate(start);
                 }
                 if call.data.paused.is_some() {
@@ -295,7 +295,7 @@ impl Running {
 
 /// Runs one queued command, under the locks of all; how many bytes it replied with.
 fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) -> usize {
-    if call.client.overflowed && queued.command.has(Flags::READONLY) {
+    if call.client.is_overflowed() && queued.command.has(Flags::READONLY) {
         // Nobody will see what it would answer.
         return 0;
     }

@@ -123,8 +123,9 @@ impl Executor<'_> {
             if outcome != Executed::Postponed {
                 done.end = parsed.end;
             }
-            done.overflowed = client.overflowed || reply_limit.is_exceeded_by(self.arena, start);
+            done.overflowed = reply_limit.is_exceeded_by(self.arena, start);
             if done.overflowed || client.halts.is_any() {
+                done.overflowed |= client.is_overflowed();
                 done.deferred = client.halts.take_rights_alone() && !done.overflowed;
                 done.halted = true;
                 break;

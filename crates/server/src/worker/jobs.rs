@@ -90,7 +90,7 @@ impl Worker {
             pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
             connection.output.push_arena(rest);
             connection.output.push_owned(std::mem::take(&mut connection.client.behind));
-            if connection.client.overflowed {
+            if connection.client.is_overflowed() {
                 limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
                 connection.closing = true;
             }

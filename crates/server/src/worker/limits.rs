@@ -63,7 +63,7 @@ pub(super) fn drop_replies(
 ) {
     connection.replies = None;
     connection.output.clear();
-    connection.client.overflowed = false;
+    connection.client.set_overflowed(false);
     connection.client.close();
     note_overcoming(server, handle, connection, now_ms);
 }
