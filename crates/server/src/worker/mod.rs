@@ -736,6 +736,9 @@ impl Worker {
     /// Serves the connections whose commands had to wait because the turn before had replied enough: as many
     /// as this one has room for, first come first served.
     fn resume_deferred(&mut self) {
+        if self.deferred.is_empty() {
+            return;
+        }
         let alone = self.goes_on_alone();
         for _ in 0..self.deferred.len() {
             if self.arena.bytes.len() >= REPLIES_MAX {
