@@ -42,6 +42,5 @@ pub fn data(server: &'static Server) -> Option<Data> {
     data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
     data.tracker = Some(Box::new(Tracker::new(server)));
     data.recorder = Recorder::new(server.log.lane());
-    server.stamp_effects(&mut data);
     Some(data)
 }

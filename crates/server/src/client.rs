@@ -47,7 +47,7 @@ pub struct Client {
     pub job: Option<Box<dyn Job>>,
     /// What the command that left the job is measured by.
     pub account: Option<Box<Account>>,
-    /// Bytes that a transaction may reply with before the client is over its output limit.
+    /// Bytes that what is executed for it may reply with: up to its output limit, or for a script to what its memory has room for.
     pub reply_bytes_max: usize,
     /// What is to be sent behind the job's reply.
     pub behind: Vec<u8>,

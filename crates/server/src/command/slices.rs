@@ -69,12 +69,15 @@ pub fn repeat_in_slices(
             if is_over_limit || bytes > REPEATED_BYTES_MAX {
                 call.reply.truncate(start);
                 // A script gets an error instead.
-                call.client.set_overflowed(is_over_limit && call.client.caller == 0);
+                if is_over_limit && call.client.caller == 0 {
+                    call.client.set_overflowed(true);
+                }
                 return Err(Failure::new(TOO_LONG));
             }
             if bytes > PIECE && !call.in_transaction {
                 // A few long elements: the rest of them comes in slices.
-                begun = call.reply.take_since(start).0;
+                let (bytes, parts) = call.reply.take_since(start);
+                Reply::new(&mut begun, call.client.protocol).append(&bytes, &parts);
                 break;
             }
         }

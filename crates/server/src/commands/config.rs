@@ -14,16 +14,18 @@ use super::repeats::MANY;
 
 fn get(call: &mut Call<'_>) -> Outcome {
     let patterns = &call.args[2..];
-    if patterns.len() > MANY && !call.in_transaction {
-        let patterns = patterns.iter().map(|&pattern| pattern.into()).collect();
-        let mut search = Search { patterns, at: 0, selection: Selection::default() };
+    if patterns.len() > MANY {
+        // Each is compared with all names.
+        let patterns: Vec<Box<[u8]>> = patterns.iter().map(|&pattern| pattern.into()).collect();
+        let (mut patterns, mut selection) = (patterns.into_iter(), Selection::default());
         let server = call.server;
         reply_in_slices(call, move |reply| {
-            let more = search.step();
-            if !more {
-                answer(std::mem::take(&mut search.selection), server, reply);
+            let next = patterns.next();
+            match &next {
+                Some(pattern) => selection.add(pattern),
+                None => answer(std::mem::take(&mut selection), server, reply),
             }
-            more
+            next.is_some()
         });
         return Ok(());
     }
@@ -39,23 +41,6 @@ fn answer(selection: Selection, server: &Server, reply: &mut Reply<'_>) {
     for (name, value) in &found {
         reply.bulk(name);
         reply.bulk(value);
-    }
-}
-
-/// A CONFIG GET of many patterns: each is compared with all names.
-struct Search {
-    patterns: Vec<Box<[u8]>>,
-    at: usize,
-    selection: Selection,
-}
-
-impl Search {
-    /// Looks for one of them; whether there are more.
-    fn step(&mut self) -> bool {
-        let Some(pattern) = self.patterns.get(self.at) else { return false };
-        self.selection.add(pattern);
-        self.at += 1;
-        true
     }
 }
 

@@ -291,8 +291,8 @@ fn with_key<R>(
         std::thread::sleep(POLL);
     }
     data.database = database;
+    data.follow_config(server);
     data.may_expire = true;
-    data.event_classes = server.event_classes();
     let result = f(data, key);
     data.end_unit(server, None);
     data.release();

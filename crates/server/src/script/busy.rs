@@ -319,7 +319,9 @@ impl Paused {
             // A log is replayed as fast as it can be, and serves nobody meanwhile.
             Place::Nowhere(run) if slice.data.loading => self.place = Place::Worker(run),
             Place::Nowhere(run) => {
-                let given = slice.server.scripts.threads.give(slice.server, run);
+                // A connection with a command at work stays with its worker.
+                let worker = slice.client.info.worker.load(Ordering::Acquire);
+                let given = slice.server.scripts.threads.give(slice.server, worker, run);
                 self.place = given.map_or_else(Place::Worker, Place::Thread);
             }
             Place::Worker(mut run) => {

@@ -72,6 +72,8 @@ pub struct Scripts {
     pub(super) threads: Threads,
     /// Goes up when clients that wait for a script should try again.
     turns: AtomicU64,
+    /// A client waits for a script, so that workers have to be woken when `turns` goes up.
+    has_waiters: AtomicBool,
     evicted: AtomicU64,
     /// Bytes of the workers' Lua states, which each worker writes.
     states: Mutex<Vec<Weak<AtomicUsize>>>,
@@ -87,6 +89,7 @@ impl Default for Scripts {
             busy: Mutex::default(),
             threads: Threads::default(),
             turns: AtomicU64::new(0),
+            has_waiters: AtomicBool::new(false),
             evicted: AtomicU64::new(0),
             states: Mutex::default(),
             pool: Arc::new(MemoryPool::new(STATES_LEAST as usize)),
@@ -251,14 +254,22 @@ impl Scripts {
     /// Has the clients that wait for a script try again: something that one kept is free, or they are to be told that it
     /// is slow.
     pub(super) fn serve_waiters(&self, server: &Server) {
-        self.turns.fetch_add(1, Ordering::Release);
-        server.workers.wake();
+        self.turns.fetch_add(1, Ordering::SeqCst);
+        if self.has_waiters.swap(false, Ordering::SeqCst) {
+            server.workers.wake();
+        }
+    }
+
+    /// A worker has a client that waits. The worker looks at `turns` once more behind this, before it sleeps: so either it
+    /// sees that a script is over, or whoever ends one sees that there are clients that wait.
+    pub fn note_waiter(&self) {
+        self.has_waiters.store(true, Ordering::SeqCst);
     }
 
     /// Another number whenever clients that wait for a script should try again. Those that were refused before it
     /// changed missed nothing if they try then.
     pub fn turns(&self) -> u64 {
-        self.turns.load(Ordering::Acquire)
+        self.turns.load(Ordering::SeqCst)
     }
 
     pub fn len(&self) -> usize {

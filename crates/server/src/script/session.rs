@@ -110,8 +110,9 @@ impl Session {
     pub fn resume(&mut self, data: &mut Data, stats: &WorkerStats, slice: u64) {
         self.data = NonNull::from(data);
         self.stats = NonNull::from(stats);
-        self.pause_at = ticks() + slice;
-        self.give_way_at = ticks() + self.server.clock.ticks(TURN_US);
+        let now = ticks();
+        self.pause_at = now + slice;
+        self.give_way_at = now + self.server.clock.ticks(TURN_US);
     }
 
     /// Whether it is time to pause. Offers the core to others, if it is time for that.

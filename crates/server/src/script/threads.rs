@@ -1,6 +1,6 @@
 //! The threads in which long scripts go on.
 //!
-//! A thread that has nothing to do is kept for a while: making one takes longer than many a script does.
+//! A thread that has nothing to do is kept for a while, as many scripts end sooner than a thread is made.
 
 use std::io;
 use std::sync::Arc;
@@ -16,11 +16,12 @@ use crate::command::Data;
 use crate::cores::{self, Share, Work};
 use crate::server::Server;
 use crate::stats::WorkerStats;
+use crate::worker::Post;
 
-/// See the module.
+/// The threads that wait for a script.
 #[derive(Default)]
 pub(super) struct Threads {
-    /// Those that have nothing to do, the last that had something at the end.
+    /// The thread that worked last is at the end, and gets the next script: its caches are warm.
     idle: Mutex<Vec<Idle>>,
 }
 
@@ -33,16 +34,24 @@ struct Idle {
 struct Task {
     run: Box<Run>,
     back: Back,
+    /// The id of the worker that goes on with it then.
+    worker: usize,
 }
 
 /// Where a thread leaves a run; `None` until then.
 pub(super) type Back = Arc<Mutex<Option<Box<Run>>>>;
 
 impl Threads {
-    /// Has a thread go on with a run; where it will leave it. The run comes back if there can be no thread.
-    pub fn give(&self, server: &'static Server, run: Box<Run>) -> Result<Back, Box<Run>> {
+    /// Has a thread go on with a run of this worker's client; where the thread will leave it. The run comes back if
+    /// there can be no thread.
+    pub fn give(
+        &self,
+        server: &'static Server,
+        worker: usize,
+        run: Box<Run>,
+    ) -> Result<Back, Box<Run>> {
         let back = Back::default();
-        let mut task = Task { run, back: Arc::clone(&back) };
+        let mut task = Task { run, back: Arc::clone(&back), worker };
         loop {
             let idle = self.idle.lock().pop();
             let tasks = match idle.map_or_else(|| start(server), |idle| Ok(idle.tasks)) {
@@ -97,13 +106,13 @@ fn work(server: &'static Server, own: &Sender<Task>, tasks: &Receiver<Task>) {
     cores::share(Share::ShortTurns);
     let mut data = background::data(server);
     let mut next = tasks.recv().ok();
-    while let Some(Task { mut run, back }) = next.take() {
+    while let Some(Task { mut run, back, worker }) = next.take() {
         if let Some(data) = &mut data {
             run_beside(server, data, &mut run);
         }
         *back.lock() = Some(run);
-        // Its worker goes on with it.
-        server.workers.wake();
+        // A test that executes commands without workers looks by itself.
+        let _ = server.workers.post(worker, Post::Resume);
         if data.is_some() {
             next = server.scripts.threads.next(own, tasks);
         }
@@ -116,8 +125,7 @@ fn run_beside(server: &'static Server, data: &mut Data, run: &mut Run) {
     loop {
         data.enter();
         data.refresh_time(server);
-        data.event_classes = server.event_classes();
-        data.deletes = server.deletes();
+        data.follow_config(server);
         let is_over = run.step(server, data, &stats);
         data.leave();
         if is_over {

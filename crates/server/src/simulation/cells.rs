@@ -29,7 +29,7 @@ struct Memory {
     /// Every key, and not just those with a deadline.
     takes_all: bool,
     is_short: bool,
-    /// So many versions had been sent when it was short last.
+    /// How many versions had been sent when memory was short for the last time.
     short_until: usize,
     /// How many versions were sent.
     sent: usize,
@@ -65,7 +65,7 @@ enum State {
     Refused,
 }
 
-/// See the module. Versions count from 1; 0: nothing is known.
+/// What somebody knows of a cell. Versions are numbers from 1; 0 says that nothing is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Told {
     written: usize,
@@ -81,14 +81,14 @@ pub struct Asked {
     known: Told,
 }
 
-/// A version that is to be written.
+/// A write of a cell that a client may send.
 pub struct Writing {
     pub asked: Asked,
     pub value: u64,
     pub is_set: bool,
 }
 
-/// So many versions have a bit each, in a number that commands can add to.
+/// How many versions a cell has at most: each has a bit of a number that commands can add to.
 const VERSIONS_MAX: usize = 60;
 pub const NEVER_MS: i64 = i64::MAX;
 

@@ -15,7 +15,7 @@ use crate::random::Random;
 type Outcome = Box<dyn Any + Send>;
 type Work = Box<dyn FnOnce() -> Outcome + Send>;
 
-/// See the module.
+/// The thread that uses the disk for a process, and may hang there.
 pub struct Hands {
     /// `None`: it is to end.
     work: Option<Sender<(Work, Disk)>>,
@@ -55,7 +55,7 @@ pub fn may_hang() {
 }
 
 impl Hands {
-    /// One use of the disk of so many hangs; 0: none.
+    /// How many uses of the disk come to one that hangs; 0: none hangs.
     pub fn new(random: Random, one_in: u32) -> Self {
         let (work, taken) = channel::<(Work, Disk)>();
         let (tell, news) = channel();

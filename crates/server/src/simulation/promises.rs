@@ -42,18 +42,18 @@ const PIPELINE: usize = 4;
 const KEYS: u64 = 3;
 /// Cells of a seed, at most.
 const CELLS: usize = 48;
-/// Of those that a client made, so many of the last are in use.
+/// How many cells of a client are in use: the last that it made.
 const OWN: usize = 4;
-/// One read of the counter of so many moves it on by up to so much: now and then a script leaves its worker, or is slow.
+/// How the counter of ticks jumps: one read of 20 moves it on by up to 12 ms, so that now and then a script leaves its worker, or is slow.
 const JUMPS: (u32, u32) = (20, 12_000);
-/// One seed of so many evicts all keys, ...
+/// How many seeds come to one that evicts all keys, ...
 const EVICTS_ALL_EACH: u64 = 4;
 /// ... has a library of functions, ...
 const FUNCTIONS_EACH: u64 = 3;
 /// ... and a disk that hangs.
 const HANGS_EACH: u64 = 2;
 
-/// One seed of so many ends in order.
+/// How many seeds come to one that ends in order.
 const ENDS_EACH: u64 = 16;
 
 /// A client, and what it waits to hear.
@@ -74,7 +74,7 @@ enum Asked {
     Written,
     /// A token, or nothing.
     Token,
-    /// That so many tokens are on disk, and what it knows of its cells.
+    /// Says that this number of tokens is on disk, and that what the client knows of these cells is.
     Kept(usize, Vec<(usize, Told)>),
     /// What a cell holds, or held when this was set.
     Cell(cells::Asked, Option<u64>),
@@ -97,7 +97,7 @@ struct Play<'a> {
     has_tokens: bool,
     has_functions: bool,
     is_over: bool,
-    /// So many tokens no crash may take.
+    /// How many tokens no crash may take.
     promised: usize,
     /// Who was told of the last of them, and how.
     promise: String,
@@ -889,7 +889,7 @@ fn variable(name: &str) -> Option<u64> {
 
 /// Seeds in the tests. `BOBBIN_UNITS` says how many others, from `BOBBIN_SEED` on.
 const SEEDS: u64 = 75;
-/// More seeds than these are played by processes of their own, so many each: what has ended is never freed.
+/// How many seeds a process plays. If there are more, each thousand has a process of its own, as a server that has ended is never freed.
 const SEEDS_EACH: u64 = 1_000;
 
 #[test]

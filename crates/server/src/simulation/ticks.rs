@@ -17,7 +17,7 @@ pub type Shared = Arc<Mutex<Ticks>>;
 #[derive(Default)]
 pub struct Ticks {
     now: u64,
-    /// One read of so many jumps, by so many microseconds at most.
+    /// How many reads come to one that jumps, and by how many microseconds at most.
     jumps: Option<(Random, u32, u32)>,
 }
 

@@ -110,9 +110,7 @@ impl Embedded {
         self.data.now_ms = now_ms;
         self.data.clock = AccessClock::new(self.server.access_policy(), now_ms);
         self.server.end_pause_in_time(now_ms);
-        self.data.may_expire = self.server.may_expire(now_ms);
-        self.data.event_classes = self.server.event_classes();
-        self.data.deletes = self.server.deletes();
+        self.data.follow_config(self.server);
     }
 
     /// Has everything logged from now on. Nobody reads that.
@@ -415,6 +413,18 @@ mod tests {
         let log = embedded.feed(&mut session, b"SLOWLOG GET 1\r\n");
         let log = String::from_utf8_lossy(log);
         assert!(log.contains("KEYS\r\n$1\r\n7\r\n"), "{log}");
+    }
+
+    #[test]
+    fn a_scan_of_a_value_reads_its_key_once() {
+        let mut embedded = embedded();
+        let mut session = embedded.connect();
+        embedded.feed(&mut session, b"HSET h f v\r\nSADD s m\r\nZADD z 1 m\r\n");
+        for scan in ["HSCAN h 0", "SSCAN s 0", "ZSCAN z 0"] {
+            let before = embedded.data().counters.hits;
+            embedded.feed(&mut session, format!("{scan}\r\n").as_bytes());
+            assert_eq!(embedded.data().counters.hits, before + 1, "{scan}");
+        }
     }
 
     #[test]

@@ -131,14 +131,15 @@ impl Worker {
             unread(slot) == 0
                 && self.connections.get(slot).is_some_and(|it| io::unsent(&it.socket) == 0)
         };
-        let (few, many): (Vec<_>, Vec<_>) = jobs.iter().partition(|&&slot| begun(slot) < BEGUN_MAX);
-        let reader = many.into_iter().filter(|&slot| has_read(slot)).max_by_key(|&it| begun(it));
+        let has_little = |slot: u32| begun(slot) < BEGUN_MAX;
+        let readers = jobs.iter().copied().filter(|&slot| !has_little(slot) && has_read(slot));
+        let reader = readers.max_by_key(|&slot| begun(slot));
         let goes_on = |slot: u32| {
             let client = self.connections.get(slot).map(|connection| &connection.client);
             Some(slot) == most
                 || Some(slot) == reader
                 || client.and_then(|it| it.job.as_ref()).is_none_or(|it| it.goes_on_while_busy())
-                || few.contains(&slot) && has_read(slot)
+                || has_little(slot) && has_read(slot)
         };
         jobs.into_iter().partition(|&slot| goes_on(slot))
     }

@@ -300,7 +300,7 @@ impl Worker {
 
     fn wait(&mut self) {
         let idle = self.handle.mailbox.sleep();
-        let more = self.has_posts();
+        let more = self.has_posts() || self.missed_script();
         let work = self.has_jobs() || !self.deferred.is_empty() || self.await_disk();
         let busy = !idle || more || work || self.sleepless;
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
@@ -328,12 +328,8 @@ impl Worker {
     fn look_at_clock(&mut self) {
         self.data.refresh_time(self.server);
         memory::look_at_others();
-        let now_ms = self.data.now_ms;
-        self.server.end_pause_in_time(now_ms);
-        self.data.may_expire = self.server.may_expire(now_ms);
-        self.data.event_classes = self.server.event_classes();
-        self.data.deletes = self.server.deletes();
-        self.server.stamp_effects(&mut self.data);
+        self.server.end_pause_in_time(self.data.now_ms);
+        self.data.follow_config(self.server);
     }
 
     // Step: what became of the sends of the last turn.
@@ -604,6 +600,7 @@ impl Worker {
         }
         if connection.client.waits_for_script {
             self.wait_for_script.push(span.slot);
+            self.server.scripts.note_waiter();
         } else if connection.client.is_postponed() {
             self.postponed.push(span.slot);
         }

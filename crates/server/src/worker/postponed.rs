@@ -43,6 +43,11 @@ impl Worker {
         self.execute();
     }
 
+    /// Whether a script ended since the connections that wait for one were put off.
+    pub(super) fn missed_script(&self) -> bool {
+        !self.wait_for_script.is_empty() && self.server.scripts.turns() != self.script_turns
+    }
+
     /// How long the connections that were put off still wait, at most; zero: no longer. Who waits for the disk is
     /// told when there is news.
     pub(super) fn until_resumed(&mut self) -> Duration {

@@ -156,7 +156,10 @@ pub(super) fn hscan(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let options = ScanOptions::parse(call, Scanned::Hash)?;
-    let Some(hash) = call.data.read_as::<Hash>(key)? else { return Ok(()) };
+    // It has been counted as read.
+    let Some(hash) = call.data.peek(key).and_then(|entry| entry.collection::<Hash>()) else {
+        return Ok(());
+    };
     let show = move |reply: &mut Reply<'_>, field: Field<'_>, options: &ScanOptions| {
         if !options.matches(field.name) {
             return 0;

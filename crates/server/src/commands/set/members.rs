@@ -142,7 +142,10 @@ pub(super) fn sscan(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let options = ScanOptions::parse(call, Scanned::Set)?;
-    let Some(set) = call.data.read_as::<Set>(key)? else { return Ok(()) };
+    // It has been counted as read.
+    let Some(set) = call.data.peek(key).and_then(|entry| entry.collection::<Set>()) else {
+        return Ok(());
+    };
     let show = |reply: &mut Reply<'_>, member: Item<'_>, options: &ScanOptions| {
         let matches = options.matches(member);
         if matches {

@@ -18,7 +18,10 @@ pub(super) fn zscan(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let options = ScanOptions::parse(call, Scanned::SortedSet)?;
-    let Some(set) = call.data.read_as::<SortedSet>(key)? else { return Ok(()) };
+    // It has been counted as read.
+    let Some(set) = call.data.peek(key).and_then(|entry| entry.collection::<SortedSet>()) else {
+        return Ok(());
+    };
     let is_large = set.encoding() == Encoding::Skiplist;
     let show = move |reply: &mut Reply<'_>, member: Item<'_>, score: f64, options: &ScanOptions| {
         if !options.matches(member) {
