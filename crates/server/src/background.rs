@@ -1,4 +1,4 @@
-//! Threads that serve no clients, and reach keys all the same: MIGRATE's, and those of slow scripts.
+//! Threads that serve no clients: those that write files, and MIGRATE's, which reach keys all the same.
 
 use std::io;
 use std::sync::Arc;
@@ -12,15 +12,8 @@ use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
 use crate::tracking::Tracker;
 
-/// The name of the threads of slow scripts. A driven process has none: they go on in their workers' turns.
-pub const SCRIPT: &str = "bobbin-script";
-
 /// Has a thread of its own do something beside the workers. That the system gives none is an ordinary event.
 pub fn start(name: &str, work: Work, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    #[cfg(test)]
-    if name == SCRIPT && crate::simulation::tasks::is_driven() {
-        return Err(io::ErrorKind::WouldBlock.into());
-    }
     #[cfg(test)]
     let Some(run) = crate::simulation::tasks::keep(name, run) else { return Ok(()) };
     let run = move || {

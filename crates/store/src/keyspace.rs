@@ -146,9 +146,10 @@ impl Keyspace {
         ShardGuard { keyspace: self, index: index as u32 }
     }
 
-    /// The same, but others are refused as before: the caller reserves it again.
+    /// The same, but others are refused as before: the caller reserves it again. It may hold any other shards, as what is
+    /// waited for is a visitor, and those hold no other shard.
     pub fn enter_reserved(&self, index: usize) -> ShardGuard<'_> {
-        CLASS.ranked(index as u32).wait_for();
+        CLASS.ranked(u32::MAX).wait_for();
         self.shards[index].lock.enter();
         CLASS.ranked(index as u32).hold();
         ShardGuard { keyspace: self, index: index as u32 }

@@ -80,10 +80,10 @@ impl Server {
     /// Bobbin, as built last.
     pub fn bobbin(arguments: &[&str]) -> Self {
         let binary = peers::bobbin();
-        // All threads are to meet, however few the clients and the cores.
-        let spread = ["--connections-per-io-thread", "0"];
+        // All threads are to meet, however few the clients and the cores. Which keys share a lock is no matter of chance.
+        let own = ["--connections-per-io-thread", "0", "--hash-seed", "testkit"];
         let (file, arguments) = split_file(arguments);
-        Self::start(&binary, &[file, &spread, arguments].concat())
+        Self::start(&binary, &[file, &own, arguments].concat())
             .unwrap_or_else(|error| panic!("{}: {error}", binary.display()))
     }
 

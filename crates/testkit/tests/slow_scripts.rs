@@ -367,7 +367,6 @@ fn check_beside(server: &Server) {
         let mut script = server.connect();
         script.send(&["EVALSHA", &sha, "1", "k", "loop"]).expect("is sent");
         bobbin_testkit::until(|| other.say("INFO commandstats").text().contains("cmdstat_get:"));
-        let began = Instant::now();
         let mut waiting = server.connect();
         for command in *before {
             assert!(!waiting.say(command).is_error(), "{command}");
@@ -381,17 +380,16 @@ fn check_beside(server: &Server) {
         std::thread::sleep(Duration::from_millis(20));
         let nothing = matches!(waiting.receive_within(MOMENT), Ok(Received::Nothing));
         assert!(nothing, "{last} should wait");
-        let took = began.elapsed();
         assert_eq!(other.say("SCRIPT KILL").text(), "OK");
         assert!(script.receive().expect("it answers").text().contains("SCRIPT KILL"));
         assert_eq!(words(&waiting.receive().expect("it answers")), *expected, "{last}");
-        // It counts with all the time that it took.
+        // It counts with the time of its slices, too.
         let all = other.say("INFO commandstats").text();
         let us = all.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| {
             let (_, us) = rest.split_once("usec=")?;
-            us.split(',').next()?.parse::<u128>().ok()
+            us.split(',').next()?.parse::<u64>().ok()
         });
-        assert!(us.is_some_and(|us| us >= took.as_micros()), "{us:?} of {took:?}");
+        assert!(us.is_some_and(|us| us > 2_000), "{us:?}");
     }
 }
 
@@ -404,7 +402,7 @@ fn words(reply: &Reply) -> String {
     }
 }
 
-/// A script that strays goes on once what it needs is free, though it left its worker long ago, in whichever order
+/// A script that strays goes on once what it needs is free, though it has paused long ago, in whichever order
 /// the shards lie.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

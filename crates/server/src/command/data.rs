@@ -103,8 +103,6 @@ pub struct Data {
     recent: usize,
     /// Which were looked at with the gate held.
     looked_at: LookedAt,
-    /// What is held stays reserved: it was set aside before, and will be again.
-    holds_reserved: bool,
 }
 
 /// How long the time that was read last may be worked by, in microseconds.
@@ -137,18 +135,6 @@ pub struct Counters {
     pub evicted: u64,
     /// Changes of keys.
     pub dirty: u64,
-}
-
-impl Counters {
-    /// Adds another's.
-    pub const fn add(&mut self, other: &Self) {
-        self.hits += other.hits;
-        self.misses += other.misses;
-        self.expired += other.expired;
-        self.expired_fields += other.expired_fields;
-        self.evicted += other.evicted;
-        self.dirty += other.dirty;
-    }
 }
 
 impl Data {
@@ -189,7 +175,6 @@ impl Data {
             guards: Vec::new(),
             recent: 0,
             looked_at: LookedAt::default(),
-            holds_reserved: false,
         })
     }
 

@@ -1,10 +1,10 @@
 //! A script that takes long: what others know of it, and how it goes on.
 //!
-//! After half a millisecond a script pauses in the midst of its code and becomes a job of its client. It goes on in a
-//! thread (`threads`), so that the workers serve everybody else meanwhile. It keeps what it held; if that was the gate, every shard
-//! instead, so that others can have their turns. These shards are reserved (`Aside`): a command that wants one is refused at
-//! once, and its client waits until the script is over. What only forgets something there (`visit`) gets in between two
-//! slices of the script's run.
+//! After half a millisecond a script pauses in the midst of its code and becomes a job of its client: it goes on in
+//! slices, and between them its worker serves everybody else. It keeps what it held; if that was the gate, every shard
+//! instead, so that others can have their turns. These shards are reserved (`Aside`): a command that wants one is
+//! refused at once, and its client waits until the script is over. What only forgets something there (`visit`) gets
+//! in between two slices.
 //!
 //! After `busy-reply-threshold` the script is slow: clients are told that the server is busy, and nothing is
 //! carried out but what must be possible then (`Switch::BUSY`).
@@ -21,11 +21,10 @@ use bobbin_script::{Ended, Progress};
 
 use super::cache::Learned;
 use super::functions::Library;
+use super::lua::STATES_KEPT;
 use super::session::{Session, Way, count_failure};
-use super::threads::Back;
 use super::{Lua, State};
-use crate::clock::ticks;
-use crate::command::data::{Counters, Suspended, Then};
+use crate::command::data::{Suspended, Then};
 use crate::command::transaction::Running;
 use crate::command::{Call, Data, Failure, Registered};
 use crate::server::Server;
@@ -33,7 +32,7 @@ use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
 use crate::worker::{Job, Slice};
 
-/// What others know of a script that goes on beside the workers.
+/// What others know of a script that goes on in slices.
 pub struct Busy {
     /// The function's name; `None`: it is a script.
     pub function: Option<Vec<u8>>,
@@ -156,7 +155,7 @@ impl Owner {
 
 /// A script that pauses, as a job of its client.
 pub struct Paused {
-    place: Place,
+    next: Next,
     busy: Arc<Busy>,
     command: &'static Registered,
     protocol: Protocol,
@@ -167,27 +166,20 @@ pub struct Paused {
     transaction: Option<Running>,
     /// The command's words, while the script may have to begin anew.
     words: Vec<Box<[u8]>>,
-    /// When it left its worker.
-    left_at: u64,
-    /// How long it was away, waiting for a core included, in ticks.
-    ticks_beside: u64,
 }
 
-/// Where a script goes on.
-enum Place {
-    /// In a thread, as soon as its worker has time to give it to one.
-    Nowhere(Box<Run>),
-    Thread(Back),
-    /// In slices between its worker's turns, as there can be no thread.
-    Worker(Box<Run>),
-    /// Nowhere: it needs a shard that others hold, has changed nothing, and begins anew.
+/// What its job does next.
+enum Next {
+    /// The script goes on where it paused.
+    Resume(Box<Run>),
+    /// It begins anew: it needs a shard that others hold, and has changed nothing.
     Again,
     /// It is over.
     Done,
 }
 
-/// The run of a script, which any thread may have go on.
-pub(super) struct Run {
+/// The run of a script.
+struct Run {
     owner: Owner,
     session: Box<Session>,
     busy: Arc<Busy>,
@@ -196,8 +188,6 @@ pub(super) struct Run {
     now_ms: i64,
     /// What it holds and has done, while it does not run.
     unit: Option<Suspended>,
-    /// What the thread counted.
-    pub counted: Option<(Counters, WorkerStats)>,
     /// Where it is kept which keys the script uses.
     learned: Arc<Learned>,
 }
@@ -206,12 +196,12 @@ pub(super) struct Run {
 // (`Session::resume`) before the script goes on there; the others lead to what the run itself owns, in boxes.
 unsafe impl Send for Run {}
 
-/// How long the script runs until what only forgets something in its shards gets in.
-const SLICE_US: u64 = 5_000;
+/// How long the script runs while others wait for its worker: as long as other jobs do.
+const SLICE_US: u64 = 50;
 
 impl Run {
     /// Has the script go on for a slice; whether it is over.
-    pub fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
+    fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
         let now_ms = data.now_ms;
         self.take_up(data, Then::Suspended);
         data.now_ms = self.now_ms;
@@ -241,9 +231,10 @@ impl Run {
 }
 
 impl Paused {
-    /// Whether a script that has run for a while leaves its worker: a slow one always does, others while few have left.
+    /// Whether a script that has run for a while goes on in slices: a slow one always does, others while few do, as each
+    /// keeps a Lua state.
     pub(super) fn may_begin(server: &Server, session: &Session) -> bool {
-        session.is_slow() || server.scripts.beside() < server.workers.serving()
+        session.is_slow() || server.scripts.paused() < server.workers.serving() * STATES_KEPT
     }
 
     /// Sets a script aside that has run for a while, into `data.paused`.
@@ -268,7 +259,7 @@ impl Paused {
         session.busy = Some(Arc::clone(&busy));
         // SAFETY: the session lives in its box as long as the script does.
         unsafe { owner.state().vm.set_host(NonNull::from(&mut *session)) };
-        call.server.scripts.begin_beside(&busy);
+        call.server.scripts.begin_slices(&busy);
         if session.is_slow() {
             // Before anything is given up, so that no client comes between that has not been told.
             call.server.scripts.announce(call.server, &busy, session.duration());
@@ -280,7 +271,6 @@ impl Paused {
             progress: Progress::Paused,
             now_ms: call.data.now_ms,
             unit: None,
-            counted: None,
             learned: Arc::clone(learned),
         });
         let keeps_words = run.session.may_restart();
@@ -288,7 +278,7 @@ impl Paused {
         run.put_off(call.data);
         call.data.propagate_nothing();
         call.data.paused = Some(Box::new(Self {
-            place: Place::Nowhere(run),
+            next: Next::Resume(run),
             busy,
             command: call.command,
             protocol: call.client.protocol,
@@ -296,8 +286,6 @@ impl Paused {
             parts: Vec::new(),
             transaction: None,
             words: words.map(|&word| word.into()).collect(),
-            left_at: ticks(),
-            ticks_beside: 0,
         }));
     }
 
@@ -313,42 +301,23 @@ impl Paused {
         self
     }
 
-    /// Has the script go on for as long as a worker may; the run, once it is over.
+    /// Has the script go on for a slice; the run, once it is over.
     fn go_on(&mut self, slice: &mut Slice<'_>) -> Option<Box<Run>> {
-        match std::mem::replace(&mut self.place, Place::Done) {
-            // A log is replayed as fast as it can be, and serves nobody meanwhile.
-            Place::Nowhere(run) if slice.data.loading => self.place = Place::Worker(run),
-            Place::Nowhere(run) => {
-                // A connection with a command at work stays with its worker.
-                let worker = slice.client.info.worker.load(Ordering::Acquire);
-                let given = slice.server.scripts.threads.give(slice.server, worker, run);
-                self.place = given.map_or_else(Place::Worker, Place::Thread);
-            }
-            Place::Worker(mut run) => {
+        match std::mem::replace(&mut self.next, Next::Done) {
+            Next::Resume(mut run) => {
                 if run.step(slice.server, slice.data, slice.stats) {
                     return Some(run);
                 }
-                self.place = Place::Worker(run);
+                self.next = Next::Resume(run);
             }
-            Place::Thread(back) => match back.lock().take() {
-                None => self.place = Place::Thread(Arc::clone(&back)),
-                Some(run) if run.progress == Progress::Paused => self.place = Place::Worker(run),
-                over => return over,
-            },
-            Place::Again => self.place = Place::Again,
-            Place::Done => {}
+            other => self.next = other,
         }
         None
     }
 
     /// Ends the run of a script that is over. Everything that it held is held again.
-    fn finish(&mut self, mut run: Box<Run>, slice: &mut Slice<'_>) {
+    fn finish(&mut self, mut run: Run, slice: &mut Slice<'_>) {
         let Slice { server, data, stats, .. } = slice;
-        if let Some((counters, counted)) = run.counted.take() {
-            data.counters.add(&counters);
-            stats.merge(&counted);
-            self.ticks_beside += ticks() - self.left_at;
-        }
         run.learned.note(run.session.way().habits());
         run.take_up(data, Then::Ended);
         let start = self.reply.len();
@@ -362,7 +331,7 @@ impl Paused {
         self.count(run.session.duration(), slice);
         let Slice { server, data, .. } = slice;
         run.owner.give_back(server, data);
-        server.scripts.end_beside(&server.switches, &run.busy);
+        server.scripts.end_slices(&server.switches, &run.busy);
     }
 
     /// Begins anew, with everything held, a script that has changed nothing; whether it is over.
@@ -391,7 +360,7 @@ impl Paused {
             Err(failure) => call.reply.error(failure.0.as_bytes()),
         }
         if let Some(paused) = data.paused.take() {
-            *self = Self { ticks_beside: self.ticks_beside, ..*paused };
+            *self = *paused;
             return false;
         }
         data.end_unit(server, None);
@@ -445,17 +414,17 @@ impl Paused {
 impl Job for Paused {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         let Some(run) = self.go_on(slice) else {
-            return matches!(self.place, Place::Again) && self.begin_anew(slice);
+            return matches!(self.next, Next::Again) && self.begin_anew(slice);
         };
         let (now_ms, script_ms) = (slice.data.now_ms, run.now_ms);
         let is_blocked = run.session.way() == Way::Blocked;
-        self.finish(run, slice);
+        self.finish(*run, slice);
         if is_blocked {
             // What it found dead is gone.
             slice.data.end_unit(slice.server, None);
             slice.data.release();
             (slice.data.now_ms, slice.data.may_expire) = (now_ms, slice.server.may_expire(now_ms));
-            self.place = Place::Again;
+            self.next = Next::Again;
             slice.server.scripts.serve_waiters(slice.server);
             return false;
         }
@@ -486,11 +455,7 @@ impl Job for Paused {
     }
 
     fn is_parked(&self) -> bool {
-        matches!(self.place, Place::Thread(_) | Place::Again)
-    }
-
-    fn ticks_elsewhere(&self) -> u64 {
-        self.ticks_beside
+        matches!(self.next, Next::Again)
     }
 
     fn outlives_client(&mut self) -> bool {

@@ -9,7 +9,6 @@ use bobbin_store::sync::{Mutex, RwLock};
 use sha1::{Digest, Sha1};
 
 use super::Busy;
-use super::threads::Threads;
 use crate::command::Failure;
 use crate::server::{Server, Switch, Switches};
 
@@ -67,9 +66,8 @@ pub struct Scripts {
     known: RwLock<Known>,
     /// Goes up with SCRIPT FLUSH.
     generation: AtomicU64,
-    /// The scripts that go on beside the workers.
+    /// The scripts that go on in slices.
     busy: Mutex<Vec<Arc<Busy>>>,
-    pub(super) threads: Threads,
     /// Goes up when clients that wait for a script should try again.
     turns: AtomicU64,
     /// A client waits for a script, so that workers have to be woken when `turns` goes up.
@@ -87,7 +85,6 @@ impl Default for Scripts {
             known: RwLock::default(),
             generation: AtomicU64::new(0),
             busy: Mutex::default(),
-            threads: Threads::default(),
             turns: AtomicU64::new(0),
             has_waiters: AtomicBool::new(false),
             evicted: AtomicU64::new(0),
@@ -191,7 +188,7 @@ impl Scripts {
         self.busy.lock().iter().find(|busy| busy.is_slow()).cloned()
     }
 
-    /// The first script that goes on beside the workers, slow or not.
+    /// The first script that goes on in slices, slow or not.
     pub fn running(&self) -> Option<Arc<Busy>> {
         self.busy.lock().first().cloned()
     }
@@ -216,18 +213,18 @@ impl Scripts {
         outcome
     }
 
-    /// How many scripts go on beside the workers.
-    pub(super) fn beside(&self) -> usize {
+    /// How many scripts go on in slices.
+    pub(super) fn paused(&self) -> usize {
         self.busy.lock().len()
     }
 
-    /// A script begins to go on beside the workers.
-    pub(super) fn begin_beside(&self, busy: &Arc<Busy>) {
+    /// A script begins to go on in slices.
+    pub(super) fn begin_slices(&self, busy: &Arc<Busy>) {
         self.busy.lock().push(Arc::clone(busy));
     }
 
     /// A script is over. Clients that wait for what it keeps try again once `serve_waiters` is called.
-    pub(super) fn end_beside(&self, switches: &Switches, busy: &Arc<Busy>) {
+    pub(super) fn end_slices(&self, switches: &Switches, busy: &Arc<Busy>) {
         let mut all = self.busy.lock();
         all.retain(|other| !Arc::ptr_eq(other, busy));
         switches.set(Switch::BUSY, all.iter().any(|busy| busy.is_slow()));

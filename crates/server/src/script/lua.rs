@@ -51,8 +51,8 @@ pub struct Compiled {
 /// A state with more scripts than this is given up for a new one.
 const COMPILED_MAX: usize = 4096;
 
-/// States that a worker keeps: another than the first is needed while a script goes on beside the worker.
-const KEPT_MAX: usize = 4;
+/// States that a worker keeps: another than the first is needed while a script goes on in slices.
+pub(super) const STATES_KEPT: usize = 4;
 
 impl Lua {
     fn new(server: &Server, seed: u64) -> Self {
@@ -79,7 +79,7 @@ impl Lua {
 
     /// Gives the state back to a worker, unless that has enough.
     pub fn give_back(self: Box<Self>, data: &mut Data) {
-        if data.lua.len() < KEPT_MAX {
+        if data.lua.len() < STATES_KEPT {
             data.lua.push(self);
         }
     }

@@ -16,7 +16,6 @@ mod functions;
 mod lua;
 mod run;
 mod session;
-mod threads;
 
 use crate::command::{Call, Outcome};
 

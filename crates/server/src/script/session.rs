@@ -14,7 +14,6 @@ use crate::clock::ticks;
 use crate::command::call::{self, Call, lone_key};
 use crate::command::registry::KeyShape;
 use crate::command::{Data, Failure, Flags, Registered};
-use crate::cores;
 use crate::server::{Server, Switch};
 use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
@@ -43,10 +42,8 @@ pub(super) struct Session {
     replication: u8,
     /// In ticks.
     started: u64,
-    /// When it leaves its worker, or lets others in.
+    /// When it lets others in.
     pause_at: u64,
-    /// When it offers its core to others; never while it is with its worker.
-    give_way_at: u64,
     /// From when on clients are told that the server is busy.
     slow_at: u64,
     /// What others know of it, once it has paused.
@@ -100,7 +97,6 @@ impl Session {
             replication: REPLICATE_ALL,
             started,
             pause_at: slow_at.min(leave_at),
-            give_way_at: u64::MAX,
             slow_at,
             busy: None,
         }
@@ -110,18 +106,7 @@ impl Session {
     pub fn resume(&mut self, data: &mut Data, stats: &WorkerStats, slice: u64) {
         self.data = NonNull::from(data);
         self.stats = NonNull::from(stats);
-        let now = ticks();
-        self.pause_at = now + slice;
-        self.give_way_at = now + self.server.clock.ticks(TURN_US);
-    }
-
-    /// Whether it is time to pause. Offers the core to others, if it is time for that.
-    fn is_over(&mut self, now: u64) -> bool {
-        if now >= self.give_way_at {
-            cores::give_way();
-            self.give_way_at = ticks() + self.server.clock.ticks(TURN_US);
-        }
-        now >= self.pause_at
+        self.pause_at = ticks() + slice;
     }
 
     /// The script stays with its worker, until it is slow.
@@ -452,7 +437,7 @@ impl Host for Session {
             Reply::new(&mut joined, protocol).append(reply, &parts);
             *reply = joined;
         }
-        if ended >= self.pause_at.min(self.give_way_at) { Called::Late } else { Called::Replied }
+        if ended >= self.pause_at { Called::Late } else { Called::Replied }
     }
 
     fn log(&mut self, level: Level, message: &[u8]) {
@@ -479,7 +464,7 @@ impl Host for Session {
         {
             return Verdict::Stop(text);
         }
-        if self.is_over(ticks()) { Verdict::Pause } else { Verdict::GoOn }
+        if ticks() >= self.pause_at { Verdict::Pause } else { Verdict::GoOn }
     }
 }
 
@@ -515,11 +500,8 @@ const REPLICATE_ALL: u8 = 3;
 /// PUBLISH is one of them: subscribers see it.
 const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
-/// How long a script runs on its worker, while other clients of that wait.
+/// How long a script runs until it goes on in slices, while other clients of its worker wait.
 const STAY_US: u64 = 500;
-/// How often the script offers its core to other threads, once it has left its worker. A thread that wakes up on that core
-/// would otherwise wait for the kernel's next tick, which is milliseconds away.
-const TURN_US: u64 = 50;
 /// How often, and how long each time, a script that changed something waits for a shard out of order.
 const PATIENCE: usize = 100;
 const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);

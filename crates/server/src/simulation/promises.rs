@@ -7,7 +7,7 @@
 //! the option says.
 //!
 //! Tokens are never taken away. What may go by itself, by a deadline or for want of memory, are [`cells`], about which
-//! that module says what must hold. Commands, transactions, scripts and functions write both. Scripts leave their worker
+//! that module says what must hold. Commands, transactions, scripts and functions write both. Scripts pause
 //! in their midst, go on in slices, and the power goes there, too. Clients are paused; some ask for the end
 //! of the server, and others call it off.
 //!
@@ -44,7 +44,7 @@ const KEYS: u64 = 3;
 const CELLS: usize = 48;
 /// How many cells of a client are in use: the last that it made.
 const OWN: usize = 4;
-/// How the counter of ticks jumps: one read of 20 moves it on by up to 12 ms, so that now and then a script leaves its worker, or is slow.
+/// How the counter of ticks jumps: one read of 20 moves it on by up to 12 ms, so that now and then a script pauses, or is slow.
 const JUMPS: (u32, u32) = (20, 12_000);
 /// How many seeds come to one that evicts all keys, ...
 const EVICTS_ALL_EACH: u64 = 4;
@@ -716,7 +716,7 @@ impl Play<'_> {
         Err("a script, or a rewrite, does not end".into())
     }
 
-    /// Whether a script has left its worker.
+    /// Whether a script has paused.
     fn is_in_midst(&self) -> bool {
         let server = self.stage.process.server;
         server.gate.is_reserved() || server.switches.load() & Switch::BUSY != 0

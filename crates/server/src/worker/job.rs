@@ -34,10 +34,6 @@ pub trait Job: Send {
     fn is_parked(&self) -> bool {
         false
     }
-    /// How long other threads worked on it, in ticks.
-    fn ticks_elsewhere(&self) -> u64 {
-        0
-    }
     /// Its client is gone: whether it has to go on all the same.
     fn outlives_client(&mut self) -> bool {
         false
@@ -142,7 +138,6 @@ impl Account {
         client: &Client,
         output: &mut Arena,
     ) -> Vec<Vec<u8>> {
-        self.measured.ticks += job.ticks_elsewhere();
         let start = output.bytes.len();
         let mut pieces = Vec::new();
         if !self.quiet {

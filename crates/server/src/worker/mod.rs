@@ -85,8 +85,8 @@ const REPLIES_MAX: usize = 256 * 1024;
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
 /// ... and when there is nothing to do, down to this.
 const ARENA_IDLE_MAX: usize = 16 * 1024;
-/// How long workers sleep between turns while the server is busy with a script.
-const BUSY_PAUSE: Duration = Duration::from_millis(1);
+/// How long a worker sleeps between turns when all its jobs wait for something.
+const PARKED_PAUSE: Duration = Duration::from_millis(1);
 
 /// See the module.
 pub struct Worker {
@@ -304,10 +304,8 @@ impl Worker {
         let work = self.has_jobs() || !self.deferred.is_empty() || self.await_disk();
         let busy = !idle || more || work || self.sleepless;
         let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
-        let is_busy = self.server.switches.load() & Switch::BUSY != 0;
-        if is_busy || self.is_parked && self.has_jobs() {
-            // So that others get their turn beside the script that all wait for.
-            timeout = timeout.max(BUSY_PAUSE);
+        if self.is_parked && self.has_jobs() {
+            timeout = timeout.max(PARKED_PAUSE);
         }
         timeout = timeout.min(self.deadlines.until_next(self.data.now_ms));
         if !self.postponed.is_empty() {

@@ -5,7 +5,7 @@
 //! a change half done is no harm to (`visit`, `hold_gate_anyway`) passes.
 
 use bobbin_store::shard::Database;
-use bobbin_store::{Cut, GateGuard, Hash, SHARDS, Shard, ShardGuard};
+use bobbin_store::{Cut, GateGuard, Hash, Keyspace, SHARDS, Shard, ShardGuard};
 
 use super::Data;
 
@@ -17,16 +17,51 @@ pub enum Held {
     One(ShardGuard<'static>),
     /// Ascending.
     Many(Vec<ShardGuard<'static>>),
+    /// What was set aside, and is to be set aside again. The gate is open.
+    Reserved(Box<Aside>),
     /// The gate is held, and with it everything.
     All(GateGuard<'static>),
 }
 
 /// What was held, and is reserved for who comes back.
-pub enum Aside {
-    /// Ascending.
-    Shards(Vec<usize>),
-    /// Every shard.
-    All,
+pub struct Aside {
+    /// Ascending; `None`: every shard.
+    shards: Option<Vec<usize>>,
+    /// Those that it has looked at since it came back, ascending.
+    entered: Vec<ShardGuard<'static>>,
+}
+
+impl Aside {
+    fn has(&self, shard: usize) -> bool {
+        self.shards.as_ref().is_none_or(|shards| shards.binary_search(&shard).is_ok())
+    }
+
+    fn last(&self) -> Option<usize> {
+        self.shards.as_ref().map_or(Some(SHARDS - 1), |shards| shards.last().copied())
+    }
+
+    /// One shard more.
+    fn add(&mut self, guard: ShardGuard<'static>) {
+        let shard = guard.index();
+        if let Some(shards) = &mut self.shards
+            && let Err(at) = shards.binary_search(&shard)
+        {
+            shards.insert(at, shard);
+        }
+        let at = self.entered.partition_point(|other| other.index() < shard);
+        self.entered.insert(at, guard);
+    }
+
+    /// Where the shard is among those that were entered. It is entered if it is not.
+    #[cold]
+    #[inline(never)]
+    fn enter(&mut self, keyspace: &'static Keyspace, shard: usize) -> usize {
+        self.entered.binary_search_by_key(&shard, ShardGuard::index).unwrap_or_else(|at| {
+            assert!(self.has(shard), "shard {shard} is not held");
+            self.entered.insert(at, keyspace.enter_reserved(shard));
+            at
+        })
+    }
 }
 
 /// Shards, one bit each.
@@ -95,6 +130,7 @@ impl Data {
             Held::None => false,
             Held::One(guard) => guard.index() == shard,
             Held::Many(guards) => guards.binary_search_by_key(&shard, ShardGuard::index).is_ok(),
+            Held::Reserved(aside) => aside.has(shard),
             Held::All(_) => true,
         }
     }
@@ -115,6 +151,7 @@ impl Data {
             Held::None => true,
             Held::One(guard) => guard.index() < shard,
             Held::Many(guards) => guards.last().is_none_or(|guard| guard.index() < shard),
+            Held::Reserved(aside) => aside.last().is_none_or(|last| last < shard),
             Held::All(_) => return true,
         };
         if !is_above {
@@ -126,9 +163,15 @@ impl Data {
     }
 
     fn hold_guard(&mut self, guard: ShardGuard<'static>) {
+        if let Held::Reserved(aside) = &mut self.unit.held {
+            aside.add(guard);
+            return;
+        }
         let mut guards = match std::mem::replace(&mut self.unit.held, Held::None) {
             Held::None => Vec::new(),
-            Held::All(_) => unreachable!("who holds the gate holds every shard"),
+            Held::Reserved(..) | Held::All(_) => {
+                unreachable!("who holds the gate holds every shard")
+            }
             Held::One(other) => vec![other],
             Held::Many(guards) => guards,
         };
@@ -202,6 +245,7 @@ impl Data {
             Held::None => {}
             Held::One(guard) => drop(guard),
             Held::Many(guards) => self.release_many(guards),
+            Held::Reserved(..) => unreachable!("what is reserved is set aside again"),
             Held::All(gate) => self.release_gate(gate),
         }
         if !self.garbage.is_empty() {
@@ -211,9 +255,10 @@ impl Data {
 
     /// Holds nothing any more, but has what was held reserved until it is taken back. What was changed is to be seen as
     /// one with what comes then, so the effects so far must have been taken out.
-    pub(super) fn set_aside(&mut self) -> Aside {
+    pub(super) fn set_aside(&mut self) -> Box<Aside> {
         self.unit.check_end();
-        if !std::mem::take(&mut self.holds_reserved) {
+        let held = std::mem::take(&mut self.unit.held);
+        if !matches!(held, Held::Reserved(_)) {
             self.gate.reserve(true);
         }
         let reserve = |guard: ShardGuard<'_>| {
@@ -221,47 +266,43 @@ impl Data {
             guard.reserve();
             shard
         };
-        let aside = match std::mem::replace(&mut self.unit.held, Held::None) {
-            Held::None => Aside::Shards(Vec::new()),
-            Held::One(guard) => Aside::Shards(vec![reserve(guard)]),
-            Held::Many(guards) => {
-                let has_all = guards.len() == SHARDS;
-                let shards = guards.into_iter().map(reserve).collect();
-                if has_all { Aside::All } else { Aside::Shards(shards) }
-            }
+        let shards = match held {
+            Held::None => Some(Vec::new()),
+            Held::One(guard) => Some(vec![reserve(guard)]),
+            Held::Many(guards) => Some(guards.into_iter().map(reserve).collect()),
             Held::All(mut gate) => {
                 self.keyspace.reserve_all(&mut gate);
                 self.release_gate(gate);
-                Aside::All
+                None
+            }
+            Held::Reserved(mut aside) => {
+                aside.entered.drain(..).for_each(ShardGuard::reserve);
+                self.release();
+                return aside;
             }
         };
         self.release();
-        aside
+        Box::new(Aside { shards, entered: Vec::new() })
     }
 
-    /// Holds the shards that were set aside, and no other. They stay reserved, so that others are refused at once instead of
-    /// waiting, and have to be set aside again. The gate is open.
-    pub(super) fn enter_aside(&mut self, aside: Aside) {
+    /// Goes on with what was set aside, and nothing else, until it is set aside again. The shards stay reserved, so that
+    /// others are refused at once instead of waiting; each is entered when it is looked at first.
+    pub(super) fn enter_aside(&mut self, aside: Box<Aside>) {
         self.release();
-        let enter = |shard| self.keyspace.enter_reserved(shard);
-        let guards: Vec<_> = match aside {
-            Aside::All => (0..SHARDS).map(enter).collect(),
-            Aside::Shards(shards) => shards.into_iter().map(enter).collect(),
-        };
-        self.hold_guards(guards);
-        self.holds_reserved = true;
+        self.unit.held = Held::Reserved(aside);
     }
 
     /// Holds what was set aside, and no other, as it was before: with the gate, where that is every shard.
-    pub(super) fn take_back(&mut self, aside: Aside) {
-        match aside {
-            Aside::Shards(shards) => {
+    pub(super) fn take_back(&mut self, aside: &Aside) {
+        match &aside.shards {
+            Some(shards) => {
                 self.release();
-                let take_back = |shard| self.keyspace.take_back(shard);
-                let guards = shards.into_iter().map(take_back).collect();
-                self.hold_guards(guards);
+                let take_back = |&shard| self.keyspace.take_back(shard);
+                let guards: Vec<_> = shards.iter().map(take_back).collect();
+                self.recent = 0;
+                self.unit.held = if guards.is_empty() { Held::None } else { Held::Many(guards) };
             }
-            Aside::All => {
+            None => {
                 self.hold_gate_anyway();
                 if let Held::All(gate) = &mut self.unit.held {
                     self.keyspace.free_all(gate);
@@ -271,23 +312,18 @@ impl Data {
         self.gate.reserve(false);
     }
 
-    fn hold_guards(&mut self, guards: Vec<ShardGuard<'static>>) {
-        self.recent = 0;
-        self.unit.held = if guards.is_empty() { Held::None } else { Held::Many(guards) };
-    }
-
     /// Whether somebody keeps shards in the midst of a change.
     pub fn is_something_reserved(&self) -> bool {
         self.gate.is_reserved()
     }
 
-    /// Whether every shard is held, through the gate or one by one.
+    /// Whether every shard is held, or reserved for this thread.
     #[inline(always)]
     pub fn holds_all(&self) -> bool {
         match &self.unit.held {
             Held::All(_) => true,
-            Held::Many(guards) => guards.len() == SHARDS,
-            Held::None | Held::One(_) => false,
+            Held::Reserved(aside) => aside.shards.is_none(),
+            Held::None | Held::One(_) | Held::Many(_) => false,
         }
     }
 
@@ -351,11 +387,10 @@ impl Data {
                 }
                 &mut guards[self.recent]
             }
-            Held::All(gate) => {
-                self.looked_at.note(index);
-                self.keyspace.exclusive(gate, index)
+            held => {
+                let (recent, looked_at) = (&mut self.recent, &mut self.looked_at);
+                shard_of_all(held, self.keyspace, recent, looked_at, index)
             }
-            Held::None => unreachable!("a handler needs its keys' shards held"),
         }
     }
 
@@ -369,8 +404,33 @@ impl Data {
     pub fn visit<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
         match &mut self.unit.held {
             Held::None => self.keyspace.visit(index, f),
+            Held::Reserved(aside) if aside.last().is_none() => self.keyspace.visit(index, f),
             _ => f(self.shard(index)),
         }
+    }
+}
+
+/// A shard, if they may be all that are held. `recent`, `looked_at`: of [`Data`].
+#[inline(never)]
+fn shard_of_all<'h>(
+    held: &'h mut Held,
+    keyspace: &'static Keyspace,
+    recent: &mut usize,
+    looked_at: &mut LookedAt,
+    index: usize,
+) -> &'h mut Shard {
+    match held {
+        Held::Reserved(aside) => {
+            if aside.entered.get(*recent).is_none_or(|guard| guard.index() != index) {
+                *recent = aside.enter(keyspace, index);
+            }
+            &mut aside.entered[*recent]
+        }
+        Held::All(gate) => {
+            looked_at.note(index);
+            keyspace.exclusive(gate, index)
+        }
+        _ => unreachable!("a handler needs its keys' shards held"),
     }
 }
 

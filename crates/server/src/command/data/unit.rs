@@ -40,7 +40,7 @@ struct Proof {
 
 /// A unit in its midst, which others must not see. What it held is reserved.
 pub struct Suspended {
-    aside: Aside,
+    aside: Box<Aside>,
     effects: Effects,
     notices: Vec<Notice>,
     ready: VecDeque<(u32, Box<[u8]>)>,
@@ -173,7 +173,7 @@ impl Data {
         let Suspended { aside, effects, notices, mut ready } = unit;
         match then {
             Then::Suspended => self.enter_aside(aside),
-            Then::Ended => self.take_back(aside),
+            Then::Ended => self.take_back(&aside),
         }
         // This thread may have others to serve.
         ready.append(&mut self.unit.ready);
