@@ -79,7 +79,9 @@ fn test(options: &[&str]) -> Outcome {
     } else {
         summary.skip("install what the tests use", "--without-peers");
     }
-    summary.step("build the server", || cargo(&["build", "--quiet", "--package", "bobbin-server"]));
+    summary.step("build the server and the tests", || {
+        cargo(&["test", "--workspace", "--quiet", "--no-run"])
+    });
     summary.step("unit and model tests", || {
         cargo(&["test", "--workspace", "--quiet", "--no-fail-fast"])
     });

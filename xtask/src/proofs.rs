@@ -19,8 +19,17 @@ pub(crate) fn miri() -> Outcome {
     if !miri_is_installed() {
         return Err(NO_MIRI.to_owned());
     }
-    let mut arguments =
-        vec!["+nightly", "miri", "test", "--quiet", "--package", "bobbin-store", "--"];
+    let mut arguments = vec![
+        "+nightly",
+        "miri",
+        "test",
+        "--quiet",
+        "--package",
+        "bobbin-sync",
+        "--package",
+        "bobbin-store",
+        "--",
+    ];
     arguments.extend(SAFE.iter().flat_map(|module| ["--skip", module]));
     let mut command = cargo(&arguments);
     shell::run(

@@ -58,7 +58,7 @@ fn check_words(file: &str, text: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// The server's locks are those of `bobbin_store::sync`, whose order debug builds check.
+/// The server's locks are those of `bobbin_sync`, whose order debug builds check.
 fn check_locks(file: &str, text: &str, faults: &mut Vec<String>) {
     if file.starts_with(LOCKS_HOME) || !SERVER_CRATES.iter().any(|dir| file.starts_with(dir)) {
         return;
@@ -76,7 +76,7 @@ fn check_locks(file: &str, text: &str, faults: &mut Vec<String>) {
         let mut names = named.split(|c: char| !c.is_alphanumeric());
         if let Some(name) = names.find(|name| LOCKS.contains(name)) {
             let line = before.lines().count();
-            faults.push(format!("{file}:{line}: take {name} from bobbin_store::sync"));
+            faults.push(format!("{file}:{line}: take {name} from bobbin_sync"));
         }
     }
 }
@@ -113,18 +113,20 @@ const LONG_FILES: &[(&str, usize)] = &[];
 /// What the server is made of.
 const SERVER_CRATES: &[&str] = &[
     "crates/dump/",
+    "crates/io/",
     "crates/number/",
     "crates/resp/",
     "crates/script/",
     "crates/server/",
     "crates/store/",
+    "crates/sync/",
     "crates/tls/",
 ];
 const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar"];
 /// Where the locks are made of the standard library's.
-const LOCKS_HOME: &str = "crates/store/src/sync";
+const LOCKS_HOME: &str = "crates/sync/";
 /// What stands before `sync::` where it is ours.
-const LOCKS_PATHS: &[&str] = &["bobbin_store::", "crate::", "super::"];
+const LOCKS_PATHS: &[&str] = &["bobbin_", "crate::", "super::"];
 
 const BANNED: &[(&str, &str)] = &[
     ("TODO", "do it, or open an issue"),
@@ -140,12 +142,14 @@ const BANNED: &[(&str, &str)] = &[
 const DIRECTION: &[(&str, &[&str])] = &[
     ("number", &[]),
     ("resp", &["number"]),
-    ("store", &["number"]),
+    ("sync", &[]),
+    ("io", &["sync"]),
+    ("store", &["number", "sync"]),
     ("dump", &["store"]),
     ("script", &["number", "resp"]),
     ("tls", &[]),
     ("client", &["resp", "tls"]),
-    ("server", &["resp", "store", "dump", "script", "tls"]),
+    ("server", &["sync", "io", "resp", "store", "dump", "script", "tls"]),
     ("testkit", &["resp", "client"]),
     ("cli", &["resp", "client", "testkit"]),
     ("benchmark", &["resp", "client", "testkit"]),
@@ -179,7 +183,7 @@ mod tests {
             faults
         };
         let file = "crates/server/src/a.rs";
-        let fault = "crates/server/src/a.rs:2: take RwLock from bobbin_store::sync";
+        let fault = "crates/server/src/a.rs:2: take RwLock from bobbin_sync";
         for text in [
             "\nuse std::sync::RwLock;",
             "\nuse std::sync::{\n    Arc, RwLock, Weak,\n};",
@@ -192,7 +196,7 @@ mod tests {
         for text in [
             "use std::sync::{Arc, atomic::AtomicU32};\nstruct Mutex;",
             "// A std::sync::Mutex would do.",
-            "use bobbin_store::sync::{Condvar, Mutex};",
+            "use bobbin_sync::{Condvar, Mutex};",
         ] {
             assert_eq!(faults_of(file, text), Vec::<String>::new(), "{text}");
         }

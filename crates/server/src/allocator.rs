@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_uint, c_void};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 use rustix::mm::Advice;
 use tikv_jemalloc_ctl::{epoch, raw, stats, stats_print};
 use tikv_jemalloc_sys::extent_hooks_t;

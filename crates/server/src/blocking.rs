@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::Kind;
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use crate::acl;
 use crate::client::{Client, ClientFlag, ClientInfo};

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use bobbin_resp::Protocol;
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use crate::acl::Rights;
 use crate::acl::user::User;
 use crate::blocking::Waiter;
 use crate::command::Registered;
 use crate::command::transaction::{Transaction, WatchedKey};
-use crate::io::Token;
 use crate::pubsub::Subscriptions;
 use crate::stats::Counter;
 use crate::tracking::Tracked;
 use crate::worker::{Account, Connection, Job};
+use bobbin_io::Token;
 
 /// A client's session. Owned by the connection, and so by one worker.
 pub struct Client {
@@ -250,7 +250,7 @@ impl ClientInfo {
 
     /// The name and the like; the lock is held for as long as the result lives.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn names(&self) -> bobbin_store::sync::MutexGuard<'_, Names> {
+    pub fn names(&self) -> bobbin_sync::MutexGuard<'_, Names> {
         self.names.lock()
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use crate::client::{ClientFlag, ClientInfo};
 use crate::commands::{describe_client, kill_client};

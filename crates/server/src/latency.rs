@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use crate::clock::system_ms;
 use crate::config::Config;

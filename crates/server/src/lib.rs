@@ -20,7 +20,6 @@ pub mod histogram;
 pub mod host;
 pub mod hotkeys;
 pub mod info;
-pub mod io;
 pub mod latency;
 pub mod lazyfree;
 pub mod log;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::config::{Config, LogFormat, LogLevel, LogTimestampFormat, SyslogFacility};

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use crate::server::Server;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use bobbin_store::sync::{Condvar, Mutex, RwLock};
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
+use bobbin_sync::{Condvar, Mutex, RwLock};
 
 use crate::acl::Acl;
 use crate::aof::Aof;
@@ -18,7 +18,6 @@ use crate::command::data::Deletes;
 use crate::commands::Monitors;
 use crate::config::{Config, ShutdownFlags};
 use crate::cores::cores;
-use crate::io::{Acceptor, DriverKind, Waker};
 use crate::pause::Pause;
 use crate::persistence::Persistence;
 use crate::pressure::Pressure;
@@ -31,6 +30,7 @@ use crate::tls::Tls;
 use crate::tracking::Tracking;
 use crate::watchdog::{CpuTime, Watch, Watchdog};
 use crate::worker::{Connection, Mailbox, Post};
+use bobbin_io::{Acceptor, DriverKind, Waker};
 
 /// The version of Bobbin.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

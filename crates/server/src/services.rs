@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use crate::client::Clients;
 use crate::clock::Clock;

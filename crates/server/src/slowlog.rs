@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use crate::client::Client;
 use crate::clock::system_ms;

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bobbin_store::hash::Hasher;
-use bobbin_store::sync::Mutex;
 use bobbin_store::{Gate, Keyspace};
+use bobbin_sync::Mutex;
 use rustix::net::SendFlags;
 use sha2::{Digest, Sha256};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM};
@@ -27,7 +27,6 @@ use crate::clock::{Clock, system_ms};
 use crate::command::Registry;
 use crate::commands::Monitors;
 use crate::config::{Config, IoDriver, OptionId};
-use crate::io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
 use crate::pause::Pause;
 use crate::persistence::{self, Persistence};
 use crate::pubsub::PubSub;
@@ -35,6 +34,7 @@ use crate::script::{Functions, Scripts};
 use crate::server::{End, ErrorStats, Server, Switch, Switches, WorkerHandle, Workers};
 use crate::services::Services;
 use crate::worker::{Connection, Worker};
+use bobbin_io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
 
 impl Server {
     /// Makes what the threads share. It lives until the process ends.

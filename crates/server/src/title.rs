@@ -6,7 +6,7 @@
 use std::ffi::{CStr, OsString, c_char};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use crate::config::{Config, OptionId};
 

@@ -22,7 +22,7 @@ use crate::gate::GateGuard;
 use crate::hash::Hasher;
 use crate::keyspace::{Keyspace, SHARDS};
 use crate::shard::{Database, Shard};
-use crate::sync::Mutex;
+use bobbin_sync::Mutex;
 
 /// See the module. One at a time: a second one aborts the first. Whoever has it walks it to its end by `step`,
 /// aborted or not.

@@ -8,7 +8,7 @@
 //! Waiting for it is fair. Takers have it in the order in which they came; and members that the gate
 //! shut out have their turn before the next taker shuts it.
 
-use crate::sync::{AtomicU32, Futex, Mutex, MutexGuard, Ordering, fence};
+use bobbin_sync::{AtomicU32, Futex, Mutex, MutexGuard, Ordering, fence};
 
 /// The most threads that may be members at a time.
 pub const MEMBERS_MAX: usize = 160;

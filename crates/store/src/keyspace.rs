@@ -10,9 +10,9 @@ use crate::entry;
 use crate::gate::GateGuard;
 use crate::hash::{Hash, Hasher, SHARD_BITS};
 use crate::shard::Shard;
-use crate::sync::RawLock;
-use crate::sync::order::Class;
 use crate::table::{Bucket, home};
+use bobbin_sync::RawLock;
+use bobbin_sync::order::Class;
 
 /// How many shards a keyspace has.
 pub const SHARDS: usize = 1 << SHARD_BITS;

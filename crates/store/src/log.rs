@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::entry;
-use crate::sync::{AtomicBool, AtomicU64, Futex, Mutex, MutexGuard, Ordering, fence};
+use bobbin_sync::{AtomicBool, AtomicU64, Futex, Mutex, MutexGuard, Ordering, fence};
 
 /// See the module.
 #[derive(Default)]

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use crate::hash::Hash;
-use crate::sync::Mutex;
 use crate::tracked::TrackedKeys;
+use bobbin_sync::Mutex;
 
 /// See the module.
 #[derive(Default)]

@@ -13,11 +13,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bobbin_store::gate::Member;
-use bobbin_store::inbox::{Bell, Inbox};
 use bobbin_store::log::{Log, Merger};
 use bobbin_store::shard::Expire;
-use bobbin_store::sync::{AtomicU32, AtomicU64, Condvar, Futex, Mutex, Ordering, RawLock, Visit};
 use bobbin_store::{AccessClock, AccessPolicy, Cut, Gate, Keyspace, NewValue, Shard};
+use bobbin_sync::inbox::{Bell, Inbox};
+use bobbin_sync::{AtomicU32, AtomicU64, Condvar, Futex, Mutex, Ordering, RawLock, Visit};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread;
 use shuttle::{Config, FailurePersistence, Runner};

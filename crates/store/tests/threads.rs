@@ -5,10 +5,10 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use bobbin_store::inbox::{Bell, Inbox};
 use bobbin_store::shard::Expire;
-use bobbin_store::sync::{Condvar, Mutex, RawLock};
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace, NewValue};
+use bobbin_sync::inbox::{Bell, Inbox};
+use bobbin_sync::{Condvar, Mutex, RawLock};
 
 const ROUNDS: u64 = if cfg!(miri) { 8 } else { 5_000 };
 const THREADS: u64 = 3;

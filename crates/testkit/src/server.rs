@@ -287,7 +287,7 @@ pub(crate) fn fresh_folder() -> std::io::Result<PathBuf> {
 }
 
 const LOG: &str = "server.log";
-/// What a debug build panics with (`bobbin_store::sync::order`).
+/// What a debug build panics with (`bobbin_sync::order`).
 const LOCK_FAULT: &str = "order of locks: ";
 const LOG_TAIL_LINES: usize = 40;
 const START_ATTEMPTS: usize = 5;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use super::check::Reason;
 

@@ -17,7 +17,7 @@ pub mod user;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use bobbin_store::sync::{Mutex, RwLock};
+use bobbin_sync::{Mutex, RwLock};
 
 use self::check::Reason;
 use self::file::Users;

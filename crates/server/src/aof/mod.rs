@@ -24,7 +24,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 pub use directory::Directory;
 pub use manifest::{Manifest, Part};

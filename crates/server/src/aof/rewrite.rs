@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use bobbin_dump::append_shared_collection_payload;
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::sync::Mutex;
 use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
+use bobbin_sync::Mutex;
 
 use super::writer::{Order, Rotated};
 use super::{Directory, Manifest};

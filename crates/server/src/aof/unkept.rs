@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use bobbin_store::Keyspace;
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use super::Aof;
 use crate::client::Client;

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use super::Directory;
 use super::syncer::{self, Syncer};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use crate::client::{ClientFlag, ClientInfo};
 use crate::clock::system_us;

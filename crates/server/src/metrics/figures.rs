@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bobbin_store::sync::{Condvar, Mutex};
+use bobbin_sync::{Condvar, Mutex};
 
 use crate::command::Data;
 use crate::info::KeyspaceFigures;

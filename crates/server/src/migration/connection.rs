@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use super::Target;
 use crate::command::Failure;

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 pub use self::connection::read_target_reply;
 use self::connection::{Broken, Connection};

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use bobbin_dump::rdb::{Item, RdbError, Reader, Record, Value};
 use bobbin_dump::{Options, STRING_LEN_MAX, Target};
-use bobbin_store::sync::Mutex;
 use bobbin_store::{AccessClock, Hash, Hasher, NewValue, OwnedEntry};
+use bobbin_sync::Mutex;
 
 use crate::allocator;
 use crate::command::Data;

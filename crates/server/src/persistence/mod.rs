@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use bobbin_store::CutHandle;
-use bobbin_store::sync::{Condvar, Mutex};
+use bobbin_sync::{Condvar, Mutex};
 
 use crate::blocking::Waiter;
 use crate::command::Failure;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bobbin_store::Hasher;
-use bobbin_store::sync::{Mutex, RwLock};
+use bobbin_sync::{Mutex, RwLock};
 
 pub use self::message::{Message, Payload, Publication};
 pub use self::subscribers::{Recipient, Subscribers, Subscriptions};

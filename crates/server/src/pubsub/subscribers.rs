@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use super::{Kind, Message, Names, Payload, PubSub, Publication};
 use crate::client::{Client, ClientFlag};
-use crate::io::Token;
 use crate::server::WorkerHandle;
 use crate::worker::Post;
+use bobbin_io::Token;
 
 /// What a client listens to, in the connection's own memory.
 #[derive(Default)]

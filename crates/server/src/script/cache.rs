@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bobbin_script::{MemoryPool, ScriptFlags, Shebang, ShebangError};
-use bobbin_store::sync::{Mutex, RwLock};
+use bobbin_sync::{Mutex, RwLock};
 use sha1::{Digest, Sha1};
 
 use super::Busy;

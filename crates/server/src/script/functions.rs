@@ -13,7 +13,7 @@ use bobbin_script::{
     Called, Chunk, Host, Level, MemoryPool, Profile, Registration, ScriptFlags, Shebang,
     ShebangError, Verdict, Vm,
 };
-use bobbin_store::sync::{Mutex, RwLock};
+use bobbin_sync::{Mutex, RwLock};
 
 use super::State;
 use super::busy::Owner;

@@ -4,8 +4,8 @@ use std::sync::mpsc::channel;
 
 use super::process::Process;
 use super::waits;
-use crate::io::Peer;
 use crate::server::{Server, Switch};
+use bobbin_io::Peer;
 
 /// Something that keeps commands from running, or lets them run again.
 type Change = fn(&'static Server, i64);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bobbin_store::sync::{Mutex, MutexGuard};
+use bobbin_sync::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use crate::files::system;

@@ -30,10 +30,10 @@ use super::process::Process;
 use super::reply::Reply;
 use super::stage::{Stage, WORKERS, Within};
 use super::{Exits, tasks, ticks};
-use crate::io::Peer;
 use crate::random::Random;
 use crate::server::Switch;
 use crate::shutdown::Request;
+use bobbin_io::Peer;
 
 const CLIENTS: usize = 5;
 const STEPS: usize = 250;

@@ -3,8 +3,8 @@
 use super::disk::{Disk, Faults};
 use super::process::Process;
 use super::tasks;
-use crate::io::Peer;
 use crate::random::Random;
+use bobbin_io::Peer;
 
 /// A process on an empty disk, and a client.
 fn process() -> (Process, Disk, Peer) {

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 
 use crate::random::Random;
 

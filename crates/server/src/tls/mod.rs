@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use bobbin_store::sync::{Mutex, RwLock};
+use bobbin_sync::{Mutex, RwLock};
 use bobbin_tls::CertificateFacts;
 use rustls::ServerConfig;
 use rustls::server::UnbufferedServerConnection;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use bobbin_store::sync::{Condvar, Mutex};
+use bobbin_sync::{Condvar, Mutex};
 
 use crate::server::Server;
 

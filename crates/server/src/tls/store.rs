@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 use rustls::server::StoresServerSessions;
 
 /// See the module.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bobbin_store::sync::{Mutex, RwLock};
+use bobbin_sync::{Mutex, RwLock};
 
 pub use self::message::Push;
 pub use self::publish::{AtWork, Notice, Tracker};

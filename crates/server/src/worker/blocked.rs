@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{Worker, touch};
 use crate::blocking::Ended;
 use crate::client::{ClientInfo, Replies};
-use crate::io::Token;
 use crate::slowlog::{self, Measured};
+use bobbin_io::Token;
 
 /// When to look at which connection again (Unix ms): those that are blocked and do not wait for ever. One that waited as
 /// long as it liked and was served at once a million times is here at most once.

@@ -8,8 +8,8 @@ use super::input::Input;
 use super::large::LargeArguments;
 use super::output::{Arena, Output, Range};
 use crate::client::Client;
-use crate::io::Token;
 use crate::tls::TlsSession;
+use bobbin_io::Token;
 
 /// See the module. Buffers are empty, and not allocated, whenever the connection is idle.
 pub struct Connection {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::{Connection, Range, Worker, touch};
 use crate::clock::Clock;
-use crate::io::Token;
+use bobbin_io::Token;
 
 /// What past turns keep back, in their order.
 #[derive(Default)]

@@ -17,13 +17,13 @@ use crate::client::{Client, ClientInfo};
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::config::{Config, OptionId};
-use crate::io::Waker;
 use crate::log::Recorder;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
 use crate::stats::WorkerStats;
 use crate::tracking::{self, Tracker};
 use crate::worker::{Post, Slice};
+use bobbin_io::Waker;
 
 /// A process for workers without sockets. It is never freed: make few.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use super::output::Sending;
 use super::{ARENA_KEPT_MAX, Worker};
 use crate::clock::ticks;
-use crate::io::{Driver, Event};
+use bobbin_io::{Driver, Event};
 
 /// How long replies may wait for the disk.
 const DISK_LIMIT_US: u64 = 10_000_000;

@@ -5,7 +5,6 @@ use super::job::Slice;
 use super::output::Arena;
 use super::{Worker, limits, touch};
 use crate::clock::ticks;
-use crate::io;
 use crate::lazyfree;
 use crate::server::Switch;
 
@@ -129,7 +128,7 @@ impl Worker {
         let most = jobs.iter().copied().max_by_key(|&slot| unread(slot));
         let has_read = |slot: u32| {
             unread(slot) == 0
-                && self.connections.get(slot).is_some_and(|it| io::unsent(&it.socket) == 0)
+                && self.connections.get(slot).is_some_and(|it| bobbin_io::unsent(&it.socket) == 0)
         };
         let has_little = |slot: u32| begun(slot) < BEGUN_MAX;
         let readers = jobs.iter().copied().filter(|&slot| !has_little(slot) && has_read(slot));

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use bobbin_store::inbox::{Bell, Inbox};
+use bobbin_sync::inbox::Inbox;
 
 use super::connection::Connection;
 use crate::client::ClientInfo;
-use crate::io::Waker;
 use crate::pubsub::Message;
 use crate::tracking::Push;
+use bobbin_io::Waker;
 
 /// A worker's queue of posts. Posting never blocks.
 pub type Mailbox = Inbox<Post, Waker>;
@@ -36,10 +36,4 @@ pub enum Post {
     Rebalance,
     /// End now.
     Stop,
-}
-
-impl Bell for Waker {
-    fn ring(&self) {
-        self.wake();
-    }
 }

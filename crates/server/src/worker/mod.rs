@@ -63,13 +63,13 @@ use crate::command::{Data, transaction};
 use crate::commands::kill_client;
 use crate::cores;
 use crate::crash::{self, SignalStack};
-use crate::io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use crate::lazyfree;
 use crate::log::Recorder;
 use crate::memory;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, Switch, WorkerHandle};
 use crate::tracking::{self, Tracker};
+use bobbin_io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 
 /// An argument of which at least this much is missing is received straight into the connection's own
 /// buffer.

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 
 use bobbin_resp::{Part, SharedSlice};
 
-use crate::io::{Driver, Token};
+use bobbin_io::{Driver, Token};
 
 /// Pending bytes are kept in blocks of this size, so that what was sent can be freed, and nothing that waits
 /// is copied again.

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use super::Worker;
 use super::connection::Reading;
-use crate::io::Driver;
+use bobbin_io::Driver;
 
 /// A connection whose commands wait until replies are sent is not read from while it has more input than this.
 const READ_AHEAD_MAX: usize = 256 * 1024;

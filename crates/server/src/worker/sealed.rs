@@ -11,8 +11,8 @@ use rustix::net::SendFlags;
 use super::connection::Connection;
 use super::output::{Range, Sending};
 use super::{Worker, touch};
-use crate::io::{Driver, Token};
 use crate::tls::{Handshake, TlsSession, identify};
+use bobbin_io::{Driver, Token};
 
 /// Memory of a worker for such connections.
 #[derive(Default)]

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::connection::Connection;
-use crate::io::Token;
+use bobbin_io::Token;
 
 /// See the module.
 #[derive(Default)]

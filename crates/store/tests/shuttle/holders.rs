@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use bobbin_store::gate::Member;
-use bobbin_store::sync::{AtomicU32, Ordering, RawLock};
 use bobbin_store::{Gate, GateGuard, Keyspace, SHARDS, ShardGuard};
+use bobbin_sync::{AtomicU32, Ordering, RawLock};
 use shuttle::thread;
 
 use super::{assert_caught, explore, spawn_and_join};

@@ -2,7 +2,7 @@
 
 use super::listen::error_text;
 use super::{Address, Listener, Waker};
-use bobbin_store::sync::Mutex;
+use bobbin_sync::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};

@@ -1,8 +1,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::sync::order::Class;
-use crate::sync::{Condvar, Mutex, RwLock};
+use crate::order::Class;
+use crate::{Condvar, Mutex, RwLock};
 
 /// What each lock guards is its name.
 #[derive(Default)]

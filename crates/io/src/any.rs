@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum AnyDriver {
     Epoll(Epoll),
     Uring(Uring),
-    #[cfg(test)]
+    #[cfg(feature = "simulation")]
     Memory(super::Memory),
 }
 
@@ -62,7 +62,7 @@ macro_rules! either {
         match $any {
             AnyDriver::Epoll($driver) => $call,
             AnyDriver::Uring($driver) => $call,
-            #[cfg(test)]
+            #[cfg(feature = "simulation")]
             AnyDriver::Memory($driver) => $call,
         }
     };

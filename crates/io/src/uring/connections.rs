@@ -3,8 +3,8 @@
 //! Modes change at once; the operations follow when the next `wait` settles the connections that were marked.
 
 use super::buffers::Buffers;
-use crate::io::slots::{Entry, Slots};
-use crate::io::{Bytes, Event, Token};
+use crate::slots::{Entry, Slots};
+use crate::{Bytes, Event, Token};
 use io_uring::{IoUring, cqueue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;

@@ -5,9 +5,9 @@
 //! warmer they stay. The window doubles whenever it ran out, and halves, giving memory back, when it was too
 //! wide for long.
 
-use crate::io::Bytes;
-use crate::io::driver::REST_MIN;
-use crate::io::pages::Pages;
+use crate::Bytes;
+use crate::driver::REST_MIN;
+use crate::pages::Pages;
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
 use std::io;

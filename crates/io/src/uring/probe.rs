@@ -1,7 +1,7 @@
 //! Whether io_uring works here: tried, not asked, since a container may forbid it and an old kernel lack parts.
 
 use super::Uring;
-use crate::io::{Driver, Event, Token};
+use crate::{Driver, Event, Token};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Moves bytes both ways over a socket pair with a driver of its own: a multishot receive into the pool, a whole send
 /// without a completion, and a short send with one.
-pub(in crate::io) fn probe() -> io::Result<()> {
+pub(crate) fn probe() -> io::Result<()> {
     let (ours, mut peer) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     peer.set_nonblocking(true)?;

@@ -16,7 +16,7 @@ macro_rules! suite {
                 #[test]
                 fn $test() {
                     match $kind.check() {
-                        Ok(()) => super::$test(crate::io::AnyDriver::new($kind).unwrap()),
+                        Ok(()) => super::$test(crate::AnyDriver::new($kind).unwrap()),
                         Err(error) => println!("skipped: {error}"),
                     }
                 }
@@ -51,8 +51,8 @@ macro_rules! suite {
 }
 
 suite! {
-    epoll: crate::io::DriverKind::Epoll;
-    io_uring: crate::io::DriverKind::Uring;
+    epoll: crate::DriverKind::Epoll;
+    io_uring: crate::DriverKind::Uring;
 }
 
 #[test]

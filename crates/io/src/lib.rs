@@ -10,7 +10,7 @@ mod any;
 mod driver;
 mod epoll;
 mod listen;
-#[cfg(test)]
+#[cfg(feature = "simulation")]
 mod memory;
 mod pages;
 mod pending;
@@ -27,7 +27,7 @@ pub use any::{AnyDriver, DriverKind};
 pub use driver::{Bytes, Driver, Event, PARTS_MAX, Token};
 pub use epoll::Epoll;
 pub use listen::{ListenError, Listener};
-#[cfg(test)]
+#[cfg(feature = "simulation")]
 pub use memory::{Memory, Network, Peer};
 pub use pending::unsent;
 pub use receive::{Received, receive_into, receive_split};

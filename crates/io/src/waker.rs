@@ -1,5 +1,6 @@
 //! Wakes a sleeping driver from another thread, by an eventfd.
 
+use bobbin_sync::inbox::Bell;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +16,7 @@ pub struct Waker {
 }
 
 impl Waker {
-    pub(crate) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { event: Arc::new(event) })
     }
@@ -24,6 +25,12 @@ impl Waker {
     pub fn wake(&self) {
         // The write can only fail when the counter is full, after 2^64 wake-ups.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+}
+
+impl Bell for Waker {
+    fn ring(&self) {
+        self.wake();
     }
 }
 

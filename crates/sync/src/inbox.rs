@@ -4,7 +4,7 @@
 //! Posting never blocks and never fails for want of room: it may happen with a shard held. What a
 //! post makes grow has its own limit.
 
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, fence};
+use crate::{AtomicBool, Mutex, MutexGuard, Ordering, fence};
 
 /// What wakes the owner from where it sleeps. A ring before it sleeps must keep it from sleeping.
 pub trait Bell {

@@ -56,7 +56,7 @@ impl<T> Mutex<T> {
 
     /// For what is held as this is, though not by a guard.
     #[inline(always)]
-    pub(crate) const fn class(&self) -> &Class {
+    pub const fn class(&self) -> &Class {
         &self.class
     }
 

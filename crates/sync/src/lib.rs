@@ -1,7 +1,10 @@
-//! The lock of a shard, and the only door to the primitives below it: under `--cfg shuttle` they
-//! are shuttle's, so that its scheduler explores the interleavings of this crate's own code. The locks of the whole
-//! server come from here too (`locks`), and debug builds see to it that they are taken in one order (`order`).
+//! How threads wait for each other: the locks of the whole server, which debug builds see taken in one order (`order`),
+//! the lock of a shard, a word to sleep on, and the queue between threads (`inbox`).
+//!
+//! Nothing else uses the primitives of the standard library. Under `--cfg shuttle` they are shuttle's, so that its
+//! scheduler explores the interleavings of what is built on them.
 
+pub mod inbox;
 mod locks;
 pub mod order;
 
