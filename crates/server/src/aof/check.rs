@@ -10,7 +10,7 @@ use super::{Directory, Fault, Item, Reader};
 use crate::files::disk;
 use crate::persistence::check::examine;
 
-/// See the module. `arguments` are those behind the name.
+/// Runs `bobbin-check-aof`. `arguments` are those behind the name.
 pub fn main(arguments: &[Vec<u8>], input: &mut impl BufRead) -> ExitCode {
     let Some((mode, file)) = Mode::parse(arguments) else {
         println!(

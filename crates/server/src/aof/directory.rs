@@ -9,7 +9,7 @@ use super::manifest::Manifest;
 use crate::config::Config;
 use crate::files::{self, DATA_MODE, File, disk};
 
-/// See the module.
+/// The folder of the log's files.
 #[derive(Clone, Debug)]
 pub struct Directory {
     path: PathBuf,

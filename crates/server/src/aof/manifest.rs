@@ -9,7 +9,7 @@
 
 use crate::config;
 
-/// See the module.
+/// The files of the log, in the order in which they are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     pub base: Option<Part>,
@@ -156,6 +156,12 @@ impl Manifest {
         let name = format!("{prefix}.{}.incr.aof", self.increment_sequence);
         self.increments.push(Part { name: name.clone(), sequence: self.increment_sequence });
         name
+    }
+
+    /// Gives no file a name that `other` has given: that manifest may be on disk.
+    pub fn pass_over(&mut self, other: &Self) {
+        self.base_sequence = other.base_sequence;
+        self.increment_sequence = other.increment_sequence;
     }
 
     /// All files that count, in the order in which they are read.

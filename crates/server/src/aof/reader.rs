@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead, Read};
 
-/// See the module.
+/// Reads the commands of a log.
 pub struct Reader<R> {
     input: R,
     /// Bytes read.

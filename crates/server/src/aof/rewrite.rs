@@ -318,6 +318,9 @@ fn publish(
         disk::rename(directory.temporary_increment(), directory.file(&name))?;
         log::info!("Successfully renamed the temporary AOF incr file into {name}");
     }
+    // If this fails the manifest may be on disk all the same. Then a later base, which takes these files' names, would
+    // have what follows it here twice.
+    manifest.pass_over(&new);
     directory.persist(&new)?;
     let figures = &server.aof.figures;
     let size = bytes + figures.increment_size.load(Ordering::Relaxed);

@@ -13,7 +13,7 @@ use crate::cores::{self, Work};
 use crate::files::File;
 use crate::server::Server;
 
-/// See the module. Made when it is needed first, and there for good.
+/// The thread that calls `fsync`. Made when it is needed first, and there for good.
 pub(super) struct Syncer {
     files: Sender<Arc<File>>,
     ended: Receiver<io::Result<()>>,

@@ -22,7 +22,7 @@ use crate::log::Stream;
 use crate::server::Server;
 use crate::shutdown;
 
-/// See the module.
+/// The state of the thread that writes the log.
 pub(super) struct Writer {
     server: &'static Server,
     stream: Stream,
@@ -481,6 +481,8 @@ impl Writer {
             let name = new.add_increment(directory.prefix());
             log::info!("Creating AOF incr file {name} on background rewrite");
             let file = directory.open(&name, true)?;
+            // As in `publish`: the manifest may be on disk though this fails.
+            manifest.pass_over(&new);
             directory.persist(&new)?;
             *manifest = new;
             self.file = Some(Arc::new(file));

@@ -143,7 +143,7 @@ impl Cells {
         if it.versions.len() == VERSIONS_MAX {
             return None;
         }
-        let before_ms = it.versions.last().map_or(NEVER_MS, |last| last.dies_ms);
+        let before_ms = it.dies_ms();
         let dies_ms = dies_ms.unwrap_or(if is_set { NEVER_MS } else { before_ms });
         let value = 1 << it.versions.len();
         let known = is_set.then_some(value);
@@ -291,6 +291,18 @@ impl Cell {
             }
             _ => Ok(()),
         }
+    }
+
+    /// When the cell may be gone at the earliest. What was only sent may yet be refused, so that what was before it counts, too.
+    fn dies_ms(&self) -> i64 {
+        let mut dies_ms = NEVER_MS;
+        for version in self.versions.iter().rev().filter(|of| of.state != State::Refused) {
+            dies_ms = dies_ms.min(version.dies_ms);
+            if version.state == State::Acknowledged {
+                break;
+            }
+        }
+        dies_ms
     }
 
     /// Whether one of these versions may have gone by itself.

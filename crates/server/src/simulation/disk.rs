@@ -22,7 +22,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Disk>> = const { RefCell::new(None) };
 }
 
-/// See the module. Clones are the same disk.
+/// A disk in memory. Clones are the same disk.
 #[derive(Clone, Default)]
 pub struct Disk(Arc<Mutex<State>>);
 
@@ -46,7 +46,9 @@ struct State {
 pub struct Faults {
     /// So many more bytes fit; `None`: as many as come.
     pub room: Option<usize>,
-    /// So many times forcing data to disk fails. What it was about is lost, although it can be read.
+    /// How often forcing data to disk succeeds before it fails as often as `failing_syncs` says.
+    pub good_syncs: usize,
+    /// How often forcing data to disk fails. What it was about is lost, although it can be read.
     pub failing_syncs: usize,
     /// It says that it has forced to disk what it has not. No server can make up for that.
     pub lies: bool,
@@ -241,6 +243,10 @@ impl State {
     }
 
     fn fails_to_sync(&mut self) -> bool {
+        if self.faults.good_syncs > 0 {
+            self.faults.good_syncs -= 1;
+            return false;
+        }
         let fails = self.faults.failing_syncs > 0;
         self.faults.failing_syncs -= usize::from(fails);
         fails
@@ -564,7 +570,7 @@ mod tests {
         let path = Path::new("file");
         let mut file = create_new(path, 0).unwrap();
         sync_directory(Path::new(".")).unwrap();
-        disk.set_faults(Faults { room: Some(3), failing_syncs: 1, lies: false });
+        disk.set_faults(Faults { room: Some(3), failing_syncs: 1, ..Faults::default() });
         assert_eq!(file.write(b"abcd").unwrap(), 3);
         assert_eq!(file.write(b"d").unwrap_err().raw_os_error(), Some(28));
         assert!(create_new(Path::new("another"), 0).is_err());

@@ -12,7 +12,7 @@ use bobbin_io::{AnyDriver, Memory, Network, Peer, Token};
 
 use super::{tasks, ticks};
 
-/// See the module. Its server is never freed: make few.
+/// A server whose workers a test drives. Its server is never freed: make few.
 pub struct Process {
     pub server: &'static Server,
     workers: Vec<Worker>,

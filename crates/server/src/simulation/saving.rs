@@ -170,6 +170,43 @@ fn a_base_that_was_begun_before_the_log_was_turned_on_does_not_make_it_whole() {
     Disk::put_in(None);
 }
 
+/// A manifest may be on disk though the disk failed to say so. A later base must not be written over a file that it names.
+#[test]
+fn a_base_that_may_count_is_not_written_over() {
+    let (one, both) = ("*1\r\n$1\r\n1\r\n", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
+    let mut reader = Process::new(1);
+    let peer = reader.connect(0);
+    let mut all = std::collections::BTreeSet::new();
+    for good_syncs in 0..8 {
+        for steps in 0.. {
+            let (mut process, disk, client) = process();
+            process.ask(&client, "CONFIG SET appendonly yes");
+            process.server.step_log();
+            process.ask(&client, "RPUSH list 1");
+            process.server.step_log();
+            disk.set_faults(Faults { good_syncs, failing_syncs: 1, ..Faults::default() });
+            tasks::run_next();
+            disk.set_faults(Faults::default());
+            process.ask(&client, "CONFIG SET appendonly no");
+            process.server.step_log();
+            while tasks::run_next().is_some() {}
+            process.ask(&client, "RPUSH list 2");
+            process.ask(&client, "BGREWRITEAOF");
+            disk.cut_power_after(steps, random(steps as u64));
+            while tasks::run_next().is_some() {}
+            let Some(left) = disk.left_by_power_cut() else { break };
+            reader.ask(&peer, "FLUSHALL");
+            Disk::put_in(Some(left));
+            reader.server.load_log().expect("it can be loaded");
+            let list = reader.ask(&peer, "LRANGE list 0 -1");
+            assert!(["*0\r\n", one, both].contains(&&list[..]), "{good_syncs}, {steps}: {list}");
+            all.insert(list);
+        }
+    }
+    assert_eq!(all.len(), 3, "{all:?}");
+    Disk::put_in(None);
+}
+
 /// What was done while there was no log is on no disk before there is a base.
 #[test]
 fn nobody_is_told_that_the_disk_has_what_was_done_before_the_log_has_a_base() {
