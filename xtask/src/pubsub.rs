@@ -15,7 +15,7 @@ use rustix::event::epoll;
 
 use crate::shell::Outcome;
 
-/// See the module; `arguments` as [`USAGE`] has them.
+/// Measures publish and subscribe; `arguments` as [`USAGE`] has them.
 pub(crate) fn run(arguments: &[&str]) -> Outcome {
     let (mut binary, mut rounds, mut window) = (peers::bobbin(), 3, Duration::from_secs(2));
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));

@@ -12,7 +12,7 @@ use bobbin_testkit::{Connection, Server, peers};
 use crate::probe::{Asked, Keys, Latencies, NUMBERED_VALUE, Probe, numbered_key};
 use crate::shell::Outcome;
 
-/// See the module; `arguments` as [`USAGE`] has them.
+/// Measures snapshots; `arguments` as [`USAGE`] has them.
 pub(crate) fn run(arguments: &[&str]) -> Outcome {
     let options = Options::parse(arguments)?;
     println!(

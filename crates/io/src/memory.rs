@@ -39,7 +39,7 @@ struct Line {
     far: UnixStream,
 }
 
-/// See the module.
+/// A driver whose kernel is the test.
 pub struct Memory {
     network: Network,
     waker: Waker,

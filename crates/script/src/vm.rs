@@ -24,7 +24,7 @@ use crate::raw::{
 };
 use crate::sandbox::{self, Base};
 
-/// See the module.
+/// A Lua state.
 pub struct Vm {
     core: NonNull<Core>,
     /// The script that runs, on a stack of its own, so that it can pause wherever it is.

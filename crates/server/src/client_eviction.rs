@@ -17,7 +17,7 @@ const LIMIT_MIN: usize = 128 * 1024;
 /// After all that may be evicted was and it did not help, how long to wait before looking again.
 const RETRY_MS: i64 = 100;
 
-/// See the module.
+/// The memory of all clients together.
 #[derive(Default)]
 pub struct ClientMemory {
     /// Of all clients. Workers add and subtract in any order, so it may be below 0 for a moment.

@@ -71,7 +71,7 @@ pub struct Report {
     pub by_size: Vec<(Box<[u8]>, u64)>,
 }
 
-/// See the module.
+/// The sampling of HOTKEYS, and what it has found.
 #[derive(Default)]
 pub struct HotKeys {
     is_active: AtomicBool,

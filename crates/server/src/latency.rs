@@ -7,7 +7,7 @@ use bobbin_sync::Mutex;
 use crate::clock::system_ms;
 use crate::config::Config;
 
-/// See the module. Its lock is taken only for events over the limit.
+/// The last slow events of each kind. Its lock is taken only for events over the limit.
 #[derive(Default)]
 pub struct LatencyMonitor {
     series: Mutex<BTreeMap<&'static str, Series>>,

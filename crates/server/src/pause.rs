@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::server::{Server, Switch};
 
-/// See the module.
+/// The pause that is in force, if any.
 #[derive(Default)]
 pub struct Pause {
     until_ms: AtomicI64,

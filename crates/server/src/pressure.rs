@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::command::Data;
 use crate::server::{Server, Switch};
 
-/// See the module.
+/// How much may wait in memory for a disk, and whether that is exceeded.
 pub struct Pressure {
     /// Bytes of copies for the cut that is walked, above which writers wait.
     kept_max: AtomicUsize,

@@ -10,7 +10,7 @@ use bobbin_sync::Mutex;
 
 use crate::server::Server;
 
-/// See the module.
+/// The samples that rates are worked out from.
 #[derive(Default)]
 pub struct Rates {
     due_ms: AtomicI64,

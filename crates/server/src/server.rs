@@ -39,7 +39,7 @@ pub const REDIS_VERSION: &str = "7.2.4";
 /// Who HELLO says it is: together with `REDIS_VERSION`, what clients tell features by.
 pub const HELLO_SERVER: &str = "redis";
 
-/// See the module. Lives as long as the process.
+/// What all threads share. Lives as long as the process.
 pub struct Server {
     pub config: Config,
     pub registry: Registry,

@@ -13,7 +13,7 @@ use crate::latency::LatencyMonitor;
 use crate::rates::Rates;
 use crate::slowlog::CommandLog;
 
-/// See the module.
+/// The services that watch over the server.
 #[derive(Default)]
 pub struct Services {
     pub command_log: CommandLog,

@@ -38,7 +38,7 @@ pub enum Class {
     LargeReply,
 }
 
-/// See the module.
+/// The three lists of the command log.
 pub struct CommandLog {
     /// The lower one of the slow log's limit and the latency monitor's.
     ticks: AtomicU64,

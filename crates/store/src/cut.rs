@@ -24,7 +24,7 @@ use crate::keyspace::{Keyspace, SHARDS};
 use crate::shard::{Database, Shard};
 use bobbin_sync::Mutex;
 
-/// See the module. One at a time: a second one aborts the first. Whoever has it walks it to its end by `step`,
+/// All keys as they were at one moment. One at a time: a second one aborts the first. Whoever has it walks it to its end by `step`,
 /// aborted or not.
 pub struct Cut {
     shared: Arc<Shared>,

@@ -30,7 +30,7 @@ pub(crate) const POSITION_BITS_LOST: u32 = TIME_BITS;
 /// Fewer items than this are never worth a rebuild.
 const REBUILD_MIN: usize = 64;
 
-/// See the module. One pointer, null while no key has an expiry, so that a shard without any stays
+/// The deadlines of a database's keys. One pointer, null while no key has an expiry, so that a shard without any stays
 /// within its cache line. That is also why the part of a cut lies behind it.
 #[derive(Default)]
 pub struct ExpiryIndex {

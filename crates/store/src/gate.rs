@@ -21,7 +21,7 @@ const AWAITED: u32 = 2;
 const OPEN: u32 = 0;
 const CLOSED: u32 = 1;
 
-/// See the module.
+/// The gate and its members' flags.
 pub struct Gate {
     closed: Futex,
     /// Members that wait until it is open.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::entry;
 use bobbin_sync::{AtomicBool, AtomicU64, Futex, Mutex, MutexGuard, Ordering, fence};
 
-/// See the module.
+/// The lanes of all threads, and the numbers of their records.
 #[derive(Default)]
 pub struct Log {
     shared: Arc<Shared>,

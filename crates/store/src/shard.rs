@@ -37,7 +37,7 @@ pub struct Database {
     expiry: ExpiryIndex,
 }
 
-/// See the module.
+/// Some keys of every database, which are locked together.
 #[derive(Default)]
 pub struct Shard {
     /// Database 0, which most never leave.

@@ -46,7 +46,7 @@ const POINTER_MASK: u64 = (1 << POINTER_BITS) - 1;
 #[repr(C, align(64))]
 pub struct Bucket([Slot; SLOTS]);
 
-/// See the module; zero is an empty slot.
+/// A slot of the table; zero is an empty one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Slot(u64);
 
@@ -57,7 +57,7 @@ pub struct Place {
     slot: u32,
 }
 
-/// See the module.
+/// A hash table of entries.
 pub struct Table {
     buckets: NonNull<Bucket>,
     bucket_count: u32,

@@ -12,7 +12,7 @@ use crate::hash::Hash;
 use crate::tracked::TrackedKeys;
 use bobbin_sync::Mutex;
 
-/// See the module.
+/// The watched keys of a shard.
 #[derive(Default)]
 pub struct WatchedKeys {
     /// By database, as few as there are.

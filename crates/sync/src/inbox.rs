@@ -11,7 +11,7 @@ pub trait Bell {
     fn ring(&self);
 }
 
-/// See the module. The owner's round is [`sleep`](Self::sleep); the sleep itself, if that said so;
+/// A queue between threads. The owner's round is [`sleep`](Self::sleep); the sleep itself, if that said so;
 /// [`awake`](Self::awake); [`take`](Self::take).
 pub struct Inbox<P, B> {
     queue: Mutex<Queue<P>>,

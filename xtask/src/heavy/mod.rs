@@ -17,7 +17,7 @@ use bobbin_testkit::{Connection, Server, peers};
 use crate::probe::{Asked, Keys, Latencies, Probe};
 use crate::shell::{self, Outcome};
 
-/// See the module; `arguments` as [`USAGE`] has them.
+/// Measures small commands beside long ones; `arguments` as [`USAGE`] has them.
 pub(crate) fn run(arguments: &[&str]) -> Outcome {
     let options = Options::parse(arguments)?;
     println!(

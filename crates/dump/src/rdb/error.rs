@@ -2,7 +2,7 @@
 
 use std::{error, fmt};
 
-/// See the module. `Display` says it in the words that Redis's log has for it, where it has any.
+/// The reason why a file cannot be read. `Display` says it in the words that Redis's log has for it, where it has any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RdbError {

@@ -6,7 +6,7 @@ use bobbin_sync::Mutex;
 
 use super::check::Reason;
 
-/// See the module. The newest first.
+/// The entries of ACL LOG. The newest first.
 #[derive(Default)]
 pub struct AclLog(Mutex<Entries>);
 

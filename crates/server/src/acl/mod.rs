@@ -34,7 +34,7 @@ use crate::config::{AclPubsubDefault, Config};
 use crate::server::Server;
 use crate::worker::Post;
 
-/// See the module.
+/// All users.
 pub struct Acl {
     /// Never 0. Changes with the gate held.
     epoch: AtomicU32,

@@ -2,7 +2,7 @@
 
 use crate::glob;
 
-/// See the module.
+/// A pattern of keys or channels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<[u8]>,

@@ -12,7 +12,7 @@ use crate::command::{Call, Failure, Flags, Registered};
 use crate::commands::debug;
 use crate::server::Server;
 
-/// Who a client is. See the module above.
+/// Who a client is.
 #[derive(Clone)]
 pub struct Rights {
     /// `None`: the server itself, which may do everything.

@@ -3,7 +3,7 @@
 use super::pattern::Pattern;
 use crate::command::{KeyUse, Registered, Registry};
 
-/// See the module. A user has one, and may have more beside it.
+/// One set of rights. A user has one, and may have more beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     pub(super) commands: CommandSet,

@@ -42,7 +42,7 @@ pub struct Key<'a> {
     pub hash: Hash,
 }
 
-/// See the module.
+/// The keys that a thread may reach, and what its commands do to them.
 pub struct Data {
     keyspace: &'static Keyspace,
     gate: &'static Gate,

@@ -58,7 +58,7 @@ pub enum KeyShape {
 /// A command under the name that it is called by.
 type Named = (Box<[u8]>, &'static Registered);
 
-/// See the module.
+/// All commands, by name.
 pub struct Registry {
     commands: Vec<&'static Registered>,
     /// Power of two; twice as large as there are names, at least.

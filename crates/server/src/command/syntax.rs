@@ -111,7 +111,7 @@ enum Part {
     },
 }
 
-/// See the module.
+/// What the syntax says about an argument beside its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Note {
     Name(String),

@@ -8,7 +8,7 @@ use bobbin_store::{EntryRef, SHARDS};
 
 use super::Data;
 
-/// See the module.
+/// Where a walk over the keys is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Walk {
     database: u32,

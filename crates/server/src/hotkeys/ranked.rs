@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// See the module.
+/// The keys with the largest figures.
 #[derive(Clone, Default)]
 pub struct Ranked {
     /// Where in `entries` a key is.

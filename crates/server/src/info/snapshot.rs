@@ -10,7 +10,7 @@ use crate::command::Data;
 use crate::server::Server;
 use crate::stats::Totals;
 
-/// See the module.
+/// The source of all fields of one INFO.
 pub struct Snapshot<'a> {
     pub server: &'static Server,
     /// Bytes in use before we took any ourselves.

@@ -4,7 +4,7 @@ use bobbin_store::log::{Log, Merger};
 
 use super::effects::{DATABASE_BYTES, Kind, LENGTH_BYTES, STAMP_BYTES, append_command};
 
-/// See the module.
+/// The records of all threads, in the order of their numbers.
 #[derive(Default)]
 pub struct Stream {
     merger: Merger,

@@ -19,7 +19,7 @@ pub(super) struct Figures {
     pub at: Option<Instant>,
 }
 
-/// See the module.
+/// The thread that gathers the figures of the shards.
 pub(super) struct Gatherer(Arc<Shared>);
 
 #[derive(Default)]

@@ -6,7 +6,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// See the module.
+/// One request and its response.
 #[derive(Default)]
 pub(super) struct Exchange {
     request: Vec<u8>,

@@ -11,7 +11,7 @@ use bobbin_sync::Mutex;
 use super::Target;
 use crate::command::Failure;
 
-/// See the module.
+/// A connection to a target server.
 pub(super) struct Connection {
     reader: BufReader<Timed>,
     writer: BufWriter<Timed>,

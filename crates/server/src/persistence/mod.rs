@@ -22,7 +22,7 @@ use crate::server::{Server, Switch};
 pub use load::{Existing, Loaded};
 pub use save::{NotBegun, remove_unfinished};
 
-/// See the module.
+/// The state of saving and loading snapshots.
 pub struct Persistence {
     running: Mutex<Option<Running>>,
     /// Rings when a save has ended.

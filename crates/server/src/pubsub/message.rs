@@ -10,7 +10,7 @@ use super::Kind;
 use crate::client::Client;
 use crate::glob;
 
-/// See the module.
+/// A published message, encoded for each protocol.
 pub struct Message {
     /// What it was published to; not a pattern.
     pub kind: Kind,

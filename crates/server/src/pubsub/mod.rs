@@ -39,7 +39,7 @@ impl Kind {
     pub const ALL: [Self; 3] = [Self::Channel, Self::Pattern, Self::Shard];
 }
 
-/// Who listens to what. See the module.
+/// Who listens to what.
 pub struct PubSub {
     hasher: NameHasher,
     channels: Space,

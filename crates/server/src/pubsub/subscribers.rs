@@ -17,7 +17,7 @@ pub struct Subscriptions {
     names: [BTreeSet<Arc<[u8]>>; 3],
 }
 
-/// See the module.
+/// The clients of one worker that listen, by channel and pattern.
 pub struct Subscribers {
     registry: &'static PubSub,
     worker: Arc<WorkerHandle>,

@@ -61,7 +61,7 @@ impl Learned {
     }
 }
 
-/// See the module.
+/// All scripts that are known, and those at work.
 pub struct Scripts {
     known: RwLock<Known>,
     /// Goes up with SCRIPT FLUSH.

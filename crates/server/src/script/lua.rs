@@ -30,7 +30,7 @@ impl State {
     }
 }
 
-/// See the module.
+/// A Lua state and its compiled scripts.
 pub struct Lua {
     pub(super) state: State,
     /// Of `Scripts` when the state was made.

@@ -18,7 +18,7 @@ use crate::server::{Server, Switch};
 use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
 
-/// See the module. It outlives the turn that it began in if the script pauses, so it keeps what it works on as
+/// One run of a script. It outlives the turn that it began in if the script pauses, so it keeps what it works on as
 /// pointers; whoever has the script run makes them good before.
 pub(super) struct Session {
     server: &'static Server,

@@ -9,7 +9,7 @@ use bobbin_sync::{Condvar, Mutex};
 
 use crate::server::Server;
 
-/// See the module.
+/// Reloads certificates whose files have changed.
 #[derive(Default)]
 pub struct Reloader {
     /// Seconds between looks; 0: never. `None`: there is no thread.

@@ -9,7 +9,7 @@ use rustls::unbuffered::{
 };
 use rustls::{Error, HandshakeKind, InvalidMessage};
 
-/// See the module.
+/// The TLS state of one connection.
 pub struct TlsSession {
     /// From the first bytes on: a connection that says nothing costs nothing.
     connection: Option<Box<UnbufferedServerConnection>>,

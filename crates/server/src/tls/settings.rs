@@ -16,7 +16,7 @@ use super::Facts;
 use super::store::SessionStore;
 use crate::config::{Config, OptionId, TlsAuthClients};
 
-/// See the module.
+/// The settings of TLS, ready to use.
 pub struct Settings {
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bobbin_sync::Mutex;
 use rustls::server::StoresServerSessions;
 
-/// See the module.
+/// The sessions that clients may resume.
 pub struct SessionStore {
     sessions: Mutex<Sessions>,
     len_max: usize,

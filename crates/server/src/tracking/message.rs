@@ -6,7 +6,7 @@ use bobbin_resp::{Protocol, Reply};
 
 use crate::client::{ClientFlag, ClientInfo};
 
-/// See the module. Written for the protocol that the client speaks when it gets there.
+/// A push message. Written for the protocol that the client speaks when it gets there.
 #[derive(Clone)]
 pub enum Push {
     /// What another client did, for one that monitors.

@@ -30,7 +30,7 @@ const ARGS_KEPT_MAX: usize = 16 * 1024;
 /// ... and when there is nothing to do, down to this.
 const ARGS_IDLE_MAX: usize = 512;
 
-/// See the module.
+/// The commands of one turn.
 #[derive(Default)]
 pub struct Batch {
     /// Arguments of all commands. The lifetime is a lie that `Batch` keeps: see `parse`.

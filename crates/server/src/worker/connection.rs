@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::tls::TlsSession;
 use bobbin_io::Token;
 
-/// See the module. Buffers are empty, and not allocated, whenever the connection is idle.
+/// A client's connection. Buffers are empty, and not allocated, whenever the connection is idle.
 pub struct Connection {
     pub socket: OwnedFd,
     pub token: Token,

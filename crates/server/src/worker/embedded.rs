@@ -29,7 +29,7 @@ use bobbin_io::Waker;
 #[derive(Clone, Copy)]
 pub struct Process(&'static Server);
 
-/// See the module.
+/// A worker without sockets.
 pub struct Embedded {
     server: &'static Server,
     data: Data,

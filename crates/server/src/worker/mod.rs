@@ -88,7 +88,7 @@ const ARENA_IDLE_MAX: usize = 16 * 1024;
 /// How long a worker sleeps between turns when all its jobs wait for something.
 const PARKED_PAUSE: Duration = Duration::from_millis(1);
 
-/// See the module.
+/// One thread that serves clients.
 pub struct Worker {
     server: &'static Server,
     handle: Arc<WorkerHandle>,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::connection::Connection;
 use bobbin_io::Token;
 
-/// See the module.
+/// The connections of a worker.
 #[derive(Default)]
 pub struct Slab {
     slots: Vec<Slot>,

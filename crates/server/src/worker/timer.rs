@@ -28,7 +28,7 @@ const EXPIRE_SLOW_US: u64 = 1000;
 /// Looks at a shard's index before another shard, or a client, gets its turn.
 const EXPIRE_LOOKS: usize = 64;
 
-/// See the module.
+/// What a worker does from time to time.
 #[derive(Default)]
 pub struct Timer {
     now_ms: i64,

@@ -8,7 +8,7 @@ use super::sequence::DATABASES;
 type Name = (usize, Vec<u8>);
 type Command = Vec<Vec<u8>>;
 
-/// See the module.
+/// The model of a database.
 pub struct Model {
     pub now_ms: i64,
     keys: BTreeMap<Name, Entry>,

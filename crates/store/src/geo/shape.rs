@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::cell::{Cell, Position};
 use super::{EARTH_RADIUS, STEPS_MAX, degrees, radians};
 
-/// See the module.
+/// A circle or a rectangle on the earth.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Shape {
     Circle {

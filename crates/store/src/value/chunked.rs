@@ -26,7 +26,7 @@ const SPARE_PART_MAX: usize = 8;
 /// What no chunk was made for yet.
 static ZEROS: LazyLock<Shared> = LazyLock::new(|| Arc::new(vec![0; CHUNK_LEN]));
 
-/// See the module.
+/// A string in chunks.
 #[derive(Clone)]
 pub struct Chunked(Cow<Parts>);
 

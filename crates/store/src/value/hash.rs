@@ -7,7 +7,7 @@ use super::pages::{self, Given, NEVER, Outside, Place, Record, Table, Text};
 use crate::entry::{Encoding, Shared};
 use crate::hash::Hasher;
 
-/// See the module. A table never becomes packed again, as in Redis.
+/// A hash in one of its two forms. A table never becomes packed again, as in Redis.
 ///
 /// Expired fields stay until they are removed, and count in `len`; whoever asks for fields says what
 /// time it is and sees none of them.

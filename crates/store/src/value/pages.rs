@@ -28,7 +28,7 @@ pub use record::{Given, INLINE_MAX, Outside, Record, Text};
 use super::cow::Cow;
 use crate::hash::Hasher;
 
-/// See the module.
+/// Records in the order of their hashes.
 #[derive(Clone)]
 pub struct Table {
     root: Cow<Root>,

@@ -8,7 +8,7 @@ use super::pages::{self, Given, Place, Record, Table, Text};
 use crate::entry::Encoding;
 use crate::hash::Hasher;
 
-/// See the module. It only ever goes from one form to the next, as in Redis.
+/// A set in one of its three forms. It only ever goes from one form to the next, as in Redis.
 #[derive(Clone)]
 pub enum Set {
     Integers(Intset),

@@ -52,7 +52,7 @@ pub(super) enum Order {
     Farthest,
 }
 
-/// See the module.
+/// The options of one search.
 pub(super) struct Query {
     /// `None`: there is no set to search.
     pub shape: Option<Shape>,

@@ -100,7 +100,7 @@ pub(super) struct Ordering {
     pub by_weight: bool,
 }
 
-/// See the module.
+/// The elements of one sort.
 ///
 /// Nothing in it grows by being copied, which for millions of elements would keep others waiting.
 pub(super) struct Elements {

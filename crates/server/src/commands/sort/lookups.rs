@@ -11,7 +11,7 @@ use bobbin_store::{Hash, SHARDS};
 
 use crate::command::{Data, Key};
 
-/// See the module.
+/// The look-ups of one sort.
 pub(super) struct Lookups {
     observer: Arc<Observer>,
     began_ms: i64,

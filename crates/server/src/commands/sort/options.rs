@@ -8,7 +8,7 @@ use super::elements::Ordering;
 use super::pattern::Pattern;
 use crate::command::Failure;
 
-/// See the module.
+/// The options of one SORT.
 pub(super) struct Options<'a> {
     pub descending: bool,
     pub alpha: bool,

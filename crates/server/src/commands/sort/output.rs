@@ -5,7 +5,7 @@ use bobbin_store::value::{End, Item, List, ListLimits};
 
 use crate::command::{Classes, Data, Key};
 
-/// See the module.
+/// A place for sorted elements.
 pub(super) trait Output {
     /// There will be so many elements.
     fn begin(&mut self, len: usize);

@@ -6,7 +6,7 @@ use bobbin_store::value::{CollectionRef, integer};
 use super::lookups::Lookups;
 use crate::command::Data;
 
-/// See the module.
+/// A pattern of BY or GET.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pattern<'a> {
     /// `#`: the element itself.

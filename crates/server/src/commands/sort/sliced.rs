@@ -12,7 +12,7 @@ use super::sorting::Sorting;
 use crate::command::slices::{Change, Pieces};
 use crate::command::{Call, Data, Failure, Key, Outcome};
 
-/// See the module.
+/// A SORT in slices.
 pub(super) struct Sliced {
     key: Box<[u8]>,
     options: Owned,

@@ -14,7 +14,7 @@ use super::pattern::Pattern;
 use crate::command::slices::{REPEATED_BYTES_MAX, SLICE, TOO_LONG};
 use crate::command::{Data, Failure};
 
-/// See the module.
+/// One sort at work.
 pub(super) struct Sorting {
     source: Source,
     hasher: &'static Hasher,

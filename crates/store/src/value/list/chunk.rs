@@ -7,7 +7,7 @@ use crate::value::shared_block::{SharedBlock, Slack};
 
 use super::{End, ListLimits};
 
-/// See the module. How many elements there are is the tree's to know.
+/// Some elements of a list, in order. How many elements there are is the tree's to know.
 #[derive(Clone)]
 pub(super) struct Chunk(SharedBlock);
 

@@ -7,7 +7,7 @@ use super::{End, ListLimits};
 use crate::value::listpack::Item;
 use crate::value::tree::{Path, Side, Tree};
 
-/// See the module. There is always at least one chunk; only the only one may be empty.
+/// A long list. There is always at least one chunk; only the only one may be empty.
 #[derive(Clone)]
 pub struct Chunked {
     tree: Tree<Chunk, ()>,

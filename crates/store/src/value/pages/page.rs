@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use super::super::block;
 use super::record::{self, NewRecord, Record};
 
-/// See the module.
+/// Records whose hashes lie close together.
 pub(super) struct Page {
     block: NonNull<Header>,
 }

@@ -9,7 +9,7 @@ use crate::hash::{Hash, Hasher};
 use crate::value::directory::Directory;
 use crate::value::tree::{Path, Side, Tree};
 
-/// See the module. The tree holds the leaves' numbers; a number is good for as long as its leaf lives.
+/// A large sorted set. The tree holds the leaves' numbers; a number is good for as long as its leaf lives.
 #[derive(Clone)]
 pub struct Large {
     tree: Tree<u32, Separator>,

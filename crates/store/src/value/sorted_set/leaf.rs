@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use crate::value::shared_block::SharedBlock;
 
-/// See the module. The order is by score, then by the member's bytes.
+/// Some members of a sorted set, in order. The order is by score, then by the member's bytes.
 #[derive(Clone)]
 pub(super) struct Leaf(SharedBlock);
 

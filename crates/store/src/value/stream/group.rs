@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::StreamId;
 use super::id_map::{IdMap, Keyed, Records};
 
-/// See the module.
+/// A consumer group.
 #[derive(Clone, Default)]
 pub struct Group {
     /// The last entry that was delivered.

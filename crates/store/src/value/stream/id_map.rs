@@ -18,7 +18,7 @@ impl Keyed for StreamId {
     }
 }
 
-/// See the module. No page is empty.
+/// Records by ID. No page is empty.
 #[derive(Clone)]
 pub struct IdMap<T> {
     pages: VecDeque<Cow<VecDeque<T>>>,

@@ -17,7 +17,7 @@ use crate::value::Item;
 use crate::value::listpack::format::{Encoded, OVERHEAD_MAX, decode};
 use crate::value::shared_block::{SharedBlock, Slack};
 
-/// See the module.
+/// A run of entries.
 #[derive(Clone)]
 pub struct Node {
     /// The ID that it was made for, and under which Redis would keep it.
