@@ -34,20 +34,22 @@ const WORDS_MAX: usize = 1 << 16;
 const NAMELESS: [&[u8]; 3] = [b"FLUSHALL", b"FLUSHDB", b"SWAPDB"];
 
 impl Unkept {
-    /// Notes bytes of the log that cannot be written: whole commands, up to a record. `since`: the last record that is on
-    /// disk. `is_all`: there is nothing else behind that one.
+    /// Notes bytes of the log that cannot be written: whole commands, up to a record. `durable`: the last record that is on
+    /// disk. `written`: the last one that was written, and may yet be lost.
     pub(super) fn note(
         &self,
         keyspace: &Keyspace,
         commands: &[u8],
         up_to: u64,
-        since: u64,
-        is_all: bool,
+        durable: u64,
+        written: u64,
     ) {
         let mut noted = self.0.lock();
-        if noted.up_to <= since {
-            *noted = Noted { is_anything: !is_all, ..Noted::default() };
+        if noted.up_to <= durable {
+            *noted = Noted::default();
         }
+        // What was written behind all that is noted, or on disk, is not known.
+        noted.is_anything |= written > durable.max(noted.up_to);
         let mut left = commands;
         while !left.is_empty() && !noted.is_anything {
             let mut is_first = true;
@@ -150,24 +152,30 @@ mod tests {
         assert!(concerns(1, &["a"]), "nothing is noted yet");
         let mut bytes = b"#TS:1\r\n".to_vec();
         bytes.extend(log(&["SELECT 0", "SET a 1", "MSET b 2 c 3"]));
-        unkept.note(&keyspace, &bytes, 8, 5, true);
+        unkept.note(&keyspace, &bytes, 8, 5, 5);
         assert!(concerns(8, &["a"]) && concerns(8, &["x", "c"]));
         assert!(!concerns(8, &["x"]) && !concerns(7, &["x", "y"]));
         assert!(concerns(9, &["x"]), "there may be more by now");
-        unkept.note(&keyspace, &log(&["DEL x"]), 9, 5, true);
+        unkept.note(&keyspace, &log(&["DEL x"]), 9, 5, 5);
         assert!(concerns(9, &["x"]) && concerns(9, &["a"]) && !concerns(9, &["y"]));
         // All that is on disk by now.
-        unkept.note(&keyspace, &log(&["DEL z"]), 12, 9, true);
+        unkept.note(&keyspace, &log(&["DEL z"]), 12, 9, 9);
         assert!(concerns(12, &["z"]) && !concerns(12, &["x"]));
-        unkept.note(&keyspace, &log(&["FLUSHALL"]), 13, 9, true);
+        unkept.note(&keyspace, &log(&["FLUSHALL"]), 13, 9, 9);
         assert!(concerns(13, &["x"]));
-        unkept.note(&keyspace, &log(&["SET a 1"]), 20, 19, false);
+        unkept.note(&keyspace, &log(&["SET a 1"]), 20, 18, 19);
         assert!(concerns(20, &["x"]), "something else was not noted");
         for wrong in
             [&b"*2\r\n$3\r\nDEL\r\n"[..], b"*1\r\n$9\r\nx\r\n", b"abc\r\n", b"*-1\r\n", b"*"]
         {
-            unkept.note(&keyspace, wrong, 30, 29, true);
+            unkept.note(&keyspace, wrong, 30, 29, 29);
             assert!(concerns(30, &["x"]), "{}", wrong.escape_ascii());
         }
+        // The disk took some for a while, and was not asked to keep them.
+        unkept.note(&keyspace, &log(&["SET a 1"]), 40, 35, 35);
+        unkept.note(&keyspace, &log(&["SET b 1"]), 42, 35, 40);
+        assert!(concerns(42, &["a"]) && concerns(42, &["b"]) && !concerns(42, &["x"]));
+        unkept.note(&keyspace, &log(&["SET c 1"]), 50, 35, 45);
+        assert!(concerns(50, &["x"]), "it may be what was written from 42 to 45");
     }
 }

@@ -282,7 +282,7 @@ impl Writer {
     fn note_unkept(&mut self) {
         let (aof, keyspace) = (&self.server.aof, &self.server.keyspace);
         let (commands, durable) = (&self.pending[self.noted..], aof.durable());
-        aof.unkept.note(keyspace, commands, self.merged, durable, self.written <= durable);
+        aof.unkept.note(keyspace, commands, self.merged, durable, self.written);
         self.noted = self.pending.len();
     }
 
