@@ -1,8 +1,9 @@
 //! The acceptor: one thread that sleeps on all listening sockets and hands every new connection on.
 
+use bobbin_sync::Mutex;
+
 use super::listen::error_text;
 use super::{Address, Listener, Waker};
-use bobbin_sync::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
@@ -121,8 +122,6 @@ impl Drop for Acceptor {
         }
     }
 }
-
-impl Shared {}
 
 fn run(shared: &Shared, mut handle: impl FnMut(Accepted)) {
     let mut reports = Vec::with_capacity(REPORTS_MAX);

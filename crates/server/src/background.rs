@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bobbin_io::Waker;
+
 use crate::command::Data;
 use crate::cores::{self, Work};
 use crate::log::Recorder;
 use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
 use crate::tracking::Tracker;
-use bobbin_io::Waker;
 
 /// Has a thread of its own do something beside the workers. That the system gives none is an ordinary event.
 pub fn start(name: &str, work: Work, run: impl FnOnce() + Send + 'static) -> io::Result<()> {

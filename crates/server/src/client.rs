@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use bobbin_io::Token;
 use bobbin_resp::Protocol;
 use bobbin_sync::Mutex;
 
@@ -16,7 +17,6 @@ use crate::pubsub::Subscriptions;
 use crate::stats::Counter;
 use crate::tracking::Tracked;
 use crate::worker::{Account, Connection, Job};
-use bobbin_io::Token;
 
 /// A client's session. Owned by the connection, and so by one worker.
 pub struct Client {

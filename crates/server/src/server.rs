@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use bobbin_io::{Acceptor, DriverKind, Waker};
 use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
 use bobbin_sync::{Condvar, Mutex, RwLock};
 
@@ -30,7 +31,6 @@ use crate::tls::Tls;
 use crate::tracking::Tracking;
 use crate::watchdog::{CpuTime, Watch, Watchdog};
 use crate::worker::{Connection, Mailbox, Post};
-use bobbin_io::{Acceptor, DriverKind, Waker};
 
 /// The version of Bobbin.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bobbin_io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
 use bobbin_store::hash::Hasher;
 use bobbin_store::{Gate, Keyspace};
 use bobbin_sync::Mutex;
@@ -34,7 +35,6 @@ use crate::script::{Functions, Scripts};
 use crate::server::{End, ErrorStats, Server, Switch, Switches, WorkerHandle, Workers};
 use crate::services::Services;
 use crate::worker::{Connection, Worker};
-use bobbin_io::{Accepted, Acceptor, Address, AnyDriver, DriverKind, Listener, Token};
 
 impl Server {
     /// Makes what the threads share. It lives until the process ends.

@@ -17,12 +17,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use bobbin_sync::Mutex;
+
 use crate::entry::{EntryRef, OwnedEntry};
 use crate::gate::GateGuard;
 use crate::hash::Hasher;
 use crate::keyspace::{Keyspace, SHARDS};
 use crate::shard::{Database, Shard};
-use bobbin_sync::Mutex;
 
 /// All keys as they were at one moment. One at a time: a second one aborts the first. Whoever has it walks it to its end by `step`,
 /// aborted or not.

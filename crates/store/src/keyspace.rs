@@ -5,14 +5,15 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
+use bobbin_sync::RawLock;
+use bobbin_sync::order::Class;
+
 use crate::cut::Gauge;
 use crate::entry;
 use crate::gate::GateGuard;
 use crate::hash::{Hash, Hasher, SHARD_BITS};
 use crate::shard::Shard;
 use crate::table::{Bucket, home};
-use bobbin_sync::RawLock;
-use bobbin_sync::order::Class;
 
 /// How many shards a keyspace has.
 pub const SHARDS: usize = 1 << SHARD_BITS;
@@ -120,14 +121,14 @@ impl Keyspace {
         })
     }
 
-    /// The same, but does not wait: `None` also if somebody holds it.
+    /// Holds a shard without waiting. `None`: another thread holds it, or it is reserved.
     #[inline(always)]
     pub fn try_lock_in_order(&self, index: usize) -> Option<ShardGuard<'_>> {
         CLASS.ranked(index as u32).wait_for();
         self.try_lock(index)
     }
 
-    /// The same as `lock_unless_reserved`, but waits too while it is reserved, which may be for long: not for threads that serve others.
+    /// Holds a shard, and waits while it is reserved. That may take long, so threads that serve clients do not call it.
     #[inline]
     pub fn lock(&self, index: usize) -> ShardGuard<'_> {
         loop {
@@ -146,8 +147,8 @@ impl Keyspace {
         ShardGuard { keyspace: self, index: index as u32 }
     }
 
-    /// The same, but others are refused as before: the caller reserves it again. It may hold any other shards, as what is
-    /// waited for is a visitor, and those hold no other shard.
+    /// Holds a shard that the caller reserved, while it stays reserved for all other threads. The caller may hold any other
+    /// shards: it waits for visitors only, and a visitor holds no other shard.
     pub fn enter_reserved(&self, index: usize) -> ShardGuard<'_> {
         CLASS.ranked(u32::MAX).wait_for();
         self.shards[index].lock.enter();
@@ -187,7 +188,7 @@ impl Keyspace {
         })
     }
 
-    /// A shard, for who holds the gate and so needs no lock.
+    /// A shard, for a thread that holds the gate and so needs no lock.
     #[inline]
     pub fn exclusive<'g>(&'g self, _gate: &'g mut GateGuard<'_>, index: usize) -> &'g mut Shard {
         // SAFETY: the gate is held, so no member is busy, and only busy members hold shards. The

@@ -11,8 +11,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::entry;
 use bobbin_sync::{AtomicBool, AtomicU64, Futex, Mutex, MutexGuard, Ordering, fence};
+
+use crate::entry;
 
 /// The lanes of all threads, and the numbers of their records.
 #[derive(Default)]

@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use bobbin_sync::Mutex;
+
 use crate::hash::Hash;
 use crate::tracked::TrackedKeys;
-use bobbin_sync::Mutex;
 
 /// The watched keys of a shard.
 #[derive(Default)]

@@ -86,7 +86,7 @@ impl RawLock {
         }
     }
 
-    /// Only who holds the lock may call it, and has then to call `take_back` some time.
+    /// Gives a lock back that the caller holds, but keeps it reserved for the caller, which ends this with `take_back`.
     #[cold]
     pub fn reserve(&self) {
         if let CONTENDED | VISITED_CONTENDED = self.state.word().swap(RESERVED, Ordering::Release) {
@@ -101,7 +101,8 @@ impl RawLock {
         self.enter_reserved(HELD);
     }
 
-    /// The same, but others are refused as before. The caller has to reserve it again.
+    /// Holds a lock that the caller reserved, while it stays reserved for all other threads. The caller ends this with
+    /// `reserve`.
     #[cold]
     pub fn enter(&self) {
         self.enter_reserved(VISITED);

@@ -187,8 +187,8 @@ impl Data {
         self.clock = server.access_clock(self.now_ms);
     }
 
-    /// Takes up what the configuration says now: which events are published, how values are deleted, whether the log has
-    /// timestamps.
+    /// Takes up what the configuration and the server's role say now: whether keys expire, which events are published, how
+    /// values are deleted, whether the log has timestamps.
     pub fn follow_config(&mut self, server: &Server) {
         self.may_expire = server.may_expire(self.now_ms);
         self.event_classes = server.event_classes();

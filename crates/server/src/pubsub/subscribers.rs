@@ -5,11 +5,12 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bobbin_io::Token;
+
 use super::{Kind, Message, Names, Payload, PubSub, Publication};
 use crate::client::{Client, ClientFlag};
 use crate::server::WorkerHandle;
 use crate::worker::Post;
-use bobbin_io::Token;
 
 /// What a client listens to, in the connection's own memory.
 #[derive(Default)]

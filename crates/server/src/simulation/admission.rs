@@ -2,10 +2,11 @@
 
 use std::sync::mpsc::channel;
 
+use bobbin_io::Peer;
+
 use super::process::Process;
 use super::waits;
 use crate::server::{Server, Switch};
-use bobbin_io::Peer;
 
 /// Something that keeps commands from running, or lets them run again.
 type Change = fn(&'static Server, i64);

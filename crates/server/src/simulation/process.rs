@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use bobbin_io::{AnyDriver, Memory, Network, Peer, Token};
+
 use crate::acl::Rights;
 use crate::client::{Client, ClientInfo};
 use crate::config::{Config, OptionId};
 use crate::server::Server;
 use crate::worker::embedded;
 use crate::worker::{Connection, Worker};
-use bobbin_io::{AnyDriver, Memory, Network, Peer, Token};
 
 use super::{tasks, ticks};
 

@@ -23,6 +23,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use bobbin_io::Peer;
+
 use super::cells::{self, Cells, Told};
 use super::disk::{Disk, Faults};
 use super::hands::Hands;
@@ -33,7 +35,6 @@ use super::{Exits, tasks, ticks};
 use crate::random::Random;
 use crate::server::Switch;
 use crate::shutdown::Request;
-use bobbin_io::Peer;
 
 const CLIENTS: usize = 5;
 const STEPS: usize = 250;

@@ -1,10 +1,11 @@
 //! Saving and loading, on a disk that is full, fails, or loses its power in the midst of it.
 
+use bobbin_io::Peer;
+
 use super::disk::{Disk, Faults};
 use super::process::Process;
 use super::tasks;
 use crate::random::Random;
-use bobbin_io::Peer;
 
 /// A process on an empty disk, and a client.
 fn process() -> (Process, Disk, Peer) {

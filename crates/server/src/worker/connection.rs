@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use bobbin_io::Token;
 use bobbin_resp::Parser;
 
 use super::input::Input;
@@ -9,7 +10,6 @@ use super::large::LargeArguments;
 use super::output::{Arena, Output, Range};
 use crate::client::Client;
 use crate::tls::TlsSession;
-use bobbin_io::Token;
 
 /// A client's connection. Buffers are empty, and not allocated, whenever the connection is idle.
 pub struct Connection {

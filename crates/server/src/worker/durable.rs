@@ -11,9 +11,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bobbin_io::Token;
+
 use super::{Connection, Range, Worker, touch};
 use crate::clock::Clock;
-use bobbin_io::Token;
 
 /// What past turns keep back, in their order.
 #[derive(Default)]

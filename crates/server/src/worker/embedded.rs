@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bobbin_io::Waker;
 use bobbin_resp::{Limits, Parser, Protocol};
 use bobbin_store::{AccessClock, SHARDS};
 
@@ -23,7 +24,6 @@ use crate::server::{Server, WorkerHandle};
 use crate::stats::WorkerStats;
 use crate::tracking::{self, Tracker};
 use crate::worker::{Post, Slice};
-use bobbin_io::Waker;
 
 /// A process for workers without sockets. It is never freed: make few.
 #[derive(Clone, Copy)]

@@ -6,10 +6,11 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
+use bobbin_io::{Driver, Event};
+
 use super::output::Sending;
 use super::{ARENA_KEPT_MAX, Worker};
 use crate::clock::ticks;
-use bobbin_io::{Driver, Event};
 
 /// How long replies may wait for the disk.
 const DISK_LIMIT_US: u64 = 10_000_000;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use bobbin_io::Waker;
 use bobbin_sync::inbox::Inbox;
 
 use super::connection::Connection;
 use crate::client::ClientInfo;
 use crate::pubsub::Message;
 use crate::tracking::Push;
-use bobbin_io::Waker;
 
 /// A worker's queue of posts. Posting never blocks.
 pub type Mailbox = Inbox<Post, Waker>;

@@ -2,9 +2,10 @@
 
 use std::os::fd::AsFd;
 
+use bobbin_io::Driver;
+
 use super::Worker;
 use super::connection::Reading;
-use bobbin_io::Driver;
 
 /// A connection whose commands wait until replies are sent is not read from while it has more input than this.
 const READ_AHEAD_MAX: usize = 256 * 1024;

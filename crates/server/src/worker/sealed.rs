@@ -6,13 +6,13 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
+use bobbin_io::{Driver, Token};
 use rustix::net::SendFlags;
 
 use super::connection::Connection;
 use super::output::{Range, Sending};
 use super::{Worker, touch};
 use crate::tls::{Handshake, TlsSession, identify};
-use bobbin_io::{Driver, Token};
 
 /// Memory of a worker for such connections.
 #[derive(Default)]

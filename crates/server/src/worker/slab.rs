@@ -3,8 +3,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::connection::Connection;
 use bobbin_io::Token;
+
+use super::connection::Connection;
 
 /// The connections of a worker.
 #[derive(Default)]

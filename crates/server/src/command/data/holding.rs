@@ -1,8 +1,8 @@
 //! Which shards a thread holds.
 //!
-//! A shard may be *reserved* by a script that pauses in the midst of a change, and so may everything. Who wants to hold it
-//! is then refused: the script may take as long as it likes, so nobody who serves clients waits for it. Only what
-//! a change half done is no harm to (`visit`, `hold_gate_anyway`) passes.
+//! A script that pauses in the midst of a change *reserves* its shards, or all shards. The lock then refuses every other
+//! thread: the script may take as long as it likes, so no thread that serves clients waits for it. Only work that a
+//! half-done change cannot harm (`visit`, `hold_gate_anyway`) passes.
 
 use bobbin_store::shard::Database;
 use bobbin_store::{Cut, GateGuard, Hash, Keyspace, SHARDS, Shard, ShardGuard};
@@ -17,17 +17,17 @@ pub enum Held {
     One(ShardGuard<'static>),
     /// Ascending.
     Many(Vec<ShardGuard<'static>>),
-    /// What was set aside, and is to be set aside again. The gate is open.
+    /// A paused script goes on: its shards stay reserved, and it enters those that it looks at. The gate is open.
     Reserved(Box<Aside>),
     /// The gate is held, and with it everything.
     All(GateGuard<'static>),
 }
 
-/// What was held, and is reserved for who comes back.
+/// The shards that a paused script keeps reserved.
 pub struct Aside {
     /// Ascending; `None`: every shard.
     shards: Option<Vec<usize>>,
-    /// Those that it has looked at since it came back, ascending.
+    /// Those that it has looked at in this slice, ascending.
     entered: Vec<ShardGuard<'static>>,
 }
 
@@ -170,7 +170,7 @@ impl Data {
         let mut guards = match std::mem::replace(&mut self.unit.held, Held::None) {
             Held::None => Vec::new(),
             Held::Reserved(..) | Held::All(_) => {
-                unreachable!("who holds the gate holds every shard")
+                unreachable!("no shard is added one by one behind the gate or a reservation")
             }
             Held::One(other) => vec![other],
             Held::Many(guards) => guards,
