@@ -36,6 +36,9 @@ pub struct Lua {
     /// Of `Scripts` when the state was made.
     generation: u64,
     compiled: Vec<Arc<Compiled>>,
+    /// The script that was looked up last, by its place in `compiled`. Most calls are of that one, and comparing its
+    /// source with theirs costs less than a hash.
+    recent: usize,
     by_source: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
     by_sha: HashMap<Sha, usize>,
     /// Bytes that the state takes, for others to see.
@@ -60,6 +63,7 @@ impl Lua {
             state: State::new(Profile::Scripts, seed, server.scripts.state_pool()),
             generation: server.scripts.generation(),
             compiled: Vec::new(),
+            recent: 0,
             by_source: HashMap::default(),
             by_sha: HashMap::new(),
             memory: server.scripts.add_state(),
@@ -96,22 +100,39 @@ impl Lua {
         }
     }
 
-    /// The number of a script with this source (and its hash).
+    /// Where the script with this source is in `compiled`.
     #[inline]
     pub fn of_source(
         &mut self,
         server: &Server,
+        keyspace: &Keyspace,
         source: &[u8],
-        hash: Hash,
     ) -> Result<usize, Failure> {
-        if let Some(&at) = self.by_source.get(&hash.0)
-            && let Compiled { script, .. } = &*self.compiled[at]
-            && *script.source == *source
-            && !script.is_evicted()
-        {
-            return Ok(at);
+        self.recent = match self.find_source(keyspace, source) {
+            Some(at) if !self.compiled[at].script.is_evicted() => at,
+            _ => self.add_source(server, source, keyspace.hash(source))?,
+        };
+        Ok(self.recent)
+    }
+
+    #[inline]
+    fn find_source(&self, keyspace: &Keyspace, source: &[u8]) -> Option<usize> {
+        let is_at = |&at: &usize| {
+            self.compiled.get(at).is_some_and(|compiled| *compiled.script.source == *source)
+        };
+        Some(self.recent)
+            .filter(is_at)
+            .or_else(|| self.by_source.get(&keyspace.hash(source).0).copied().filter(is_at))
+    }
+
+    #[inline]
+    fn find_sha(&self, sha: &[u8]) -> Option<usize> {
+        let is_recent = |compiled: &Arc<Compiled>| compiled.script.sha.eq_ignore_ascii_case(sha);
+        if self.compiled.get(self.recent).is_some_and(is_recent) {
+            return Some(self.recent);
         }
-        self.add_source(server, source, hash)
+        let sha = <Sha>::try_from(sha).ok()?.map(|byte| byte.to_ascii_lowercase());
+        self.by_sha.get(&sha).copied()
     }
 
     #[cold]
@@ -129,32 +150,31 @@ impl Lua {
         Ok(at)
     }
 
-    /// The number of a script by its SHA-1; `None`: there is none.
+    /// Where the script with this SHA-1 is in `compiled`; `None`: there is none.
     #[inline]
     pub fn of_sha(&mut self, server: &Server, sha: &[u8]) -> Result<Option<usize>, Failure> {
-        let Ok(sha) = <Sha>::try_from(sha) else { return Ok(None) };
-        let sha = sha.map(|byte| byte.to_ascii_lowercase());
-        if let Some(&at) = self.by_sha.get(&sha)
-            && !self.compiled[at].script.is_evicted()
-        {
-            return Ok(Some(at));
-        }
-        let Some(script) = server.scripts.find(&sha) else { return Ok(None) };
-        let chunk = self.compile(&script)?;
-        Ok(Some(self.keep(script, chunk)))
+        self.recent = match self.find_sha(sha) {
+            Some(at) if !self.compiled[at].script.is_evicted() => at,
+            _ => {
+                let Ok(sha) = <Sha>::try_from(sha) else { return Ok(None) };
+                let sha = sha.map(|byte| byte.to_ascii_lowercase());
+                let Some(script) = server.scripts.find(&sha) else { return Ok(None) };
+                let chunk = self.compile(&script)?;
+                self.keep(script, chunk)
+            }
+        };
+        Ok(Some(self.recent))
     }
 
     /// Whether the script of a command of this name is known, and known to keep to the keys that it declares.
     pub fn keeps_to_keys(&self, command: &str, script: &[u8], keyspace: &Keyspace) -> bool {
         let at = match command {
-            "eval" | "eval_ro" => self.by_source.get(&keyspace.hash(script).0),
-            "evalsha" | "evalsha_ro" => {
-                <Sha>::try_from(script).ok().and_then(|sha| self.by_sha.get(&sha))
-            }
+            "eval" | "eval_ro" => self.find_source(keyspace, script),
+            "evalsha" | "evalsha_ro" => self.find_sha(script),
             // Functions wait for their library's state, which must not be done with shards held.
             _ => None,
         };
-        at.is_some_and(|&at| self.compiled[at].script.learned.habits() == Habits::Declared)
+        at.is_some_and(|at| self.compiled[at].script.learned.habits() == Habits::Declared)
     }
 
     /// SCRIPT LOAD.
@@ -188,7 +208,7 @@ impl Lua {
         at
     }
 
-    /// A script by its number. Only this worker shares it, so that its reference count stays in one core's cache.
+    /// A script by its place. Only this worker shares it, so that its reference count stays in one core's cache.
     pub fn compiled(&self, at: usize) -> Arc<Compiled> {
         Arc::clone(&self.compiled[at])
     }

@@ -76,9 +76,7 @@ pub(super) fn count_keys(call: &Call<'_>) -> Result<usize, Failure> {
 fn find(call: &Call<'_>, lua: &mut Lua, source: Source) -> Result<Arc<Compiled>, Failure> {
     let argument = call.args[1];
     let at = match source {
-        Source::Text => {
-            lua.of_source(call.server, argument, call.data.keyspace().hash(argument))?
-        }
+        Source::Text => lua.of_source(call.server, call.data.keyspace(), argument)?,
         Source::Sha => lua.of_sha(call.server, argument)?.ok_or(NO_SCRIPT)?,
     };
     Ok(lua.compiled(at))
