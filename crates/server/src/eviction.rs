@@ -29,6 +29,8 @@ pub enum Room {
     Enough,
     /// Keys are being evicted, and more will be: writing may go on.
     Soon,
+    /// What can be evicted belongs to paused scripts: writing has to wait for them.
+    Reserved,
     /// Nothing can be evicted.
     None,
 }
@@ -39,6 +41,8 @@ pub struct Evictor {
     pool: Vec<Candidate>,
     /// Where to go on walking when sampling finds nothing.
     cursor: usize,
+    /// `Scripts::turns` when paused scripts had all keys that may be evicted.
+    none_free_at: Option<u64>,
 }
 
 struct Candidate {
@@ -77,17 +81,30 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
         return Room::None;
     }
     data.release();
+    let turns = server.scripts.turns();
+    if data.evictor.none_free_at == Some(turns) {
+        return Room::Reserved;
+    }
+    data.evictor.none_free_at = None;
     let started = ticks();
     let deadline = started + server.clock.ticks(EVICT_US);
     let mut evictor = std::mem::take(&mut data.evictor);
     let mut room = Room::Enough;
     let mut evicted = 0;
     while counted() > limit {
-        if !evictor.evict(data, &server.config, policy) {
-            room = if counted() <= limit { Room::Enough } else { Room::None };
-            break;
+        match evictor.evict(data, &server.config, policy) {
+            Evicted::Key => evicted += 1,
+            _ if counted() <= limit => break,
+            Evicted::Nothing => {
+                room = Room::None;
+                break;
+            }
+            Evicted::NothingFree => {
+                evictor.none_free_at = Some(turns);
+                room = Room::Reserved;
+                break;
+            }
         }
-        evicted += 1;
         if ticks() >= deadline {
             room = Room::Soon;
             break;
@@ -108,15 +125,18 @@ fn show_cycle(server: &Server, spent: u64) {
 }
 
 impl Evictor {
-    /// Evicts one key; `false` when there is none that may be.
-    fn evict(&mut self, data: &mut Data, config: &Config, policy: MaxmemoryPolicy) -> bool {
+    /// Evicts one key.
+    fn evict(&mut self, data: &mut Data, config: &Config, policy: MaxmemoryPolicy) -> Evicted {
         let mut recalls = 0;
         loop {
             let wanted = config.maxmemory_samples().max(1) as usize;
-            let found = self.sample(data, policy, wanted) || self.walk(data, policy);
+            let found = match self.sample(data, policy, wanted) {
+                true => Found::Free,
+                false => self.walk(data, policy),
+            };
             match self.pool.pop() {
                 Some(candidate) => match candidate.evict(data, policy) {
-                    Fate::Evicted => return true,
+                    Fate::Evicted => return Evicted::Key,
                     // That was a free look.
                     Fate::Gone => {}
                     Fate::Used(score) if recalls < POOL => {
@@ -125,18 +145,21 @@ impl Evictor {
                     }
                     Fate::Used(_) => {}
                 },
-                None if !found => return false,
-                None => {}
+                None => match found {
+                    Found::Free => {}
+                    Found::Reserved => return Evicted::NothingFree,
+                    Found::Nothing => return Evicted::Nothing,
+                },
             }
         }
     }
 
-    /// Looks at `wanted` random keys; whether it saw any that may be evicted.
+    /// Offers some `wanted` random keys; whether it found any that may be evicted.
     fn sample(&mut self, data: &mut Data, policy: MaxmemoryPolicy, wanted: usize) -> bool {
         let mut seen = 0;
         for _ in 0..TRIES_MAX {
             let (shard, bucket) = (data.random.below(SHARDS as u32), data.random.next_u32());
-            seen += self.look(data, policy, shard as usize, |table| {
+            let found = self.look(data, policy, shard as usize, |table| {
                 // From anywhere on: the last slots of a bucket must not be a hiding place.
                 let mut found: Vec<_> = table.sample(bucket).collect();
                 let first = bucket as usize % found.len().max(1);
@@ -144,6 +167,7 @@ impl Evictor {
                 found.truncate(wanted - seen);
                 found
             });
+            seen += if found.is_reserved { 0 } else { found.keys };
             if seen >= wanted {
                 return true;
             }
@@ -151,32 +175,35 @@ impl Evictor {
         seen > 0
     }
 
-    /// Walks shards in order until one has keys that may be evicted; whether there is one.
-    fn walk(&mut self, data: &mut Data, policy: MaxmemoryPolicy) -> bool {
+    /// Walks shards in order until one has keys that may be evicted, and offers those.
+    fn walk(&mut self, data: &mut Data, policy: MaxmemoryPolicy) -> Found {
+        let mut result = Found::Nothing;
         for _ in 0..SHARDS {
             let shard = self.cursor;
             self.cursor = (self.cursor + 1) % SHARDS;
-            if self.look(data, policy, shard, |table| table.iter().collect()) > 0 {
-                return true;
+            let found = self.look(data, policy, shard, |table| table.iter().collect());
+            match (found.keys, found.is_reserved) {
+                (0, _) => data.visit(shard, bobbin_store::Shard::trim),
+                (_, false) => return Found::Free,
+                (_, true) => result = Found::Reserved,
             }
-            data.visit(shard, bobbin_store::Shard::trim);
         }
-        false
+        result
     }
 
-    /// Adds the keys that `choose` picks of each database of a shard; returns how many may be evicted.
+    /// Offers the keys that `choose` picks of each database of a shard, unless a script has the shard reserved.
     fn look(
         &mut self,
         data: &mut Data,
         policy: MaxmemoryPolicy,
         shard: usize,
         choose: impl for<'t> Fn(&'t bobbin_store::table::Table) -> Vec<EntryRef<'t>>,
-    ) -> usize {
+    ) -> Looked {
         let (clock, keyspace) = (data.clock, data.keyspace());
         let volatile_only = is_volatile(policy);
         let random = data.random.next_u64();
-        data.visit(shard, |shard| {
-            let mut seen = 0;
+        data.visit_with(shard, |shard, is_reserved| {
+            let mut keys = 0;
             for index in 0..shard.databases() {
                 let Some(database) = shard.database(index) else { continue };
                 if database.is_empty() || volatile_only && database.volatile() == 0 {
@@ -186,12 +213,15 @@ impl Evictor {
                     if volatile_only && entry.expire_ms().is_none() {
                         continue;
                     }
-                    seen += 1;
+                    keys += 1;
+                    if is_reserved {
+                        continue;
+                    }
                     let score = score(entry, policy, &clock, random);
                     self.offer(score, index, keyspace.hash(entry.key()), entry.key());
                 }
             }
-            seen
+            Looked { keys, is_reserved }
         })
     }
 
@@ -209,6 +239,30 @@ impl Evictor {
         let at = self.pool.partition_point(|known| known.score < score);
         self.pool.insert(at, Candidate { score, database, hash, key: key.into() });
     }
+}
+
+/// What came of trying to evict a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Evicted {
+    Key,
+    /// Paused scripts have all keys that may be evicted.
+    NothingFree,
+    Nothing,
+}
+
+/// Which keys that may be evicted a walk found.
+enum Found {
+    Free,
+    /// Some, all in shards that scripts have reserved.
+    Reserved,
+    Nothing,
+}
+
+/// What a look into a shard found.
+struct Looked {
+    /// How many of the chosen keys may be evicted.
+    keys: usize,
+    is_reserved: bool,
 }
 
 /// What became of a candidate whose turn it was.
@@ -308,7 +362,7 @@ mod tests {
             let mut evictor = Evictor::default();
             let config = Config::new();
             // All candidates that the first rounds found are read, and must outlive all others.
-            assert!(evictor.evict(&mut data, &config, policy));
+            assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
             evictor.sample(&mut data, policy, 5);
             evictor.walk(&mut data, policy);
             data.clock = AccessClock::new(access, 1_700_000_005_000);
@@ -321,7 +375,7 @@ mod tests {
                 data.release();
             }
             for _ in 0..99 - spared.len() {
-                assert!(evictor.evict(&mut data, &config, policy));
+                assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
             }
             for name in &spared {
                 let key = data.key(name);
@@ -330,5 +384,35 @@ mod tests {
             }
             data.leave();
         }
+    }
+
+    #[test]
+    fn keys_of_paused_scripts_are_left_alone() {
+        let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));
+        let gate: &'static Gate = Box::leak(Box::default());
+        let mut data = Data::new(keyspace, gate, 1).expect("few threads");
+        data.enter();
+        let (config, policy) = (Config::new(), MaxmemoryPolicy::AllkeysRandom);
+        let mut evictor = Evictor::default();
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Nothing);
+        for name in ["a", "b"] {
+            let key = data.key(name.as_bytes());
+            assert!(data.hold_one(key.hash.shard()));
+            data.set(key, NewValue::string(b"v"), Expire::Clear);
+            data.release();
+        }
+        let shard = |name: &str| keyspace.hash(name.as_bytes()).shard();
+        assert_ne!(shard("a"), shard("b"));
+        for name in ["a", "b"] {
+            keyspace.lock(shard(name)).reserve();
+        }
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::NothingFree);
+        drop(keyspace.take_back(shard("b")));
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::NothingFree);
+        drop(keyspace.take_back(shard("a")));
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Nothing);
+        data.leave();
     }
 }

@@ -156,23 +156,29 @@ impl Keyspace {
         ShardGuard { keyspace: self, index: index as u32 }
     }
 
-    /// Calls `f` with a shard, reserved or not. So it may be in the midst of a change that belongs together.
+    /// Calls `f` with a shard, which may be reserved. A reserved shard may be in the midst of a change that belongs
+    /// together.
     pub fn visit<R>(&self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
+        self.visit_with(index, |shard, _| f(shard))
+    }
+
+    /// As `visit`, and tells `f` whether the shard is reserved.
+    pub fn visit_with<R>(&self, index: usize, f: impl FnOnce(&mut Shard, bool) -> R) -> R {
         match self.lock_unless_reserved(index) {
-            Some(mut guard) => f(&mut guard),
+            Some(mut guard) => f(&mut guard, false),
             None => self.visit_reserved(index, f),
         }
     }
 
     #[cold]
-    fn visit_reserved<R>(&self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
+    fn visit_reserved<R>(&self, index: usize, f: impl FnOnce(&mut Shard, bool) -> R) -> R {
         let cell = &self.shards[index];
         CLASS.ranked(index as u32).wait_for();
         let visit = cell.lock.visit();
         CLASS.ranked(index as u32).hold();
         // SAFETY: we hold the lock, as a visitor or not.
         let shard = unsafe { &mut *cell.shard.get() };
-        let result = f(shard);
+        let result = f(shard, true);
         let hint = hint(shard);
         self.publish(index, hint);
         CLASS.ranked(index as u32).release();

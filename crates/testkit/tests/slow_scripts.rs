@@ -393,6 +393,44 @@ fn check_beside(server: &Server) {
     }
 }
 
+/// Memory is over its limit while a script holds all keys: nothing can be evicted until it ends. Writing waits for that,
+/// and no worker looks for keys for ever.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn eviction_waits_for_a_script_that_holds_everything() {
+    const FILLING: &str = "for i = 1, 300 do redis.call('set', 'e' .. i, string.rep('v', 10000)) end \
+        local n = 0 for i = 1, ARGV[1] do n = n + i end return redis.call('exists', 'e1', 'e300')";
+    for threads in ["1", "2"] {
+        let server = Server::bobbin(&[
+            "--io-threads",
+            threads,
+            "--maxmemory-policy",
+            "allkeys-random",
+            "--busy-reply-threshold",
+            "600000",
+        ]);
+        let mut other = server.connect();
+        let used = other.say("INFO memory").text();
+        let used = used.split("used_memory:").nth(1).and_then(|rest| rest.split('\r').next());
+        let used: usize = used.and_then(|used| used.parse().ok()).expect("a number");
+        other.say(&format!("CONFIG SET maxmemory {}", used + 1_500_000));
+        let mut script = server.connect();
+        script.send(&["EVAL", FILLING, "0", LONGER_COUNT]).expect("is sent");
+        bobbin_testkit::until(|| other.say("INFO commandstats").text().contains("cmdstat_set:"));
+        let mut waiting = server.connect();
+        waiting.send(&["SET", "beside", "1"]).expect("is sent");
+        for _ in 0..100 {
+            assert_eq!(other.say("PING").text(), "PONG");
+        }
+        assert!(matches!(waiting.receive_within(MOMENT), Ok(Received::Nothing)));
+        // It saw all that it wrote.
+        assert_eq!(script.receive().expect("it answers").text(), "2");
+        assert_eq!(waiting.receive().expect("it answers").text(), "OK");
+        let stats = |server: &Server| server.connect().say("INFO stats").text();
+        bobbin_testkit::until(|| !stats(&server).contains("\r\nevicted_keys:0\r\n"));
+    }
+}
+
 fn words(reply: &Reply) -> String {
     match reply {
         Reply::Aggregate { items, .. } => {

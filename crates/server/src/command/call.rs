@@ -490,11 +490,15 @@ fn guard(
         client.postpone(true);
         return Ok(false);
     }
-    if switches & Switch::MAXMEMORY != 0
-        && make_room(context, client, output) == Room::None
-        && (command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM))
-    {
-        return Err(Failure::OUT_OF_MEMORY);
+    if switches & Switch::MAXMEMORY != 0 {
+        let room = make_room(context, client, output);
+        if command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM) {
+            match room {
+                Room::Enough | Room::Soon => {}
+                Room::Reserved => return Err(wait_for_script(context.server, client, command)),
+                Room::None => return Err(Failure::OUT_OF_MEMORY),
+            }
+        }
     }
     if switches & Switch::DISK_FAILED != 0
         && is_told

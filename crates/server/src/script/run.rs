@@ -92,9 +92,17 @@ pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &Task<'_>) -> Outcome
 }
 
 fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
-    let is_oom = call.server.switches.load() & Switch::MAXMEMORY != 0
-        && !call.in_transaction
-        && eviction::make_room(call.server, call.data) == Room::None;
+    let mut is_oom = false;
+    if call.server.switches.load() & Switch::MAXMEMORY != 0 && !call.in_transaction {
+        match eviction::make_room(call.server, call.data) {
+            Room::Enough | Room::Soon => {}
+            Room::Reserved => {
+                owner.give_back(call.server, call.data);
+                return Err(call.wait_for_script());
+            }
+            Room::None => is_oom = true,
+        }
+    }
     if task.is_strict
         && let Err(failure) = check_promises(call, task, is_oom)
     {

@@ -400,12 +400,17 @@ impl Data {
         self.shard(hash.shard()).database_mut(database)
     }
 
-    /// Calls `f` with a shard: one that is held, or locked for as long as the call, though it may be reserved.
+    /// Calls `f` with a shard: one that is held, or one that is locked for as long as the call, though it may be reserved.
     pub fn visit<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
+        self.visit_with(index, |shard, _| f(shard))
+    }
+
+    /// As `visit`, and tells `f` whether another thread has the shard reserved.
+    pub fn visit_with<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard, bool) -> R) -> R {
         match &mut self.unit.held {
-            Held::None => self.keyspace.visit(index, f),
-            Held::Reserved(aside) if aside.last().is_none() => self.keyspace.visit(index, f),
-            _ => f(self.shard(index)),
+            Held::None => self.keyspace.visit_with(index, f),
+            Held::Reserved(aside) if aside.last().is_none() => self.keyspace.visit_with(index, f),
+            _ => f(self.shard(index), false),
         }
     }
 }
