@@ -17,10 +17,17 @@ use crate::{lazyfree, memory};
 const POOL: usize = 16;
 /// How long one command, or one slice of the timer, evicts.
 const EVICT_US: u64 = 500;
+/// How long a worker relies on a walk that found nothing to evict.
+const WALK_US: u64 = 2000;
 /// Of a score under LFU: the low bits, which tell apart those that are used equally often.
 const LFU_TIME_BITS: u32 = 32;
 /// Random shards that are looked at for one sample before all are walked in order.
 const TRIES_MAX: usize = 32;
+
+/// Forgets that there was nothing to evict: the command that follows may change that.
+pub fn expect_change(data: &mut Data) {
+    data.evictor.failure = None;
+}
 
 /// What came of making room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,8 +48,18 @@ pub struct Evictor {
     pool: Vec<Candidate>,
     /// Where to go on walking when sampling finds nothing.
     cursor: usize,
-    /// `Scripts::turns` when paused scripts had all keys that may be evicted.
-    none_free_at: Option<u64>,
+    /// The last walk over all shards found nothing to evict.
+    failure: Option<Walked>,
+}
+
+/// A walk over all shards that found nothing to evict. It is not repeated for each command.
+struct Walked {
+    room: Room,
+    policy: MaxmemoryPolicy,
+    /// `Scripts::turns` at that time. It is another when a script gives its keys back.
+    turns: u64,
+    /// In ticks: when to walk again, as other workers may have made keys evictable.
+    until: u64,
 }
 
 struct Candidate {
@@ -81,12 +98,13 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
         return Room::None;
     }
     data.release();
-    let turns = server.scripts.turns();
-    if data.evictor.none_free_at == Some(turns) {
-        return Room::Reserved;
+    let (turns, started) = (server.scripts.turns(), ticks());
+    if let Some(walked) = &data.evictor.failure
+        && (walked.policy, walked.turns) == (policy, turns)
+        && started < walked.until
+    {
+        return walked.room;
     }
-    data.evictor.none_free_at = None;
-    let started = ticks();
     let deadline = started + server.clock.ticks(EVICT_US);
     let mut evictor = std::mem::take(&mut data.evictor);
     let mut room = Room::Enough;
@@ -95,15 +113,13 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
         match evictor.evict(data, &server.config, policy) {
             Evicted::Key => evicted += 1,
             _ if counted() <= limit => break,
-            Evicted::Nothing => {
-                room = Room::None;
-                break;
-            }
-            Evicted::NothingFree => {
-                evictor.none_free_at = Some(turns);
-                room = Room::Reserved;
-                break;
-            }
+            Evicted::Nothing => room = Room::None,
+            Evicted::NothingFree => room = Room::Reserved,
+        }
+        if room != Room::Enough {
+            let until = ticks() + server.clock.ticks(WALK_US);
+            evictor.failure = Some(Walked { room, policy, turns, until });
+            break;
         }
         if ticks() >= deadline {
             room = Room::Soon;

@@ -499,6 +499,9 @@ fn guard(
                 Room::None => return Err(Failure::OUT_OF_MEMORY),
             }
         }
+        if writes || command.has(Flags::RUNS) {
+            eviction::expect_change(context.data);
+        }
     }
     if switches & Switch::DISK_FAILED != 0
         && is_told
