@@ -1,5 +1,5 @@
-//! Compiles Lua 5.1 from the sources in `lua`. It does arithmetic on signed integers which scripts choose, so they
-//! wrap: C leaves open what an overflow does, and compilers make use of that.
+//! Compiles Lua 5.1 from the sources in `lua`. It does arithmetic on signed integers which scripts
+//! choose, so they wrap: C leaves open what an overflow does, and compilers make use of that.
 
 fn main() {
     let mut build = cc::Build::new();

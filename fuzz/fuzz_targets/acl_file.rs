@@ -1,5 +1,5 @@
-//! Users with names, patterns and passwords of any bytes: a line of the configuration and a line of `aclfile` make the
-//! same user again, and each stays one line.
+//! Users with names, patterns and passwords of any bytes: a line of the configuration and a line of
+//! `aclfile` make the same user again, and each stays one line.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Options set to words of any bytes, by CONFIG SET and by lines of a file: what CONFIG REWRITE writes of them reads back
-//! as the same configuration, and no word becomes a directive.
+//! Options set to words of any bytes, by CONFIG SET and by lines of a file: what CONFIG REWRITE
+//! writes of them reads back as the same configuration, and no word becomes a directive.
 
 #![no_main]
 
@@ -26,7 +26,8 @@ fn load(text: &[u8]) -> Result<Config, LoadError> {
     Config::load(&line, &mut &*text, "1", &mut Nothing)
 }
 
-// Each entry: a byte that names an option, one for the way, and a word up to a byte that seldom means anything.
+// Each entry: a byte that names an option, one for the way, and a word up to a byte that seldom
+// means anything.
 fuzz_target!(|data: &[u8]| {
     const END: u8 = 0xfe;
     let config = Config::new();

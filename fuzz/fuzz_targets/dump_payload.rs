@@ -1,5 +1,5 @@
-//! Payloads in any bytes: no panic, no allocation that the bytes do not account for. What is restored can be used by
-//! every command of its type, and comes back when it is dumped.
+//! Payloads in any bytes: no panic, no allocation that the bytes do not account for. What is
+//! restored can be used by every command of its type, and comes back when it is dumped.
 
 #![no_main]
 

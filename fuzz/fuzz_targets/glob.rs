@@ -1,5 +1,5 @@
-//! Patterns and texts: they match if and only if the pattern means the text. The first byte says where
-//! the pattern ends.
+//! Patterns and texts: they match if and only if the pattern means the text. The first byte says
+//! where the pattern ends.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
-//! HyperLogLogs in any bytes behind a good header, sparse and dense: no panic, and what is sparse and
-//! sound does as its dense form does. The first bytes are elements, and the longest sparse value.
+//! HyperLogLogs in any bytes behind a good header, sparse and dense: no panic, and what is sparse
+//! and sound does as its dense form does. The first bytes are elements, and the longest sparse
+//! value.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Hashes of any keys: the same wherever a key lies, and nothing beside it is read (which the address
-//! sanitizer sees). The first bytes are the secret, and how a copy is aligned.
+//! Hashes of any keys: the same wherever a key lies, and nothing beside it is read (which the
+//! address sanitizer sees). The first bytes are the secret, and how a copy is aligned.
 
 #![no_main]
 

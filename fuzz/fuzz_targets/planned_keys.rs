@@ -1,4 +1,5 @@
-//! Commands with random arguments from a user that may use few keys: what they touch is what their plans name.
+//! Commands with random arguments from a user that may use few keys: what they touch is what their
+//! plans name.
 
 #![no_main]
 

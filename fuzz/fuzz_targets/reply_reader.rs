@@ -1,5 +1,6 @@
 //! Replies in any bytes: no panic, and the scanner finds the same end or error when the bytes come
-//! in pieces. The first byte says in how large ones. The lines are read as replies of MIGRATE's target, too.
+//! in pieces. The first byte says in how large ones. The lines are read as replies of MIGRATE's
+//! target, too.
 
 #![no_main]
 

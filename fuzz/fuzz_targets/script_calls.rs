@@ -1,6 +1,6 @@
 #![no_main]
-//! Scripts of random calls of library functions, with extreme numbers, shared and cyclic tables: each ends by itself, or
-//! when it is stopped, and takes no more memory than it may.
+//! Scripts of random calls of library functions, with extreme numbers, shared and cyclic tables:
+//! each ends by itself, or when it is stopped, and takes no more memory than it may.
 
 mod script;
 

@@ -1,5 +1,6 @@
 #![no_main]
-//! `cjson` with any bytes: an error is an answer, and what was read is written and read again as the same.
+//! `cjson` with any bytes: an error is an answer, and what was read is written and read again as
+//! the same.
 
 mod script;
 

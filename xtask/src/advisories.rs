@@ -1,12 +1,13 @@
-//! Warnings about published crates, from a checkout of RustSec's database: a file each, whose head says which versions
-//! are mended, and which never were at fault.
+//! Warnings about published crates, from a checkout of RustSec's database: a file each, whose head
+//! says which versions are mended, and which never were at fault.
 
 use std::path::Path;
 
 use crate::shell::Outcome;
 use crate::supply::Package;
 
-/// Looks all packages up; returns how many advisories there are. That something is not maintained is no fault.
+/// Looks all packages up; returns how many advisories there are. That something is not maintained
+/// is no fault.
 pub(crate) fn check(
     folder: &Path,
     packages: &[Package],
@@ -30,8 +31,9 @@ pub(crate) fn check(
     Ok(count)
 }
 
-/// What was published against Lua 5.1, and against the scripts of Redis and Valkey, and how it is known to be mended.
-/// RustSec knows nothing of C that is kept here, so this is read whenever there is news of Lua, Redis or Valkey.
+/// What was published against Lua 5.1, and against the scripts of Redis and Valkey, and how it is
+/// known to be mended. RustSec knows nothing of C that is kept here, so this is read whenever there
+/// is news of Lua, Redis or Valkey.
 pub(crate) fn check_lua(packages: &[Package], faults: &mut Vec<String>) -> Outcome {
     let read =
         |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
@@ -174,7 +176,8 @@ fn meets_one(version: &str, comparison: &str) -> bool {
     }
 }
 
-/// Major, minor and patch, and how many of them are there. What is before a release counts as the release.
+/// Major, minor and patch, and how many of them are there. What is before a release counts as the
+/// release.
 fn numbers(version: &str) -> ([u64; 3], usize) {
     let version = version.trim().split(['-', '+']).next().unwrap_or_default();
     let mut numbers = [0; 3];

@@ -1,4 +1,5 @@
-//! BullMQ, a job queue which is all scripts, on Valkey and on Bobbin: what it does must be the same.
+//! BullMQ, a job queue which is all scripts, on Valkey and on Bobbin: what it does must be the
+//! same.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -6,8 +6,8 @@ use bobbin_testkit::peers::repository;
 
 use crate::shell::{self, Outcome};
 
-/// Runs each target for `seconds`, one after the other; without the tools it says what is missing and
-/// does nothing.
+/// Runs each target for `seconds`, one after the other; without the tools it says what is missing
+/// and does nothing.
 pub(crate) fn smoke(seconds: &str) -> Outcome {
     let seconds: u32 =
         seconds.parse().map_err(|_| format!("{seconds:?} is not a number of seconds"))?;
@@ -38,8 +38,8 @@ pub(crate) fn smoke(seconds: &str) -> Outcome {
     if failed.is_empty() { Ok(()) } else { Err(format!("fuzzing failed: {}", failed.join(", "))) }
 }
 
-/// Each script has a stack of its own. The sanitizer would keep a shadow of each for ever, to find the use of variables
-/// of functions that have returned.
+/// Each script has a stack of its own. The sanitizer would keep a shadow of each for ever, to find
+/// the use of variables of functions that have returned.
 const ASAN_OPTIONS: &str = "detect_stack_use_after_return=0";
 
 /// Compiles the targets, which are no part of the workspace, so that they do not fall behind it.

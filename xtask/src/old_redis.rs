@@ -1,7 +1,7 @@
 //! Redis 7.0, as Debian 12 has it: the tests exchange files with it where it is at hand.
 //!
-//! Its packages are unpacked into a folder of their own; nothing is installed. On a machine whose archive has
-//! another version there is none, and the tests pass over it.
+//! Its packages are unpacked into a folder of their own; nothing is installed. On a machine whose
+//! archive has another version there is none, and the tests pass over it.
 
 use std::path::Path;
 use std::process::Command;

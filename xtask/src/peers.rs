@@ -12,7 +12,8 @@ use bobbin_testkit::peers::{cache_folder, peer};
 
 use crate::shell::{self, Outcome};
 
-/// Makes sure that every program in [`PROGRAMS`] and [`CHECKERS`] is there and runs; says where and which version.
+/// Makes sure that every program in [`PROGRAMS`] and [`CHECKERS`] is there and runs; says where and
+/// which version.
 pub(crate) fn install() -> Outcome {
     if !all_work() {
         let tree = cache_folder().join("peers/sid");

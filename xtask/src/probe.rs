@@ -34,8 +34,9 @@ pub(crate) enum Keys {
 
 /// Clients that ask at a fixed rate whatever the server does, until they are stopped.
 ///
-/// A client that still waits when its next command is due is late by no fault of its own: that command counts from
-/// when it was due. Else it counts from when it was sent, so that how exactly the clients' clock wakes them has no part in it.
+/// A client that still waits when its next command is due is late by no fault of its own: that
+/// command counts from when it was due. Else it counts from when it was sent, so that how exactly
+/// the clients' clock wakes them has no part in it.
 pub(crate) struct Probe {
     keys: Keys,
     stop: AtomicBool,
@@ -134,7 +135,8 @@ impl Latencies {
         self.0.len()
     }
 
-    /// Of `permille` thousandths of all none took longer. In microseconds; 0 if there is none at all.
+    /// Of `permille` thousandths of all none took longer. In microseconds; 0 if there is none at
+    /// all.
     pub fn microseconds(&self, permille: usize) -> f64 {
         let at = (self.0.len() * permille / 1000).min(self.0.len().saturating_sub(1));
         self.0.get(at).map_or(0.0, |latency| latency.as_secs_f64() * 1e6)

@@ -7,8 +7,8 @@ use bobbin_testkit::peers::repository;
 
 use crate::shell::{self, Outcome};
 
-/// The lock, the gate and the inbox under schedules that shuttle chooses. In a target folder of its own:
-/// the flag would throw away everything that was built without it.
+/// The lock, the gate and the inbox under schedules that shuttle chooses. In a target folder of its
+/// own: the flag would throw away everything that was built without it.
 pub(crate) fn shuttle() -> Outcome {
     let mut command = cargo(&["test", "--quiet", "--package", "bobbin-store", "--test", "shuttle"]);
     shell::run(command.env("CARGO_TARGET_DIR", target("shuttle")).env(FLAGS, "--cfg\x1fshuttle"))
@@ -48,7 +48,8 @@ pub(crate) fn miri_is_installed() -> bool {
     shell::works("cargo", &["+nightly", "miri", "--version"])
 }
 
-/// Instructions per command of the path of a request; an error if one takes more than [`LIMITS`] allows.
+/// Instructions per command of the path of a request; an error if one takes more than [`LIMITS`]
+/// allows.
 pub(crate) fn instructions() -> Outcome {
     if !shell::works("valgrind", &["--version"]) {
         shell::install_packages(&["valgrind"])?;

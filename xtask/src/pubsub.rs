@@ -1,7 +1,7 @@
 //! Delivered messages a second, and what each costs the server: ours and valkey's by turns.
 //!
-//! One publisher waits for the answers to a pipeline's PUBLISHes before it sends the next; one thread reads what all
-//! subscribers get. A message counts when its last byte is read.
+//! One publisher waits for the answers to a pipeline's PUBLISHes before it sends the next; one
+//! thread reads what all subscribers get. A message counts when its last byte is read.
 
 use std::io::Read;
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! What a snapshot of many keys costs while half of the commands are writes, ours and valkey's: extra memory, time, and
-//! what small commands wait. And how long its file takes to load.
+//! What a snapshot of many keys costs while half of the commands are writes, ours and valkey's:
+//! extra memory, time, and what small commands wait. And how long its file takes to load.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,8 +184,8 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Memory of all processes of the machine that is not of files; what two of them share counts once, which a sum of
-/// resident sizes would not do for a forked child.
+/// Memory of all processes of the machine that is not of files; what two of them share counts once,
+/// which a sum of resident sizes would not do for a forked child.
 fn anonymous_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("AnonPages:"));

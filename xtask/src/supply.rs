@@ -1,5 +1,5 @@
-//! What is built in that others wrote: where it comes from, under which licences, how often, and, given a checkout of the
-//! RustSec database, whether somebody warned of it.
+//! What is built in that others wrote: where it comes from, under which licences, how often, and,
+//! given a checkout of the RustSec database, whether somebody warned of it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,7 +9,8 @@ use std::process::Command;
 use crate::advisories;
 use crate::shell::{self, Outcome};
 
-/// Checks the lock file and the manifests of all that it names. `advisories`: a checkout of RustSec's database.
+/// Checks the lock file and the manifests of all that it names. `advisories`: a checkout of
+/// RustSec's database.
 pub(crate) fn check(advisories: Option<&Path>) -> Outcome {
     let lock =
         std::fs::read_to_string("Cargo.lock").map_err(|error| format!("Cargo.lock: {error}"))?;

@@ -8,8 +8,8 @@ use bobbin_testkit::{Server, peers};
 
 use crate::shell::{self, Outcome};
 
-/// Replays on Bobbin, and with `with_peers` on the real servers too; any difference is an error, and
-/// `shown` of each file are printed.
+/// Replays on Bobbin, and with `with_peers` on the real servers too; any difference is an error,
+/// and `shown` of each file are printed.
 pub(crate) fn check(files: &[&str], with_peers: bool, shown: usize) -> Outcome {
     let transcripts = load(files)?;
     let mut failed = 0;

@@ -1,4 +1,5 @@
-//! The load generator behind `bobbin-benchmark`, in parts that can be used and tested by themselves.
+//! The load generator behind `bobbin-benchmark`, in parts that can be used and tested by
+//! themselves.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The standard output. Whoever reads it may stop doing so, `head` say; the program then ends without
-//! a word.
+//! The standard output. Whoever reads it may stop doing so, `head` say; the program then ends
+//! without a word.
 
 use std::{fmt, io::Write, process};
 

@@ -177,8 +177,8 @@ fn a_greeting_comes_first_and_may_be_refused() {
     assert_eq!(error, EngineError::Greeting("WRONGPASS no".into()));
 }
 
-/// A server that stands still for 100 ms once: the closed loop sends nothing meanwhile and shows one
-/// slow request on each connection, the open loop shows all that were due.
+/// A server that stands still for 100 ms once: the closed loop sends nothing meanwhile and shows
+/// one slow request on each connection, the open loop shows all that were due.
 #[test]
 fn the_open_loop_sees_a_stall() {
     const STALL: Duration = Duration::from_millis(100);

@@ -1,5 +1,5 @@
-//! Every option against a running server. They run on a real Valkey, which has all commands, and need
-//! what `cargo xtask peers` installs.
+//! Every option against a running server. They run on a real Valkey, which has all commands, and
+//! need what `cargo xtask peers` installs.
 
 mod common;
 
@@ -366,8 +366,9 @@ fn a_sweep_writes_its_three_files() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn random_commands() {
-    // Redis 8.0.6 dies of some of what blocked clients do to each other, about once in five runs, and of Valkey 9.1.2 one reply
-    // in many runs is malformed: they get what they are known to answer.
+    // Redis 8.0.6 dies of some of what blocked clients do to each other, about once in five runs,
+    // and of Valkey 9.1.2 one reply in many runs is malformed: they get what they are known to
+    // answer.
     for (server, modes, connections, seed) in [
         (Server::bobbin(&[]), "malformed-commands", 3, ""),
         (Server::valkey(&[]), "malformed-commands,config-commands", 1, "--seed 7"),

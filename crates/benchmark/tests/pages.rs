@@ -1,5 +1,6 @@
-//! What `docs/benchmark.md` shows of a shell is what the program prints, but for the figures: its blocks of `console`.
-//! Blocks of `text` need other programs, a cluster, a server that stands still, or minutes.
+//! What `docs/benchmark.md` shows of a shell is what the program prints, but for the figures: its
+//! blocks of `console`. Blocks of `text` need other programs, a cluster, a server that stands
+//! still, or minutes.
 
 use bobbin_testkit::Server;
 use bobbin_testkit::pages::{Shell, blocks};

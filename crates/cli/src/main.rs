@@ -1,5 +1,5 @@
-//! bobbin-cli: a shell, and tools, for servers that speak the Redis protocol. It takes the options of
-//! redis-cli and valkey-cli and prints what they print.
+//! bobbin-cli: a shell, and tools, for servers that speak the Redis protocol. It takes the options
+//! of redis-cli and valkey-cli and prints what they print.
 
 #![forbid(unsafe_code)]
 

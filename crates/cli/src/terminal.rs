@@ -34,8 +34,9 @@ macro_rules! complain {
     }};
 }
 
-/// What a terminal may be shown. Texts come from servers, and keys from other clients: of what commands a
-/// terminal only colours, and what moves within a line, stay as they are. The rest is shown as `\x1b`.
+/// What a terminal may be shown. Texts come from servers, and keys from other clients: of what
+/// commands a terminal only colours, and what moves within a line, stay as they are. The rest is
+/// shown as `\x1b`.
 pub fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
     let is_suspicious = |byte: &u8| byte.is_ascii_control() && !b"\n\r\t".contains(byte);
     // Control characters of two bytes begin with 0xc2.

@@ -132,8 +132,8 @@ impl Client {
         self.buffered()
     }
 
-    /// Some bytes that follow what was handed out, replies or not: what has been received, else what
-    /// one read gives, at most `len_max`. Nothing means that the server closed the connection.
+    /// Some bytes that follow what was handed out, replies or not: what has been received, else
+    /// what one read gives, at most `len_max`. Nothing means that the server closed the connection.
     pub fn receive_bytes(&mut self, len_max: usize) -> Result<Vec<u8>, ClientError> {
         if !self.output.is_empty() {
             self.flush()?;
@@ -270,7 +270,8 @@ impl Client {
 }
 
 impl AsFd for Client {
-    /// For waiting until there is something to read. What has been received already is not seen there.
+    /// For waiting until there is something to read. What has been received already is not seen
+    /// there.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

@@ -140,8 +140,8 @@ impl Stream {
         }
     }
 
-    /// Reads once, at most about `len_max` bytes, and appends what came to `input`. Returns how many
-    /// bytes were received, which with TLS may not yet be any of the protocol; 0 is the end.
+    /// Reads once, at most about `len_max` bytes, and appends what came to `input`. Returns how
+    /// many bytes were received, which with TLS may not yet be any of the protocol; 0 is the end.
     pub(crate) fn append(&mut self, input: &mut Vec<u8>, len_max: usize) -> io::Result<usize> {
         let Some(tls) = &self.tls else {
             return read_into(&mut self.socket, input, len_max);
@@ -236,8 +236,8 @@ impl Socket {
 #[derive(Debug)]
 struct Tls {
     session: Mutex<TlsSession>,
-    /// Held while bytes of the session go out, so that they do so in its order. Nobody reads with it
-    /// held: who writes may wait for the server, which may wait for us to read.
+    /// Held while bytes of the session go out, so that they do so in its order. Nobody reads with
+    /// it held: who writes may wait for the server, which may wait for us to read.
     sending: Mutex<()>,
 }
 

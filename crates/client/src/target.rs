@@ -1,8 +1,8 @@
 //! Where a server is and who one is there, as a URL says it:
 //! `redis://user:password@host:port/database`, `unix:///path?db=1`.
 //!
-//! The schemes `redis`, `rediss`, `valkey` and `valkeys` are those of redis-cli and valkey-cli; those
-//! that end in an additional `s` ask for TLS.
+//! The schemes `redis`, `rediss`, `valkey` and `valkeys` are those of redis-cli and valkey-cli;
+//! those that end in an additional `s` ask for TLS.
 
 use std::{error, fmt, path::PathBuf};
 

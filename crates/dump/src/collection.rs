@@ -43,7 +43,8 @@ impl<'a> Target<'a> {
 }
 
 impl SerializedCollection<'_> {
-    /// Makes the collection. Whatever the bytes, the result is sound, and not empty unless it is a stream.
+    /// Makes the collection. Whatever the bytes, the result is sound, and not empty unless it is a
+    /// stream.
     pub fn read(
         &self,
         options: &Options,

@@ -54,8 +54,8 @@ pub(crate) fn read_hash(
     (!hash.is_empty()).then_some(hash)
 }
 
-/// Redis's form of a large hash whose fields expire: the earliest time (Unix ms), the number of fields,
-/// and each with how much later than one before that time it expires; 0: never.
+/// Redis's form of a large hash whose fields expire: the earliest time (Unix ms), the number of
+/// fields, and each with how much later than one before that time it expires; 0: never.
 fn read_metadata(input: &mut Input<'_>, options: &Options, target: Target<'_>) -> Option<Hash> {
     let earliest_ms = i64::from_le_bytes(input.array()?);
     let mut hash = Hash::default();

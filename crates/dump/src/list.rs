@@ -1,5 +1,6 @@
-//! Lists, serialised. What is written is form 18: a number of nodes, and for each a byte that says what
-//! it is: one element (1), or a listpack of several (2), as a string. Read are the older forms as well.
+//! Lists, serialised. What is written is form 18: a number of nodes, and for each a byte that says
+//! what it is: one element (1), or a listpack of several (2), as a string. Read are the older forms
+//! as well.
 
 use bobbin_store::value::{AnyCollection, End, List, ListLimits, Listpack};
 

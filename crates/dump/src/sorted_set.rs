@@ -1,6 +1,6 @@
-//! Sorted sets, serialised. A packed one is its listpack (form 17); of a large one each member is followed by
-//! its score, eight bytes, least significant first (form 5), from the highest down. Read are the older forms
-//! as well.
+//! Sorted sets, serialised. A packed one is its listpack (form 17); of a large one each member is
+//! followed by its score, eight bytes, least significant first (form 5), from the highest down.
+//! Read are the older forms as well.
 
 use bobbin_store::value::{AnyCollection, SortedSet, SortedSetLimits, integer};
 

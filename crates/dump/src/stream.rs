@@ -10,9 +10,10 @@
 //!     | Unix ms active                                               from the third form on
 //!     | pending: ID ...
 //! ```
-//! A listpack holds the numbers of entries, of deleted ones and of fields, the fields, 0, and for each entry: flags, the
-//! milliseconds and the sequence number since the master ID, fields and values (with their number before them; or only the
-//! values, if the fields are those of the node), and how many items that were. (The format is Redis's `t_stream.c`.)
+//! A listpack holds the numbers of entries, of deleted ones and of fields, the fields, 0, and for
+//! each entry: flags, the milliseconds and the sequence number since the master ID, fields and
+//! values (with their number before them; or only the values, if the fields are those of the node),
+//! and how many items that were. (The format is Redis's `t_stream.c`.)
 
 use bobbin_store::value::stream::{Group, Log, NODE_BYTES_MAX, Node};
 use bobbin_store::value::{Item, Listpack, Stream, StreamId};
@@ -191,7 +192,8 @@ fn unpack(log: &mut Log, master: StreamId, pack: &Listpack) -> Option<()> {
         }
         counts[usize::from(is_deleted)] += 1;
     }
-    // As long as it may become when entries of it are deleted, it must be one that can be written again.
+    // As long as it may become when entries of it are deleted, it must be one that can be written
+    // again.
     let fits = log.nodes().last().is_some_and(|node| node.packed_len_max() <= NODE_BYTES_MAX);
     (counts == [live, deleted] && counts != [0, 0] && fits).then_some(())
 }
@@ -268,8 +270,8 @@ mod tests {
     use crate::collection::Target;
     use crate::{Payload, PayloadError, append_collection_payload, parse_payload};
 
-    /// DUMP of valkey-server 9.1.2: four entries of three sets of fields, one of them deleted; a group with two
-    /// entries pending and an idle consumer, and one that has read everything.
+    /// DUMP of valkey-server 9.1.2: four entries of three sets of fields, one of them deleted; a
+    /// group with two entries pending and an idle consumer, and one that has read everything.
     const DUMP: &str = "15011000000000000000050000000000000003c3404d405512550000001f00030101010201816102816202002009\
         000020010901018374776f04050103600c0002c00e401f0bdffd0201018163028178020620190fc37f02dffe02f2d12f010404010501\
         ff034384010503050404020167070081ffffffffffffffff0200000000000000050000000000000003a0105ffea10100000100000000\
@@ -333,8 +335,8 @@ mod tests {
         }
     }
 
-    /// For each group of the oldest form it is found how far that has read. If all the deleted entries were passed for
-    /// that, it would take minutes.
+    /// For each group of the oldest form it is found how far that has read. If all the deleted
+    /// entries were passed for that, it would take minutes.
     #[test]
     fn many_groups_behind_many_deleted_entries_are_read_soon() {
         let (entries, groups) = (100_000, 100_000);

@@ -1,12 +1,14 @@
-//! Ziplists: what Redis kept small collections in before version 7. They are only read, and become listpacks.
+//! Ziplists: what Redis kept small collections in before version 7. They are only read, and become
+//! listpacks.
 //!
 //! ```text
 //! u32 bytes in all | u32 offset of the last entry | u16 entries (65535: count them) | entry ... | 0xff
 //! entry: length of the one before (1 byte, or 0xfe and 4 bytes) | head | payload
 //! ```
-//! Heads: `00xxxxxx`, `01xxxxxx` and a byte, `10000000` and four bytes (most significant first) for strings of
-//! these lengths; `11000000`, `11010000`, `11100000`, `11110000`, `11111110` for integers of 16, 32, 64, 24 and
-//! 8 bits; `1111xxxx` for the integers from 0 to 12, one more than which the four bits are.
+//! Heads: `00xxxxxx`, `01xxxxxx` and a byte, `10000000` and four bytes (most significant first) for
+//! strings of these lengths; `11000000`, `11010000`, `11100000`, `11110000`, `11111110` for
+//! integers of 16, 32, 64, 24 and 8 bits; `1111xxxx` for the integers from 0 to 12, one more than
+//! which the four bits are.
 
 use bobbin_store::value::{Item, Listpack};
 

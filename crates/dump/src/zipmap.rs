@@ -1,4 +1,5 @@
-//! Zipmaps: what Redis kept small hashes in before version 2.6. They are only read, and become listpacks.
+//! Zipmaps: what Redis kept small hashes in before version 2.6. They are only read, and become
+//! listpacks.
 
 use bobbin_store::value::Listpack;
 

@@ -32,7 +32,8 @@ impl Accepted {
     }
 }
 
-/// The acceptor's handle. Listeners may come and go while it runs; dropping it stops the thread and closes them.
+/// The acceptor's handle. Listeners may come and go while it runs; dropping it stops the thread and
+/// closes them.
 pub struct Acceptor {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -43,7 +44,8 @@ struct Shared {
     stop: AtomicBool,
     waker: Waker,
     keepalive_s: AtomicU32,
-    /// By the number that epoll reports. Held while accepting, so that a removed listener accepts nothing more.
+    /// By the number that epoll reports. Held while accepting, so that a removed listener accepts
+    /// nothing more.
     listeners: Mutex<Listeners>,
 }
 
@@ -54,7 +56,8 @@ struct Listeners {
 }
 
 impl Acceptor {
-    /// Starts the thread, which calls `handle` with every connection. `keepalive_s`: as `tcp-keepalive`, 0 for none.
+    /// Starts the thread, which calls `handle` with every connection. `keepalive_s`: as
+    /// `tcp-keepalive`, 0 for none.
     pub fn start(
         listeners: Vec<Listener>,
         keepalive_s: u32,
@@ -93,8 +96,9 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Closes those listeners that `choice` picks. After the return their addresses are free, so the way to change
-    /// `bind` or `port` is: remove, bind the new ones, add those or, if they failed, the old ones bound again.
+    /// Closes those listeners that `choice` picks. After the return their addresses are free, so
+    /// the way to change `bind` or `port` is: remove, bind the new ones, add those or, if they
+    /// failed, the old ones bound again.
     pub fn remove(&self, mut choice: impl FnMut(&Listener) -> bool) {
         // Closing takes them out of the epoll set.
         self.shared.listeners.lock().open.retain(|_, listener| !choice(listener));
@@ -156,7 +160,8 @@ fn accept_some(shared: &Shared, number: u64, accepted: &mut Vec<Accepted>) -> Re
         let (socket, peer) = match acceptfrom_with(listener, flags) {
             Ok(accepted) => accepted,
             Err(Errno::AGAIN) => break,
-            // That connection is gone, others may wait. The kernel passes its network errors on here (accept(2)).
+            // That connection is gone, others may wait. The kernel passes its network errors on
+            // here (accept(2)).
             Err(
                 Errno::INTR
                 | Errno::CONNABORTED
@@ -189,7 +194,8 @@ fn accept_some(shared: &Shared, number: u64, accepted: &mut Vec<Accepted>) -> Re
     Ok(())
 }
 
-/// Options of a TCP connection. Failures do not matter: they come from connections that are broken already.
+/// Options of a TCP connection. Failures do not matter: they come from connections that are broken
+/// already.
 fn tune(socket: &OwnedFd, keepalive_s: u32) {
     let _ = sockopt::set_tcp_nodelay(socket, true);
     if keepalive_s > 0 {
@@ -202,7 +208,8 @@ fn tune(socket: &OwnedFd, keepalive_s: u32) {
     }
 }
 
-/// Out of descriptors or memory: the connections stay in the backlog, and epoll would report them without end.
+/// Out of descriptors or memory: the connections stay in the backlog, and epoll would report them
+/// without end.
 fn back_off(shared: &Shared) {
     let pause = Timespec { tv_sec: 0, tv_nsec: BACK_OFF_MS * 1_000_000 };
     let _ = poll(&mut [PollFd::new(&shared.waker, PollFlags::IN)], Some(&pause));

@@ -8,7 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 
-/// Ports that nobody listened on a moment ago. They can be lost to another process, hence the attempts.
+/// Ports that nobody listened on a moment ago. They can be lost to another process, hence the
+/// attempts.
 fn listen_somewhere(bind: &[&str]) -> (Vec<Listener>, u16) {
     for _ in 0..20 {
         let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();

@@ -7,8 +7,8 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Displays as `127.0.0.1:1234`, `[::1]:1234`, `/path/of/socket:0`. A Unix connection's two ends both have
-/// the path of the server's socket, as in Redis.
+/// Displays as `127.0.0.1:1234`, `[::1]:1234`, `/path/of/socket:0`. A Unix connection's two ends
+/// both have the path of the server's socket, as in Redis.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
     Tcp(SocketAddr),

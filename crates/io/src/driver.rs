@@ -7,8 +7,9 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Names a connection to the driver. The worker chooses it: a slot (small and dense, drivers index a table by it) and
-/// a generation that changes whenever the slot is used again, so that a late completion cannot meet a newcomer.
+/// Names a connection to the driver. The worker chooses it: a slot (small and dense, drivers index
+/// a table by it) and a generation that changes whenever the slot is used again, so that a late
+/// completion cannot meet a newcomer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(u64);
 
@@ -44,21 +45,24 @@ impl Token {
     }
 }
 
-/// What `wait` tells. Within one batch a connection's `Sent` comes before its `Data`, its `Data` come in order, and
-/// `Closed` never shares a batch with `Data`: what was read before the end can still be answered.
+/// What `wait` tells. Within one batch a connection's `Sent` comes before its `Data`, its `Data`
+/// come in order, and `Closed` never shares a batch with `Data`: what was read before the end can
+/// still be answered.
 #[derive(Debug)]
 pub enum Event {
-    /// Bytes arrived (at least one). They lie in the driver's memory and stay valid until the next `wait`. A
-    /// connection may have several in one batch.
+    /// Bytes arrived (at least one). They lie in the driver's memory and stay valid until the next
+    /// `wait`. A connection may have several in one batch.
     Data { token: Token, bytes: Bytes },
     /// In direct mode: the socket has bytes, or its end, to be received by the worker itself.
     Readable { token: Token },
-    /// The peer closed its side (no error), or the socket failed. No further event comes except `Sent`; the worker
-    /// must still call `remove`.
+    /// The peer closed its side (no error), or the socket failed. No further event comes except
+    /// `Sent`; the worker must still call `remove`.
     Closed { token: Token, error: Option<Errno> },
-    /// What the kernel took of an earlier `send`: perhaps fewer bytes than offered, 0 when it would block.
+    /// What the kernel took of an earlier `send`: perhaps fewer bytes than offered, 0 when it would
+    /// block.
     Sent { token: Token, result: Result<usize, Errno> },
-    /// The socket that `notify_writable` was asked for has room again, or failed (then the next send says how).
+    /// The socket that `notify_writable` was asked for has room again, or failed (then the next
+    /// send says how).
     Writable { token: Token },
     /// The answer to `detach`: the driver has forgotten the connection, and nothing of it was lost.
     Detached { token: Token },
@@ -92,8 +96,8 @@ impl Bytes {
     /// The bytes, for a lifetime of the caller's choosing.
     ///
     /// # Safety
-    /// The driver that gave them must live, and its `wait` must not be called, as long as the slice is used; nor may
-    /// a slice of `as_mut_slice` be in use at the same time.
+    /// The driver that gave them must live, and its `wait` must not be called, as long as the slice
+    /// is used; nor may a slice of `as_mut_slice` be in use at the same time.
     #[inline]
     pub unsafe fn as_slice<'a>(&self) -> &'a [u8] {
         // SAFETY: the driver initialised `len` bytes at `start`; the caller vouches for the time.
@@ -106,7 +110,8 @@ impl Bytes {
     /// As for `as_slice`, and no other slice of these bytes may be in use.
     #[inline]
     pub unsafe fn as_mut_slice<'a>(&mut self) -> &'a mut [u8] {
-        // SAFETY: as above; the memory is the driver's own and writable, and the caller has the only slice.
+        // SAFETY: as above; the memory is the driver's own and writable, and the caller has the
+        // only slice.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -117,17 +122,21 @@ impl std::fmt::Debug for Bytes {
     }
 }
 
-/// Most parts of one `send_vectored` (the kernel's UIO_MAXIOV). More are not sent: a short send says so.
+/// Most parts of one `send_vectored` (the kernel's UIO_MAXIOV). More are not sent: a short send
+/// says so.
 pub const PARTS_MAX: usize = 1024;
 
-/// Moves the bytes of one worker's connections. Made on the thread that uses it, and used by that thread alone.
+/// Moves the bytes of one worker's connections. Made on the thread that uses it, and used by that
+/// thread alone.
 ///
-/// A connection is in one of three modes. *Data* (after `add`): what arrives comes as `Event::Data`. *Paused*: nothing is
-/// read. *Direct*: `Event::Readable` says that the worker may receive by itself, straight into memory of its own
-/// (see `receive_into`), which spares a large bulk the way through the driver's buffers.
+/// A connection is in one of three modes. *Data* (after `add`): what arrives comes as
+/// `Event::Data`. *Paused*: nothing is read. *Direct*: `Event::Readable` says that the worker may
+/// receive by itself, straight into memory of its own (see `receive_into`), which spares a large
+/// bulk the way through the driver's buffers.
 ///
 /// A batch that was handed out is not recalled: after `pause`, `direct` or `remove`, events of that
-/// connection may still follow in the same batch, and the worker passes over them (by the generation) or keeps them.
+/// connection may still follow in the same batch, and the worker passes over them (by the
+/// generation) or keeps them.
 pub trait Driver {
     /// `epoll` or `io_uring`, as INFO shows it.
     fn name(&self) -> &'static str;
@@ -135,37 +144,41 @@ pub trait Driver {
     /// A handle by which any thread makes `wait` return with `Event::Woken`.
     fn waker(&self) -> Waker;
 
-    /// Starts reading from the socket, which must be non-blocking. The driver never owns or closes it.
+    /// Starts reading from the socket, which must be non-blocking. The driver never owns or closes
+    /// it.
     ///
     /// # Safety
-    /// The socket must stay open until `remove` was called for the token (the driver keeps its number).
+    /// The socket must stay open until `remove` was called for the token (the driver keeps its
+    /// number).
     unsafe fn add(&mut self, token: Token, socket: BorrowedFd<'_>) -> io::Result<()>;
 
-    /// Stops everything of the token: no later batch holds an event of it. The caller then closes the socket. A send
-    /// that was queued and not yet reported may be dropped.
+    /// Stops everything of the token: no later batch holds an event of it. The caller then closes
+    /// the socket. A send that was queued and not yet reported may be dropped.
     fn remove(&mut self, token: Token, socket: BorrowedFd<'_>);
 
-    /// No Data and no Readable from the next batch on. That the peer closed is then not told before `resume`
-    /// (that the connection broke is).
+    /// No Data and no Readable from the next batch on. That the peer closed is then not told before
+    /// `resume` (that the connection broke is).
     fn pause(&mut self, token: Token, socket: BorrowedFd<'_>);
 
     /// Back to Data, from Paused or Direct. What had arrived in between comes first.
     fn resume(&mut self, token: Token, socket: BorrowedFd<'_>);
 
-    /// Direct mode: every batch holds a `Readable` as long as the socket has something. Data that the driver
-    /// had already received still comes, and comes before the first `Readable`; if that was the end, so does `Closed`.
+    /// Direct mode: every batch holds a `Readable` as long as the socket has something. Data that
+    /// the driver had already received still comes, and comes before the first `Readable`; if that
+    /// was the end, so does `Closed`.
     fn direct(&mut self, token: Token, socket: BorrowedFd<'_>);
 
-    /// Asks for the connection back, to give it to another driver. What the driver had received still comes as Data,
-    /// also if the connection was paused; then comes `Detached` (from then on the token is gone, as if removed), or
-    /// `Closed`. (`remove` will not do: bytes received until the next `wait` are lost with it.)
+    /// Asks for the connection back, to give it to another driver. What the driver had received
+    /// still comes as Data, also if the connection was paused; then comes `Detached` (from then on
+    /// the token is gone, as if removed), or `Closed`. (`remove` will not do: bytes received until
+    /// the next `wait` are lost with it.)
     fn detach(&mut self, token: Token, socket: BorrowedFd<'_>);
 
-    /// Sends without blocking, now or at the start of the next `wait`. One send per connection and turn. The batch of the next
-    /// `wait` holds its `Event::Sent`.
+    /// Sends without blocking, now or at the start of the next `wait`. One send per connection and
+    /// turn. The batch of the next `wait` holds its `Event::Sent`.
     ///
-    /// `wait` does not sleep over a short or failed send, but it does when all went out whole: who must act on
-    /// a whole send (close after the last reply) calls `wait` with a zero timeout.
+    /// `wait` does not sleep over a short or failed send, but it does when all went out whole: who
+    /// must act on a whole send (close after the last reply) calls `wait` with a zero timeout.
     ///
     /// # Safety
     /// The bytes must stay in place, unchanged, until the next `wait` has returned.
@@ -180,8 +193,8 @@ pub trait Driver {
     /// Asks for one `Event::Writable` once the socket has room.
     fn notify_writable(&mut self, token: Token, socket: BorrowedFd<'_>);
 
-    /// Sends what is queued, sleeps until there is an event or the time is over (`None`: no limit, zero: no
-    /// sleep), and replaces `events` by the new batch. May return early with none.
+    /// Sends what is queued, sleeps until there is an event or the time is over (`None`: no limit,
+    /// zero: no sleep), and replaces `events` by the new batch. May return early with none.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
 
     /// Gives memory back in which much was received. To be called when the last batch was empty.

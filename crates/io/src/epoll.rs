@@ -1,5 +1,5 @@
-//! The driver for every Linux: level-triggered epoll, one `recv` per ready connection into an arena of the worker,
-//! `send` at once.
+//! The driver for every Linux: level-triggered epoll, one `recv` per ready connection into an arena
+//! of the worker, `send` at once.
 
 use super::driver::REST_MIN;
 use super::pages::Pages;
@@ -16,7 +16,8 @@ pub struct Epoll {
     poll: OwnedFd,
     waker: Waker,
     slots: Slots<State>,
-    /// What the last `epoll_wait` reported; those from `next` on found the arena full and come first next time.
+    /// What the last `epoll_wait` reported; those from `next` on found the arena full and come
+    /// first next time.
     ready: Vec<epoll::Event>,
     next: usize,
     /// Results of sends since the last batch, and of `detach`.
@@ -98,7 +99,8 @@ impl Epoll {
         self.arena_used = self.arena_used.max(used);
     }
 
-    /// One connection's report. Returns the bytes of the arena it took, rounded up to whole cache lines.
+    /// One connection's report. Returns the bytes of the arena it took, rounded up to whole cache
+    /// lines.
     fn collect_one(
         &mut self,
         token: Token,
@@ -143,8 +145,8 @@ impl Epoll {
         events: &mut Vec<Event>,
     ) -> usize {
         let room = self.arena.at(used, READ_LEN_MAX);
-        // SAFETY: within the arena, initialised (fresh pages are zero), and no other slice of this turn
-        // reaches beyond `used`; those of the last turn ended with this `wait`.
+        // SAFETY: within the arena, initialised (fresh pages are zero), and no other slice of this
+        // turn reaches beyond `used`; those of the last turn ended with this `wait`.
         let slice = unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), READ_LEN_MAX) };
         match recv(socket, slice, RecvFlags::DONTWAIT) {
             Ok((0, _)) => {

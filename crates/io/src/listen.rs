@@ -1,5 +1,5 @@
-//! Listening sockets: the options `bind`, `port`, `tcp-backlog`, `unixsocket`, `unixsocketgroup` and `unixsocketperm`, with the messages of
-//! valkey-server 9.1.
+//! Listening sockets: the options `bind`, `port`, `tcp-backlog`, `unixsocket`, `unixsocketgroup`
+//! and `unixsocketperm`, with the messages of valkey-server 9.1.
 
 use super::Address;
 use rustix::io::Errno;
@@ -19,14 +19,16 @@ pub struct Listener {
     is_tls: bool,
 }
 
-/// Why the server cannot listen, as it goes to the log: `Failed listening on port 6379 (tcp), aborting.`
+/// Why the server cannot listen, as it goes to the log: `Failed listening on port 6379 (tcp),
+/// aborting.`
 #[derive(Debug)]
 pub struct ListenError(String);
 
 impl Listener {
-    /// Binds all addresses of `bind` to `port`; with port 0, none. The addresses are as in redis.conf: names or
-    /// numbers, `*` for all of IPv4, `::*` for all of IPv6; a leading `-` excuses an address this machine
-    /// does not have. A protocol that the machine lacks is always excused. What could not be bound is logged.
+    /// Binds all addresses of `bind` to `port`; with port 0, none. The addresses are as in
+    /// redis.conf: names or numbers, `*` for all of IPv4, `::*` for all of IPv6; a leading `-`
+    /// excuses an address this machine does not have. A protocol that the machine lacks is always
+    /// excused. What could not be bound is logged.
     pub fn tcp(
         addresses: &[impl AsRef<str>],
         port: u16,
@@ -59,8 +61,9 @@ impl Listener {
         Ok(listeners)
     }
 
-    /// Binds a Unix socket, in place of whatever file of that name there is. `group`: the name of the file's
-    /// group, or nothing for that of the process; `permission`: the file's mode, or 0 to leave it to the umask.
+    /// Binds a Unix socket, in place of whatever file of that name there is. `group`: the name of
+    /// the file's group, or nothing for that of the process; `permission`: the file's mode, or 0 to
+    /// leave it to the umask.
     pub fn unix(
         path: &Path,
         group: &[u8],
@@ -133,7 +136,8 @@ impl Listener {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)
             .map_err(|error| Failure::of("creating socket", error))?;
         if permission != 0 {
-            // The file is made with no more than the socket has: at no time may more connect than are to.
+            // The file is made with no more than the socket has: at no time may more connect than
+            // are to.
             rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(permission))
                 .map_err(|error| Failure::of("chmod", error))?;
         }
@@ -206,8 +210,8 @@ fn find_group(name: &[u8]) -> Result<rustix::fs::Gid, Failure> {
     // SAFETY: all zeros are a valid `group`: null pointers and the number 0.
     let mut group: libc::group = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
-    // SAFETY: the name ends in a NUL; the others are memory of ours that lives through the call, the buffer with its
-    // own length.
+    // SAFETY: the name ends in a NUL; the others are memory of ours that lives through the call,
+    // the buffer with its own length.
     let error = unsafe {
         libc::getgrnam_r(
             terminated.as_ptr(),

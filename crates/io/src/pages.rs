@@ -4,8 +4,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
 use std::ptr::NonNull;
 
-/// A private mapping, unmapped on drop. Handed out by raw pointer only, so that several parts of it can be in use at
-/// a time, by the kernel too.
+/// A private mapping, unmapped on drop. Handed out by raw pointer only, so that several parts of it
+/// can be in use at a time, by the kernel too.
 pub(super) struct Pages {
     start: NonNull<u8>,
     len: usize,
@@ -29,17 +29,20 @@ impl Pages {
         unsafe { self.start.add(offset) }
     }
 
-    /// Gives the memory of these whole pages back to the system; they read as zero when touched again.
+    /// Gives the memory of these whole pages back to the system; they read as zero when touched
+    /// again.
     pub(super) fn release(&self, offset: usize, len: usize) {
         let start = self.at(offset, len);
-        // SAFETY: within the mapping; the owner knows that nobody uses these bytes. On failure they stay.
+        // SAFETY: within the mapping; the owner knows that nobody uses these bytes. On failure they
+        // stay.
         let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) };
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and whole; users of its pointers are bound to the owner's lifetime.
+        // SAFETY: the mapping is ours and whole; users of its pointers are bound to the owner's
+        // lifetime.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }

@@ -1,4 +1,5 @@
-//! Receiving straight into the memory of a connection, for bulks too large for the way through a driver.
+//! Receiving straight into the memory of a connection, for bulks too large for the way through a
+//! driver.
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -15,8 +16,8 @@ pub enum Received {
     End,
 }
 
-/// Receives once: of the `missing` bytes that `buffer` needs, as much as `len_max`, and when it has all of them,
-/// appends to `behind` a little of what else there is.
+/// Receives once: of the `missing` bytes that `buffer` needs, as much as `len_max`, and when it has
+/// all of them, appends to `behind` a little of what else there is.
 pub fn receive_split(
     socket: BorrowedFd<'_>,
     buffer: &mut Vec<u8>,
@@ -36,7 +37,8 @@ pub fn receive_split(
     header.msg_iov = parts.as_mut_ptr();
     header.msg_iovlen = if wanted == missing { 2 } else { 1 };
     let received = loop {
-        // SAFETY: the header and its parts live through the call; each part is memory of ours, of its length.
+        // SAFETY: the header and its parts live through the call; each part is memory of ours, of
+        // its length.
         let received =
             unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_DONTWAIT) };
         match usize::try_from(received) {
@@ -49,7 +51,8 @@ pub fn receive_split(
         }
     };
     let filled = buffer.len() + received.min(wanted);
-    // SAFETY: the kernel fills the parts in order, so it wrote so many bytes from the old length on.
+    // SAFETY: the kernel fills the parts in order, so it wrote so many bytes from the old length
+    // on.
     unsafe { buffer.set_len(filled) };
     behind.extend_from_slice(&rest[..received.saturating_sub(wanted)]);
     Ok(if received == 0 { Received::End } else { Received::Bytes(received) })
@@ -58,8 +61,9 @@ pub fn receive_split(
 /// What may come along behind a large argument: the end of its command, mostly.
 const BEHIND_LEN: usize = 512;
 
-/// Receives once, appending to `buffer`, at most `len_max` bytes. Reserves nothing when the buffer has room for
-/// `len_max` already, so a bulk of known length is reserved once and filled by as few calls as the socket allows.
+/// Receives once, appending to `buffer`, at most `len_max` bytes. Reserves nothing when the buffer
+/// has room for `len_max` already, so a bulk of known length is reserved once and filled by as few
+/// calls as the socket allows.
 pub fn receive_into(
     socket: BorrowedFd<'_>,
     buffer: &mut Vec<u8>,

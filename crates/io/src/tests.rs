@@ -106,7 +106,8 @@ impl<D: Driver> Bench<D> {
         &mut self.events
     }
 
-    /// Waits, in as many batches as it takes, until `found` has seen enough. Fails after ten seconds.
+    /// Waits, in as many batches as it takes, until `found` has seen enough. Fails after ten
+    /// seconds.
     fn until(&mut self, mut found: impl FnMut(&Event) -> bool) {
         let start = Instant::now();
         loop {
@@ -234,12 +235,13 @@ fn serve_rounds(driver: impl Driver, peers: usize, rounds: usize) {
                     other => panic!("unexpected {other:?}"),
                 }
             }
-            // The request itself is the reply: it stays in place until the next wait, as a reply must.
+            // The request itself is the reply: it stays in place until the next wait, as a reply
+            // must.
             for (token, bytes) in replies {
                 assert_eq!(bytes.len(), 8);
                 let socket = bench.socket(token);
-                // A batch's bytes stay until the next wait returns only if the driver does not reuse
-                // them while sending; so they are copied to memory that stays for good.
+                // A batch's bytes stay until the next wait returns only if the driver does not
+                // reuse them while sending; so they are copied to memory that stays for good.
                 let kept: &'static [u8] = bytes.to_vec().leak();
                 // SAFETY: leaked bytes stay in place.
                 unsafe { bench.driver.send(token, socket.as_fd(), kept.as_ptr(), kept.len()) };

@@ -6,10 +6,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Makes one driver's `wait` return. Clones wake the same driver; waking one that is gone does nothing.
+/// Makes one driver's `wait` return. Clones wake the same driver; waking one that is gone does
+/// nothing.
 ///
-/// The drivers watch the eventfd edge-triggered: each write is an edge, so its counter is never read, and a wake-up
-/// costs the woken thread no system call of its own.
+/// The drivers watch the eventfd edge-triggered: each write is an edge, so its counter is never
+/// read, and a wake-up costs the woken thread no system call of its own.
 #[derive(Clone, Debug)]
 pub struct Waker {
     event: Arc<OwnedFd>,

@@ -1,9 +1,10 @@
 //! Requests: bytes of a connection to the arguments of its next command.
 //!
-//! Nearly every command is complete when it is first looked at, and is then parsed in one pass
-//! that writes nothing but the argument slices. Only when many arguments (or a long line) have been
-//! seen and the end has not is that progress kept, so that a command that arrives in any number of
-//! pieces costs time linear in its size; anything shorter is cheaper to parse again than to remember.
+//! Nearly every command is complete when it is first looked at, and is then parsed in one pass that
+//! writes nothing but the argument slices. Only when many arguments (or a long line) have been seen
+//! and the end has not is that progress kept, so that a command that arrives in any number of
+//! pieces costs time linear in its size; anything shorter is cheaper to parse again than to
+//! remember.
 
 use memchr::{memchr, memchr2};
 
@@ -58,8 +59,8 @@ impl Parser {
         self.partial.as_ref()?.large
     }
 
-    /// From now on the argument of `large` is not among the bytes that are passed: the line end that
-    /// follows it comes right behind its header, and what it is the caller knows.
+    /// From now on the argument of `large` is not among the bytes that are passed: the line end
+    /// that follows it comes right behind its header, and what it is the caller knows.
     pub fn keep_outside(&mut self) {
         if let Some(partial) = &mut self.partial
             && let Some(large) = partial.large.take()
@@ -77,7 +78,8 @@ impl Parser {
         self.partial.as_ref().map_or(0, |partial| partial.at)
     }
 
-    /// Whether the last argument so far is one of `keep_outside`, and the line end behind it is missing.
+    /// Whether the last argument so far is one of `keep_outside`, and the line end behind it is
+    /// missing.
     pub fn awaits_line_end(&self) -> bool {
         self.partial.as_ref().is_some_and(|partial| partial.line_end_due)
     }
@@ -268,8 +270,8 @@ impl Parser {
 pub enum Step {
     /// A command; its arguments have been pushed.
     Complete,
-    /// The same, but the arguments of these numbers are kept outside (`Parser::keep_outside`): empty slices
-    /// were pushed for them.
+    /// The same, but the arguments of these numbers are kept outside (`Parser::keep_outside`):
+    /// empty slices were pushed for them.
     CompleteOutside(Vec<usize>),
     /// A command typed as a line with quotes; its arguments had to be unquoted.
     Inline(Vec<Vec<u8>>),
@@ -353,7 +355,8 @@ enum Bulk {
     /// The argument is `start..end`, and its CR LF follows.
     Complete { start: usize, end: usize },
     /// `searched` bytes of the argument's line are there without its end (0 if the line is
-    /// complete), and at least `wanted` bytes are missing. `len`: of the argument, if that is known.
+    /// complete), and at least `wanted` bytes are missing. `len`: of the argument, if that is
+    /// known.
     Incomplete { searched: usize, wanted: usize, len: usize },
 }
 

@@ -103,7 +103,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Takes out what was written since the output was `len` long: the bytes, and the parts that belong between them.
+    /// Takes out what was written since the output was `len` long: the bytes, and the parts that
+    /// belong between them.
     pub fn take_since(&mut self, len: usize) -> (Vec<u8>, Vec<Part>) {
         let bytes = self.output.split_off(len);
         let Some(parts) = &mut self.parts else { return (bytes, Vec::new()) };
@@ -212,7 +213,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A whole reply, made elsewhere and in the right protocol version, that may be sent from where it is.
+    /// A whole reply, made elsewhere and in the right protocol version, that may be sent from where
+    /// it is.
     pub fn whole_shared(&mut self, reply: &Arc<Vec<u8>>) {
         match (&mut self.parts, reply.strip_suffix(b"\r\n")) {
             (Some(parts), Some(before)) => {

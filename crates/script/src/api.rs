@@ -13,9 +13,8 @@ use crate::{Chunk, ScriptFlags};
 
 /// Who carries out what a script asks for.
 pub trait Host {
-    /// Executes a command, whose name is the first argument, and appends its reply to `reply`: errors too, in RESP2
-    /// or RESP3.
-    /// There is memory for a reply of `room` bytes.
+    /// Executes a command, whose name is the first argument, and appends its reply to `reply`:
+    /// errors too, in RESP2 or RESP3. There is memory for a reply of `room` bytes.
     fn call(&mut self, args: &[&[u8]], resp3: bool, room: usize, reply: &mut Vec<u8>) -> Called;
     /// `redis.log`.
     fn log(&mut self, level: Level, message: &[u8]);
@@ -219,7 +218,8 @@ fn take_arguments(stack: Stack, buffers: &mut Buffers) -> Result<(), &'static [u
                 convert::append_number(stack.number(at), &mut buffers.numbers);
                 debug_assert!(buffers.numbers.len() - start <= NUMBER_LEN_MAX);
                 let text = &buffers.numbers[start..];
-                // SAFETY: the buffer does not grow beyond what was reserved, and is not cleared before `args` is.
+                // SAFETY: the buffer does not grow beyond what was reserved, and is not cleared
+                // before `args` is.
                 unsafe { std::slice::from_raw_parts(text.as_ptr(), text.len()) }
             }
             None => return Err(WRONG_ARGUMENTS),

@@ -1,7 +1,7 @@
 //! Small blocks of a state's memory, which are kept for the next value of their size.
 //!
-//! A script makes a dozen small values and drops them again: a list here costs a few instructions, where the process's
-//! allocator takes some fifty.
+//! A script makes a dozen small values and drops them again: a list here costs a few instructions,
+//! where the process's allocator takes some fifty.
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -52,7 +52,8 @@ impl Blocks {
     /// Keeps a block for the next of its size, or frees it.
     ///
     /// # Safety
-    /// It has this size, from 1 to `SMALL_MAX`, has the layout that `layout` names, and nobody uses it any more.
+    /// It has this size, from 1 to `SMALL_MAX`, has the layout that `layout` names, and nobody uses
+    /// it any more.
     #[inline]
     pub(crate) unsafe fn put(&self, block: *mut u8, size: usize) {
         let list = self.list(size);

@@ -1,8 +1,9 @@
 //! What a script may take: steps between two looks at its host, and bytes of memory.
 //!
-//! Lua asks the watch's hook every so many instructions, but one instruction may call a function that works for
-//! long, or work on a value that is large. So every function of ours charges its steps here, the allocator charges
-//! what it moves, and the hook comes the sooner, the larger the values are that the state has.
+//! Lua asks the watch's hook every so many instructions, but one instruction may call a function
+//! that works for long, or work on a value that is large. So every function of ours charges its
+//! steps here, the allocator charges what it moves, and the hook comes the sooner, the larger the
+//! values are that the state has.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -35,7 +36,8 @@ pub(crate) struct Budget {
 const STEPS: usize = 1 << 14;
 /// Bytes that are copied in a step, or so.
 const STEP_BYTES: usize = 64;
-/// Blocks of this size and more are charged for, in bytes. Smaller ones are as quick as an instruction.
+/// Blocks of this size and more are charged for, in bytes. Smaller ones are as quick as an
+/// instruction.
 pub(crate) const CHARGED_BYTES: usize = 4096;
 /// What is smaller is quick to work through, in bytes.
 const LARGE_BYTES: usize = 64 * 1024;
@@ -142,7 +144,8 @@ impl Core {
         if len >= CHARGED_BYTES { self.check_room(stack, len) } else { Ok(()) }
     }
 
-    /// Charges a script for an element that it adds to a table of `count` elements. Tables grow to double their size.
+    /// Charges a script for an element that it adds to a table of `count` elements. Tables grow to
+    /// double their size.
     #[inline(always)]
     pub(crate) fn charge_element(&self, stack: Stack, count: usize) -> Result<(), Raise> {
         self.charge(stack, 1)?;
@@ -233,7 +236,8 @@ impl Core {
     /// Has the hook come as often as the size of values asks for.
     pub(crate) fn set_interval(&self, state: *mut lua_State) {
         let interval = self.budget.interval();
-        // SAFETY: the state is alive. To set the hook begins to count anew, so that it is not done for nothing.
+        // SAFETY: the state is alive. To set the hook begins to count anew, so that it is not done
+        // for nothing.
         unsafe {
             if !state.is_null() && lua::lua_gethookcount(state) != interval {
                 lua::lua_sethook(state, Some(watch), LUA_MASKCOUNT, interval);

@@ -9,7 +9,8 @@ use crate::raw::{
 };
 use crate::vm::{Core, core_of};
 
-/// Pushes a command's reply, in the form that scripts know. The bytes are ours, and so are whole and right.
+/// Pushes a command's reply, in the form that scripts know. The bytes are ours, and so are whole
+/// and right.
 pub(crate) fn push_reply(stack: Stack, reply: &[u8]) -> Result<(), Raise> {
     let mut rest = reply;
     push_value(stack, core_of(stack.0), &mut rest, 0)
@@ -133,7 +134,8 @@ fn double(line: &[u8]) -> f64 {
     }
 }
 
-/// The error that the table on top is, if it is one: its text, and whether it was counted when a command failed.
+/// The error that the table on top is, if it is one: its text, and whether it was counted when a
+/// command failed.
 pub(crate) fn error_of(stack: Stack) -> Option<(Vec<u8>, bool)> {
     let table = stack.top();
     if !stack.has_fields(table) {
@@ -149,8 +151,8 @@ pub(crate) fn error_of(stack: Stack) -> Option<(Vec<u8>, bool)> {
     Some((text, stack.boolean(-1)))
 }
 
-/// Appends what a script returned, which lies on top and is no table. `resp3`: what the script chose; the reply is in
-/// the client's protocol.
+/// Appends what a script returned, which lies on top and is no table. `resp3`: what the script
+/// chose; the reply is in the client's protocol.
 pub(crate) fn append_simple(stack: Stack, resp3: bool, reply: &mut Reply<'_>) {
     if let Some(bytes) = stack.string(-1) {
         return reply.bulk(bytes);

@@ -1,4 +1,5 @@
-//! The key under which Lua hashes strings and numbers: what scripts are given must not be able to collide on purpose.
+//! The key under which Lua hashes strings and numbers: what scripts are given must not be able to
+//! collide on purpose.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Once;
@@ -15,7 +16,8 @@ unsafe extern "C" {
     fn bobbin_lua_chains(state: *mut lua_State) -> Chains;
 }
 
-/// How many strings and entries of tables lie in the longest chains of a state that a lookup may have to go along.
+/// How many strings and entries of tables lie in the longest chains of a state that a lookup may
+/// have to go along.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Chains {
@@ -23,10 +25,11 @@ pub struct Chains {
     pub entries: usize,
 }
 
-/// Chooses the key of all states of this process, which also decides the order that `pairs` goes in. Without it that is
-/// random; when there has been a state this changes nothing.
+/// Chooses the key of all states of this process, which also decides the order that `pairs` goes
+/// in. Without it that is random; when there has been a state this changes nothing.
 pub fn choose_hash_key(key: HashKey) {
-    // SAFETY: nothing reads it before a state is made, which waits for this; and it is written once.
+    // SAFETY: nothing reads it before a state is made, which waits for this; and it is written
+    // once.
     CHOSEN.call_once(|| unsafe { bobbin_lua_key = key });
 }
 

@@ -1,4 +1,5 @@
-//! `cjson`: tables to JSON and back, with the quirks of the library of that name (lua-cjson 2.1) that scripts know.
+//! `cjson`: tables to JSON and back, with the quirks of the library of that name (lua-cjson 2.1)
+//! that scripts know.
 
 use crate::budget::Output;
 use crate::raw::{

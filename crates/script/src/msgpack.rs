@@ -1,4 +1,5 @@
-//! `cmsgpack`: values to MessagePack and back (msgpack.org's specification), with the ways of lua-cmsgpack 0.4.
+//! `cmsgpack`: values to MessagePack and back (msgpack.org's specification), with the ways of
+//! lua-cmsgpack 0.4.
 
 use crate::budget::Output;
 use crate::raw::{
@@ -204,8 +205,8 @@ fn optional(stack: Stack, at: i32, function: &str) -> Result<i64, Raise> {
     if is_there { stack.check_integer(at, function) } else { Ok(0) }
 }
 
-/// Pushes the values from an offset on: all, or at most so many, and before those where the next one begins (-1:
-/// there is none).
+/// Pushes the values from an offset on: all, or at most so many, and before those where the next
+/// one begins (-1: there is none).
 fn take(stack: Stack, data: &[u8], offset: i64, most: Option<i64>) -> Returned {
     let Some(at) = usize::try_from(offset).ok().filter(|_| most.is_none_or(|most| most >= 0))
     else {
@@ -371,7 +372,8 @@ const DEPTH_MAX: usize = 16;
 const UNPACK_DEPTH_MAX: usize = 1000;
 /// What a number, or a length, takes at most, in bytes.
 const SCALAR_LEN_MAX: usize = 16;
-/// Tables are made as large as the data claims up to this: a claim costs nothing. Beyond, they grow with what is there.
+/// Tables are made as large as the data claims up to this: a claim costs nothing. Beyond, they grow
+/// with what is there.
 const CLAIMED_MAX: usize = 16;
 /// What one level has on the stack at most.
 const STACK_ROOM: i32 = 8;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that states share. Each state leases them in grains, so that an allocation counts in its own state alone.
+/// Bytes that states share. Each state leases them in grains, so that an allocation counts in its
+/// own state alone.
 #[derive(Debug)]
 pub struct MemoryPool {
     limit: AtomicUsize,

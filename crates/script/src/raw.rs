@@ -1,8 +1,9 @@
 //! Lua's C interface with the few conveniences that every file here uses.
 //!
-//! Lua reports errors by jumping over the frames of C functions. So that no destructor is jumped over, every
-//! function that Lua calls is a thin shell around one that returns `Result`: only the shell, which owns nothing,
-//! raises. Within the inner function nothing can fail for lack of memory: see `Core::hosted`.
+//! Lua reports errors by jumping over the frames of C functions. So that no destructor is jumped
+//! over, every function that Lua calls is a thin shell around one that returns `Result`: only the
+//! shell, which owns nothing, raises. Within the inner function nothing can fail for lack of
+//! memory: see `Core::hosted`.
 
 use mlua_sys as lua;
 pub(crate) use mlua_sys::{
@@ -18,8 +19,8 @@ unsafe extern "C" {
     fn bobbin_lua_string(state: *mut lua_State, at: c_int, len: *mut usize) -> *const c_char;
 }
 
-/// A Lua state's stack, for whoever is called by Lua. All methods keep to the rules of Lua's manual: an index
-/// names a value that is there, and what is pushed was made room for.
+/// A Lua state's stack, for whoever is called by Lua. All methods keep to the rules of Lua's
+/// manual: an index names a value that is there, and what is pushed was made room for.
 #[derive(Clone, Copy)]
 pub(crate) struct Stack(pub(crate) *mut lua_State);
 
@@ -35,8 +36,8 @@ macro_rules! lua_function {
         pub(crate) unsafe extern "C-unwind" fn $shell(
             state: *mut $crate::raw::lua_State,
         ) -> std::ffi::c_int {
-            // SAFETY: Lua calls it with a state whose core is alive, and nothing with a destructor lives in
-            // this frame when it raises.
+            // SAFETY: Lua calls it with a state whose core is alive, and nothing with a destructor
+            // lives in this frame when it raises.
             unsafe { $crate::raw::enter(state, $inner) }
         }
     };
@@ -179,7 +180,8 @@ impl Stack {
         self.raw_get(table);
     }
 
-    /// Whether the table has keys that are no elements of its array. There may be none where this says so.
+    /// Whether the table has keys that are no elements of its array. There may be none where this
+    /// says so.
     #[inline(always)]
     pub(crate) fn has_fields(self, table: c_int) -> bool {
         unsafe { bobbin_lua_has_fields(self.0, table) != 0 }
@@ -216,8 +218,8 @@ impl Stack {
         unsafe { lua::lua_toboolean(self.0, at) != 0 }
     }
 
-    /// The bytes of a string, or of a number's text (which it becomes). They live as long as the value does: the
-    /// caller keeps that on the stack.
+    /// The bytes of a string, or of a number's text (which it becomes). They live as long as the
+    /// value does: the caller keeps that on the stack.
     #[inline(always)]
     pub(crate) fn bytes<'a>(self, at: c_int) -> Option<&'a [u8]> {
         let mut len = 0;
@@ -254,14 +256,15 @@ impl Stack {
         unsafe { _ = lua::lua_setmetatable(self.0, at) }
     }
 
-    /// Compiles; pushes the function or the error's text. While it compiles, the script's host is asked from time to
-    /// time.
+    /// Compiles; pushes the function or the error's text. While it compiles, the script's host is
+    /// asked from time to time.
     pub(crate) fn load(self, code: &[u8], name: &CStr) -> bool {
         if code.len() > SOURCE_LEN_MAX {
             self.push_bytes(b"the source is too long");
             return false;
         }
-        // Lua keeps the name in a string that nothing else refers to at first (CVE-2025-49844). This one is the same.
+        // Lua keeps the name in a string that nothing else refers to at first (CVE-2025-49844).
+        // This one is the same.
         self.push_bytes(name.to_bytes());
         let anchor = self.top();
         let mut source = Source { rest: code, started: std::time::Instant::now() };
@@ -341,15 +344,15 @@ struct Source<'a> {
     started: std::time::Instant,
 }
 
-/// Gives Lua the next piece of source. Some source takes Lua much longer than its length says: that is ended by the
-/// script's host, or when it is too much.
+/// Gives Lua the next piece of source. Some source takes Lua much longer than its length says: that
+/// is ended by the script's host, or when it is too much.
 unsafe extern "C-unwind" fn next_piece(
     state: *mut lua_State,
     source: *mut c_void,
     len: *mut usize,
 ) -> *const c_char {
-    // SAFETY: Lua passes what `load` gave it, which outlives the call. Nothing here has a destructor when an error is
-    // raised, and `load` is called in Lua's protected mode.
+    // SAFETY: Lua passes what `load` gave it, which outlives the call. Nothing here has a
+    // destructor when an error is raised, and `load` is called in Lua's protected mode.
     unsafe {
         let (stack, source) = (Stack(state), &mut *source.cast::<Source<'_>>());
         let core = crate::vm::core_of(state);
@@ -367,8 +370,9 @@ unsafe extern "C-unwind" fn next_piece(
     }
 }
 
-/// A number without its fraction. What has no place in 64 bits (infinities and NaN, too) is the smallest integer, as on
-/// the processors that most servers run on: C leaves it open, but scripts have come to see that.
+/// A number without its fraction. What has no place in 64 bits (infinities and NaN, too) is the
+/// smallest integer, as on the processors that most servers run on: C leaves it open, but scripts
+/// have come to see that.
 pub(crate) fn integer(number: f64) -> i64 {
     let whole = number.trunc();
     if (-INTEGER_BOUND..INTEGER_BOUND).contains(&whole) { whole as i64 } else { i64::MIN }
@@ -378,7 +382,8 @@ pub(crate) fn integer(number: f64) -> i64 {
 const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
 /// Tables are not made larger beforehand than this: a number in an input need not be true.
 const PRESIZED_MAX: usize = 1 << 16;
-/// Longer source is not compiled, in bytes. It keeps all that Lua counts in it within an `int` (CVE-2025-46819).
+/// Longer source is not compiled, in bytes. It keeps all that Lua counts in it within an `int`
+/// (CVE-2025-46819).
 pub(crate) const SOURCE_LEN_MAX: usize = 16 << 20;
 /// What Lua gets at once, in bytes.
 const PIECE_LEN: usize = 4096;

@@ -1,10 +1,11 @@
 //! What a script finds around it, and that it cannot change it.
 //!
-//! Scripts of different clients share a state, so nothing that one leaves may be seen by another. The globals and
-//! the libraries are therefore shown through empty tables, whose metatables lead to the real ones for reading
-//! and refuse writing. The functions that look past metatables (`rawset`, `next`, `table.insert` ...) are wrapped:
-//! they know these tables, and treat them as what they stand for. What could reach the process, or break the
-//! walls, is not there: files, `require`, `debug`, compiled code, finalizers.
+//! Scripts of different clients share a state, so nothing that one leaves may be seen by another.
+//! The globals and the libraries are therefore shown through empty tables, whose metatables lead to
+//! the real ones for reading and refuse writing. The functions that look past metatables (`rawset`,
+//! `next`, `table.insert` ...) are wrapped: they know these tables, and treat them as what they
+//! stand for. What could reach the process, or break the walls, is not there: files, `require`,
+//! `debug`, compiled code, finalizers.
 
 use std::ffi::{CStr, c_int};
 
@@ -170,7 +171,8 @@ pub(crate) fn close(stack: Stack) {
     stack.replace(LUA_GLOBALSINDEX);
 }
 
-/// Shows a library's code what it may use while it is loaded: the table with `register_function`, and no more.
+/// Shows a library's code what it may use while it is loaded: the table with `register_function`,
+/// and no more.
 pub(crate) fn begin_loading(stack: Stack) {
     let shown = stack.top() + 1;
     stack.copy(LUA_GLOBALSINDEX);
@@ -298,7 +300,8 @@ pub(crate) fn check_change(stack: Stack) -> Result<(), Raise> {
 macro_rules! changing {
     ($($shell:ident = $original:ident;)*) => {$(
         unsafe extern "C-unwind" fn $shell(state: *mut lua_State) -> c_int {
-            // SAFETY: Lua called with a live state; no destructor lives here when one of these raises.
+            // SAFETY: Lua called with a live state; no destructor lives here when one of these
+            // raises.
             unsafe {
                 if let Err(Raise) = check_change(Stack(state)) {
                     lua::lua_error(state);
@@ -318,8 +321,8 @@ changing! {
     table_setn = setn;
 }
 
-/// `coroutine.resume`. The coroutine's hook comes as often as that of what runs, and what resumes others all the time
-/// is looked at, too.
+/// `coroutine.resume`. The coroutine's hook comes as often as that of what runs, and what resumes
+/// others all the time is looked at, too.
 unsafe extern "C-unwind" fn resume(state: *mut lua_State) -> c_int {
     let (stack, core) = (Stack(state), core_of(state));
     // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
@@ -358,7 +361,8 @@ unsafe extern "C-unwind" fn wrap(state: *mut lua_State) -> c_int {
     }
 }
 
-/// The function that `coroutine.wrap` returns: its upvalue is the coroutine. Errors in it are raised here.
+/// The function that `coroutine.wrap` returns: its upvalue is the coroutine. Errors in it are
+/// raised here.
 unsafe extern "C-unwind" fn resume_wrapped(state: *mut lua_State) -> c_int {
     let stack = Stack(state);
     // SAFETY: as above.
@@ -449,8 +453,8 @@ fn begin_pairs(stack: Stack) -> Returned {
     Ok(3)
 }
 
-/// `pcall`, which hands out a command's error as its text, as Redis does, and does not keep a script from being
-/// stopped.
+/// `pcall`, which hands out a command's error as its text, as Redis does, and does not keep a
+/// script from being stopped.
 unsafe extern "C-unwind" fn base_pcall(state: *mut lua_State) -> c_int {
     let (stack, core) = (Stack(state), core_of(state));
     // SAFETY: as Lua called us; nothing here has a destructor when an error is raised.
@@ -504,7 +508,8 @@ unsafe extern "C-unwind" fn base_xpcall(state: *mut lua_State) -> c_int {
     }
 }
 
-/// After a call whose results may be as many as there was room for: makes room for two more, or raises an error.
+/// After a call whose results may be as many as there was room for: makes room for two more, or
+/// raises an error.
 ///
 /// # Safety
 /// Called by a function that Lua called, in which nothing has a destructor.
@@ -517,8 +522,8 @@ unsafe fn make_room(stack: Stack) {
     }
 }
 
-/// Calls a script's own handler of errors. Within the watch's hook no other hook is called, so that a handler which
-/// never ends could not be ended: when the script is stopped, it is not asked.
+/// Calls a script's own handler of errors. Within the watch's hook no other hook is called, so that
+/// a handler which never ends could not be ended: when the script is stopped, it is not asked.
 unsafe extern "C-unwind" fn unless_stopping(state: *mut lua_State) -> c_int {
     let stack = Stack(state);
     if !core_of(state).is_stopping() {
@@ -603,8 +608,8 @@ fn collect_garbage(stack: Stack) -> Returned {
     Ok(1)
 }
 
-/// `math.random`: by the generator of POSIX's `lrand48`, so that a script which seeds it gets the numbers that it gets
-/// elsewhere.
+/// `math.random`: by the generator of POSIX's `lrand48`, so that a script which seeds it gets the
+/// numbers that it gets elsewhere.
 fn random(stack: Stack) -> Returned {
     let core = core_of(stack.0);
     let next = core.random.get().wrapping_mul(RANDOM_FACTOR).wrapping_add(RANDOM_ADDED);

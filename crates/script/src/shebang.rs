@@ -1,4 +1,5 @@
-//! The first line of a script, `#!lua flags=no-writes`: which engine it is for, and what it says of itself.
+//! The first line of a script, `#!lua flags=no-writes`: which engine it is for, and what it says of
+//! itself.
 
 use std::ops::Range;
 
@@ -68,8 +69,8 @@ pub enum ShebangError {
 }
 
 impl Shebang {
-    /// Reads the first line, whose words may be quoted: a library's if it is `named`, else a script's. What it says
-    /// besides is looked at before the engine.
+    /// Reads the first line, whose words may be quoted: a library's if it is `named`, else a
+    /// script's. What it says besides is looked at before the engine.
     pub fn parse(source: &[u8], named: bool) -> Result<Self, ShebangError> {
         if !source.starts_with(MARK) {
             return Ok(Self::default());

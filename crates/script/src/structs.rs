@@ -1,4 +1,5 @@
-//! `struct`: values to bytes in C's layouts and back, by format strings (Roberto Ierusalimschy's library).
+//! `struct`: values to bytes in C's layouts and back, by format strings (Roberto Ierusalimschy's
+//! library).
 
 use crate::budget::Output;
 use crate::raw::{LUA_TNIL, LUA_TNUMBER, Raise, Returned, Stack, lua_CFunction, lua_function};

@@ -1,5 +1,5 @@
-//! Those functions on tables that Lua's own library works through in one go, and takes their bounds on trust. These
-//! charge for each element, and their bounds are checked.
+//! Those functions on tables that Lua's own library works through in one go, and takes their bounds
+//! on trust. These charge for each element, and their bounds are checked.
 //!
 //! As in `pattern`, errors are raised by jumping, over frames that own nothing.
 
@@ -171,7 +171,8 @@ fn largest_key(stack: Stack) -> Returned {
     Ok(1)
 }
 
-/// `unpack(t [, first [, last]])`: the count is one of 64 bits, so that no bounds can make it overflow.
+/// `unpack(t [, first [, last]])`: the count is one of 64 bits, so that no bounds can make it
+/// overflow.
 fn push_elements(stack: Stack) -> Returned {
     let end = check_table(stack, "unpack")?;
     let first = index(stack, 2, "unpack", 1)?;
@@ -233,9 +234,10 @@ unsafe extern "C-unwind" fn foreachi(state: *mut lua_State) -> c_int {
     }
 }
 
-/// `sort(t [, compare])`. Lua's own does it, as the order of equal elements is seen; but it compares without a look at
-/// anything else, and for some orders of elements that is quadratic. So large tables are compared by a function that
-/// looks, and so are large elements; and so is what a function of the library compares.
+/// `sort(t [, compare])`. Lua's own does it, as the order of equal elements is seen; but it
+/// compares without a look at anything else, and for some orders of elements that is quadratic. So
+/// large tables are compared by a function that looks, and so are large elements; and so is what a
+/// function of the library compares.
 unsafe extern "C-unwind" fn sort(state: *mut lua_State) -> c_int {
     let (stack, core) = (Stack(state), core_of(state));
     // SAFETY: as above.

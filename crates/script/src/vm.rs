@@ -44,8 +44,8 @@ pub enum Progress {
     Paused,
 }
 
-// SAFETY: a Lua state is bound to no thread, only one uses it at a time (`&mut`), and all that is in `Core` is the
-// state's alone.
+// SAFETY: a Lua state is bound to no thread, only one uses it at a time (`&mut`), and all that is
+// in `Core` is the state's alone.
 unsafe impl Send for Vm {}
 
 /// What a state is for.
@@ -82,8 +82,8 @@ pub struct Registration {
 pub enum Ended {
     /// Its reply was appended.
     Replied,
-    /// It failed, or answered with an error; the reply without its `-`. `counted`: the error was a command's, and
-    /// was counted there.
+    /// It failed, or answered with an error; the reply without its `-`. `counted`: the error was a
+    /// command's, and was counted there.
     Failed { text: Vec<u8>, counted: bool },
     /// Its host stopped it.
     Stopped,
@@ -98,14 +98,15 @@ pub(crate) struct Core {
     pub(crate) budget: Budget,
     /// Bytes that Lua had after its garbage was last collected as a whole.
     collected: Cell<usize>,
-    /// How deep it is in functions of ours: they are not prepared for a lack of memory, and need little.
+    /// How deep it is in functions of ours: they are not prepared for a lack of memory, and need
+    /// little.
     pub(crate) hosted: Cell<u32>,
     host: Cell<Option<NonNull<dyn Host>>>,
     pub(crate) base: Cell<Option<Base>>,
     /// `setresp`: what commands answer in.
     pub(crate) resp3: Cell<bool>,
-    /// The host stopped the script: whatever catches the error, it goes on. The text that it fails with; empty:
-    /// nobody is told.
+    /// The host stopped the script: whatever catches the error, it goes on. The text that it fails
+    /// with; empty: nobody is told.
     stopping: Cell<Option<&'static str>>,
     /// By which the script that runs can pause.
     yielder: Cell<*const Yielder<(), ()>>,
@@ -151,14 +152,15 @@ pub(crate) struct Buffers {
 const GARBAGE_KEPT: usize = 1 << 20;
 /// KiB of memory that Lua looks at between two looks at the host.
 const COLLECTED_KIB: c_int = 64;
-/// A script's stack, in bytes of addresses: what two hundred nested calls of C functions take, and a command of
-/// ours on top.
+/// A script's stack, in bytes of addresses: what two hundred nested calls of C functions take, and
+/// a command of ours on top.
 const STACK_BYTES: usize = 8 << 20;
 /// Buffers that grew beyond this, in bytes, are given back.
 const BUFFER_KEPT_MAX: usize = 64 * 1024;
 
 impl Vm {
-    /// A state for scripts or for a library, with memory of this pool. `seed` decides what `math.random` gives.
+    /// A state for scripts or for a library, with memory of this pool. `seed` decides what
+    /// `math.random` gives.
     pub fn new(profile: Profile, seed: u64, pool: Arc<MemoryPool>) -> Self {
         let core = Box::new(Core {
             state: Cell::new(std::ptr::null_mut()),
@@ -185,7 +187,8 @@ impl Vm {
         });
         let core = NonNull::from(Box::leak(core));
         hash::ensure_key();
-        // SAFETY: `allocate` keeps to the contract of Lua's allocators; the core outlives the state.
+        // SAFETY: `allocate` keeps to the contract of Lua's allocators; the core outlives the
+        // state.
         let state = unsafe { lua::lua_newstate(allocate, core.as_ptr().cast()) };
         assert!(!state.is_null(), "there is memory for a Lua state");
         let vm = Self { core, fiber: None, stack: None };
@@ -266,12 +269,12 @@ impl Vm {
         self.hosted(|stack| stack.forget(chunk.0));
     }
 
-    /// Starts a script, or a function of a library. Its keys and arguments are copied; its reply will be in this
-    /// protocol.
+    /// Starts a script, or a function of a library. Its keys and arguments are copied; its reply
+    /// will be in this protocol.
     ///
     /// # Safety
-    /// The host must live, where it is, until the script is over; or until `set_host` named another, while it
-    /// pauses.
+    /// The host must live, where it is, until the script is over; or until `set_host` named
+    /// another, while it pauses.
     pub unsafe fn start(
         &mut self,
         host: NonNull<dyn Host>,
@@ -356,7 +359,8 @@ impl Vm {
     ) -> Result<Vec<Registration>, Vec<u8>> {
         let stack = self.stack();
         *self.core().registered.borrow_mut() = Some(Vec::new());
-        // SAFETY: the script is over before `host` ends: it cannot pause while functions are registered.
+        // SAFETY: the script is over before `host` ends: it cannot pause while functions are
+        // registered.
         self.begin(unsafe {
             std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host))
         });
@@ -379,7 +383,8 @@ impl Vm {
             .map_or_else(|| [b"ERR ", NO_MEMORY.as_bytes()].concat(), |failure| failure.text))
     }
 
-    /// Calls the function that lies on the stack above the handler of errors, with the arguments above it.
+    /// Calls the function that lies on the stack above the handler of errors, with the arguments
+    /// above it.
     fn enter(&mut self, arguments: c_int, results: c_int) -> Progress {
         let stack = self.stack.take().unwrap_or_else(|| {
             DefaultStack::new(STACK_BYTES).expect("there is address space for a stack")
@@ -461,7 +466,8 @@ impl Core {
     /// The host of the running script.
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn host(&self) -> Option<&mut dyn Host> {
-        // SAFETY: `run` borrows it for as long as it is set, and everyone here lets go of it before Lua goes on.
+        // SAFETY: `run` borrows it for as long as it is set, and everyone here lets go of it before
+        // Lua goes on.
         self.host.get().map(|mut host| unsafe { host.as_mut() })
     }
 
@@ -470,15 +476,16 @@ impl Core {
         self.stopping.get().is_some()
     }
 
-    /// Has the script end with an error of this text (empty: nobody is told): from now on each of its lines
-    /// raises it.
+    /// Has the script end with an error of this text (empty: nobody is told): from now on each of
+    /// its lines raises it.
     pub(crate) fn stop(&self, stack: Stack, text: &'static str) -> Raise {
         let text = self.note_stop(stack.0, text);
         stack.push_bytes(text.as_bytes());
         Raise
     }
 
-    /// The same without raising it now: Lua may be in the midst of anything. The text that was noted first.
+    /// The same without raising it now: Lua may be in the midst of anything. The text that was
+    /// noted first.
     fn note_stop(&self, state: *mut lua_State, text: &'static str) -> &'static str {
         let text = self.stopping.get().unwrap_or(text);
         self.stopping.set(Some(text));
@@ -496,7 +503,8 @@ impl Core {
         Stack(self.state.get())
     }
 
-    /// Calls what lies on the stack, and has its result converted and its garbage collected, all of which may pause.
+    /// Calls what lies on the stack, and has its result converted and its garbage collected, all of
+    /// which may pause.
     fn run(&self, arguments: c_int, results: c_int) -> c_int {
         let stack = self.main();
         let mut status = stack.protected_call(arguments, results, 1);
@@ -559,8 +567,8 @@ impl Core {
         Ok(())
     }
 
-    /// Asks the host whether the script may go on, and lets it pause if that is wanted; `false`: it is to end, by
-    /// `raise_stop`.
+    /// Asks the host whether the script may go on, and lets it pause if that is wanted; `false`: it
+    /// is to end, by `raise_stop`.
     pub(crate) fn look(&self, stack: Stack) -> bool {
         if self.is_stopping() {
             return false;
@@ -646,14 +654,16 @@ impl Core {
 #[inline(always)]
 pub(crate) fn core_of<'a>(state: *mut lua_State) -> &'a Core {
     let mut core = std::ptr::null_mut();
-    // SAFETY: the state was made by `Vm::new`, which gave its allocator the core; that outlives all calls.
+    // SAFETY: the state was made by `Vm::new`, which gave its allocator the core; that outlives all
+    // calls.
     unsafe {
         lua::lua_getallocf(state, &raw mut core);
         &*core.cast::<Core>()
     }
 }
 
-/// Whether it is source, not what `string.dump` made: that is not checked by Lua, and could do anything.
+/// Whether it is source, not what `string.dump` made: that is not checked by Lua, and could do
+/// anything.
 pub(crate) fn is_text(code: &[u8]) -> bool {
     code.first() != Some(&0x1b)
 }
@@ -668,7 +678,8 @@ fn push_list(stack: Stack, values: &[&[u8]]) {
 
 lua_function!(handle_error, describe_error);
 
-/// Notes what an error that nobody caught is answered with, while the place where it happened is still to be seen.
+/// Notes what an error that nobody caught is answered with, while the place where it happened is
+/// still to be seen.
 fn describe_error(stack: Stack) -> Returned {
     let core = core_of(stack.0);
     let mut counted = false;
@@ -696,7 +707,8 @@ fn describe_error(stack: Stack) -> Returned {
     Ok(1)
 }
 
-/// Where the error happened: the script's name and line. A function of ours is not the place, but who called it.
+/// Where the error happened: the script's name and line. A function of ours is not the place, but
+/// who called it.
 fn place(stack: Stack) -> Option<(String, c_int)> {
     let mut found = None;
     for level in 1..=2 {
@@ -724,7 +736,8 @@ unsafe extern "C" fn allocate(
     old: usize,
     new: usize,
 ) -> *mut c_void {
-    // SAFETY: Lua passes the core that the state was made with, and blocks with the size it asked for: 0 for none.
+    // SAFETY: Lua passes the core that the state was made with, and blocks with the size it asked
+    // for: 0 for none.
     unsafe {
         let core = &*core.cast::<Core>();
         debug_assert!(block.is_null() == (old == 0), "{old} bytes at {block:?}");
@@ -763,8 +776,8 @@ unsafe extern "C" fn allocate(
 
 /// Called every so many instructions: asks the host whether the script may go on.
 pub(crate) unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut lua_Debug) {
-    // SAFETY: Lua calls it with a live state and record. Nothing with a destructor lives in this frame when it
-    // raises.
+    // SAFETY: Lua calls it with a live state and record. Nothing with a destructor lives in this
+    // frame when it raises.
     unsafe {
         let (core, stack) = (core_of(state), Stack(state));
         let goes_on = match (*record).event {
@@ -806,7 +819,8 @@ mod tests {
         }
     }
 
-    /// Functions of C may call others without an instruction of Lua between, at which the script would end.
+    /// Functions of C may call others without an instruction of Lua between, at which the script
+    /// would end.
     #[test]
     fn a_script_that_is_to_end_runs_no_commands() {
         let vm = Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(64 << 20)));

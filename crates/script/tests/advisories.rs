@@ -1,11 +1,12 @@
-//! What was published against the scripts of Redis and Valkey: a test for each, by the advisory's number. `cargo xtask
-//! supply` knows the list, and looks for the tests by their names.
+//! What was published against the scripts of Redis and Valkey: a test for each, by the advisory's
+//! number. `cargo xtask supply` knows the list, and looks for the tests by their names.
 
 mod common;
 
 use common::{failure, failure_for, new_vm, run};
 
-/// Runs scripts of which each says `return 1` in the end, or fails; and then another, which finds all as it was.
+/// Runs scripts of which each says `return 1` in the end, or fails; and then another, which finds
+/// all as it was.
 fn survive(codes: &[&str]) {
     let mut vm = new_vm(256 << 20);
     for code in codes {
@@ -113,7 +114,8 @@ fn cve_2022_24735() {
     );
 }
 
-/// Source that the compiler takes apart in places it does not expect. Code that is compiled already is not loaded.
+/// Source that the compiler takes apart in places it does not expect. Code that is compiled already
+/// is not loaded.
 #[test]
 fn cve_2022_24736() {
     survive(&[

@@ -1,4 +1,5 @@
-//! Scripts that loop, eat memory, recurse or look for a way out: they fail, and the next one finds all as it was.
+//! Scripts that loop, eat memory, recurse or look for a way out: they fail, and the next one finds
+//! all as it was.
 
 mod common;
 
@@ -89,11 +90,13 @@ fn places_far_below_a_table_are_refused() {
     let code = "local t = {'a', 'b'} table.insert(t, -1048576, 'c') table.insert(t, -1, 'd') \
                 return {tostring(t[1]), t[2], t[3], t[-1048576], t[-1], #t}";
     let reply = run(&mut vm, code).1;
-    // As in Lua 5.1: what was in the table is two places further, behind an element that is not there.
+    // As in Lua 5.1: what was in the table is two places further, behind an element that is not
+    // there.
     assert_eq!(reply, "*6\r\n$3\r\nnil\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$1\r\nd\r\n:0\r\n");
 }
 
-/// A script that pauses wherever it is goes on as if it had not, and one that pauses can be given up.
+/// A script that pauses wherever it is goes on as if it had not, and one that pauses can be given
+/// up.
 #[test]
 fn what_takes_long_pauses_in_one_call() {
     let mut vm = new_vm(512 << 20);

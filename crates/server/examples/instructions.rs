@@ -1,6 +1,7 @@
 //! A fixed number of commands through a worker without sockets, for counting instructions:
-//! `instructions LOAD[@USERS] COMMANDS`. `cargo xtask instructions` runs it under callgrind. With `@many` there are a
-//! hundred users beside the default one, which sends the commands; with `@limited` one of those sends them.
+//! `instructions LOAD[@USERS] COMMANDS`. `cargo xtask instructions` runs it under callgrind. With
+//! `@many` there are a hundred users beside the default one, which sends the commands; with
+//! `@limited` one of those sends them.
 
 use bobbin_server::config::{Config, OptionId};
 use bobbin_server::worker::embedded::{Embedded, Session};

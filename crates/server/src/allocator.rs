@@ -23,8 +23,8 @@ pub struct Figures {
     pub muzzy: usize,
 }
 
-/// The figures, not older than a tenth of a second: Redis takes them as often. To take them costs some microseconds for
-/// each arena, and more beside a thread that frees much.
+/// The figures, not older than a tenth of a second: Redis takes them as often. To take them costs
+/// some microseconds for each arena, and more beside a thread that frees much.
 pub fn figures() -> Figures {
     static LAST: Mutex<Option<(Instant, Figures)>> = Mutex::new(None);
     let last = *LAST.lock();
@@ -67,9 +67,9 @@ pub fn purge() -> bool {
     result == 0
 }
 
-/// Has all arenas that there are give pages back to the kernel in short steps, with a core to others in between: as
-/// jemalloc does it by itself, many megabytes in one go, whoever is woken on that core waits for it. To be called when
-/// threads have come that have arenas of their own.
+/// Has all arenas that there are give pages back to the kernel in short steps, with a core to
+/// others in between: as jemalloc does it by itself, many megabytes in one go, whoever is woken on
+/// that core waits for it. To be called when threads have come that have arenas of their own.
 pub fn give_back_in_steps() {
     // Which arenas there are is among the figures.
     let _ = epoch::advance();
@@ -79,8 +79,8 @@ pub fn give_back_in_steps() {
             continue;
         }
         let name = hooks_of(arena);
-        // SAFETY: the control is a pointer to a table that lives as long as its arena; those of jemalloc's own and
-        // ours live as long as the process.
+        // SAFETY: the control is a pointer to a table that lives as long as its arena; those of
+        // jemalloc's own and ours live as long as the process.
         let installed = unsafe {
             raw::read::<*mut extent_hooks_t>(name.as_bytes()).and_then(|hooks| {
                 let ours = HOOKS.get_or_init(|| extent_hooks_t {
@@ -110,8 +110,8 @@ fn hooks_of(arena: i64) -> String {
 /// jemalloc's own, but for what gives pages back.
 static HOOKS: OnceLock<extent_hooks_t> = OnceLock::new();
 
-/// Has the kernel take the content of pages, which are zero when they are touched again; `true` if it refused. No lock
-/// is held here that anybody waits for who allocates or frees.
+/// Has the kernel take the content of pages, which are zero when they are touched again; `true` if
+/// it refused. No lock is held here that anybody waits for who allocates or frees.
 ///
 /// # Safety
 ///
@@ -149,8 +149,8 @@ pub fn report() -> String {
     }
 }
 
-/// Reads a control that is a number, after setting it if a value is given; the error is the system's
-/// text. The size of the number is found by trying.
+/// Reads a control that is a number, after setting it if a value is given; the error is the
+/// system's text. The size of the number is found by trying.
 pub fn control_integer(name: &[u8], value: Option<i64>) -> Result<i64, String> {
     let name = control_name(name)?;
     let name = name.as_bytes_with_nul();

@@ -1,4 +1,5 @@
-//! Threads that serve no clients: those that write files, and MIGRATE's, which reach keys all the same.
+//! Threads that serve no clients: those that write files, and MIGRATE's, which reach keys all the
+//! same.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::pubsub::Subscribers;
 use crate::server::{Server, WorkerHandle};
 use crate::tracking::Tracker;
 
-/// Has a thread of its own do something beside the workers. That the system gives none is an ordinary event.
+/// Has a thread of its own do something beside the workers. That the system gives none is an
+/// ordinary event.
 pub fn start(name: &str, work: Work, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     #[cfg(test)]
     let Some(run) = crate::simulation::tasks::keep(name, run) else { return Ok(()) };

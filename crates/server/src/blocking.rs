@@ -1,12 +1,14 @@
 //! Blocked clients: who waits for which keys, and how a change of a key serves them.
 //!
-//! A blocking command is a [`Wait`]: what it does once a key has what it asks for. It is tried at once; if
-//! there is nothing, the client becomes a [`Waiter`] in the queue of each of its keys. Whoever changes a key
-//! that somebody waits for serves its queue, first come first served, before the key's shard is unlocked
-//! ([`serve_ready`]): the answer is left in the waiter, and its worker is told to look.
+//! A blocking command is a [`Wait`]: what it does once a key has what it asks for. It is tried at
+//! once; if there is nothing, the client becomes a [`Waiter`] in the queue of each of its keys.
+//! Whoever changes a key that somebody waits for serves its queue, first come first served, before
+//! the key's shard is unlocked ([`serve_ready`]): the answer is left in the waiter, and its worker
+//! is told to look.
 //!
-//! A waiter ends once: served, timed out, unblocked or gone. Its `state` decides which. Its own worker then
-//! takes it out of the queues it is still in. Waiting costs a place in those queues and nothing else.
+//! A waiter ends once: served, timed out, unblocked or gone. Its `state` decides which. Its own
+//! worker then takes it out of the queues it is still in. Waiting costs a place in those queues and
+//! nothing else.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -26,9 +28,9 @@ use crate::worker::Post;
 
 /// What a blocked client waits for.
 pub trait Wait: Send + Sync {
-    /// Does it, if one of these keys (index among the command's keys, in their order) has what it takes, and
-    /// appends the reply. Only these keys' shards are held, and that of `destination`. What no key serves
-    /// ends in another way.
+    /// Does it, if one of these keys (index among the command's keys, in their order) has what it
+    /// takes, and appends the reply. Only these keys' shards are held, and that of `destination`.
+    /// What no key serves ends in another way.
     fn serve(
         &self,
         _data: &mut Data,
@@ -38,7 +40,8 @@ pub trait Wait: Send + Sync {
         Ok(false)
     }
 
-    /// The type of value that it waits for, if for any. Keys with another are passed over until that changes.
+    /// The type of value that it waits for, if for any. Keys with another are passed over until
+    /// that changes.
     fn kind(&self) -> Option<Kind> {
         None
     }
@@ -72,7 +75,8 @@ pub struct Waiter {
     pub args: Box<[Box<[u8]>]>,
     /// Of the rules by which it was allowed.
     epoch: u32,
-    /// By which number it is remembered with the keys that serve it, if it keeps copies of what it reads.
+    /// By which number it is remembered with the keys that serve it, if it keeps copies of what it
+    /// reads.
     reader: Option<u64>,
     /// Unix ms; `None`: as long as it takes.
     pub deadline_ms: Option<i64>,
@@ -192,7 +196,8 @@ impl Waiters {
         true
     }
 
-    /// The waiter at a place of the key's queue, if one there can be served with a value of this kind.
+    /// The waiter at a place of the key's queue, if one there can be served with a value of this
+    /// kind.
     fn at(
         &self,
         database: u32,
@@ -271,8 +276,8 @@ impl Waiter {
 
     /// Has the client's worker look at it.
     fn tell(&self, server: &Server) {
-        // Pairs with the fence of `Worker::adopt`: either we see where the client is, or its new worker
-        // sees that it is no longer blocked.
+        // Pairs with the fence of `Worker::adopt`: either we see where the client is, or its new
+        // worker sees that it is no longer blocked.
         fence(Ordering::SeqCst);
         let worker = self.client.worker.load(Ordering::Relaxed);
         server.workers.post(worker, Post::Unblock(Arc::clone(&self.client)));
@@ -333,8 +338,9 @@ impl Waiter {
     }
 }
 
-/// Serves a blocking command at once, or blocks its client until one of the keys (arguments of the command,
-/// whose shards are held) has something, at most until the deadline. Within a transaction nobody waits.
+/// Serves a blocking command at once, or blocks its client until one of the keys (arguments of the
+/// command, whose shards are held) has something, at most until the deadline. Within a transaction
+/// nobody waits.
 pub fn serve_or_block(
     call: &mut Call<'_>,
     wait: impl Wait + 'static,
@@ -353,7 +359,8 @@ pub fn serve_or_block(
     Ok(())
 }
 
-/// Blocks the client until one of the keys, whose shards are held, changes so that it can be served.
+/// Blocks the client until one of the keys, whose shards are held, changes so that it can be
+/// served.
 pub fn block(
     call: &mut Call<'_>,
     wait: impl Wait + 'static,
@@ -380,7 +387,8 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Blocks the client until one of the keys, whose shards are held, changes so that it can be served.
+    /// Blocks the client until one of the keys, whose shards are held, changes so that it can be
+    /// served.
     pub fn begin(
         self,
         server: &Server,
@@ -515,8 +523,8 @@ enum Destination {
     Reserved,
 }
 
-/// Holds the shard of another key as well. Who waits for a lock that is not above all it holds might wait for
-/// ever; so if it is not free, everything is given up and locked anew in order.
+/// Holds the shard of another key as well. Who waits for a lock that is not above all it holds
+/// might wait for ever; so if it is not free, everything is given up and locked anew in order.
 fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> Destination {
     let Some(bytes) = destination else { return Destination::Held };
     let shard = data.key(bytes).hash.shard();

@@ -28,7 +28,8 @@ pub struct Client {
     pub watched: Vec<WatchedKey>,
     /// `None`: it never listened to anything.
     pub subscriptions: Option<Box<Subscriptions>>,
-    /// The first of its worker's posts, by number, that may hold a message for it; see `Subscribers`.
+    /// The first of its worker's posts, by number, that may hold a message for it; see
+    /// `Subscribers`.
     pub hears_from: u64,
     /// What TIME last told, in Unix microseconds; 0 when a transaction or a script begins.
     pub time_us: i64,
@@ -47,7 +48,8 @@ pub struct Client {
     pub job: Option<Box<dyn Job>>,
     /// What the command that left the job is measured by.
     pub account: Option<Box<Account>>,
-    /// Bytes that what is executed for it may reply with: up to its output limit, or for a script to what its memory has room for.
+    /// Bytes that what is executed for it may reply with: up to its output limit, or for a script
+    /// to what its memory has room for.
     pub reply_bytes_max: usize,
     /// What is to be sent behind the job's reply.
     pub behind: Vec<u8>,
@@ -88,7 +90,8 @@ pub struct ClientInfo {
     pub kill: AtomicBool,
     /// There is no connection any more, or there soon will be none.
     pub gone: AtomicBool,
-    /// Who is told of keys that this client keeps copies of: another one, itself (0), or nobody (-1).
+    /// Who is told of keys that this client keeps copies of: another one, itself (0), or nobody
+    /// (-1).
     pub redirect: AtomicI64,
     /// That other one is gone.
     pub redirect_broken: AtomicBool,
@@ -223,8 +226,8 @@ impl ClientInfo {
         }
     }
 
-    /// Bytes of memory that the client takes: its connection, TLS, buffers, transaction, watched keys, subscriptions and
-    /// prefixes that it tracks.
+    /// Bytes of memory that the client takes: its connection, TLS, buffers, transaction, watched
+    /// keys, subscriptions and prefixes that it tracks.
     pub fn memory(&self) -> usize {
         let names = self.names();
         let named = names.name.len() + names.library.len() + names.library_version.len();
@@ -330,14 +333,16 @@ impl Client {
         self.info.flag(ClientFlag::NO_TOUCH, on);
     }
 
-    /// Whether it is sent what it does not ask for at that moment: messages, news of its copies, what others do.
+    /// Whether it is sent what it does not ask for at that moment: messages, news of its copies,
+    /// what others do.
     pub fn listens(&self) -> bool {
         self.subscriptions.as_ref().is_some_and(|all| !all.is_empty())
             || self.tracking.is_some()
             || self.info.has(ClientFlag::MONITOR)
     }
 
-    /// Whether the protocol leaves it no way to tell messages from replies, so that it may only listen.
+    /// Whether the protocol leaves it no way to tell messages from replies, so that it may only
+    /// listen.
     #[inline(always)]
     pub fn only_listens(&self) -> bool {
         self.subscriptions.as_ref().is_some_and(|s| !s.is_empty())
@@ -369,7 +374,8 @@ impl Client {
         self.halts.0 |= Halts::CLOSING;
     }
 
-    /// Says whether the replies of a transaction were more than the client may have: they are dropped, and it is closed.
+    /// Says whether the replies of a transaction were more than the client may have: they are
+    /// dropped, and it is closed.
     pub const fn set_overflowed(&mut self, overflowed: bool) {
         self.halts.0 &= !Halts::OVERFLOWED;
         if overflowed {
@@ -392,7 +398,8 @@ impl Client {
     }
 }
 
-/// Reasons, one bit each, not to execute what follows a command at once: one load tells whether there is any.
+/// Reasons, one bit each, not to execute what follows a command at once: one load tells whether
+/// there is any.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Halts(u8);
 

@@ -1,8 +1,8 @@
-//! `maxmemory-clients`: the clients that take the most memory are disconnected when all of them together
-//! take too much.
+//! `maxmemory-clients`: the clients that take the most memory are disconnected when all of them
+//! together take too much.
 //!
-//! The sum is kept only while the option is set. Each worker adds what its own clients' memory changed by;
-//! whoever finds the sum at the limit looks through all clients for the largest.
+//! The sum is kept only while the option is set. Each worker adds what its own clients' memory
+//! changed by; whoever finds the sum at the limit looks through all clients for the largest.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -44,7 +44,8 @@ impl Server {
         Some(limit.max(LIMIT_MIN))
     }
 
-    /// Begins or ends the count as the options say now; the gate is held, or there is no client yet.
+    /// Begins or ends the count as the options say now; the gate is held, or there is no client
+    /// yet.
     pub fn follow_client_memory(&self) {
         let on = self.client_memory_limit().is_some();
         let was_on = self.switches.load() & Switch::CLIENT_MEMORY != 0;
@@ -82,8 +83,8 @@ impl Server {
             && now_ms >= self.client_memory.retry_at_ms.load(Ordering::Relaxed)
     }
 
-    /// Has the largest clients closed until the others take less than the limit; returns how many. Their
-    /// workers close them, soon.
+    /// Has the largest clients closed until the others take less than the limit; returns how many.
+    /// Their workers close them, soon.
     #[cold]
     pub fn evict_clients(&self, now_ms: i64) -> u64 {
         let memory = &self.client_memory;

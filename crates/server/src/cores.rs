@@ -6,7 +6,8 @@ use std::thread::available_parallelism;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// As the system says at the first call (affinity and control groups included); asking reads several files.
+/// As the system says at the first call (affinity and control groups included); asking reads
+/// several files.
 pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| available_parallelism().map_or(1, NonZero::get))
@@ -22,7 +23,8 @@ pub enum Work {
     Saving,
 }
 
-/// Cores by their numbers, as `0-3,8-14:2` names them: 0, 1, 2, 3, 8, 10, 12 and 14. Without a number: all.
+/// Cores by their numbers, as `0-3,8-14:2` names them: 0, 1, 2, 3, 8, 10, 12 and 14. Without a
+/// number: all.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct CoreList(Vec<usize>);
 
@@ -76,10 +78,12 @@ static LISTS: OnceLock<[(Work, CoreList); 4]> = OnceLock::new();
 /// How the kernel shares the cores between a thread of ours and all others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
-    /// In turns as short as the kernel has them (100 us): who is woken for something small comes first, and who works
-    /// long, and calls [`give_way`], has the core again as soon as that is done. The share as such is the ordinary one.
+    /// In turns as short as the kernel has them (100 us): who is woken for something small comes
+    /// first, and who works long, and calls [`give_way`], has the core again as soon as that is
+    /// done. The share as such is the ordinary one.
     ///
-    /// Kernels before Linux 6.12 do not let a thread choose: there it is [`Ordinary`](Self::Ordinary).
+    /// Kernels before Linux 6.12 do not let a thread choose: there it is
+    /// [`Ordinary`](Self::Ordinary).
     ShortTurns,
     /// As any other thread.
     Ordinary,
@@ -114,15 +118,15 @@ pub fn share(share: Share) {
     }
 }
 
-/// Lets another thread have the core, if one waits for it. To be called again and again by whoever has long work to do
-/// and never sleeps: who is woken meanwhile, a worker with a small command say, would wait until the time of the
-/// calling thread is used up, milliseconds.
+/// Lets another thread have the core, if one waits for it. To be called again and again by whoever
+/// has long work to do and never sleeps: who is woken meanwhile, a worker with a small command say,
+/// would wait until the time of the calling thread is used up, milliseconds.
 pub fn give_way() {
     std::thread::yield_now();
 }
 
-/// Has the calling thread, and those that it starts, leave the cores to the workers, as far as they want them: memory
-/// that is to be freed may wait, clients should not.
+/// Has the calling thread, and those that it starts, leave the cores to the workers, as far as they
+/// want them: memory that is to be freed may wait, clients should not.
 pub fn step_aside() {
     // SAFETY: for the calling thread (0), to which Linux applies it alone.
     let refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0;

@@ -1,9 +1,11 @@
-//! The crash report (`crash-log-enabled`): what the log gets when a signal is about to end the process.
+//! The crash report (`crash-log-enabled`): what the log gets when a signal is about to end the
+//! process.
 //!
-//! The handler itself does only what a handler may: it writes registers, the stack's addresses and the command at work
-//! from where they lie, piece by piece, with nothing allocated and nothing locked. INFO and the list of clients need
-//! both; so they are written by a thread that has waited for this since the start, and the handler waits for it for a
-//! bounded time: the crash may have left a lock behind. Then the signal does what it always does, core dump included.
+//! The handler itself does only what a handler may: it writes registers, the stack's addresses and
+//! the command at work from where they lie, piece by piece, with nothing allocated and nothing
+//! locked. INFO and the list of clients need both; so they are written by a thread that has waited
+//! for this since the start, and the handler waits for it for a bounded time: the crash may have
+//! left a lock behind. Then the signal does what it always does, core dump included.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -99,8 +101,8 @@ const fn is_fault(signal: c_int) -> bool {
     signal == libc::SIGSEGV || signal == libc::SIGBUS
 }
 
-/// A stack for the calling thread's handler of faults, large enough for a report; until it is dropped, by the same
-/// thread.
+/// A stack for the calling thread's handler of faults, large enough for a report; until it is
+/// dropped, by the same thread.
 pub struct SignalStack {
     start: *mut c_void,
 }
@@ -147,8 +149,8 @@ fn catch(signal: c_int, handler: Handler, flags: c_int) {
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO | flags;
-    // SAFETY: both pointers are to values of ours, or null; the handler has the right type for SA_SIGINFO, and keeps to
-    // what handlers may do.
+    // SAFETY: both pointers are to values of ours, or null; the handler has the right type for
+    // SA_SIGINFO, and keeps to what handlers may do.
     unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
 }
 
@@ -242,8 +244,9 @@ fn report(reporter: &Reporter, signal: c_int, code: c_int, address: usize, conte
 /// The command at work, if the thread is a worker that executes one.
 fn write_command(out: Out, server: &Server) {
     let batch = BATCH.get();
-    // SAFETY: `show_batch` was told that it stays where it is. This thread is the one that changes it, and it is
-    // stopped here: what it was about to change may be odd, but a command is read only while one is at work.
+    // SAFETY: `show_batch` was told that it stays where it is. This thread is the one that changes
+    // it, and it is stopped here: what it was about to change may be odd, but a command is read
+    // only while one is at work.
     let current = if batch.is_null() { None } else { unsafe { (*batch).at_work() } };
     let Some((command, args)) = current else {
         out.text("none\n");
@@ -440,8 +443,9 @@ fn interrupted_at(_: *mut c_void) -> usize {
 /// Addresses of the calls that led here, relative to the program.
 fn write_stack(out: Out, reporter: &Reporter, context: *mut c_void) {
     let mut frames = Frames { addresses: [0; FRAMES_MAX], count: 0 };
-    // SAFETY: the unwinder of the standard library; the callback gets our `Frames` back. It reads tables of the program
-    // and takes the loader's lock for that, which is held for moments only, by who starts or ends a library.
+    // SAFETY: the unwinder of the standard library; the callback gets our `Frames` back. It reads
+    // tables of the program and takes the loader's lock for that, which is held for moments only,
+    // by who starts or ends a library.
     unsafe { _Unwind_Backtrace(note_frame, (&raw mut frames).cast()) };
     let at = interrupted_at(context);
     let frames = &frames.addresses[..frames.count];

@@ -1,9 +1,9 @@
 //! Eviction: taking keys out when memory is over `maxmemory`.
 //!
-//! There is no list of all keys by use. Like Redis, each worker samples a few keys at random, keeps the
-//! best candidates of all its samples in a small pool, and evicts the best of those. A bucket of a table holds
-//! keys that have nothing in common but a few bits of their hash, so the keys of one random bucket are a
-//! random sample, at the price of one cache miss more than their entries.
+//! There is no list of all keys by use. Like Redis, each worker samples a few keys at random, keeps
+//! the best candidates of all its samples in a small pool, and evicts the best of those. A bucket
+//! of a table holds keys that have nothing in common but a few bits of their hash, so the keys of
+//! one random bucket are a random sample, at the price of one cache miss more than their entries.
 
 use bobbin_store::{AccessClock, EntryRef, Hash, SHARDS};
 
@@ -70,9 +70,9 @@ struct Candidate {
     key: Box<[u8]>,
 }
 
-/// Of so many bytes in use, those that count towards `maxmemory`: not those that are about to be freed, and not what a
-/// cut keeps. That is freed when the cut is walked; if it counted, evicting what the cut has not met would free nothing,
-/// and all that there is would be evicted.
+/// Of so many bytes in use, those that count towards `maxmemory`: not those that are about to be
+/// freed, and not what a cut keeps. That is freed when the cut is walked; if it counted, evicting
+/// what the cut has not met would free nothing, and all that there is would be evicted.
 fn counted(used: usize, server: &Server) -> usize {
     used.saturating_sub(not_counted(server))
 }
@@ -82,8 +82,8 @@ pub fn not_counted(server: &Server) -> usize {
     lazyfree::pending_bytes() + server.keyspace.kept_bytes()
 }
 
-/// Evicts until memory is below `maxmemory`, for a bounded time. Nothing may be held by the caller that it
-/// still needs: what `data` holds is released.
+/// Evicts until memory is below `maxmemory`, for a bounded time. Nothing may be held by the caller
+/// that it still needs: what `data` holds is released.
 pub fn make_room(server: &Server, data: &mut Data) -> Room {
     let limit = server.config.maxmemory() as usize;
     if limit == 0 || counted(memory::used_about(), server) <= limit {
@@ -207,7 +207,8 @@ impl Evictor {
         result
     }
 
-    /// Offers the keys that `choose` picks of each database of a shard, unless a script has the shard reserved.
+    /// Offers the keys that `choose` picks of each database of a shard, unless a script has the
+    /// shard reserved.
     fn look(
         &mut self,
         data: &mut Data,
@@ -292,7 +293,8 @@ enum Fate {
 }
 
 impl Candidate {
-    /// Deletes the key if it is still there, may still go and deserves it as much as when it was sampled.
+    /// Deletes the key if it is still there, may still go and deserves it as much as when it was
+    /// sampled.
     fn evict(&self, data: &mut Data, policy: MaxmemoryPolicy) -> Fate {
         if !data.hold_one(self.hash.shard()) {
             return Fate::Gone;
@@ -328,8 +330,8 @@ const fn is_volatile(policy: MaxmemoryPolicy) -> bool {
     matches!(policy, VolatileLfu | VolatileLru | VolatileRandom | VolatileTtl)
 }
 
-/// How much an entry deserves to go. Of an entry that nobody uses it does not fall with time, so that the scores
-/// of candidates that were sampled at different times compare.
+/// How much an entry deserves to go. Of an entry that nobody uses it does not fall with time, so
+/// that the scores of candidates that were sampled at different times compare.
 fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, random: u64) -> u64 {
     use MaxmemoryPolicy::{
         AllkeysLfu, AllkeysLru, AllkeysRandom, Noeviction, VolatileLfu, VolatileLru,

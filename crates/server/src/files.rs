@@ -1,7 +1,8 @@
-//! Making files: every file that the server creates, and every one that takes another's place, is opened here.
+//! Making files: every file that the server creates, and every one that takes another's place, is
+//! opened here.
 //!
-//! A file is created exclusively, and never through a link. What has its name already is unlinked before, so that a
-//! link or a file that somebody has put there is neither followed nor written.
+//! A file is created exclusively, and never through a link. What has its name already is unlinked
+//! before, so that a link or a file that somebody has put there is neither followed nor written.
 
 #[cfg_attr(test, allow(dead_code, reason = "see `simulation/disk.rs`"))]
 pub mod system;
@@ -37,7 +38,8 @@ pub enum Secrecy {
     Secret,
 }
 
-/// Creates a file for appending. A regular file or a link of that name is unlinked; anything else stays, and is an error.
+/// Creates a file for appending. A regular file or a link of that name is unlinked; anything else
+/// stays, and is an error.
 pub fn create_anew(path: &Path, mode: u32) -> io::Result<File> {
     let mut attempts = 0;
     loop {
@@ -51,11 +53,12 @@ pub fn create_anew(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Puts a new file in the place of `path`: a reader sees the old one or the new one, also after a crash.
+/// Puts a new file in the place of `path`: a reader sees the old one or the new one, also after a
+/// crash.
 ///
-/// The new file has the owner, the group and the mode of the old one, as far as the process may give them; a file that
-/// there was not is only for the process's user. Others lose their rights to a secret. A link is replaced by a file;
-/// the file that it leads to stays as it is.
+/// The new file has the owner, the group and the mode of the old one, as far as the process may
+/// give them; a file that there was not is only for the process's user. Others lose their rights to
+/// a secret. A link is replaced by a file; the file that it leads to stays as it is.
 pub fn replace(path: &Path, text: &[u8], secrecy: Secrecy) -> io::Result<()> {
     let old = match std::fs::metadata(path) {
         Ok(old) if !old.is_file() => return Err(io::Error::other("it is no regular file")),

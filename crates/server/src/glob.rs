@@ -147,8 +147,8 @@ fn element(pattern: &[u8], byte: u8, negation: u8) -> (usize, bool) {
     }
 }
 
-/// The length of a set with its closing bracket, and whether `byte` is in it. A set that is not closed
-/// ends with the pattern.
+/// The length of a set with its closing bracket, and whether `byte` is in it. A set that is not
+/// closed ends with the pattern.
 fn in_set(set: &[u8], byte: u8, negation: u8) -> (usize, bool) {
     let negated = set.first() == Some(&negation);
     let mut at = usize::from(negated);
@@ -174,8 +174,8 @@ fn in_set(set: &[u8], byte: u8, negation: u8) -> (usize, bool) {
     ((at + 1).min(set.len()), found != negated)
 }
 
-/// What a pattern means, worked out in another way: which beginnings of the text each beginning of the
-/// pattern matches. For tests and fuzzing.
+/// What a pattern means, worked out in another way: which beginnings of the text each beginning of
+/// the pattern matches. For tests and fuzzing.
 pub fn means(pattern: &[u8], text: &[u8], negation: u8) -> bool {
     let mut matched = vec![false; text.len() + 1];
     matched[0] = true;

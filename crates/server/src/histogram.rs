@@ -4,8 +4,8 @@ use crate::clock::Clock;
 use crate::stats::Histogram;
 
 /// How many calls took at most so long: (microseconds, calls), the steps doubling, only those where
-/// the number changes. The bounds are those that Redis's histograms have, where a step of 32 us ends
-/// at 33.
+/// the number changes. The bounds are those that Redis's histograms have, where a step of 32 us
+/// ends at 33.
 pub fn powers_of_two(clock: &Clock, histogram: &Histogram) -> Vec<(u64, u64)> {
     let mut steps: Vec<(u64, u64)> = Vec::new();
     let (mut step, mut calls) = (FIRST_STEP, 0);

@@ -1,5 +1,5 @@
-//! The machine around the server: checks at start that say what to change, the limit on open files, and the
-//! ways of being a service (daemon, process id file, supervision, readiness to be killed).
+//! The machine around the server: checks at start that say what to change, the limit on open files,
+//! and the ways of being a service (daemon, process id file, supervision, readiness to be killed).
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -39,8 +39,9 @@ impl Default for HostFiles {
 }
 
 impl HostFiles {
-    /// What should be changed on this machine, one sentence or two for each. Files that cannot be read are passed over.
-    /// `huge_pages_off`: this process does not use them whatever the machine says (see [`disable_huge_pages`]).
+    /// What should be changed on this machine, one sentence or two for each. Files that cannot be
+    /// read are passed over. `huge_pages_off`: this process does not use them whatever the machine
+    /// says (see [`disable_huge_pages`]).
     pub fn warnings(&self, config: &Config, huge_pages_off: bool) -> Vec<String> {
         let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
         let huge_pages = match huge_pages_off {
@@ -126,8 +127,9 @@ pub fn disable_huge_pages() -> bool {
     }
 }
 
-/// Raises the limit on open files to what so many clients need, with `reserved` for the server itself. Returns the
-/// clients that are possible: `clients` or less, with warnings. The error is for when there is room for none.
+/// Raises the limit on open files to what so many clients need, with `reserved` for the server
+/// itself. Returns the clients that are possible: `clients` or less, with warnings. The error is
+/// for when there is room for none.
 pub fn raise_open_files(clients: u64, reserved: u64) -> Result<u64, String> {
     let needed = clients.saturating_add(reserved);
     let before = getrlimit(Resource::Nofile);
@@ -164,7 +166,8 @@ pub fn raise_open_files(clients: u64, reserved: u64) -> Result<u64, String> {
     Ok(outcome)
 }
 
-/// What to ask for, best first: all that is needed (which may take privileges), then all that needs none.
+/// What to ask for, best first: all that is needed (which may take privileges), then all that needs
+/// none.
 fn limits_to_try(before: Rlimit, needed: u64) -> Vec<Rlimit> {
     let current = before.current.unwrap_or(u64::MAX);
     let maximum = before.maximum.unwrap_or(u64::MAX);
@@ -193,15 +196,17 @@ fn outcome(clients: u64, reserved: u64, old: u64, now: u64) -> Result<u64, Strin
     Ok(clients.min(now - reserved))
 }
 
-/// Goes on in the background: the caller's process ends, and a child without a terminal takes over. Must come before
-/// any thread is started.
+/// Goes on in the background: the caller's process ends, and a child without a terminal takes over.
+/// Must come before any thread is started.
 pub fn daemonize() -> io::Result<()> {
     io::stdout().flush()?;
-    // SAFETY: the process has one thread, so the child has all there was, and no lock is held by a thread it lacks.
+    // SAFETY: the process has one thread, so the child has all there was, and no lock is held by a
+    // thread it lacks.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => {}
-        // SAFETY: ends this process without running what belongs to the child too. It takes no pointers.
+        // SAFETY: ends this process without running what belongs to the child too. It takes no
+        // pointers.
         _parent => unsafe { libc::_exit(0) },
     }
     rustix::process::setsid()?;
@@ -218,7 +223,8 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Writes the file if the configuration or being a daemon asks for one. Failing to is a warning.
+    /// Writes the file if the configuration or being a daemon asks for one. Failing to is a
+    /// warning.
     pub fn write(config: &Config, is_daemon: bool) -> Option<Self> {
         let name = config.pidfile();
         let path = match &name[..] {
@@ -337,7 +343,8 @@ impl OomScore {
         Self { path, before: None }
     }
 
-    /// Does what `oom-score-adj` and the first of `oom-score-adj-values` say now; the error is for CONFIG SET.
+    /// Does what `oom-score-adj` and the first of `oom-score-adj-values` say now; the error is for
+    /// CONFIG SET.
     pub fn apply(&mut self, config: &Config) -> Result<(), String> {
         const LIMIT: i64 = 1000;
         let failed = |doing: &str, error: io::Error| {

@@ -1,13 +1,16 @@
-//! HOTKEYS: which keys take most of the time, of the network and of the memory, found while serving.
+//! HOTKEYS: which keys take most of the time, of the network and of the memory, found while
+//! serving.
 //!
-//! While nobody looks, nothing is done: the limits of the command log, which each command is compared with anyway, say
-//! that none is worth a look. While somebody does, they say that every command is, and what was measured of a sampled
-//! command is added to its keys' sums. Of each kind of sum a bounded number is kept, by the rule of space saving (Metwally
-//! and others, 2005): a key that has no place takes that of the smallest sum, and its sum. So no key with a large share
-//! is missed, and sums are too high by no more than the smallest. Each thread adds to a part of its own.
+//! While nobody looks, nothing is done: the limits of the command log, which each command is
+//! compared with anyway, say that none is worth a look. While somebody does, they say that every
+//! command is, and what was measured of a sampled command is added to its keys' sums. Of each kind
+//! of sum a bounded number is kept, by the rule of space saving (Metwally and others, 2005): a key
+//! that has no place takes that of the smallest sum, and its sum. So no key with a large share is
+//! missed, and sums are too high by no more than the smallest. Each thread adds to a part of its
+//! own.
 //!
-//! Sizes are looked at behind a command's handler, while its keys are held, and of those met the largest are kept: a key
-//! that nobody uses is not found.
+//! Sizes are looked at behind a command's handler, while its keys are held, and of those met the
+//! largest are kept: a key that nobody uses is not found.
 
 mod ranked;
 
@@ -49,7 +52,8 @@ pub struct Session {
     /// 0: it has not ended.
     ended_ms: std::sync::atomic::AtomicI64,
     parts: [Mutex<Part>; PARTS],
-    /// Processor time of the process at the start, in milliseconds: its own, and the kernel's for it.
+    /// Processor time of the process at the start, in milliseconds: its own, and the kernel's for
+    /// it.
     cpu_ms: (u64, u64),
 }
 

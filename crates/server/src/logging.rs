@@ -1,10 +1,11 @@
 //! The log: a backend of the `log` crate that writes Redis's lines.
 //!
-//! Redis's four levels are, from the most to the least important, warning `#`, notice `*`, verbose `-` and
-//! debug `.`; they are written as `log::error!` or `warn!`, `info!`, `debug!` and `trace!`.
+//! Redis's four levels are, from the most to the least important, warning `#`, notice `*`, verbose
+//! `-` and debug `.`; they are written as `log::error!` or `warn!`, `info!`, `debug!` and `trace!`.
 //!
-//! Local time comes from the C library (`libc::localtime_r`, in our tree anyhow): it knows the machine's time zone and
-//! its changes, for which a date crate would bring a parser of the zone files.
+//! Local time comes from the C library (`libc::localtime_r`, in our tree anyhow): it knows the
+//! machine's time zone and its changes, for which a date crate would bring a parser of the zone
+//! files.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -25,15 +26,16 @@ use crate::config::{Config, LogFormat, LogLevel, LogTimestampFormat, SyslogFacil
 
 static LOGGER: Logger = Logger::new();
 
-/// Starts logging, to the standard output at level notice. Before anything else; a second call does nothing.
+/// Starts logging, to the standard output at level notice. Before anything else; a second call does
+/// nothing.
 pub fn install() {
     if log::set_logger(&LOGGER).is_ok() {
         log::set_max_level(LevelFilter::Info);
     }
 }
 
-/// Logs as the configuration says from here on. At start, after [`install`] and after becoming a daemon.
-/// The error is that of opening `logfile`.
+/// Logs as the configuration says from here on. At start, after [`install`] and after becoming a
+/// daemon. The error is that of opening `logfile`.
 pub fn configure(config: &Config) -> io::Result<()> {
     let name = config.logfile();
     let target = match &name[..] {
@@ -63,8 +65,8 @@ pub fn follow(config: &Config) {
     });
 }
 
-/// Opens the file of the log anew, after something moved it away; for SIGHUP. Without a file nothing happens.
-/// On an error the log stays where it was.
+/// Opens the file of the log anew, after something moved it away; for SIGHUP. Without a file
+/// nothing happens. On an error the log stays where it was.
 pub fn reopen() -> io::Result<()> {
     if let Target::File(file) = &mut LOGGER.outputs.lock().target {
         *file = LogFile::open(&file.path)?;
@@ -191,8 +193,8 @@ impl LogFile {
         Ok(Self { path, file, checked: Instant::now() })
     }
 
-    /// Redis opens its log for each line, so that tools which move it need no signal. A look at the name now and
-    /// then comes to the same.
+    /// Redis opens its log for each line, so that tools which move it need no signal. A look at the
+    /// name now and then comes to the same.
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
         if self.checked.elapsed() >= MOVED_CHECK_INTERVAL {
             self.checked = Instant::now();
@@ -223,7 +225,8 @@ impl Syslog {
         Self { path: path.to_owned(), socket: None, ident, facility }
     }
 
-    /// Sends a line. It is dropped when the system's log does not listen or is behind: nobody waits for it.
+    /// Sends a line. It is dropped when the system's log does not listen or is behind: nobody waits
+    /// for it.
     fn send(&mut self, line: &Line<'_>, now: SystemTime) {
         let severity = match line.level {
             Level::Error | Level::Warn => 4,
@@ -304,8 +307,8 @@ impl Line<'_> {
     }
 }
 
-/// A message without what would begin another line or command the terminal that shows it: scripts and
-/// files can bring in any text.
+/// A message without what would begin another line or command the terminal that shows it: scripts
+/// and files can bring in any text.
 fn on_one_line(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);
@@ -376,8 +379,8 @@ impl LocalTime {
         let seconds = seconds as libc::time_t;
         // SAFETY: `tm` is plain numbers and a pointer, for which all bits zero are a value.
         let mut parts: libc::tm = unsafe { std::mem::zeroed() };
-        // SAFETY: both pointers are to live variables of the right types. The function reads the environment's TZ,
-        // which this process never writes.
+        // SAFETY: both pointers are to live variables of the right types. The function reads the
+        // environment's TZ, which this process never writes.
         let filled = unsafe { libc::localtime_r(&raw const seconds, &raw mut parts) };
         if filled.is_null() {
             // A year beyond what the library can say.

@@ -1,8 +1,8 @@
 //! What LOLWUT draws: cloth, as a loom makes it.
 //!
 //! A loom's cloth follows from three small tables. The threading says which shaft lifts each warp
-//! thread, the treadling which treadle each row presses, and the tie-up which shafts a treadle lifts.
-//! Where the lifted warp crosses a row it shows; elsewhere the weft does.
+//! thread, the treadling which treadle each row presses, and the tie-up which shafts a treadle
+//! lifts. Where the lifted warp crosses a row it shows; elsewhere the weft does.
 
 use crate::random::Random;
 

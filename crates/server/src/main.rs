@@ -82,8 +82,8 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     if daemon {
         host::daemonize().map_err(|error| format!("Can't become a daemon: {error}"))?;
     }
-    // Inherited by all threads that are started from here on: whatever they do beside the workers, and the workers
-    // until they know better, nobody is to wait for the end of their turns.
+    // Inherited by all threads that are started from here on: whatever they do beside the workers,
+    // and the workers until they know better, nobody is to wait for the end of their turns.
     cores::share(Share::ShortTurns);
     logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
     cores::assign(config.core_lists());
@@ -119,7 +119,8 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     Ok(code)
 }
 
-/// `use-exit-on-panic`: leaves as after any failure, so that whoever measures the process can write down what it saw.
+/// `use-exit-on-panic`: leaves as after any failure, so that whoever measures the process can write
+/// down what it saw.
 fn exit_on_panic(server: &'static Server) {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

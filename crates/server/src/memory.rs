@@ -1,8 +1,9 @@
 //! The process's allocator: jemalloc, with a count of what is in use.
 //!
 //! Every thread counts in a cell of its own, on a cache line of its own; `used` sums them up. One
-//! thread's count may be negative, as blocks are freed by other threads than made them. A thread that ends leaves its
-//! cell, and the count in it, to the next one: there are as many cells as there were threads at the same time.
+//! thread's count may be negative, as blocks are freed by other threads than made them. A thread
+//! that ends leaves its cell, and the count in it, to the next one: there are as many cells as
+//! there were threads at the same time.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -98,8 +99,8 @@ pub fn used() -> usize {
     used
 }
 
-/// The same, about: what the thread itself allocated and freed is in it, of what the others did since its last
-/// [`look_at_others`], or some uses ago, nothing.
+/// The same, about: what the thread itself allocated and freed is in it, of what the others did
+/// since its last [`look_at_others`], or some uses ago, nothing.
 #[inline]
 pub fn used_about() -> usize {
     let own = COUNTS[CELL.get().min(CELLS - 1)].0.load(Ordering::Relaxed);
@@ -113,7 +114,8 @@ pub fn used_about() -> usize {
     (others + own).max(0) as usize
 }
 
-/// Has the next [`used_about`] of the thread look what others have allocated: a worker does so each turn.
+/// Has the next [`used_about`] of the thread look what others have allocated: a worker does so each
+/// turn.
 #[inline]
 pub fn look_at_others() {
     OTHERS.set((0, 0));
@@ -131,7 +133,8 @@ pub fn peak() -> usize {
 /// Whether the system would give so many bytes at once. An allocation that fails would be counted.
 pub fn is_available(bytes: usize) -> bool {
     let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: where no address is asked for, nothing that there is is mapped over; and nobody knows what goes again.
+    // SAFETY: where no address is asked for, nothing that there is is mapped over; and nobody knows
+    // what goes again.
     unsafe {
         mmap_anonymous(std::ptr::null_mut(), bytes, access, kind)
             .and_then(|start| munmap(start, bytes))
@@ -145,8 +148,8 @@ pub fn reset_peak() {
     used();
 }
 
-/// Has threads of jemalloc's own give freed memory back to the system, so that no worker does. To be called
-/// once the process has become a daemon: the threads would not survive that.
+/// Has threads of jemalloc's own give freed memory back to the system, so that no worker does. To
+/// be called once the process has become a daemon: the threads would not survive that.
 pub fn start_background_threads() {
     // They inherit from who starts them how urgent they are.
     let start = || {
@@ -159,8 +162,8 @@ pub fn start_background_threads() {
     }
 }
 
-/// Has the calling thread give way to others again and again while it frees memory. For threads that free values of
-/// millions of blocks: no destructor has to know of it.
+/// Has the calling thread give way to others again and again while it frees memory. For threads
+/// that free values of millions of blocks: no destructor has to know of it.
 pub fn give_way_while_freeing() {
     TURN.set(Some(TURN_BLOCKS));
     // The last cell's threads count by the slow way, which looks at the turn.
@@ -225,15 +228,16 @@ const fn usable(size: usize) -> i64 {
     size.next_multiple_of(step) as i64
 }
 
-/// The layout to ask jemalloc for. With a quantum of 8 its blocks are aligned to no more, though its Rust binding
-/// takes them to be aligned to 16; those of a multiple of 16 bytes are. Alignments beyond that it is told of.
+/// The layout to ask jemalloc for. With a quantum of 8 its blocks are aligned to no more, though
+/// its Rust binding takes them to be aligned to 16; those of a multiple of 16 bytes are. Alignments
+/// beyond that it is told of.
 #[inline(always)]
 const fn aligned(layout: Layout) -> Layout {
     if layout.align() > 8 { layout.pad_to_align() } else { layout }
 }
 
-// SAFETY: all is passed to jemalloc, if need be larger than it came, and for one block always the same; counting
-// allocates nothing.
+// SAFETY: all is passed to jemalloc, if need be larger than it came, and for one block always the
+// same; counting allocates nothing.
 unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -264,8 +268,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
         let size = if layout.align() > 8 { size.next_multiple_of(layout.align()) } else { size };
         let layout = aligned(layout);
         count(usable(size) - usable(layout.size()));
-        // SAFETY: as above. A size near the end of the address space, which cannot be rounded up, is none
-        // that a layout may have.
+        // SAFETY: as above. A size near the end of the address space, which cannot be rounded up,
+        // is none that a layout may have.
         unsafe { Jemalloc.realloc(pointer, layout, size) }
     }
 }

@@ -1,7 +1,8 @@
 //! Keyspace events: what happens to keys, for whoever listens.
 //!
-//! A handler says what it did (`Data::event`). Without listeners that costs one comparison; with them the events
-//! of a command are published before its shards are unlocked, so that they come in the order of the changes.
+//! A handler says what it did (`Data::event`). Without listeners that costs one comparison; with
+//! them the events of a command are published before its shards are unlocked, so that they come in
+//! the order of the changes.
 
 use std::sync::atomic::Ordering;
 

@@ -1,9 +1,9 @@
 //! CLIENT PAUSE: for how long, and which commands, have to wait.
 //!
-//! The pause itself is `Switch::PAUSED` and what is here; both change under the gate, or, when the time is
-//! over, by whichever worker's turn sees that first. A worker keeps the connections that it had to put off,
-//! and serves them once the pause has ended. Meanwhile keys neither expire nor are evicted, so that a
-//! replica can catch up with a data set that stands still.
+//! The pause itself is `Switch::PAUSED` and what is here; both change under the gate, or, when the
+//! time is over, by whichever worker's turn sees that first. A worker keeps the connections that it
+//! had to put off, and serves them once the pause has ended. Meanwhile keys neither expire nor are
+//! evicted, so that a replica can catch up with a data set that stands still.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -34,14 +34,14 @@ impl Server {
         (left_ms > 0).then(|| Paused { all: self.pause.all.load(Ordering::Relaxed), left_ms })
     }
 
-    /// Whether dead keys may be taken out, and live ones evicted: nothing changes by itself while clients
-    /// are paused, nor while a script pauses that is to be alone.
+    /// Whether dead keys may be taken out, and live ones evicted: nothing changes by itself while
+    /// clients are paused, nor while a script pauses that is to be alone.
     pub fn may_expire(&self, now_ms: i64) -> bool {
         self.switches.load() & Switch::BUSY == 0 && self.paused(now_ms).is_none()
     }
 
-    /// Starts a pause, or extends the one that is on: the later end and the stricter kind win. The gate
-    /// is held.
+    /// Starts a pause, or extends the one that is on: the later end and the stricter kind win. The
+    /// gate is held.
     pub fn pause_clients(&self, until_ms: i64, all: bool, now_ms: i64) {
         let before = self.paused(now_ms);
         let until_ms = match before {
@@ -59,7 +59,8 @@ impl Server {
         self.workers.wake();
     }
 
-    /// Ends the pause when its time is over. To be called in a worker's turn: nobody can start one then.
+    /// Ends the pause when its time is over. To be called in a worker's turn: nobody can start one
+    /// then.
     pub fn end_pause_in_time(&self, now_ms: i64) {
         if self.switches.load() & Switch::PAUSED != 0 && self.paused(now_ms).is_none() {
             self.switches.set(Switch::PAUSED, false);

@@ -1,9 +1,11 @@
-//! Writers that have to wait: what they change is kept in memory until a disk has it, and that must not pile up.
+//! Writers that have to wait: what they change is kept in memory until a disk has it, and that must
+//! not pile up.
 //!
-//! Two things can get behind them. The log's thread: then every write waits until it has caught up, for what was
-//! logged cannot be dropped. And the walk of a cut (a snapshot, a rewrite): then a write waits for a moment, and a walk
-//! that does not catch up even so is given up. Who waits is a client with its command as its next, like one that
-//! CLIENT PAUSE puts off: its worker serves the others meanwhile.
+//! Two things can get behind them. The log's thread: then every write waits until it has caught up,
+//! for what was logged cannot be dropped. And the walk of a cut (a snapshot, a rewrite): then a
+//! write waits for a moment, and a walk that does not catch up even so is given up. Who waits is a
+//! client with its command as its next, like one that CLIENT PAUSE puts off: its worker serves the
+//! others meanwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -28,7 +30,8 @@ impl Default for Pressure {
 }
 
 impl Server {
-    /// Begins a cut of all keys. `data` holds everything from then on. `end_cut` is called once it is walked.
+    /// Begins a cut of all keys. `data` holds everything from then on. `end_cut` is called once it
+    /// is walked.
     pub fn begin_cut(&self, data: &mut Data) -> Cut {
         let cut = data.begin_cut();
         let kept_max = (crate::memory::used() / KEPT_SHARE).max(KEPT_MIN);
@@ -107,8 +110,8 @@ impl Server {
     }
 }
 
-/// Copies that wait for the walk of a cut may take this part of all memory, and never less than so many bytes;
-/// from so many times as much on it is given up.
+/// Copies that wait for the walk of a cut may take this part of all memory, and never less than so
+/// many bytes; from so many times as much on it is given up.
 const KEPT_SHARE: usize = 20;
 const KEPT_MIN: usize = 16 << 20;
 const KEPT_ABORT: usize = 4;

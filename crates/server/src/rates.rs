@@ -1,7 +1,7 @@
 //! How much happens in a second: INFO's `instantaneous_` fields.
 //!
-//! Ten times a second one of the workers notes what all of them have counted; a rate is the mean over
-//! the last notes.
+//! Ten times a second one of the workers notes what all of them have counted; a rate is the mean
+//! over the last notes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -138,16 +138,19 @@ impl Switch {
     pub const CUTTING: u32 = 1 << 8;
     /// The log cannot be written: writes are refused. The log's thread sets it at any time.
     pub const LOG_FAILED: u32 = 1 << 9;
-    /// The log's thread is far behind: writes wait. Threads set it at any time, the log's thread takes it back.
+    /// The log's thread is far behind: writes wait. Threads set it at any time, the log's thread
+    /// takes it back.
     pub const LOG_BEHIND: u32 = 1 << 10;
     /// Any reason for which writes may have to wait.
     pub const PRESSURE: u32 = Self::CUTTING | Self::LOG_BEHIND;
-    /// A script takes long, and pauses so that others can be told. Set while it still holds all that it has.
+    /// A script takes long, and pauses so that others can be told. Set while it still holds all
+    /// that it has.
     pub const BUSY: u32 = 1 << 11;
-    /// Clients keep copies of keys and are told when they change. A worker sets it for a client of its own, with
-    /// no gate: it concerns that client's later commands.
+    /// Clients keep copies of keys and are told when they change. A worker sets it for a client of
+    /// its own, with no gate: it concerns that client's later commands.
     pub const TRACKED: u32 = 1 << 12;
-    /// HOTKEYS looks at the sizes of keys. Set at any time: it is no matter which command is the first.
+    /// HOTKEYS looks at the sizes of keys. Set at any time: it is no matter which command is the
+    /// first.
     pub const SIZED: u32 = 1 << 13;
     /// DEBUG SET-DISABLE-DENY-SCRIPTS 1: scripts may run nearly every command.
     pub const SCRIPTS_UNBOUND: u32 = 1 << 14;
@@ -208,7 +211,8 @@ impl End {
         self.bell.notify_all();
     }
 
-    /// What `wait` would return, where a test has no thread that waits. What was seen to before came to nothing.
+    /// What `wait` would return, where a test has no thread that waits. What was seen to before
+    /// came to nothing.
     #[cfg(test)]
     pub(crate) fn take(&self) -> Option<Request> {
         let request = self.cancel();
@@ -226,7 +230,8 @@ impl End {
         self.is_wanted() || self.has_begun.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until somebody ends the server, and it may be seen to. What was seen to before came to nothing.
+    /// Sleeps until somebody ends the server, and it may be seen to. What was seen to before came
+    /// to nothing.
     pub fn wait(&self, may_be: impl Fn(&Request) -> bool) -> Request {
         let mut wanted = self.wanted.lock();
         self.has_begun.store(false, Ordering::Relaxed);
@@ -251,8 +256,8 @@ pub struct Workers {
 
 /// All that there are and were, behind one lock: a worker is always in one place.
 struct Known {
-    /// The first `wanted` of them serve. The others get no more connections, and end once they have none; as long as they
-    /// have some, they are the next to serve when more are wanted.
+    /// The first `wanted` of them serve. The others get no more connections, and end once they have
+    /// none; as long as they have some, they are the next to serve when more are wanted.
     workers: Vec<Arc<WorkerHandle>>,
     wanted: usize,
     /// The figures of those that are no more.
@@ -350,8 +355,8 @@ impl Workers {
         known.workers.push(worker);
     }
 
-    /// Ends all workers: those that serve, those that only wait for their connections to go elsewhere,
-    /// and those that are made from now on.
+    /// Ends all workers: those that serve, those that only wait for their connections to go
+    /// elsewhere, and those that are made from now on.
     pub fn stop(&self) {
         let mut known = self.known.write();
         known.stops = true;
@@ -369,15 +374,16 @@ impl Workers {
         }
     }
 
-    /// Has so many serve, as far as there are so many; returns how many there are. None of those ends by itself.
+    /// Has so many serve, as far as there are so many; returns how many there are. None of those
+    /// ends by itself.
     pub fn want(&self, count: usize) -> usize {
         let mut known = self.known.write();
         known.wanted = count;
         known.workers.len()
     }
 
-    /// Whether a worker that has nothing left to do may end: it is not to serve, and nothing waits for it. Then it is one
-    /// of the past, and nothing can be left for it any more.
+    /// Whether a worker that has nothing left to do may end: it is not to serve, and nothing waits
+    /// for it. Then it is one of the past, and nothing can be left for it any more.
     pub fn may_end(&self, worker: &WorkerHandle) -> bool {
         let mut known = self.known.write();
         let ends = !known.serves(worker.id) && worker.mailbox.close_if_empty();
@@ -387,8 +393,8 @@ impl Workers {
         ends
     }
 
-    /// A worker ends, whatever waits for it. It is off the list as soon as it takes nothing more: whoever has a connection for
-    /// somebody would choose it again and again.
+    /// A worker ends, whatever waits for it. It is off the list as soon as it takes nothing more:
+    /// whoever has a connection for somebody would choose it again and again.
     pub fn close(&self, worker: &WorkerHandle) {
         let mut known = self.known.write();
         worker.mailbox.close();
@@ -425,9 +431,10 @@ impl Workers {
         self.known.read().serves(id)
     }
 
-    /// The worker that the next connection goes to: the one that has the fewest, of those that are not laden. Those beyond
-    /// the machine's cores come into play once each of the others has `crowd` of them: a thread that shares a core adds no
-    /// power, and fewer connections on a thread mean fewer commands in a turn.
+    /// The worker that the next connection goes to: the one that has the fewest, of those that are
+    /// not laden. Those beyond the machine's cores come into play once each of the others has
+    /// `crowd` of them: a thread that shares a core adds no power, and fewer connections on a
+    /// thread mean fewer commands in a turn.
     pub fn next(&self, crowd: usize) -> Option<Arc<WorkerHandle>> {
         let known = self.known.read();
         let slots = known.serving();
@@ -540,7 +547,8 @@ pub struct ErrorStats {
 }
 
 impl ErrorStats {
-    /// Once errors of this many different kinds are told apart, those of scripts' own making are not any more.
+    /// Once errors of this many different kinds are told apart, those of scripts' own making are
+    /// not any more.
     const KINDS_MAX: usize = 128;
     /// What those are counted as.
     const OTHERS: &'static str = "ERRORSTATS_OVERFLOW";

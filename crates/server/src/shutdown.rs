@@ -1,8 +1,9 @@
 //! The orderly end: how SHUTDOWN's words are read, and how the end is begun.
 //!
-//! Beginning it only wakes the main thread (`Server::wait_for_end`), which saves if that is wanted, stops
-//! accepting, lets the workers finish their turns and send what they have, removes the files of the socket and of
-//! the process id, and leaves. So it may be begun anywhere, with anything held.
+//! Beginning it only wakes the main thread (`Server::wait_for_end`), which saves if that is wanted,
+//! stops accepting, lets the workers finish their turns and send what they have, removes the files
+//! of the socket and of the process id, and leaves. So it may be begun anywhere, with anything
+//! held.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -123,8 +124,8 @@ impl Server {
         may_end
     }
 
-    /// Holds everything, though a slow script may be at work: one that has not written is ended, another
-    /// one is waited for. `false`: that takes too long, and nothing is held.
+    /// Holds everything, though a slow script may be at work: one that has not written is ended,
+    /// another one is waited for. `false`: that takes too long, and nothing is held.
     fn hold_gate_to_save(&self, data: &mut Data) -> bool {
         let deadline = Instant::now() + SCRIPT_LIMIT;
         while !data.hold_gate() {
@@ -142,8 +143,8 @@ impl Server {
         true
     }
 
-    /// Ends a rewrite of the log that is going on: the log is whole without it, unless it has no base yet. Then the
-    /// server may only end by force.
+    /// Ends a rewrite of the log that is going on: the log is whole without it, unless it has no
+    /// base yet. Then the server may only end by force.
     fn end_rewrite(&self, request: &Request) -> bool {
         if self.log.is_on() && self.aof.is_waiting_for_base() {
             if !request.force {

@@ -1,7 +1,7 @@
 //! The command log: commands that were slow, or whose request or reply was large.
 //!
-//! On the path of a request there is one test against [`Limits`], which a worker loads once for many
-//! commands. Only a command over a limit comes here, and only then is a lock taken.
+//! On the path of a request there is one test against [`Limits`], which a worker loads once for
+//! many commands. Only a command over a limit comes here, and only then is a lock taken.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -105,8 +105,8 @@ impl Default for CommandLog {
 }
 
 impl CommandLog {
-    /// Takes up the limits that the configuration has now. `ticks_of` makes ticks of microseconds; with `all`,
-    /// every command is worth a look.
+    /// Takes up the limits that the configuration has now. `ticks_of` makes ticks of microseconds;
+    /// with `all`, every command is worth a look.
     pub fn follow(&self, config: &Config, ticks_of: impl Fn(u64) -> u64, all: bool) {
         let slow_us = u64::try_from(config.commandlog_execution_slower_than()).unwrap_or(u64::MAX);
         let monitor_us = match config.latency_monitor_threshold() {

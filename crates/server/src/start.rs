@@ -84,7 +84,8 @@ impl Server {
         })))
     }
 
-    /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the gate held).
+    /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the
+    /// gate held).
     pub fn follow_config(&self) {
         self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
         self.follow_client_memory();
@@ -93,7 +94,8 @@ impl Server {
         self.event_classes.store(classes as u32, Ordering::Relaxed);
     }
 
-    /// Starts the workers and the listening sockets, and loads what there is; from then on clients are served.
+    /// Starts the workers and the listening sockets, and loads what there is; from then on clients
+    /// are served.
     pub fn start(&'static self) -> Result<(), String> {
         self.follow_config();
         self.watch_signals()?;
@@ -170,8 +172,8 @@ impl Server {
         Ok(if is_tls { with_tls(listeners) } else { listeners })
     }
 
-    /// Listens where `bind` and `port` say now (`is_tls`: `tls-port`); for CONFIG SET. On an error all is as before,
-    /// but for the configuration.
+    /// Listens where `bind` and `port` say now (`is_tls`: `tls-port`); for CONFIG SET. On an error
+    /// all is as before, but for the configuration.
     pub fn listen_again(&self, is_tls: bool) -> Result<(), String> {
         let acceptor = self.acceptor.lock();
         let Some(acceptor) = &*acceptor else { return Ok(()) };
@@ -203,8 +205,9 @@ impl Server {
         if is_tls { with_tls(listeners) } else { listeners }
     }
 
-    /// Has so many workers serve, and spreads the connections over them. Those that are too many give theirs away, but
-    /// keep the ones that listen, and end once they have none; until then they may be called upon again.
+    /// Has so many workers serve, and spreads the connections over them. Those that are too many
+    /// give theirs away, but keep the ones that listen, and end once they have none; until then
+    /// they may be called upon again.
     pub fn set_worker_count(&'static self, count: usize) -> Result<(), String> {
         let count = count.max(1);
         for _ in self.workers.want(count)..count {
@@ -215,8 +218,8 @@ impl Server {
         Ok(())
     }
 
-    /// SIGTERM and SIGINT end the server. While it ends, another SIGINT does so at once, and so does
-    /// another SIGTERM. SIGHUP opens the log anew, SIGALRM has the server say what it does.
+    /// SIGTERM and SIGINT end the server. While it ends, another SIGINT does so at once, and so
+    /// does another SIGTERM. SIGHUP opens the log anew, SIGALRM has the server say what it does.
     fn watch_signals(&'static self) -> Result<(), String> {
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGALRM])
             .map_err(|error| format!("Can't watch for signals: {error}"))?;
@@ -256,8 +259,8 @@ impl Server {
         spawned.map(drop).map_err(|error| format!("Can't start the signal thread: {error}"))
     }
 
-    /// Sleeps until somebody ends the server, and ends it in order: no new connections, then the workers
-    /// finish their turns and send what they have.
+    /// Sleeps until somebody ends the server, and ends it in order: no new connections, then the
+    /// workers finish their turns and send what they have.
     pub fn wait_for_end(&'static self) -> Result<ExitCode, String> {
         while !self.prepare_end(&self.wait_until_end_is_wanted()) {}
         *self.acceptor.lock() = None;
@@ -364,15 +367,16 @@ impl Server {
     }
 }
 
-/// `timeout` sends SIGTERM to its child and again to the child's group: what comes so soon after the
-/// first one insists on nothing.
+/// `timeout` sends SIGTERM to its child and again to the child's group: what comes so soon after
+/// the first one insists on nothing.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 fn with_tls(listeners: Vec<Listener>) -> Vec<Listener> {
     listeners.into_iter().map(Listener::with_tls).collect()
 }
 
-/// What protected mode tells a client from elsewhere: Redis's own text, which clients and people look for.
+/// What protected mode tells a client from elsewhere: Redis's own text, which clients and people
+/// look for.
 const PROTECTED_MODE: &[u8] = b"-DENIED Running in protected mode because protected mode is enabled and no \
 password is set for the default user. In this mode connections are only accepted from the loopback \
 interface. If you want to connect from external computers, you may adopt one of the following solutions: \
@@ -385,7 +389,8 @@ restart it with the '--protected-mode no' option. 4) Set up an authentication pa
 user. NOTE: You only need to do one of the above things in order for the server to start accepting \
 connections from the outside.\r\n";
 
-/// Readies the machine's side: huge pages, open files; returns what the administrator should change.
+/// Readies the machine's side: huge pages, open files; returns what the administrator should
+/// change.
 pub fn prepare_host(config: &Config) -> Result<Vec<String>, String> {
     let huge_pages_off = config.disable_thp() && crate::host::disable_huge_pages();
     let asked = config.maxclients() as u64;
@@ -414,8 +419,8 @@ fn choose_driver(config: &Config) -> Result<DriverKind, String> {
     asked.check().map(|()| asked).map_err(refused)
 }
 
-/// Bytes from the kernel's generator. Without it nothing that hangs on them is a secret, so the process
-/// ends. That is at start, which needs some.
+/// Bytes from the kernel's generator. Without it nothing that hangs on them is a secret, so the
+/// process ends. That is at start, which needs some.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;
@@ -432,8 +437,8 @@ pub fn random_bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// The key of a hash function: the same for the same `hash-seed`, a secret without one. What has another `name` has a
-/// key that says nothing about this one.
+/// The key of a hash function: the same for the same `hash-seed`, a secret without one. What has
+/// another `name` has a key that says nothing about this one.
 fn hash_key(chosen: &[u8], name: &[u8]) -> [u8; 32] {
     if chosen.is_empty() {
         return random_bytes();

@@ -1,5 +1,5 @@
-//! What a worker counts. Each worker writes its own counters and nobody else's; who wants a total sums
-//! over the workers.
+//! What a worker counts. Each worker writes its own counters and nobody else's; who wants a total
+//! sums over the workers.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,8 @@
 //! What the process is called in lists of processes (`set-proc-title`, `proc-title-template`).
 //!
-//! Linux shows the memory where the arguments lie, and the environment behind them when the arguments do not end in a
-//! zero. Both are ours once the environment's variables have been copied elsewhere; the title is written there.
+//! Linux shows the memory where the arguments lie, and the environment behind them when the
+//! arguments do not end in a zero. Both are ours once the environment's variables have been copied
+//! elsewhere; the title is written there.
 
 use std::ffi::{CStr, OsString, c_char};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -18,18 +19,20 @@ struct Room {
     bytes: &'static mut [u8],
 }
 
-/// Takes the memory of the arguments and of the environment for titles. Without it, where there is no such memory, the
-/// title stays as it is.
+/// Takes the memory of the arguments and of the environment for titles. Without it, where there is
+/// no such memory, the title stays as it is.
 ///
 /// # Safety
-/// There is one thread only, and nobody keeps a pointer to an argument or to a variable of the environment.
+/// There is one thread only, and nobody keeps a pointer to an argument or to a variable of the
+/// environment.
 pub unsafe fn reserve() {
     let Some((start, end)) = std::fs::read("/proc/self/stat").ok().and_then(|stat| extent(&stat))
     else {
         return;
     };
     let name = std::env::args_os().next().map(OsString::into_vec).unwrap_or_default();
-    // SAFETY: the environment is a list of pointers to texts that ends in a null, and nobody else looks at it now.
+    // SAFETY: the environment is a list of pointers to texts that ends in a null, and nobody else
+    // looks at it now.
     unsafe {
         let mut next = libc_environment();
         while !next.is_null() && !(*next).is_null() {
@@ -40,8 +43,8 @@ pub unsafe fn reserve() {
         }
     }
     let len = (end - start).min(ROOM_MAX);
-    // SAFETY: the kernel has put the arguments and the environment there, in one piece; it stays as long as the
-    // process, is writable, and nobody else uses it any more.
+    // SAFETY: the kernel has put the arguments and the environment there, in one piece; it stays as
+    // long as the process, is writable, and nobody else uses it any more.
     let bytes = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, len) };
     *ROOM.lock() = Some(Room { name, bytes });
 }

@@ -1,5 +1,6 @@
-//! What others see of a worker at work: since when it has been in its turn and whom it serves, how much processor time
-//! it took; and the watchdog (`watchdog-period`), which logs a turn that does not end.
+//! What others see of a worker at work: since when it has been in its turn and whom it serves, how
+//! much processor time it took; and the watchdog (`watchdog-period`), which logs a turn that does
+//! not end.
 //!
 //! A turn costs two plain stores here, and a connection's commands one.
 
@@ -88,8 +89,8 @@ impl CpuTime {
 }
 
 impl Server {
-    /// Starts the watchdog if `watchdog-period` says so; it ends by itself when that says no more. At start, and for
-    /// CONFIG SET.
+    /// Starts the watchdog if `watchdog-period` says so; it ends by itself when that says no more.
+    /// At start, and for CONFIG SET.
     pub fn follow_watchdog(&'static self) {
         if self.config.watchdog_period() == 0 || self.watchdog.runs.swap(true, Ordering::AcqRel) {
             return;

@@ -1,5 +1,6 @@
-//! The known exploits of Redis and Valkey that are commands or DUMP payloads about values, each under the number of its
-//! advisory: none ends, hangs or swells the server, and what is damaged is refused.
+//! The known exploits of Redis and Valkey that are commands or DUMP payloads about values, each
+//! under the number of its advisory: none ends, hangs or swells the server, and what is damaged is
+//! refused.
 //!
 //! Those that are scripts, files or connections are tested where these are.
 
@@ -218,7 +219,8 @@ fn cve_2022_36021_patterns_that_are_tried_over_and_over() {
     }
 }
 
-/// Counts of random elements without an opposite, or of which there is no double, or no memory for what they ask for.
+/// Counts of random elements without an opposite, or of which there is no double, or no memory for
+/// what they ask for.
 #[test]
 fn cve_2023_22458_and_25155_counts_of_random_elements() {
     let mut bench = Bench::new();
@@ -361,7 +363,8 @@ fn cve_2024_31227_and_51741_selectors_that_are_none() {
     }
 }
 
-/// Runs of a sparse HyperLogLog that add up to more registers than there are, or than 31 bits can count.
+/// Runs of a sparse HyperLogLog that add up to more registers than there are, or than 31 bits can
+/// count.
 #[test]
 fn cve_2025_32023_runs_of_a_hyperloglog_that_add_up_to_too_many() {
     let mut bench = Bench::new();
@@ -407,7 +410,8 @@ fn cve_2025_32023_runs_of_a_hyperloglog_that_add_up_to_too_many() {
     }
 }
 
-/// A zipmap with a length in a longer form than it needs, and with one to which nothing can be added.
+/// A zipmap with a length in a longer form than it needs, and with one to which nothing can be
+/// added.
 #[test]
 fn cve_2026_25243_zipmaps_with_lengths_in_the_wrong_form() {
     let mut bench = Bench::new();
@@ -451,7 +455,8 @@ fn stream(last_ms: u64, groups: &[u8]) -> Vec<u8> {
     [vec![STREAM_3], number(1), node, facts, groups.to_vec()].concat()
 }
 
-/// An entry that is pending with two consumers at once, with none, or with one whom it is not pending for in the group.
+/// An entry that is pending with two consumers at once, with none, or with one whom it is not
+/// pending for in the group.
 #[test]
 fn cve_2026_63639_an_entry_that_is_pending_with_two_consumers() {
     let mut bench = Bench::new();
@@ -493,7 +498,8 @@ fn cve_2026_27623_requests_behind_empty_ones() {
     }
 }
 
-/// A back length with a mark too many, by which a walk from the end left the listpack: RPOP ended the server.
+/// A back length with a mark too many, by which a walk from the end left the listpack: RPOP ended
+/// the server.
 #[test]
 fn listpacks_that_cannot_be_walked_from_their_end() {
     let mut bench = Bench::new();
@@ -507,8 +513,8 @@ fn listpacks_that_cannot_be_walked_from_their_end() {
     );
 }
 
-/// A stream whose last entry is deleted, which it says nothing of: its last ID cannot be set below that, or what is added
-/// then could never be loaded again.
+/// A stream whose last entry is deleted, which it says nothing of: its last ID cannot be set below
+/// that, or what is added then could never be loaded again.
 #[test]
 fn the_last_id_stays_above_deleted_entries() {
     let mut bench = Bench::new();

@@ -1,5 +1,5 @@
-//! The hash of a key reads nothing beside it. This is tested here since it takes pages that nobody may
-//! read, for which the store has no need otherwise.
+//! The hash of a key reads nothing beside it. This is tested here since it takes pages that nobody
+//! may read, for which the store has no need otherwise.
 
 use bobbin_store::hash::Hasher;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
@@ -8,8 +8,8 @@ const PAGE: usize = 1 << 16;
 
 /// A page between two that nobody may read, for the rest of the process.
 fn guarded() -> &'static mut [u8] {
-    // SAFETY: the mapping is nobody else's, and never ends. All of the slice may be read and written, and
-    // is zero.
+    // SAFETY: the mapping is nobody else's, and never ends. All of the slice may be read and
+    // written, and is zero.
     unsafe {
         let start =
             mmap_anonymous(std::ptr::null_mut(), 3 * PAGE, ProtFlags::empty(), MapFlags::PRIVATE);

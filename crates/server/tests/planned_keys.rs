@@ -10,8 +10,8 @@ fn bytes(seed: u64) -> Vec<u8> {
     (0..200).map(|_| random.next_u32() as u8).collect()
 }
 
-/// The name of a key that is open in the place of every word of commands about keys that are closed, and of the
-/// words that options begin with.
+/// The name of a key that is open in the place of every word of commands about keys that are
+/// closed, and of the words that options begin with.
 #[test]
 fn a_user_gets_nothing_beyond_its_keys() {
     let (mut walls, rows) = (Walls::new(), rows());
@@ -56,5 +56,6 @@ fn most_commands_about_open_keys_succeed() {
     assert_eq!(failing, NEED_MORE);
 }
 
-/// Commands that need a script or function which is there, or a value of a form that none of these has.
+/// Commands that need a script or function which is there, or a value of a form that none of these
+/// has.
 const NEED_MORE: [&str; 5] = ["fcall", "fcall_ro", "pfdebug", "evalsha", "evalsha_ro"];

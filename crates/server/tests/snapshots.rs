@@ -1,4 +1,5 @@
-//! Damaged RDB files: `--check-rdb` and loading agree on each, as both are to read by the same code.
+//! Damaged RDB files: `--check-rdb` and loading agree on each, as both are to read by the same
+//! code.
 //!
 //! `BOBBIN_FILES=100000` tries so many, from `BOBBIN_SEED` on (else from 0).
 

@@ -1,12 +1,15 @@
-//! A simulator of units: what clients do at random on several workers, and a crash at every record of the log.
+//! A simulator of units: what clients do at random on several workers, and a crash at every record
+//! of the log.
 //!
-//! `simulation/turns.rs` has workers take turns in one thread, so that a seed says all that happens: what is in memory is
-//! compared after every turn with what a start would make of the log until then. `simulation/threads.rs` has them work
-//! at once. `simulation/crash.rs` says what a log has to be.
+//! `simulation/turns.rs` has workers take turns in one thread, so that a seed says all that
+//! happens: what is in memory is compared after every turn with what a start would make of the log
+//! until then. `simulation/threads.rs` has them work at once. `simulation/crash.rs` says what a log
+//! has to be.
 //!
-//! `BOBBIN_UNITS=1000000 cargo test --profile quick -p bobbin-server --test units` runs as many seeds as it says, from
-//! `BOBBIN_SEED` on (else from 0). A fault is told with the seed and all that happened. `BOBBIN_SEED=17 BOBBIN_UNITS=1`
-//! has the same happen again, but for which shard a key is in, and so which keys are evicted or expire first.
+//! `BOBBIN_UNITS=1000000 cargo test --profile quick -p bobbin-server --test units` runs as many
+//! seeds as it says, from `BOBBIN_SEED` on (else from 0). A fault is told with the seed and all
+//! that happened. `BOBBIN_SEED=17 BOBBIN_UNITS=1` has the same happen again, but for which shard a
+//! key is in, and so which keys are evicted or expire first.
 
 mod simulation;
 

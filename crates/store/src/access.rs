@@ -3,11 +3,12 @@
 //! Under LRU they are the time of the last access in sixteenths of a second, modulo 2^28: like
 //! Redis's 24 bits of seconds they go round in 194 days. Seconds alone would tell nothing where a
 //! cache is filled anew every second. Who does not evict has no use for the fractions and leaves
-//! them out (`coarse`). Under LFU they are the minute of the last access (14 bits), from which the counter
-//! decays, the 64th part of that minute (6 bits) and a logarithmic counter (8 bits). Redis has no parts, and
-//! 16 bits of minutes, which go round in 45 days and not in 11. The parts tell apart the many entries that
-//! are used equally often: on loads after Zipf's law half a percent more of all reads are hits. Either way the
-//! bits are written only when their value changes, so that most reads write nothing.
+//! them out (`coarse`). Under LFU they are the minute of the last access (14 bits), from which the
+//! counter decays, the 64th part of that minute (6 bits) and a logarithmic counter (8 bits). Redis
+//! has no parts, and 16 bits of minutes, which go round in 45 days and not in 11. The parts tell
+//! apart the many entries that are used equally often: on loads after Zipf's law half a percent
+//! more of all reads are hits. Either way the bits are written only when their value changes, so
+//! that most reads write nothing.
 
 /// A new key's counter under LFU, so that it is not evicted before it had a chance.
 pub const LFU_START: u32 = 5;
@@ -22,7 +23,8 @@ const COUNTER_BITS: u32 = 8;
 const COUNTER_MASK: u32 = (1 << COUNTER_BITS) - 1;
 /// LFU's time, without the counter.
 const PARTS_MASK: u32 = ACCESS_MASK >> COUNTER_BITS;
-/// An access that seems to lie so far ahead, a minute, was made by a thread whose clock was read later than ours.
+/// An access that seems to lie so far ahead, a minute, was made by a thread whose clock was read
+/// later than ours.
 const AHEAD_MAX: u32 = 60 << FRACTION_BITS;
 const PARTS_AHEAD_MAX: u32 = 1 << PART_BITS;
 

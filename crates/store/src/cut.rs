@@ -1,18 +1,20 @@
 //! A cut: the keys of all databases as they were at one moment, read while they change.
 //!
-//! The cut begins with the whole process stopped, for as long as it takes to give each shard's part of each
-//! database a [`Part`]. From then on a walk goes through the tables in the order of positions, holding one
-//! shard at a time, and copies what it meets. What lies ahead of the walk is copied by whoever changes it,
-//! before its first change, and marked; the mark is also put on what is new there. The walk passes over what is
-//! marked and takes the mark away, so that no mark is left behind it:
+//! The cut begins with the whole process stopped, for as long as it takes to give each shard's part
+//! of each database a [`Part`]. From then on a walk goes through the tables in the order of
+//! positions, holding one shard at a time, and copies what it meets. What lies ahead of the walk is
+//! copied by whoever changes it, before its first change, and marked; the mark is also put on what
+//! is new there. The walk passes over what is marked and takes the mark away, so that no mark is
+//! left behind it:
 //!
 //! | an entry | behind the walk | ahead of it |
 //! |---|---|---|
 //! | without a mark | free to change | as it was at the cut |
 //! | with a mark | | was copied, or is new |
 //!
-//! A copy is cheap: small values are copied, of large ones the clone is a pin. Whole databases that are
-//! flushed go to the cut, which walks them on; exchanged ones keep their part, which says what number they had.
+//! A copy is cheap: small values are copied, of large ones the clone is a pin. Whole databases that
+//! are flushed go to the cut, which walks them on; exchanged ones keep their part, which says what
+//! number they had.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,8 +27,8 @@ use crate::hash::Hasher;
 use crate::keyspace::{Keyspace, SHARDS};
 use crate::shard::{Database, Shard};
 
-/// All keys as they were at one moment. One at a time: a second one aborts the first. Whoever has it walks it to its end by `step`,
-/// aborted or not.
+/// All keys as they were at one moment. One at a time: a second one aborts the first. Whoever has
+/// it walks it to its end by `step`, aborted or not.
 pub struct Cut {
     shared: Arc<Shared>,
     databases: Vec<CutDatabase>,
@@ -49,7 +51,8 @@ pub struct CutDatabase {
 }
 
 impl CutDatabase {
-    /// Adds what a shard has of a database to what is known of `all`, which are in the order of their numbers.
+    /// Adds what a shard has of a database to what is known of `all`, which are in the order of
+    /// their numbers.
     pub fn add(all: &mut Vec<Self>, number: u32, part: &Database) {
         let at = all.binary_search_by_key(&number, |database| database.number);
         let at = at.unwrap_or_else(|at| {
@@ -76,7 +79,8 @@ pub struct CutHandle(Arc<Shared>);
 pub(crate) struct Gauge {
     /// Cuts that are not walked to their end.
     pub(crate) cuts: AtomicUsize,
-    /// Bytes of copies for cuts that are walked, until the walk has gone on from the step that yielded them.
+    /// Bytes of copies for cuts that are walked, until the walk has gone on from the step that
+    /// yielded them.
     pub(crate) kept_bytes: AtomicUsize,
 }
 
@@ -100,7 +104,8 @@ pub(crate) struct Part {
 }
 
 impl Cut {
-    /// Begins a cut. One that is going on is aborted, and what it has marked is seen to here, which takes long.
+    /// Begins a cut. One that is going on is aborted, and what it has marked is seen to here, which
+    /// takes long.
     pub fn begin(keyspace: &Keyspace, gate: &mut GateGuard<'_>) -> Self {
         let gauge = keyspace.cut_gauge();
         gauge.cuts.fetch_add(1, Ordering::Relaxed);
@@ -150,9 +155,9 @@ impl Cut {
         CutHandle(Arc::clone(&self.shared))
     }
 
-    /// Walks on, until `out` has about `limit` pieces or one shard is done; what it yielded before is done with. `visit`
-    /// calls its argument with the shard of a number, held. `false` once all is in `out`, or, if the cut was aborted, has
-    /// been passed over.
+    /// Walks on, until `out` has about `limit` pieces or one shard is done; what it yielded before
+    /// is done with. `visit` calls its argument with the shard of a number, held. `false` once all
+    /// is in `out`, or, if the cut was aborted, has been passed over.
     pub fn step(
         &mut self,
         hasher: &Hasher,

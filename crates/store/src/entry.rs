@@ -11,8 +11,8 @@
 //!           key
 //!           value              the string, an aligned pointer to it, or an aligned collection
 //! ```
-//! Integers are kept as their digits: SET and GET, which are most of what happens, then have nothing
-//! to convert, and a short number is shorter than 8 bytes.
+//! Integers are kept as their digits: SET and GET, which are most of what happens, then have
+//! nothing to convert, and a short number is shorter than 8 bytes.
 //!
 //! A key of 16 bytes with a value of 32 takes 56 bytes. The block's size is a multiple of 8, so a
 //! value may be overwritten by another of about its length without a new block.
@@ -197,7 +197,8 @@ pub struct OwnedEntry {
     pointer: NonNull<u8>,
 }
 
-// SAFETY: an entry owns all that it points to, and that (Vec<u8> behind Arc, chunks, collections) is Send.
+// SAFETY: an entry owns all that it points to, and that (Vec<u8> behind Arc, chunks, collections)
+// is Send.
 unsafe impl Send for OwnedEntry {}
 
 impl<'a> NewValue<'a> {
@@ -468,7 +469,8 @@ impl<'a> EntryRef<'a> {
     /// The string, if it lies in the entry itself.
     #[inline(always)]
     pub fn inline(self) -> Option<&'a [u8]> {
-        // SAFETY: the form says that the bytes lie at the value's place, and the entry lives for 'a.
+        // SAFETY: the form says that the bytes lie at the value's place, and the entry lives for
+        // 'a.
         unsafe {
             form(self.pointer).is_inline().then(|| {
                 let at = value_pointer(self.pointer);
@@ -603,14 +605,14 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// The string for changing in place, padded with zeros to at least `len` bytes; `None` when that
-    /// needs a new entry, or chunks (see `chunked_mut`). From then on its encoding is `raw`. A long
-    /// string is copied first if a reply still refers to it.
+    /// The string for changing in place, padded with zeros to at least `len` bytes; `None` when
+    /// that needs a new entry, or chunks (see `chunked_mut`). From then on its encoding is `raw`. A
+    /// long string is copied first if a reply still refers to it.
     #[inline]
     pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
-        // SAFETY: we hold the entry exclusively, and the form says what lies at the value's place. A
-        // longer inline string ends within the block, since blocks of the same rounded size are the
-        // same size.
+        // SAFETY: we hold the entry exclusively, and the form says what lies at the value's place.
+        // A longer inline string ends within the block, since blocks of the same rounded size are
+        // the same size.
         unsafe {
             let at = value_pointer(self.pointer);
             if !form(self.pointer).is_inline() {
@@ -641,14 +643,14 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// A long string for changing in place, padded with zeros to at least `len` bytes, in chunks from
-    /// now on: what else reads it stays as it is, and only what changes is copied. `None` when the
-    /// string lies in its entry.
+    /// A long string for changing in place, padded with zeros to at least `len` bytes, in chunks
+    /// from now on: what else reads it stays as it is, and only what changes is copied. `None` when
+    /// the string lies in its entry.
     #[cold]
     pub fn chunked_mut(&mut self, len: usize) -> Option<&mut Chunked> {
-        // SAFETY: we hold the entry exclusively, and the form says what lies at the value's place. A
-        // chunked string takes as much room there as a shared one, so the block's size stays the same.
-        // Between the read and the write nothing panics.
+        // SAFETY: we hold the entry exclusively, and the form says what lies at the value's place.
+        // A chunked string takes as much room there as a shared one, so the block's size stays the
+        // same. Between the read and the write nothing panics.
         let chunked = unsafe {
             let at = value_pointer(self.pointer);
             match form(self.pointer) {
@@ -807,7 +809,8 @@ unsafe fn value_pointer(pointer: NonNull<u8>) -> NonNull<u8> {
 /// The value, to be put into another entry: what it points to is moved, not copied.
 ///
 /// # Safety
-/// The pointer is a live entry whose value nobody reads or drops afterwards, and whose block outlives the result.
+/// The pointer is a live entry whose value nobody reads or drops afterwards, and whose block
+/// outlives the result.
 unsafe fn moved_value<'a>(pointer: NonNull<u8>) -> NewValue<'a> {
     // SAFETY: by the caller.
     unsafe {

@@ -1,8 +1,8 @@
 //! Which keys of a shard's database expire when: a heap of (time, position) pairs.
 //!
-//! An item is a hint and nothing more. It says that around its time the keys whose home is near that
-//! position are worth a look. For every key that has an expiry there is an item that is not later
-//! than it, so that:
+//! An item is a hint and nothing more. It says that around its time the keys whose home is near
+//! that position are worth a look. For every key that has an expiry there is an item that is not
+//! later than it, so that:
 //!
 //! - a key that is deleted leaves its item behind, which later finds nothing;
 //! - a key whose expiry moves back needs no new item: the old one comes due, finds the key alive,
@@ -20,18 +20,19 @@ use crate::cut::Part;
 /// Milliseconds per unit of an item's time. Keys vanish logically at their own millisecond; this is
 /// how late the memory may come back.
 const UNIT_MS: i64 = 16;
-/// How many of an item's 32 bits are its time, counted from the index's base: four and a half hours.
-/// A key that lives longer is looked at and put in again that often.
+/// How many of an item's 32 bits are its time, counted from the index's base: four and a half
+/// hours. A key that lives longer is looked at and put in again that often.
 const TIME_BITS: u32 = 20;
 const TIME_MAX: u64 = (1 << TIME_BITS) - 1;
-/// The low bits of a position for which an item has no room. Keys that differ in no other share a hint:
-/// one bucket or so of a shard's table.
+/// The low bits of a position for which an item has no room. Keys that differ in no other share a
+/// hint: one bucket or so of a shard's table.
 pub(crate) const POSITION_BITS_LOST: u32 = TIME_BITS;
 /// Fewer items than this are never worth a rebuild.
 const REBUILD_MIN: usize = 64;
 
-/// The deadlines of a database's keys. One pointer, null while no key has an expiry, so that a shard without any stays
-/// within its cache line. That is also why the part of a cut lies behind it.
+/// The deadlines of a database's keys. One pointer, null while no key has an expiry, so that a
+/// shard without any stays within its cache line. That is also why the part of a cut lies behind
+/// it.
 #[derive(Default)]
 pub struct ExpiryIndex {
     items: Option<Box<Items>>,
@@ -154,8 +155,8 @@ impl ExpiryIndex {
         })
     }
 
-    /// Starts over with every key that has an expiry, or fields that have: its position, that expiry, and the
-    /// earliest of the fields'.
+    /// Starts over with every key that has an expiry, or fields that have: its position, that
+    /// expiry, and the earliest of the fields'.
     pub fn rebuild(&mut self, keys: impl Iterator<Item = (u32, Option<i64>, Option<i64>)>) {
         let Some(items) = &mut self.items else { return };
         items.heap = BinaryHeap::with_capacity((items.volatile + items.hashes) as usize);
@@ -204,8 +205,8 @@ impl Items {
         self.heap.push(Reverse(time << (32 - TIME_BITS) | position >> POSITION_BITS_LOST));
     }
 
-    /// Counts times from another unit. What then lies out of range is put at its end, which may be early
-    /// but never late.
+    /// Counts times from another unit. What then lies out of range is put at its end, which may be
+    /// early but never late.
     #[cold]
     fn move_base(&mut self, base: u64) {
         let mut items = std::mem::take(&mut self.heap).into_vec();
@@ -269,8 +270,8 @@ mod tests {
         assert_eq!(index.volatile(), 1);
     }
 
-    /// However far and in whatever order times come in, for each there is an item that is not later, and
-    /// looking at every item that comes due ends.
+    /// However far and in whatever order times come in, for each there is an item that is not
+    /// later, and looking at every item that comes due ends.
     #[test]
     fn no_item_is_later_than_its_key() {
         let mut state = 1u64;

@@ -5,8 +5,8 @@
 //! as threads, instead of locking thousands of shards. Setting the flag costs one store and one
 //! fence; nothing is shared unless the gate is closed.
 //!
-//! Waiting for it is fair. Takers have it in the order in which they came; and members that the gate
-//! shut out have their turn before the next taker shuts it.
+//! Waiting for it is fair. Takers have it in the order in which they came; and members that the
+//! gate shut out have their turn before the next taker shuts it.
 
 use bobbin_sync::{AtomicU32, Futex, Mutex, MutexGuard, Ordering, fence};
 
@@ -30,7 +30,8 @@ pub struct Gate {
     tickets: AtomicU32,
     /// The ticket of the taker whose turn it is.
     turn: Futex,
-    /// To the order of locks a busy member holds this too: its taker waits for the members, and they for the taker.
+    /// To the order of locks a busy member holds this too: its taker waits for the members, and
+    /// they for the taker.
     taker: Mutex<Everything>,
     flags: Box<[Flag]>,
     /// The first flags that were ever claimed: no others are looked at.
@@ -83,8 +84,9 @@ impl Gate {
         }
     }
 
-    /// Asks others not to take the gate, as something is half done that belongs together; `false` ends it. To be
-    /// called by a busy member, or with the gate held: who takes the gate afterwards sees it.
+    /// Asks others not to take the gate, as something is half done that belongs together; `false`
+    /// ends it. To be called by a busy member, or with the gate held: who takes the gate afterwards
+    /// sees it.
     pub fn reserve(&self, reserve: bool) {
         match reserve {
             true => self.reserved.fetch_add(1, Ordering::AcqRel),
@@ -236,7 +238,8 @@ mod tests {
         let came = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             let first = gate.take();
-            // Shut out before the other takers come, or behind them: a member has its turn before both.
+            // Shut out before the other takers come, or behind them: a member has its turn before
+            // both.
             scope.spawn(|| {
                 let member = gate.join().expect("there are flags for all");
                 member.enter();

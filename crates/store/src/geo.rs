@@ -1,8 +1,10 @@
-//! Positions on Earth as scores of a sorted set, and which ranges of scores a search has to look at.
+//! Positions on Earth as scores of a sorted set, and which ranges of scores a search has to look
+//! at.
 //!
-//! A position becomes 52 bits, 26 of its latitude and 26 of its longitude in turn, so that what is near lies in few
-//! ranges. The formulas are Redis's, in its order of operations: scores, distances and what is on the edge of a
-//! shape come out the same. Longitudes and latitudes are in degrees, distances in metres.
+//! A position becomes 52 bits, 26 of its latitude and 26 of its longitude in turn, so that what is
+//! near lies in few ranges. The formulas are Redis's, in its order of operations: scores, distances
+//! and what is on the edge of a shape come out the same. Longitudes and latitudes are in degrees,
+//! distances in metres.
 
 mod cell;
 mod shape;
@@ -41,7 +43,8 @@ impl Position {
         }
     }
 
-    /// The geohash of the world, which has other bounds: 11 characters, of which the last is always `0`.
+    /// The geohash of the world, which has other bounds: 11 characters, of which the last is always
+    /// `0`.
     pub fn geohash(self) -> [u8; 11] {
         let bits = cell::interleave(
             cell::fraction(self.latitude, 90.0, STEPS_MAX),
@@ -139,7 +142,8 @@ mod tests {
             prop_assert!(place.latitude.abs() <= LATITUDE_MAX);
         }
 
-        /// Near the poles, and where a shape is as large as the Earth, Redis's cells do not cover all of it.
+        /// Near the poles, and where a shape is as large as the Earth, Redis's cells do not cover
+        /// all of it.
         #[test]
         fn the_cells_of_a_circle_cover_it(
             longitude in -150.0..150.0f64,

@@ -45,8 +45,8 @@ impl Hash {
     }
 }
 
-/// The hash function of one keyspace. Without its key its results look random, whatever SCAN shows of
-/// them. So nobody can compute keys that collide; see `docs/adr/0013-keyed-hashing.md`.
+/// The hash function of one keyspace. Without its key its results look random, whatever SCAN shows
+/// of them. So nobody can compute keys that collide; see `docs/adr/0013-keyed-hashing.md`.
 pub struct Hasher(Form);
 
 /// Bytes of a hasher's key.
@@ -102,8 +102,8 @@ impl Hasher {
 mod tests {
     use super::*;
 
-    /// How far counts of `keys` keys in as many classes as there are counts are from even: chi squared, in its
-    /// standard deviations from the mean.
+    /// How far counts of `keys` keys in as many classes as there are counts are from even: chi
+    /// squared, in its standard deviations from the mean.
     fn unevenness(counts: &[u32], keys: u32) -> f64 {
         let classes = counts.len() as f64;
         let expected = f64::from(keys) / classes;
@@ -148,7 +148,8 @@ mod tests {
         }
     }
 
-    /// Each bit of a key changes half of the hash's bits, about, and no length is a prefix of another.
+    /// Each bit of a key changes half of the hash's bits, about, and no length is a prefix of
+    /// another.
     #[test]
     fn every_bit_and_the_length_count() {
         for hasher in hashers() {

@@ -111,7 +111,8 @@ impl Keyspace {
         self.hasher.hash(key)
     }
 
-    /// Waits for a shard; `None`: it is reserved. Whoever holds another one may only lock higher ones.
+    /// Waits for a shard; `None`: it is reserved. Whoever holds another one may only lock higher
+    /// ones.
     #[inline(always)]
     pub fn lock_unless_reserved(&self, index: usize) -> Option<ShardGuard<'_>> {
         CLASS.ranked(index as u32).wait_for();
@@ -128,7 +129,8 @@ impl Keyspace {
         self.try_lock(index)
     }
 
-    /// Holds a shard, and waits while it is reserved. That may take long, so threads that serve clients do not call it.
+    /// Holds a shard, and waits while it is reserved. That may take long, so threads that serve
+    /// clients do not call it.
     #[inline]
     pub fn lock(&self, index: usize) -> ShardGuard<'_> {
         loop {
@@ -147,8 +149,9 @@ impl Keyspace {
         ShardGuard { keyspace: self, index: index as u32 }
     }
 
-    /// Holds a shard that the caller reserved, while it stays reserved for all other threads. The caller may hold any other
-    /// shards: it waits for visitors only, and a visitor holds no other shard.
+    /// Holds a shard that the caller reserved, while it stays reserved for all other threads. The
+    /// caller may hold any other shards: it waits for visitors only, and a visitor holds no other
+    /// shard.
     pub fn enter_reserved(&self, index: usize) -> ShardGuard<'_> {
         CLASS.ranked(u32::MAX).wait_for();
         self.shards[index].lock.enter();
@@ -156,8 +159,8 @@ impl Keyspace {
         ShardGuard { keyspace: self, index: index as u32 }
     }
 
-    /// Calls `f` with a shard, which may be reserved. A reserved shard may be in the midst of a change that belongs
-    /// together.
+    /// Calls `f` with a shard, which may be reserved. A reserved shard may be in the midst of a
+    /// change that belongs together.
     pub fn visit<R>(&self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
         self.visit_with(index, |shard, _| f(shard))
     }
@@ -280,7 +283,8 @@ impl Keyspace {
     }
 }
 
-/// As many as there are shards: an index that a hash gives needs no check then. They are too many for a stack.
+/// As many as there are shards: an index that a hash gives needs no check then. They are too many
+/// for a stack.
 fn boxed<T>(make: impl Fn() -> T) -> Box<[T; SHARDS]> {
     let boxed: Box<[T]> = (0..SHARDS).map(|_| make()).collect();
     boxed.try_into().unwrap_or_else(|_| unreachable!("as many were made"))

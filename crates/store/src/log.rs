@@ -1,11 +1,12 @@
 //! One order for the changes of all threads, without a lock or a buffer that they share.
 //!
-//! Each thread has a [`Lane`] of its own and appends its records there. A record's number comes from one counter;
-//! it is taken while everything that the record is about is held, after the last lock and before the first unlock.
-//! So records about the same thing are numbered in the order in which they happened, and a record that was made
-//! after another one was acknowledged has the higher number. The [`Merger`] puts the lanes together by number:
-//! numbers are dense, so it stops at the first one that is not there yet, and no beginning of what it yields
-//! holds a change without those that came before it.
+//! Each thread has a [`Lane`] of its own and appends its records there. A record's number comes
+//! from one counter; it is taken while everything that the record is about is held, after the last
+//! lock and before the first unlock. So records about the same thing are numbered in the order in
+//! which they happened, and a record that was made after another one was acknowledged has the
+//! higher number. The [`Merger`] puts the lanes together by number: numbers are dense, so it stops
+//! at the first one that is not there yet, and no beginning of what it yields holds a change
+//! without those that came before it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -131,8 +132,9 @@ impl Log {
         self.shared.lanes.lock().iter().map(|buffer| buffer.lock().len()).sum()
     }
 
-    /// Sleeps until a thread rings after it appended, or [`wake`](Self::wake) is called, at most for the given time; not
-    /// at all if that happened since it slept last. What was left before a ring is there after this.
+    /// Sleeps until a thread rings after it appended, or [`wake`](Self::wake) is called, at most
+    /// for the given time; not at all if that happened since it slept last. What was left before a
+    /// ring is there after this.
     pub fn sleep(&self, timeout: Option<Duration>) {
         let reader = &self.shared.reader.0;
         if reader
@@ -143,7 +145,8 @@ impl Log {
             reader.wait_for(ASLEEP, timeout);
         }
         reader.word().store(AWAKE, Ordering::Relaxed);
-        // Pairs with the fence of `wake`: either who rings sees that it has to, or we see what was left.
+        // Pairs with the fence of `wake`: either who rings sees that it has to, or we see what was
+        // left.
         fence(Ordering::SeqCst);
     }
 
@@ -179,7 +182,8 @@ impl Lane {
         self.shared.is_on.0.load(Ordering::Relaxed)
     }
 
-    /// Appends a record and gives it its number. The caller holds everything that the record is about.
+    /// Appends a record and gives it its number. The caller holds everything that the record is
+    /// about.
     #[inline]
     pub fn append(&self, record: &[u8]) -> Appended {
         self.append_with(|bytes| bytes.extend_from_slice(record))
@@ -192,7 +196,8 @@ impl Lane {
         let at = records.bytes.len();
         records.push_header(0, 0);
         write(&mut records.bytes);
-        // From taking the number until the buffer is let go nothing can take long: all others wait for it.
+        // From taking the number until the buffer is let go nothing can take long: all others wait
+        // for it.
         let number = self.shared.next_number();
         records.set_header(at, number);
         records.prefetch_end();
@@ -271,8 +276,8 @@ impl Merger {
 }
 
 impl Source {
-    /// Takes what the lane holds: by exchanging buffers, or, if something is left that waits for the records of others,
-    /// behind that.
+    /// Takes what the lane holds: by exchanging buffers, or, if something is left that waits for
+    /// the records of others, behind that.
     fn refill(&mut self) {
         let is_empty = self.is_empty();
         self.taken.bytes.drain(..self.at);
@@ -342,8 +347,8 @@ impl Records {
         length_bytes.copy_from_slice(&length.to_le_bytes());
     }
 
-    /// Has what is behind the last record brought here from the core of the merger, which had it last, before the next
-    /// record is written there.
+    /// Has what is behind the last record brought here from the core of the merger, which had it
+    /// last, before the next record is written there.
     #[inline]
     fn prefetch_end(&self) {
         let end = self.bytes.as_ptr().wrapping_add(self.bytes.len());

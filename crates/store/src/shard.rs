@@ -1,7 +1,7 @@
 //! One shard: its keys in every database, and what goes with them.
 //!
-//! `insert`, `replace` and `remove` here are the only ways by which a name comes to stand for another
-//! value or for none; whatever must happen at such a moment happens in them.
+//! `insert`, `replace` and `remove` here are the only ways by which a name comes to stand for
+//! another value or for none; whatever must happen at such a moment happens in them.
 
 use std::sync::Arc;
 
@@ -177,8 +177,8 @@ impl Shard {
         [a, b].iter().all(|&index| self.database(index).is_none_or(|d| d.table.is_empty()))
     }
 
-    /// Takes the contents of a database away, to be dropped when no lock is held. Nothing is left to drop if
-    /// they belong to a cut.
+    /// Takes the contents of a database away, to be dropped when no lock is held. Nothing is left
+    /// to drop if they belong to a cut.
     pub fn take(&mut self, index: u32) -> Database {
         let taken = self.used_mut(index).map(std::mem::take).unwrap_or_default();
         self.trim();
@@ -199,7 +199,8 @@ impl Shard {
         self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
     }
 
-    /// Whether somebody may have an eye on keys of the shard; then `key_changed` is to be called when one changed.
+    /// Whether somebody may have an eye on keys of the shard; then `key_changed` is to be called
+    /// when one changed.
     #[inline(always)]
     pub const fn has_watched(&self) -> bool {
         self.watched.is_some()
@@ -212,8 +213,8 @@ impl Shard {
         concerned
     }
 
-    /// A client, by number, keeps a copy of what a key holds; whether nobody did before. `is_there` tells which
-    /// clients are still around.
+    /// A client, by number, keeps a copy of what a key holds; whether nobody did before. `is_there`
+    /// tells which clients are still around.
     pub fn track(
         &mut self,
         key: &[u8],
@@ -395,8 +396,8 @@ impl Database {
         self.expiry.has_fields()
     }
 
-    /// Appends keys of the cut, until `out` has about `limit`, and goes on from there next time. Whether these
-    /// were all; then the database is no part of the cut any more.
+    /// Appends keys of the cut, until `out` has about `limit`, and goes on from there next time.
+    /// Whether these were all; then the database is no part of the cut any more.
     pub(crate) fn walk_cut(&mut self, limit: usize, hasher: &Hasher, out: &mut Vec<Piece>) -> bool {
         let Some(part) = self.expiry.cut() else { return true };
         let mut next = Some(part.from());
@@ -548,8 +549,8 @@ impl Database {
                 self.rebuild_expiry(hasher);
             }
         } else if old_ms != expire_ms {
-            // Room for the time is made, or given back, by another block.
-            // SAFETY: the old entry's value is not looked at any more, and the block is freed as such.
+            // Room for the time is made, or given back, by another block. SAFETY: the old entry's
+            // value is not looked at any more, and the block is freed as such.
             unsafe {
                 let entry = self.entry_mut(place).successor(expire_ms);
                 self.replace(hash, place, entry, hasher).free_block();
@@ -573,8 +574,9 @@ impl Database {
     /// Takes keys out whose time has come, at most `limit` looks of the index at a time, and
     /// appends them to `out`. Returns how many looks it took.
     ///
-    /// From hashes it takes the fields whose time has come, and tells `reaped` of them; a hash without fields left
-    /// goes out as a whole. It ends, with looks left, once that were [`FIELDS_MAX`] fields.
+    /// From hashes it takes the fields whose time has come, and tells `reaped` of them; a hash
+    /// without fields left goes out as a whole. It ends, with looks left, once that were
+    /// [`FIELDS_MAX`] fields.
     pub fn expire_due(
         &mut self,
         now_ms: i64,
@@ -617,7 +619,8 @@ impl Database {
         self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
     }
 
-    /// Takes fields that have expired out of a hash, at most `fields_left`; whether it is empty then.
+    /// Takes fields that have expired out of a hash, at most `fields_left`; whether it is empty
+    /// then.
     fn reap_fields(
         &mut self,
         place: Place,

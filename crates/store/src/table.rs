@@ -6,14 +6,14 @@
 //! 63     51 50      48 47                    0
 //! [  tag  ][ distance ][  pointer to the entry ]
 //! ```
-//! A key's home is `position * buckets / 2^32`. When its home is full it lies in the next bucket that
-//! is not, and `distance` says how far (7: seven or more). So a lookup walks from the home until it
-//! finds the key or a bucket that is not full, and it compares tag and distance before it touches an
-//! entry. Removing pulls displaced entries back, so there are no tombstones.
+//! A key's home is `position * buckets / 2^32`. When its home is full it lies in the next bucket
+//! that is not, and `distance` says how far (7: seven or more). So a lookup walks from the home
+//! until it finds the key or a bucket that is not full, and it compares tag and distance before it
+//! touches an entry. Removing pulls displaced entries back, so there are no tombstones.
 //!
 //! Homes keep the order of positions whatever the number of buckets is. Growing and shrinking are
-//! therefore a walk in memory order, sizes need not be powers of two, and SCAN's cursor is a position:
-//! it survives every resize and never returns a key twice.
+//! therefore a walk in memory order, sizes need not be powers of two, and SCAN's cursor is a
+//! position: it survives every resize and never returns a key twice.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -485,8 +485,8 @@ impl Drop for Table {
     }
 }
 
-/// Whether two keys are equal. Most are 8 to 32 bytes long, which takes four comparisons of words and
-/// no call.
+/// Whether two keys are equal. Most are 8 to 32 bytes long, which takes four comparisons of words
+/// and no call.
 #[inline(always)]
 fn same(a: &[u8], b: &[u8]) -> bool {
     let len = a.len();

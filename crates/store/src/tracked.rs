@@ -1,6 +1,8 @@
-//! Who has read which keys and keeps a copy of what they held: the readers of client-side caching, by number.
+//! Who has read which keys and keeps a copy of what they held: the readers of client-side caching,
+//! by number.
 //!
-//! A key counts by its name alone, whatever the database: a copy does not say where it is from either.
+//! A key counts by its name alone, whatever the database: a copy does not say where it is from
+//! either.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -28,7 +30,8 @@ struct Tracked {
 #[derive(Default)]
 struct Mixed(u64);
 
-/// A list is looked through for readers that are gone when it is about to grow beyond this, and then at each doubling.
+/// A list is looked through for readers that are gone when it is about to grow beyond this, and
+/// then at each doubling.
 const LOOKED_THROUGH_MIN: usize = 8;
 /// Odd, and with as many ones as zeros: 2^64 over the golden ratio.
 const MIXER: u128 = 0x9e37_79b9_7f4a_7c15;
@@ -48,8 +51,8 @@ impl TrackedKeys {
         self.items
     }
 
-    /// A reader has a copy of the key from now on; whether the key had none before. `is_there` tells which readers
-    /// are still around.
+    /// A reader has a copy of the key from now on; whether the key had none before. `is_there`
+    /// tells which readers are still around.
     pub fn add(
         &mut self,
         key: &[u8],

@@ -1,9 +1,10 @@
-//! The keys of a shard that clients have an eye on: those that they watch, each with a version that grows
-//! when it changes, and those that blocked clients wait for.
+//! The keys of a shard that clients have an eye on: those that they watch, each with a version that
+//! grows when it changes, and those that blocked clients wait for.
 //!
 //! Only such keys cost anything: a shard without them has no table at all.
 //!
-//! Who reads very many keys one after the other does not watch each of them: an [`Observer`] is told of every change.
+//! Who reads very many keys one after the other does not watch each of them: an [`Observer`] is
+//! told of every change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -1,7 +1,9 @@
-//! Interleavings of the lock, the gate, the inbox, the log and the cut, chosen by shuttle's schedulers. Shuttle knows
-//! no weak memory: what fences and orderings are for is left to Miri, which runs `tests/threads.rs`.
+//! Interleavings of the lock, the gate, the inbox, the log and the cut, chosen by shuttle's
+//! schedulers. Shuttle knows no weak memory: what fences and orderings are for is left to Miri,
+//! which runs `tests/threads.rs`.
 //!
-//! `cargo xtask shuttle` runs them; `SHUTTLE_SEED` repeats a run, `SHUTTLE_ITERATIONS` lengthens it.
+//! `cargo xtask shuttle` runs them; `SHUTTLE_SEED` repeats a run, `SHUTTLE_ITERATIONS` lengthens
+//! it.
 
 #![cfg(shuttle)]
 
@@ -184,8 +186,8 @@ fn telling_of_a_move_too_early_is_caught() {
     assert_caught("ahead of what moves", || moving_storm(false));
 }
 
-/// Three threads change two things, one or both at a time; what is merged is what happened, in an order in which
-/// it can have happened, and none of it is left while the reader sleeps.
+/// Three threads change two things, one or both at a time; what is merged is what happened, in an
+/// order in which it can have happened, and none of it is left while the reader sleeps.
 #[test]
 fn the_log_has_every_change_in_an_order_that_explains_it() {
     explore(|| log_storm(true));
@@ -197,8 +199,8 @@ fn a_number_that_is_taken_too_late_is_caught() {
     assert_caught("out of order", || log_storm(false));
 }
 
-/// What a reader saw is in the log up to the number that was given out last when it had looked: its reply may go when
-/// all up to there is on disk.
+/// What a reader saw is in the log up to the number that was given out last when it had looked: its
+/// reply may go when all up to there is on disk.
 #[test]
 fn what_a_reader_saw_is_in_the_log_up_to_its_number() {
     explore(|| reading_storm(true));
@@ -212,7 +214,8 @@ fn a_reply_that_waits_for_too_little_is_caught() {
 
 // What is explored.
 
-/// Something goes from one inbox to another, while others leave things for it where they are told that it is.
+/// Something goes from one inbox to another, while others leave things for it where they are told
+/// that it is.
 fn moving_storm(tells_behind: bool) {
     const MOVED: u32 = 99;
     let inboxes: Arc<[_; 2]> = Arc::new([0, 1].map(|rank| Inbox::new(rank, EventBell::default())));
@@ -303,7 +306,8 @@ struct Counted<L> {
 // shuttle runs one thread at a time, so even then there is no data race.
 unsafe impl<L: Lock> Sync for Counted<L> {}
 
-/// One thread makes a change in two steps and leaves the lock reserved between them; others lock or visit.
+/// One thread makes a change in two steps and leaves the lock reserved between them; others lock or
+/// visit.
 fn reservation_storm() {
     let things = Arc::new((RawLock::default(), AtomicU32::new(0), AtomicU32::new(0)));
     spawn_and_join(3, move |thread| {
@@ -462,8 +466,8 @@ struct Things {
     acknowledged: AtomicU64,
 }
 
-/// A record is: the versions that the change made of the things (0: not changed), and the highest acknowledged
-/// number before it began.
+/// A record is: the versions that the change made of the things (0: not changed), and the highest
+/// acknowledged number before it began.
 fn log_storm(number_is_taken_before_unlocking: bool) {
     const WRITERS: u32 = 3;
     const CHANGES: u32 = 2;

@@ -11,8 +11,8 @@ pub trait Bell {
     fn ring(&self);
 }
 
-/// A queue between threads. The owner's round is [`sleep`](Self::sleep); the sleep itself, if that said so;
-/// [`awake`](Self::awake); [`take`](Self::take).
+/// A queue between threads. The owner's round is [`sleep`](Self::sleep); the sleep itself, if that
+/// said so; [`awake`](Self::awake); [`take`](Self::take).
 pub struct Inbox<P, B> {
     queue: Mutex<Queue<P>>,
     asleep: AtomicBool,
@@ -50,9 +50,9 @@ impl<P, B: Bell> Inbox<P, B> {
         Ok(())
     }
 
-    /// Leaves a post in each of several inboxes, so that no owner sees its own before all the others could see
-    /// theirs. Inboxes are named by rising ranks. An owner that has ended gets nothing.
-    /// Nobody is woken: [`wake`](Self::wake) each afterwards.
+    /// Leaves a post in each of several inboxes, so that no owner sees its own before all the
+    /// others could see theirs. Inboxes are named by rising ranks. An owner that has ended gets
+    /// nothing. Nobody is woken: [`wake`](Self::wake) each afterwards.
     pub fn post_to_all<'a>(inboxes: impl Iterator<Item = &'a Self>, mut post: impl FnMut() -> P)
     where
         Self: 'a,

@@ -1,8 +1,9 @@
-//! How threads wait for each other: the locks of the whole server, which debug builds see taken in one order (`order`),
-//! the lock of a shard, a word to sleep on, and the queue between threads (`inbox`).
+//! How threads wait for each other: the locks of the whole server, which debug builds see taken in
+//! one order (`order`), the lock of a shard, a word to sleep on, and the queue between threads
+//! (`inbox`).
 //!
-//! Nothing else uses the primitives of the standard library. Under `--cfg shuttle` they are shuttle's, so that its
-//! scheduler explores the interleavings of what is built on them.
+//! Nothing else uses the primitives of the standard library. Under `--cfg shuttle` they are
+//! shuttle's, so that its scheduler explores the interleavings of what is built on them.
 
 pub mod inbox;
 mod locks;
@@ -37,8 +38,8 @@ const VISITED_CONTENDED: u32 = 5;
 
 /// A mutex of one word: one compare-and-swap to take, one swap to give back, a futex to sleep on.
 ///
-/// Its holder may leave it *reserved*: then who wants it is refused instead of waiting, but for visitors, whom the
-/// holder need not be alone for.
+/// Its holder may leave it *reserved*: then who wants it is refused instead of waiting, but for
+/// visitors, whom the holder need not be alone for.
 #[derive(Default)]
 pub struct RawLock {
     state: Futex,
@@ -76,7 +77,8 @@ impl RawLock {
         }
         loop {
             match self.state.word().load(Ordering::Relaxed) {
-                // Who has slept does not know whether others still do, so it takes the lock as contended.
+                // Who has slept does not know whether others still do, so it takes the lock as
+                // contended.
                 FREE if self.swap_if(FREE, CONTENDED) => return true,
                 HELD => _ = self.swap_if(HELD, CONTENDED),
                 CONTENDED => self.state.wait(CONTENDED),
@@ -86,7 +88,8 @@ impl RawLock {
         }
     }
 
-    /// Gives a lock back that the caller holds, but keeps it reserved for the caller, which ends this with `take_back`.
+    /// Gives a lock back that the caller holds, but keeps it reserved for the caller, which ends
+    /// this with `take_back`.
     #[cold]
     pub fn reserve(&self) {
         if let CONTENDED | VISITED_CONTENDED = self.state.word().swap(RESERVED, Ordering::Release) {
@@ -101,14 +104,15 @@ impl RawLock {
         self.enter_reserved(HELD);
     }
 
-    /// Holds a lock that the caller reserved, while it stays reserved for all other threads. The caller ends this with
-    /// `reserve`.
+    /// Holds a lock that the caller reserved, while it stays reserved for all other threads. The
+    /// caller ends this with `reserve`.
     #[cold]
     pub fn enter(&self) {
         self.enter_reserved(VISITED);
     }
 
-    /// Waits for a lock, though it may be reserved. To be given back by `end_visit`, with what this returned.
+    /// Waits for a lock, though it may be reserved. To be given back by `end_visit`, with what this
+    /// returned.
     #[cold]
     pub fn visit(&self) -> Visit {
         loop {
@@ -190,7 +194,8 @@ impl Futex {
     pub fn wait_for(&self, expected: u32, timeout: Option<Duration>) {
         use rustix::thread::futex;
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        // An error means that the word had changed, that a signal came or that time is over: look again.
+        // An error means that the word had changed, that a signal came or that time is over: look
+        // again.
         let _ = futex::wait(&self.0, futex::Flags::PRIVATE, expected, timeout.as_ref());
     }
 

@@ -1,6 +1,8 @@
-//! The locks of the whole server: the standard library's, or shuttle's, which keep to one order (`order`).
+//! The locks of the whole server: the standard library's, or shuttle's, which keep to one order
+//! (`order`).
 //!
-//! That somebody panicked with one held is nobody's problem here: release builds abort. So locking cannot fail.
+//! That somebody panicked with one held is nobody's problem here: release builds abort. So locking
+//! cannot fail.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
@@ -21,8 +23,8 @@ pub struct MutexGuard<'a, T> {
     held: Held,
 }
 
-/// In release builds a `std::sync::RwLock` and nothing more. Who reads must not read again before he is done: a writer
-/// who came in between has both wait for ever.
+/// In release builds a `std::sync::RwLock` and nothing more. Who reads must not read again before
+/// he is done: a writer who came in between has both wait for ever.
 pub struct RwLock<T> {
     class: Class,
     lock: primitive::RwLock<T>,
@@ -48,7 +50,8 @@ impl<T> Mutex<T> {
         Self::ranked(value, 0)
     }
 
-    /// One of several that are made in the same place. They may be held together if they are locked by rising ranks.
+    /// One of several that are made in the same place. They may be held together if they are locked
+    /// by rising ranks.
     #[cfg_attr(debug_assertions, track_caller)]
     pub const fn ranked(value: T, rank: u32) -> Self {
         Self { class: Class::of::<T>(rank), lock: primitive::Mutex::new(value) }
@@ -153,7 +156,8 @@ impl Condvar {
         (MutexGuard { guard, held }, result.timed_out())
     }
 
-    /// Sleeps while `condition` holds, which takes no locks, at most for the given time; whether that is over.
+    /// Sleeps while `condition` holds, which takes no locks, at most for the given time; whether
+    /// that is over.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait_timeout_while<'a, T>(

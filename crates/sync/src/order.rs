@@ -1,10 +1,11 @@
-//! One order for all locks: in debug builds whoever waits for a lock against it panics there and then, not only where
-//! two threads happen to meet.
+//! One order for all locks: in debug builds whoever waits for a lock against it panics there and
+//! then, not only where two threads happen to meet.
 //!
-//! Locks that are made in the same place and guard the same type are of one [`Class`]. Each thread knows what it holds,
-//! and all threads together what was ever waited for with what held. Who waits for B with A held while A was
-//! waited for beneath B before, or beneath what was waited for beneath B, could have met that thread. He also may
-//! not wait for a lock of a class that he holds, unless it has a higher rank. Release builds have nothing of this.
+//! Locks that are made in the same place and guard the same type are of one [`Class`]. Each thread
+//! knows what it holds, and all threads together what was ever waited for with what held. Who waits
+//! for B with A held while A was waited for beneath B before, or beneath what was waited for
+//! beneath B, could have met that thread. He also may not wait for a lock of a class that he holds,
+//! unless it has a higher rank. Release builds have nothing of this.
 
 #[cfg(debug_assertions)]
 mod graph;
@@ -64,7 +65,8 @@ impl Class {
         }
     }
 
-    /// To be called before a lock is waited for. Panics, in debug builds, if that is against the order.
+    /// To be called before a lock is waited for. Panics, in debug builds, if that is against the
+    /// order.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn wait_for(&self) {
@@ -123,7 +125,8 @@ impl Held {
         #[cfg(debug_assertions)]
         {
             graph::release(self.0);
-            // What is held besides was perhaps taken later, and the lock will be waited for beneath it.
+            // What is held besides was perhaps taken later, and the lock will be waited for beneath
+            // it.
             graph::wait_for(self.0);
         }
         let result = sleep();

@@ -67,7 +67,8 @@ impl Cluster {
     }
 }
 
-/// Valkeys that could be nodes of a cluster and know no others. `arguments` follow those that all have.
+/// Valkeys that could be nodes of a cluster and know no others. `arguments` follow those that all
+/// have.
 pub fn nodes(count: u16, arguments: &[&str]) -> Vec<Server> {
     let start = |_| {
         // It would else be 10,000 above the server's port, which may be beyond all ports.

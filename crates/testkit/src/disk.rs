@@ -1,7 +1,8 @@
-//! Folders that go away, and disks that fail: full ones, hanging ones, ones that lose what they took.
+//! Folders that go away, and disks that fail: full ones, hanging ones, ones that lose what they
+//! took.
 //!
-//! Disks are mounted, which takes root and loop devices. Where that is not to be had the functions answer `None`
-//! and say so; a test then passes over that part.
+//! Disks are mounted, which takes root and loop devices. Where that is not to be had the functions
+//! answer `None` and say so; a test then passes over that part.
 
 use std::fs::{self, File};
 use std::io;
@@ -79,8 +80,9 @@ impl SmallDisk {
     }
 }
 
-/// A real file system in a file that lies on a [`SmallDisk`]: it can hang, and, as it believes to have more room
-/// than the file can get, it takes bytes that it then fails to keep: `fsync` says so.
+/// A real file system in a file that lies on a [`SmallDisk`]: it can hang, and, as it believes to
+/// have more room than the file can get, it takes bytes that it then fails to keep: `fsync` says
+/// so.
 #[derive(Debug)]
 pub struct FragileDisk {
     mounted: Mounted,

@@ -1,7 +1,8 @@
 //! Pages of the documentation, and whether what they show is so.
 //!
-//! What a page shows of a shell is a block of `console`: commands behind `$ `, each with the lines that it prints. They
-//! are run in order, in a folder of the test's own, and numbers and serials may be others than the page's.
+//! What a page shows of a shell is a block of `console`: commands behind `$ `, each with the lines
+//! that it prints. They are run in order, in a folder of the test's own, and numbers and serials
+//! may be others than the page's.
 
 use std::fs::File;
 use std::io::Read;
@@ -87,7 +88,8 @@ impl Shell {
         }
     }
 
-    /// What a command prints, in the page's words. One that is to go on, a server say, ends with `&`.
+    /// What a command prints, in the page's words. One that is to go on, a server say, ends with
+    /// `&`.
     ///
     /// # Panics
     /// When there is no shell.
@@ -137,8 +139,8 @@ impl Drop for Shell {
     }
 }
 
-/// A text without what differs from one run to the next: numbers, serials in hexadecimal, and how many spaces make a
-/// column, or lines a paragraph.
+/// A text without what differs from one run to the next: numbers, serials in hexadecimal, and how
+/// many spaces make a column, or lines a paragraph.
 fn masked(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines

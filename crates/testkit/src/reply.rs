@@ -143,7 +143,8 @@ impl Scan {
         Self { at: 0, left: 1 }
     }
 
-    /// Whether the first frame of `input` is whole. `input` is what it was at the last call, and more.
+    /// Whether the first frame of `input` is whole. `input` is what it was at the last call, and
+    /// more.
     pub(crate) fn is_whole(&mut self, input: &[u8]) -> Result<bool, String> {
         while self.left > 0 {
             let Some(&kind) = input.get(self.at) else { return Ok(false) };

@@ -22,7 +22,8 @@ pub struct Server {
 
 impl Server {
     /// Starts `binary` with redis.conf-style flags after those every test uses (port, bind, dir, no
-    /// saves), and before them the configuration file that the first argument may be, and waits until it answers.
+    /// saves), and before them the configuration file that the first argument may be, and waits
+    /// until it answers.
     pub fn start(binary: &Path, arguments: &[&str]) -> Result<Self, String> {
         Self::start_by(|| Command::new(binary), arguments)
     }
@@ -80,7 +81,8 @@ impl Server {
     /// Bobbin, as built last.
     pub fn bobbin(arguments: &[&str]) -> Self {
         let binary = peers::bobbin();
-        // All threads are to meet, however few the clients and the cores. Which keys share a lock is no matter of chance.
+        // All threads are to meet, however few the clients and the cores. Which keys share a lock
+        // is no matter of chance.
         let own = ["--connections-per-io-thread", "0", "--hash-seed", "testkit"];
         let (file, arguments) = split_file(arguments);
         Self::start(&binary, &[file, &own, arguments].concat())
@@ -157,8 +159,8 @@ impl Server {
         self.status_field("VmHWM:") * 1024
     }
 
-    /// Starts Bobbin as a user who has no other threads, so that it can be refused more of them; `None` where that
-    /// cannot be done. Its files go to `folder`.
+    /// Starts Bobbin as a user who has no other threads, so that it can be refused more of them;
+    /// `None` where that cannot be done. Its files go to `folder`.
     pub fn of_nobody(folder: &Path, arguments: &[&str]) -> Option<Self> {
         let begin = || {
             let mut command = Command::new(peers::bobbin());
@@ -245,7 +247,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let log = self.log();
-        // It says how two threads can wait for each other: whatever the test looked at, it has failed.
+        // It says how two threads can wait for each other: whatever the test looked at, it has
+        // failed.
         let has_fault = log.contains(LOCK_FAULT);
         if std::thread::panicking() || has_fault {
             let lines: Vec<_> = log.lines().collect();

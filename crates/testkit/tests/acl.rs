@@ -1,4 +1,5 @@
-//! Rights end to end: no command gets by the check, on no worker, and files of users outlive the server.
+//! Rights end to end: no command gets by the check, on no worker, and files of users outlive the
+//! server.
 
 use std::path::Path;
 
@@ -6,8 +7,8 @@ use bobbin_testkit::{Connection, Reply, Server};
 
 mod common;
 
-/// Every command in the registry, as users without rights: plainly, within MULTI, and from a script. All are refused
-/// but those that everybody needs to say who he is.
+/// Every command in the registry, as users without rights: plainly, within MULTI, and from a
+/// script. All are refused but those that everybody needs to say who he is.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_user_without_rights_may_run_nothing() {
@@ -70,7 +71,8 @@ fn a_user_without_rights_may_run_nothing() {
     });
 }
 
-/// What the configuration forbids to all is said before what the user may not; but not to who has said nothing yet.
+/// What the configuration forbids to all is said before what the user may not; but not to who has
+/// said nothing yet.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_is_off_is_told_before_rights() {

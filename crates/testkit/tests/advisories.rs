@@ -1,5 +1,6 @@
-//! What advisories about Redis and Valkey tell of configuration, rights, files and connections, tried on Bobbin. The
-//! name of a test has the number of its advisory. Those about types, payloads and scripts are in the tests of these.
+//! What advisories about Redis and Valkey tell of configuration, rights, files and connections,
+//! tried on Bobbin. The name of a test has the number of its advisory. Those about types, payloads
+//! and scripts are in the tests of these.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -110,7 +111,8 @@ fn cve_2022_36021_and_2024_31228_patterns_take_neither_time_nor_stack() {
     assert_sound(&server);
 }
 
-/// Selectors and key permissions that are no rules, or only half of one, are errors and leave the user as it was.
+/// Selectors and key permissions that are no rules, or only half of one, are errors and leave the
+/// user as it was.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2024_31227_and_51741_malformed_selectors_are_refused() {
@@ -172,7 +174,8 @@ fn cve_2023_45145_a_unix_socket_is_never_open_to_more() {
             })
         };
         let mut child = command.spawn().expect("started");
-        // From the first moment that there is a file, it is for no more than it is to be in the end.
+        // From the first moment that there is a file, it is for no more than it is to be in the
+        // end.
         let mut stream = None;
         while stream.is_none() {
             assert!(matches!(child.try_wait(), Ok(None)), "it runs");
@@ -188,7 +191,8 @@ fn cve_2023_45145_a_unix_socket_is_never_open_to_more() {
     }
 }
 
-/// What a stranger calls forth and does not read ends the stranger's connection, not the server's memory.
+/// What a stranger calls forth and does not read ends the stranger's connection, not the server's
+/// memory.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2025_21605_unread_errors_of_strangers_are_bounded() {
@@ -293,8 +297,8 @@ fn cve_2026_27623_empty_requests_leave_no_trace() {
     assert_sound(&server);
 }
 
-/// Words that come back in an error do not end its line: nobody makes the server say what somebody else then reads as
-/// an answer.
+/// Words that come back in an error do not end its line: nobody makes the server say what somebody
+/// else then reads as an answer.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2025_67733_errors_are_one_line() {
@@ -467,7 +471,8 @@ fn cve_2023_41056_buffers_that_shrink_lose_nothing() {
     assert_sound(&server);
 }
 
-/// ACL LOAD that takes rights or the user itself from clients that are at work, the caller among them.
+/// ACL LOAD that takes rights or the user itself from clients that are at work, the caller among
+/// them.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn users_that_are_gone_after_acl_load_end_no_more_than_their_clients() {

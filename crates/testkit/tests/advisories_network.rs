@@ -1,5 +1,5 @@
-//! What made other servers of this protocol fail, by way of connections, clients and their files: each test is named by
-//! the advisory, in whose place something of the kind could be here.
+//! What made other servers of this protocol fail, by way of connections, clients and their files:
+//! each test is named by the advisory, in whose place something of the kind could be here.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -32,7 +32,8 @@ fn cve_2026_27623_an_empty_request_leaves_nothing_behind() {
     });
 }
 
-/// A client that is served becomes too large by that, and is evicted: once, and nothing of it is used again.
+/// A client that is served becomes too large by that, and is evicted: once, and nothing of it is
+/// used again.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2026_23479_a_client_is_evicted_as_it_is_unblocked() {

@@ -1,4 +1,5 @@
-//! The log on disk: what comes back after a crash, an end cut off, a rewrite, a change of mind; what it holds.
+//! The log on disk: what comes back after a crash, an end cut off, a rewrite, a change of mind;
+//! what it holds.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -24,8 +25,8 @@ fn start(folder: &Folder, arguments: &[&str]) -> Server {
     Server::bobbin(&[&own, arguments].concat())
 }
 
-/// Every kind of value, deadlines, a transaction, another database: all there after a crash, and once more after
-/// a rewrite.
+/// Every kind of value, deadlines, a transaction, another database: all there after a crash, and
+/// once more after a rewrite.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn everything_comes_back() {
@@ -110,8 +111,8 @@ fn an_end_that_was_cut_off() {
     assert!(check_tool(&[manifest.to_str().expect("ours")], "").contains("are valid"));
 }
 
-/// Zeros at the end are an end that was cut off, in whatever they begin; other bytes behind them, or zeros where they cannot
-/// have come from a power cut, are damage.
+/// Zeros at the end are an end that was cut off, in whatever they begin; other bytes behind them,
+/// or zeros where they cannot have come from a power cut, are damage.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_end_of_zeros() {
@@ -296,8 +297,8 @@ fn what_expires_by_itself_is_deleted_in_the_log() {
     assert!(has(&["HDEL all a"]), "{commands:?}");
 }
 
-/// With `always` a reply is not there before the file holds what it tells of, however slow the disk; also a reply to
-/// somebody else who read it.
+/// With `always` a reply is not there before the file holds what it tells of, however slow the
+/// disk; also a reply to somebody else who read it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn no_reply_comes_before_the_disk() {
@@ -356,8 +357,8 @@ fn libraries_come_back_from_the_log() {
     }
 }
 
-/// Who asks for a rewrite while one that was given up is on its way out gets one, and INFO tells of it until it is
-/// over.
+/// Who asks for a rewrite while one that was given up is on its way out gets one, and INFO tells of
+/// it until it is over.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_rewrite_after_one_that_was_given_up() {
@@ -386,7 +387,8 @@ fn a_rewrite_after_one_that_was_given_up() {
     }
 }
 
-/// Until the first base is on disk, a crash leaves nothing of what was written: WAITAOF waits for it.
+/// Until the first base is on disk, a crash leaves nothing of what was written: WAITAOF waits for
+/// it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn waitaof_waits_for_the_base() {

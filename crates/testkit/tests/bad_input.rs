@@ -376,7 +376,8 @@ fn many_clients_that_never_read_are_bounded() {
     });
 }
 
-/// Replies that are made in slices count as soon as they are made, and what they took is given back.
+/// Replies that are made in slices count as soon as they are made, and what they took is given
+/// back.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn long_replies_that_nobody_reads_are_bounded() {
@@ -565,8 +566,8 @@ fn assert_well(name: &str, server: &mut Server, before: u64, growth_max: u64, wh
     );
 }
 
-/// The error is told and the connection closed. (A reset follows when bytes were left unread; it may
-/// come before the error has been read.)
+/// The error is told and the connection closed. (A reset follows when bytes were left unread; it
+/// may come before the error has been read.)
 fn assert_refused(name: &str, server: &Server, bytes: &[u8], error: &str) {
     let mut connection = server.connect();
     let _ = connection.send_raw(bytes);

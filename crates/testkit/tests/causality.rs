@@ -1,8 +1,8 @@
 //! The order of the log.
 //!
-//! Clients on several threads write to keys of many shards and note in each value what they know: of every client
-//! the last write that was acknowledged to it or whose value they have read. In every beginning of the log a write
-//! then stands behind all that its writer knew of.
+//! Clients on several threads write to keys of many shards and note in each value what they know:
+//! of every client the last write that was acknowledged to it or whose value they have read. In
+//! every beginning of the log a write then stands behind all that its writer knew of.
 
 use std::fs;
 use std::path::Path;
@@ -116,7 +116,8 @@ fn parse(value: &[u8]) -> Option<(usize, Known)> {
     Some((number, known))
 }
 
-/// Goes through all increments in their order; how many writes there are. What was before a rewrite is in its base.
+/// Goes through all increments in their order; how many writes there are. What was before a rewrite
+/// is in its base.
 fn check_log(folder: &Path) -> u64 {
     let mut names: Vec<_> = fs::read_dir(folder)
         .expect("it is there")

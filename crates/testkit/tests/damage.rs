@@ -1,5 +1,5 @@
-//! Files that were cut short, changed or put together wrongly: a clear message, what is sound is loaded where that
-//! is asked for, and never a crash.
+//! Files that were cut short, changed or put together wrongly: a clear message, what is sound is
+//! loaded where that is asked for, and never a crash.
 
 use std::fs;
 use std::path::Path;
@@ -77,7 +77,8 @@ fn every_beginning_of_a_log_is_loaded() {
     assert_eq!(client.say("GET after").text(), "1");
 }
 
-/// A byte of a snapshot that is another is found, by its checksum or before; without one the server lives on.
+/// A byte of a snapshot that is another is found, by its checksum or before; without one the server
+/// lives on.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn every_flipped_byte_of_a_snapshot_is_survived() {
@@ -141,7 +142,8 @@ fn a_base_that_cannot_be_loaded_is_found() {
     }
 }
 
-/// The same for the snapshot that a log begins with: the tool finds it, and the server does not start.
+/// The same for the snapshot that a log begins with: the tool finds it, and the server does not
+/// start.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn every_flipped_byte_of_a_base_is_found() {
@@ -172,7 +174,8 @@ fn every_flipped_byte_of_a_base_is_found() {
     assert_eq!(server.connect().say("DBSIZE").as_integer(), Some(9));
 }
 
-/// A manifest with any byte changed, or cut short, is refused with a reason, or names what there is.
+/// A manifest with any byte changed, or cut short, is refused with a reason, or names what there
+/// is.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn every_damaged_manifest_is_refused_or_sound() {
@@ -205,7 +208,8 @@ fn every_damaged_manifest_is_refused_or_sound() {
     assert_eq!(server.connect().say("GET key0").text(), "value");
 }
 
-/// A part that is missing, twice there or damaged in its middle keeps the server from starting, and says so.
+/// A part that is missing, twice there or damaged in its middle keeps the server from starting, and
+/// says so.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn logs_that_are_no_logs_any_more_are_refused() {
@@ -314,8 +318,8 @@ fn run(tool: &str, arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Valkey's own files, where its checkout is at hand (`tools/tcl-suite` makes one): old snapshots load, corrupt ones
-/// are refused.
+/// Valkey's own files, where its checkout is at hand (`tools/tcl-suite` makes one): old snapshots
+/// load, corrupt ones are refused.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_files_of_valkeys_own_tests() {

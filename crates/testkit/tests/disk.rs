@@ -1,5 +1,6 @@
-//! Disks that fail: full ones, ones that hang, ones that lose what they took. Writes are refused or wait, memory
-//! stays bounded, all is well once the disk is, and nothing that was acknowledged is lost.
+//! Disks that fail: full ones, ones that hang, ones that lose what they took. Writes are refused or
+//! wait, memory stays bounded, all is well once the disk is, and nothing that was acknowledged is
+//! lost.
 
 use std::io::Write;
 use std::path::Path;
@@ -40,7 +41,8 @@ fn with_log<'a>(dir: &'a str, policy: &'a str) -> Vec<&'a str> {
     vec!["--dir", dir, "--appendonly", "yes", "--appendfsync", policy, "--io-threads", "2"]
 }
 
-/// Without room for a snapshot writes are refused; the old one stays, and a new one is made once there is room.
+/// Without room for a snapshot writes are refused; the old one stays, and a new one is made once
+/// there is room.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_disk_too_full_for_snapshots() {
@@ -201,8 +203,9 @@ fn a_full_disk_keeps_replies_back() {
     assert_eq!(ask(&mut client, &["DBSIZE"]), (told + 2).to_string());
 }
 
-/// With `always`, too, who asks how things are is answered while the disk is full, and so is who reads keys that the disk has
-/// as they are; only what a reply would tell that is not on disk waits.
+/// With `always`, too, who asks how things are is answered while the disk is full, and so is who
+/// reads keys that the disk has as they are; only what a reply would tell that is not on disk
+/// waits.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_full_disk_prevents_no_diagnosis_and_no_other_read() {
@@ -259,8 +262,8 @@ fn a_full_disk_prevents_no_diagnosis_and_no_other_read() {
     assert_eq!(client.receive().expect("at last").text(), "OK");
 }
 
-/// An `fsync` that fails has lost what it was about, whatever the next one says: there is to be a new base before
-/// anything counts as safe.
+/// An `fsync` that fails has lost what it was about, whatever the next one says: there is to be a
+/// new base before anything counts as safe.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_a_failed_fsync_lost_is_written_anew() {
@@ -317,7 +320,8 @@ fn a_failed_fsync_ends_a_server_that_promised_one() {
     assert_eq!(status.code(), Some(1));
     assert!(server.log().contains("Can't persist AOF for fsync error"), "{}", server.log());
     drop(server);
-    // The disk stays as it is: taken away, a file system without a journal may forget what it had kept, too.
+    // The disk stays as it is: taken away, a file system without a journal may forget what it had
+    // kept, too.
     disk.give("200m");
     mend(disk.path());
     let server = Server::bobbin(&arguments);
@@ -340,7 +344,8 @@ fn mend(dir: &Path) {
     assert!(child.wait().expect("it ends").success());
 }
 
-/// While a disk hangs, others read; who writes waits before the memory is full of what could not be written.
+/// While a disk hangs, others read; who writes waits before the memory is full of what could not be
+/// written.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_disk_that_hangs() {
@@ -398,7 +403,8 @@ fn a_disk_that_hangs() {
     }
 }
 
-/// With `always` a worker may wait for a disk that has always been quick, but not for one that hung not long ago.
+/// With `always` a worker may wait for a disk that has always been quick, but not for one that hung
+/// not long ago.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_disk_that_hangs_again_holds_up_nobody_else() {

@@ -1,4 +1,5 @@
-//! Scripts, functions and transactions on a disk that is full, or becomes so while they are at work.
+//! Scripts, functions and transactions on a disk that is full, or becomes so while they are at
+//! work.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,8 @@ fn wait_for_room(client: &mut Connection) {
     }
 }
 
-/// Whatever would write is refused before it has done anything, in the words of Valkey, and what only reads goes on.
+/// Whatever would write is refused before it has done anything, in the words of Valkey, and what
+/// only reads goes on.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_would_write_is_refused() {
@@ -92,8 +94,8 @@ fn what_would_write_is_refused() {
     assert!(told[0][1].contains("MISCONF"), "{}", told[0][1]);
 }
 
-/// The disk becomes full in the midst of what a script has written: the script goes on to its end, as it cannot be
-/// undone, and what it did is in the log as one, once there is room.
+/// The disk becomes full in the midst of what a script has written: the script goes on to its end,
+/// as it cannot be undone, and what it did is in the log as one, once there is room.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_script_that_has_written_goes_on() {

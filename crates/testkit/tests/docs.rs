@@ -1,5 +1,5 @@
-//! What the pages in `docs` show of conversations with the server is what it says. What they show of shells is run by the
-//! tests of the programs.
+//! What the pages in `docs` show of conversations with the server is what it says. What they show
+//! of shells is run by the tests of the programs.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ fn conversations_go_as_they_are_shown() {
     }
 }
 
-/// A command's replies are the lines behind it. `(another client)` behind a command: that is the other's, and nobody
-/// waits for it; `(the other client)`: what it hears follows.
+/// A command's replies are the lines behind it. `(another client)` behind a command: that is the
+/// other's, and nobody waits for it; `(the other client)`: what it hears follows.
 fn hold(page: &str, conversation: &str) {
     let server = Server::bobbin(&["--io-threads", "2"]);
     let (mut client, mut other) = (server.connect(), server.connect());
@@ -46,8 +46,8 @@ fn receive(client: &mut Connection) -> Option<Reply> {
     client.receive().ok()
 }
 
-/// Asks until the reply is what is shown, which takes its time where another client is at work; or the connection's
-/// end, where nothing is shown.
+/// Asks until the reply is what is shown, which takes its time where another client is at work; or
+/// the connection's end, where nothing is shown.
 fn expect(page: &str, command: &str, shown: &str, mut ask: impl FnMut() -> Option<Reply>) {
     // Long lines are broken.
     let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,5 +1,5 @@
-//! What COMMAND DOCS and COMMAND INFO say of the commands that are there: the same as the reference, but for the sentences,
-//! which are our own. Hints of shells are made from it.
+//! What COMMAND DOCS and COMMAND INFO say of the commands that are there: the same as the
+//! reference, but for the sentences, which are our own. Hints of shells are made from it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! The files that the server makes: what is in them, who may read them, and what stands in their way.
+//! The files that the server makes: what is in them, who may read them, and what stands in their
+//! way.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -61,7 +62,8 @@ fn what_is_set_does_not_become_a_directive() {
     assert!(differ.is_empty(), "{differ:?}\n{text}");
 }
 
-/// CONFIG REWRITE and ACL SAVE leave their files to whom they belonged; passwords are not for others.
+/// CONFIG REWRITE and ACL SAVE leave their files to whom they belonged; passwords are not for
+/// others.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn secrets_stay_with_their_owner() {
@@ -94,8 +96,8 @@ fn secrets_stay_with_their_owner() {
     }
 }
 
-/// Links under the names that the server gives to what it has not finished, and under those of its files, lead nothing
-/// of it elsewhere.
+/// Links under the names that the server gives to what it has not finished, and under those of its
+/// files, lead nothing of it elsewhere.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn links_lead_nothing_elsewhere() {

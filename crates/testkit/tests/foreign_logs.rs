@@ -1,7 +1,9 @@
-//! Logs that others have written, of today and of long ago: what Redis reads from them is read here.
+//! Logs that others have written, of today and of long ago: what Redis reads from them is read
+//! here.
 //!
-//! Each is given to Valkey and to Bobbin, and afterwards both hold the same. Many commands are such as Bobbin itself
-//! never writes: with relative times, scripts by their source, what has no effect, transactions without an end.
+//! Each is given to Valkey and to Bobbin, and afterwards both hold the same. Many commands are such
+//! as Bobbin itself never writes: with relative times, scripts by their source, what has no effect,
+//! transactions without an end.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,7 +12,8 @@ use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::{Connection, Reply, Server};
 
-/// Commands separated by semicolons; a word in braces is one with spaces, `%` stands for the hash of [`SCRIPT`].
+/// Commands separated by semicolons; a word in braces is one with spaces, `%` stands for the hash
+/// of [`SCRIPT`].
 const LOGS: &[&str] = &[
     // Times from the moment of loading, and times that are past.
     "SELECT 0;SET a 1;EXPIRE a 100;SET b 1;EXPIRE b -1;SET c 1;PEXPIRE c 0;SET d 1;EXPIREAT d 1000",
@@ -84,8 +87,8 @@ fn remarks_are_passed_over() {
     assert_eq!(held[0].len(), 3);
 }
 
-/// A single file whose move into the directory was begun when the server died: the manifest is there, the file is
-/// not.
+/// A single file whose move into the directory was begun when the server died: the manifest is
+/// there, the file is not.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_old_log_is_taken_over_after_all() {
@@ -127,8 +130,8 @@ fn read(start: Start, log: &[u8], single: bool) -> Vec<String> {
     }
 }
 
-/// Keys with their types, what they hold and when they die, libraries; and whether there is something that is
-/// nothing any more.
+/// Keys with their types, what they hold and when they die, libraries; and whether there is
+/// something that is nothing any more.
 fn all_of(client: &mut Connection) -> (Vec<String>, bool) {
     let (mut all, mut has_past) = (Vec::new(), false);
     for database in 0..4 {

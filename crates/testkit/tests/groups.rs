@@ -1,5 +1,6 @@
-//! Consumer groups under several readers at once, each of which takes so much that the server makes the answer in
-//! slices: every entry is delivered to one consumer, once, and stays with it until it is acknowledged.
+//! Consumer groups under several readers at once, each of which takes so much that the server makes
+//! the answer in slices: every entry is delivered to one consumer, once, and stays with it until it
+//! is acknowledged.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

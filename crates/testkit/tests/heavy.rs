@@ -1,5 +1,6 @@
-//! While one client's command works on a large value, the others are served. Nothing here looks at a clock: what
-//! counts is how many commands of another client are answered between a command and its reply.
+//! While one client's command works on a large value, the others are served. Nothing here looks at
+//! a clock: what counts is how many commands of another client are answered between a command and
+//! its reply.
 
 use std::io::{ErrorKind, Read};
 use std::time::{Duration, Instant};
@@ -90,8 +91,8 @@ fn large_values_are_freed_by_nobody_who_serves() {
     assert!(not_freed.is_empty(), "not freed in the background: {not_freed:?}");
 }
 
-/// GETs that a client gets answered, one after the other, between a command of another client and the first byte of
-/// its reply.
+/// GETs that a client gets answered, one after the other, between a command of another client and
+/// the first byte of its reply.
 fn served_meanwhile(server: &Server, command: &str) -> usize {
     let (mut heavy, mut other) = (server.connect(), server.connect());
     assert_eq!(other.say("GET w_1").text(), "1");
@@ -233,7 +234,8 @@ const HEAVY: &[&str] = &[
 const BOBBIN_ELEMENTS: usize = 300_000;
 const VALKEY_ELEMENTS: usize = 200_000;
 const ATTEMPTS: usize = 3;
-/// More than a server can answer before it has seen the heavy command at all, and behind it before its reply is there.
+/// More than a server can answer before it has seen the heavy command at all, and behind it before
+/// its reply is there.
 const SERVED_MIN: usize = 4;
 /// Commands of a fill in one write.
 const PIPELINED: usize = 100;

@@ -55,8 +55,8 @@ fn a_stale_read_in_a_real_history_is_found() {
     assert!(check(&history).is_err(), "{load:?}: read {third} is stale");
 }
 
-/// Canaries for collections: one read of a real history shows an older state, in which some element had a value or
-/// score that was written once and has been overwritten since.
+/// Canaries for collections: one read of a real history shows an older state, in which some element
+/// had a value or score that was written once and has been overwritten since.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_old_state_of_a_collection_is_found() {
@@ -79,8 +79,9 @@ fn an_old_state_of_a_collection_is_found() {
     }
 }
 
-/// A read of a whole collection from `from` on, and a later one of the same key, such that an element of the first
-/// with a unique value has another one in a read between them, and still in the second.
+/// A read of a whole collection from `from` on, and a later one of the same key, such that an
+/// element of the first with a unique value has another one in a read between them, and still in
+/// the second.
 fn overwritten(history: &[Record], from: usize) -> Option<(usize, usize)> {
     let read = |at: usize| match history.get(at)?.operation {
         Operation::Single(Command::HGetAll(key) | Command::ZRange(key)) => Some(key),
@@ -169,8 +170,8 @@ fn beside(threads: &str, work: impl Fn(&mut Connection, usize) + Sync) {
     }
 }
 
-/// Pauses, FLUSHALL, SWAPDB, functions of 200 keys and transactions of 1,000 keys among the operations, with more workers
-/// than cores.
+/// Pauses, FLUSHALL, SWAPDB, functions of 200 keys and transactions of 1,000 keys among the
+/// operations, with more workers than cores.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn bobbin_is_linearizable_with_what_concerns_all_keys() {

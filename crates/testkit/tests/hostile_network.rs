@@ -1,5 +1,5 @@
-//! Clients that cost a server more than they should: by what they send and do not wait for, by how many words a command
-//! has, and by what they have it connect to.
+//! Clients that cost a server more than they should: by what they send and do not wait for, by how
+//! many words a command has, and by what they have it connect to.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -49,7 +49,8 @@ fn what_comes_behind_the_end_is_not_kept() {
     });
 }
 
-/// However much a client has sent before, a turn executes a bounded part of it, and others see it half done.
+/// However much a client has sent before, a turn executes a bounded part of it, and others see it
+/// half done.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_long_pipeline_is_executed_in_turns() {

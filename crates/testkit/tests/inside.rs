@@ -170,7 +170,8 @@ fn metrics_are_those_of_info() {
     }
 }
 
-/// Peers that say nothing do not keep others waiting, nor does a worker that is stuck with everything held.
+/// Peers that say nothing do not keep others waiting, nor does a worker that is stuck with
+/// everything held.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn metrics_wait_for_nobody() {
@@ -265,7 +266,8 @@ fn hot_keys_are_found() {
     assert!(client.say("HOTKEYS GET").is_null());
 }
 
-/// Sizes are found as keys are used, also within transactions and by scripts, and forgotten with the keys.
+/// Sizes are found as keys are used, also within transactions and by scripts, and forgotten with
+/// the keys.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn large_keys_are_found_while_serving() {

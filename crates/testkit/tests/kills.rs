@@ -1,9 +1,9 @@
-//! What is left after a kill: under a load of all types, as transactions, scripts and functions, with snapshots and
-//! rewrites going on, the server is killed at any moment and started again.
+//! What is left after a kill: under a load of all types, as transactions, scripts and functions,
+//! with snapshots and rewrites going on, the server is killed at any moment and started again.
 //!
-//! With `always` whatever was acknowledged, or seen by others, is there; with `everysec` whatever is older than a
-//! second. Units are whole or absent, and what is there is a state that existed: nothing of what a unit knew of is
-//! missing beside it.
+//! With `always` whatever was acknowledged, or seen by others, is there; with `everysec` whatever
+//! is older than a second. Units are whole or absent, and what is there is a state that existed:
+//! nothing of what a unit knew of is missing beside it.
 //!
 //! `BOBBIN_KILLS` says how often each policy is tried, `BOBBIN_KILL_POLICY` which one alone.
 
@@ -62,7 +62,8 @@ impl Life {
         Self { policy, threads, folder: Folder::new(), ledgers, kills: 0, what }
     }
 
-    /// Starts the server, looks at what is there, works and kills; how many units were acknowledged.
+    /// Starts the server, looks at what is there, works and kills; how many units were
+    /// acknowledged.
     fn round(&mut self, random: &mut Random) -> usize {
         let mut server = self.start();
         let mut client = server.connect();

@@ -1,5 +1,5 @@
-//! Clients that listen stay with their worker while the number of workers changes: they miss nothing, and a worker that is
-//! too many lives on for them.
+//! Clients that listen stay with their worker while the number of workers changes: they miss
+//! nothing, and a worker that is too many lives on for them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,8 @@ enum Way {
 const WAYS: [Way; 6] =
     [Way::Channel, Way::Pattern, Way::Shard, Way::Monitor, Way::Tracking, Way::Redirected];
 
-/// Whatever is said while the number of threads changes reaches all who listen, each writer's words in their order.
+/// Whatever is said while the number of threads changes reaches all who listen, each writer's words
+/// in their order.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn listeners_miss_nothing_while_the_number_of_threads_changes() {
@@ -139,7 +140,8 @@ fn write(server: &Server, writer: usize) {
     }
 }
 
-/// Reads until all that the writers say has come: in each writer's order, but for keys that are told together.
+/// Reads until all that the writers say has come: in each writer's order, but for keys that are
+/// told together.
 fn listen(name: &str, way: Way, listener: &mut Connection) {
     let mut next = [0; WRITERS];
     let mut keys: BTreeSet<(usize, usize)> = BTreeSet::new();
@@ -184,8 +186,8 @@ fn written(word: &str) -> (usize, usize) {
     (number(rest.trim_start_matches("k:")), number(last))
 }
 
-/// Listens to a channel and ends that, over and over: in between it may go to another thread. It hears what was counted while
-/// it listened, and nothing else.
+/// Listens to a channel and ends that, over and over: in between it may go to another thread. It
+/// hears what was counted while it listened, and nothing else.
 fn come_and_go(name: &str, server: &Server) {
     let (mut guest, mut publisher) = (server.connect(), server.connect());
     for round in 0..200 {
@@ -207,8 +209,8 @@ fn come_and_go(name: &str, server: &Server) {
     }
 }
 
-/// A thread that is too many keeps those who listen and gives all others away. It is the next to serve again, is gone once
-/// nobody listens there, and does not keep the process from ending.
+/// A thread that is too many keeps those who listen and gives all others away. It is the next to
+/// serve again, is gone once nobody listens there, and does not keep the process from ending.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_thread_that_is_too_many_lives_on_for_those_who_listen() {

@@ -1,5 +1,5 @@
-//! What `appendfsync always` promises: nobody hears of a change that the disk does not have, and whatever was done is
-//! answered, also at the end of the server.
+//! What `appendfsync always` promises: nobody hears of a change that the disk does not have, and
+//! whatever was done is answered, also at the end of the server.
 
 use std::time::Duration;
 
@@ -26,8 +26,9 @@ fn hears_nothing(client: &mut Connection) -> bool {
     client.receive_within(A_WHILE).expect("it lives") == Received::Nothing
 }
 
-/// A change that is not on disk shows nowhere: not to who made it, nor to others who read it, were served by it,
-/// were told of it, or could conclude it from a script's or a transaction's answer, with whatever worker they are.
+/// A change that is not on disk shows nowhere: not to who made it, nor to others who read it, were
+/// served by it, were told of it, or could conclude it from a script's or a transaction's answer,
+/// with whatever worker they are.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn nobody_hears_of_what_the_disk_does_not_have() {
@@ -83,8 +84,8 @@ fn nobody_hears_of_what_the_disk_does_not_have() {
     }
 }
 
-/// Replies that wait for the disk when the server ends are sent: by SHUTDOWN, in the pipeline before it, and by a
-/// signal.
+/// Replies that wait for the disk when the server ends are sent: by SHUTDOWN, in the pipeline
+/// before it, and by a signal.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_was_done_before_the_end_is_answered() {
@@ -149,8 +150,8 @@ fn until_closed(client: &mut Connection) -> Vec<Reply> {
     replies
 }
 
-/// Replies that wait for the disk do so no longer than until it has what they tell of, also when the promise is taken
-/// back meanwhile.
+/// Replies that wait for the disk do so no longer than until it has what they tell of, also when
+/// the promise is taken back meanwhile.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replies_come_though_the_promise_is_taken_back() {
@@ -174,7 +175,8 @@ fn replies_come_though_the_promise_is_taken_back() {
     }
 }
 
-/// A log that was turned on and has no base yet would be worth nothing: only by force does the server end then.
+/// A log that was turned on and has no base yet would be worth nothing: only by force does the
+/// server end then.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn no_end_before_the_log_has_its_base() {
@@ -220,7 +222,8 @@ fn an_end_can_be_called_off() {
     });
 }
 
-/// Who cannot wait for the last snapshot says so by another SIGINT: nothing unfinished is left of it.
+/// Who cannot wait for the last snapshot says so by another SIGINT: nothing unfinished is left of
+/// it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_end_can_be_insisted_on() {

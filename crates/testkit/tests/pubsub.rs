@@ -1,5 +1,5 @@
-//! Publish and subscribe among many clients: no message is lost, none comes twice or out of order, whatever
-//! workers the clients are with, and while the number of workers changes.
+//! Publish and subscribe among many clients: no message is lost, none comes twice or out of order,
+//! whatever workers the clients are with, and while the number of workers changes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,8 @@ const CHANNELS: usize = 4;
 const PUBLISHERS: usize = 3;
 const MESSAGES: usize = 6000;
 
-/// What a message says: who published it to which channel, and the how-many-eth of the publisher's it is.
+/// What a message says: who published it to which channel, and the how-many-eth of the publisher's
+/// it is.
 fn read_message(reply: &Reply) -> Option<(bool, usize, usize, usize)> {
     let items = reply.items();
     let by_pattern = match items.first()?.text().as_str() {
@@ -29,8 +30,8 @@ fn read_message(reply: &Reply) -> Option<(bool, usize, usize, usize)> {
     Some((by_pattern, channel.strip_prefix('c')?.parse().ok()?, publisher, number))
 }
 
-/// Every subscriber gets every publisher's messages in their order, and all subscribers of a channel get
-/// those of all publishers in the same order.
+/// Every subscriber gets every publisher's messages in their order, and all subscribers of a
+/// channel get those of all publishers in the same order.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn messages_come_once_and_in_order_while_workers_come_and_go() {
@@ -149,7 +150,8 @@ fn listen(name: &str, index: usize, listener: &mut Connection) -> Vec<Vec<(usize
     order
 }
 
-/// Whoever gets an unsubscription confirmed got everything that was counted before, and gets nothing after.
+/// Whoever gets an unsubscription confirmed got everything that was counted before, and gets
+/// nothing after.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_was_counted_comes_before_the_end_of_a_subscription() {

@@ -1,4 +1,5 @@
-//! Lists as queues between many clients: nothing is lost, nothing comes twice, who waited first is served first.
+//! Lists as queues between many clients: nothing is lost, nothing comes twice, who waited first is
+//! served first.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -122,7 +123,8 @@ fn waiting_ends_in_time_or_when_somebody_says_so() {
     }
 }
 
-/// Producers push numbered items to a few queues; consumers take them by every blocking command there is.
+/// Producers push numbered items to a few queues; consumers take them by every blocking command
+/// there is.
 fn exchange(server: &Server, mut meanwhile: impl FnMut(usize)) {
     let seed = seed();
     let done = AtomicBool::new(false);

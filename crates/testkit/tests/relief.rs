@@ -1,4 +1,5 @@
-//! Clients that ask for something leave a worker that has a long command, with all that they have, and are shared out again later.
+//! Clients that ask for something leave a worker that has a long command, with all that they have,
+//! and are shared out again later.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
-//! Requests that name one thing again and again: some bytes for each name, and the work or the answer is that of something
-//! large. Such a command takes little memory beside its words, ends at its client's limit, and lets others have their turns.
+//! Requests that name one thing again and again: some bytes for each name, and the work or the
+//! answer is that of something large. Such a command takes little memory beside its words, ends at
+//! its client's limit, and lets others have their turns.
 
 use std::io::Read;
 
@@ -62,7 +63,8 @@ fn a_script_is_not_answered_more_than_it_may_have() {
     assert_took_little("MGET in a script", &server, 150 << 20);
 }
 
-/// Replies that grow beyond what their client may be sent: it is closed then, without all of them having been made.
+/// Replies that grow beyond what their client may be sent: it is closed then, without all of them
+/// having been made.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replies_end_at_the_limit() {
@@ -103,7 +105,8 @@ fn replies_end_at_the_limit() {
     }
 }
 
-/// Commands that work for long on what they name again and again: meanwhile another client of the same worker is served.
+/// Commands that work for long on what they name again and again: meanwhile another client of the
+/// same worker is served.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn others_have_their_turns() {
@@ -168,7 +171,8 @@ fn repeated(head: &[&str], words: &[&str], times: usize) -> Vec<u8> {
     request
 }
 
-/// Sends a request, and reads what comes until all is answered; `false`: the connection was closed before.
+/// Sends a request, and reads what comes until all is answered; `false`: the connection was closed
+/// before.
 fn ask(server: &Server, request: &[u8], reads: bool) -> bool {
     let mut client = server.connect();
     let (request, end) = (request.to_vec(), b"$7\r\nthe end\r\n");

@@ -1,4 +1,5 @@
-//! Files that go from one server to another and back: snapshots and logs, with the same data on both sides.
+//! Files that go from one server to another and back: snapshots and logs, with the same data on
+//! both sides.
 
 use std::time::Duration;
 
@@ -120,7 +121,8 @@ fn wait_for_rewrite(client: &mut Connection) {
     }
 }
 
-/// Fields of hashes that expire go along, to the millisecond. Only Valkey reads the snapshots that we write of them.
+/// Fields of hashes that expire go along, to the millisecond. Only Valkey reads the snapshots that
+/// we write of them.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn fields_that_expire_move_between_servers() {

@@ -1,4 +1,5 @@
-//! Scripts beside each other and beside other commands: each is one step, whichever keys it declares.
+//! Scripts beside each other and beside other commands: each is one step, whichever keys it
+//! declares.
 
 use std::time::{Duration, Instant};
 

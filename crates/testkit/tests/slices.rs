@@ -1,13 +1,14 @@
-//! Replies of large values, which Bobbin makes in slices while it serves others: they are the same as replies
-//! that are made at once, they show one state of the value, and who leaves midway leaves nothing behind.
+//! Replies of large values, which Bobbin makes in slices while it serves others: they are the same
+//! as replies that are made at once, they show one state of the value, and who leaves midway leaves
+//! nothing behind.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::{Connection, Reply, Server};
 
-/// Valkey makes every reply at once. Small values, values at the limit, and large ones; in and outside of
-/// transactions, in both protocols.
+/// Valkey makes every reply at once. Small values, values at the limit, and large ones; in and
+/// outside of transactions, in both protocols.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replies_in_slices_are_those_made_at_once() {
@@ -64,8 +65,8 @@ fn replies_in_slices_are_those_made_at_once() {
     }
 }
 
-/// A writer takes a value from one version to the next, again and again. A reader sees some version as a whole:
-/// one that was current between its question and its answer.
+/// A writer takes a value from one version to the next, again and again. A reader sees some version
+/// as a whole: one that was current between its question and its answer.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_reply_in_slices_is_one_state_of_the_value() {
@@ -117,7 +118,8 @@ fn a_reply_in_slices_is_one_state_of_the_value() {
     }
 }
 
-/// What a client sends behind a long command waits for its reply, and what it is sent is not in the middle of it.
+/// What a client sends behind a long command waits for its reply, and what it is sent is not in the
+/// middle of it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replies_come_in_the_order_of_the_commands() {
@@ -198,7 +200,8 @@ fn replies_come_in_the_order_of_the_commands() {
     }
 }
 
-/// Clients that ask for much and go: before the first byte, in the middle of the reply, killed by others.
+/// Clients that ask for much and go: before the first byte, in the middle of the reply, killed by
+/// others.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn who_leaves_midway_leaves_nothing_behind() {
@@ -321,7 +324,8 @@ fn fill(connection: &mut Connection, elements: usize) {
     connection.say("XACK x mine 1-1 7-1");
 }
 
-/// Consumers that want all that is there at the same time, and would wait: one gets it, and the others what comes then.
+/// Consumers that want all that is there at the same time, and would wait: one gets it, and the
+/// others what comes then.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn consumers_that_come_too_late_wait() {
@@ -359,7 +363,8 @@ fn consumers_that_come_too_late_wait() {
             assert_eq!(answers[CONSUMERS - 1], entries, "{driver}");
             entries += CONSUMERS - 1;
         }
-        // Who waits for a limited time is told when that is over, as is everybody who came too late.
+        // Who waits for a limited time is told when that is over, as is everybody who came too
+        // late.
         control.say("XGROUP SETID x all 0");
         for (number, consumer) in consumers.iter_mut().enumerate() {
             let line = format!("XREADGROUP GROUP all c{number} BLOCK 300 NOACK STREAMS x >");

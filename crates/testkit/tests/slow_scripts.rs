@@ -1,4 +1,5 @@
-//! Scripts that take long, or for ever: whatever they hold, others are told, and whoever may end them can.
+//! Scripts that take long, or for ever: whatever they hold, others are told, and whoever may end
+//! them can.
 
 use std::time::{Duration, Instant};
 
@@ -393,8 +394,8 @@ fn check_beside(server: &Server) {
     }
 }
 
-/// Memory is over its limit while a script holds all keys: nothing can be evicted until it ends. Writing waits for that,
-/// and no worker looks for keys for ever.
+/// Memory is over its limit while a script holds all keys: nothing can be evicted until it ends.
+/// Writing waits for that, and no worker looks for keys for ever.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn eviction_waits_for_a_script_that_holds_everything() {
@@ -440,8 +441,8 @@ fn words(reply: &Reply) -> String {
     }
 }
 
-/// A script that strays goes on once what it needs is free, though it has paused long ago, in whichever order
-/// the shards lie.
+/// A script that strays goes on once what it needs is free, though it has paused long ago, in
+/// whichever order the shards lie.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_long_script_that_strays_begins_anew() {

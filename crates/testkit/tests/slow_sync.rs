@@ -1,4 +1,5 @@
-//! `appendfsync everysec` beside an `fsync` that takes long, or fails: the calls are meddled with by strace.
+//! `appendfsync everysec` beside an `fsync` that takes long, or fails: the calls are meddled with
+//! by strace.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,8 @@ fn await_field(client: &mut Connection, field: &str) {
     }
 }
 
-/// What is written while an `fsync` lasts gets to the kernel, so that a kill does not lose it. It does not count as safe.
+/// What is written while an `fsync` lasts gets to the kernel, so that a kill does not lose it. It
+/// does not count as safe.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn writing_goes_on_beside_an_fsync() {

@@ -1,4 +1,5 @@
-//! Snapshots: what is saved is there after a start, on this server and on others; what is damaged is refused.
+//! Snapshots: what is saved is there after a start, on this server and on others; what is damaged
+//! is refused.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -52,7 +53,8 @@ fn start_with(file: &Path) -> Server {
     Server::bobbin(&[&DEBUG[..], &["--dir", folder, "--dbfilename", file]].concat())
 }
 
-/// While a file is loaded, options that say where files are, or turn the log on, are not set; others are.
+/// While a file is loaded, options that say where files are, or turn the log on, are not set;
+/// others are.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn options_that_wait_until_all_is_loaded() {
@@ -286,7 +288,8 @@ fn a_save_waits_for_a_rewrite() {
     assert_eq!(field(&mut other, "persistence", "rdb_saves"), 1);
 }
 
-/// Where the system gives no thread nothing is begun, and whoever asked is told; all is well once it does.
+/// Where the system gives no thread nothing is begun, and whoever asked is told; all is well once
+/// it does.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn without_a_thread_no_cut_is_begun() {
@@ -323,8 +326,9 @@ fn without_a_thread_no_cut_is_begun() {
     until(|| field(&mut other, "persistence", "aof_rewrites") == 1);
 }
 
-/// Whoever writes faster than the snapshot's thread fetches what was kept for it waits, with its worker serving
-/// others; and a snapshot that is far too slow is given up before the memory is full.
+/// Whoever writes faster than the snapshot's thread fetches what was kept for it waits, with its
+/// worker serving others; and a snapshot that is far too slow is given up before the memory is
+/// full.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn writers_wait_for_a_slow_snapshot_until_it_is_given_up() {
@@ -363,13 +367,15 @@ fn writers_wait_for_a_slow_snapshot_until_it_is_given_up() {
         assert!(waited, "{command}: nobody had to wait");
         let log = server.log();
         assert_eq!(log.matches("The disk is too slow for the").count(), 1, "{command}: {log}");
-        // All values are twice as long now; of the old ones the snapshot had at most four times 16 MiB.
+        // All values are twice as long now; of the old ones the snapshot had at most four times 16
+        // MiB.
         let grown = server.resident_bytes().saturating_sub(before) >> 20;
         assert!(grown < ((KEYS * value.len()) >> 20) as u64 + 150, "{command}: {grown} MiB");
     }
 }
 
-/// What a process left that was killed while it saved, and had our number, as all have in a container, is no obstacle.
+/// What a process left that was killed while it saved, and had our number, as all have in a
+/// container, is no obstacle.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_another_process_left_is_overwritten() {

@@ -1,4 +1,5 @@
-//! Clients that have not said who they are: what they may send and what they are sent, also in the midst of a pipeline.
+//! Clients that have not said who they are: what they may send and what they are sent, also in the
+//! midst of a pipeline.
 
 use std::io::{Read, Write};
 
@@ -51,7 +52,8 @@ fn limits_end_with_the_password() {
     });
 }
 
-/// They hold until then: behind other commands in the same packet, after a wrong password, and again after RESET.
+/// They hold until then: behind other commands in the same packet, after a wrong password, and
+/// again after RESET.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn limits_hold_within_pipelines() {
@@ -89,8 +91,8 @@ fn limits_hold_within_pipelines() {
     });
 }
 
-/// A web page that has a browser send what it likes is not listened to, password or none: what comes behind the line of
-/// HTTP may be a command. The log tells of it, but is not filled by it.
+/// A web page that has a browser send what it likes is not listened to, password or none: what
+/// comes behind the line of HTTP may be a command. The log tells of it, but is not filled by it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn lines_of_http_end_the_connection() {
@@ -145,8 +147,8 @@ fn limits_hold_for_commands_in_pieces() {
     }
 }
 
-/// Replies that nobody reads are bounded, however the commands came: each calls forth an error, and a stranger who reads
-/// none of them is closed before they take memory.
+/// Replies that nobody reads are bounded, however the commands came: each calls forth an error, and
+/// a stranger who reads none of them is closed before they take memory.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replies_to_strangers_are_bounded() {

@@ -1,5 +1,5 @@
-//! TLS on the server's side: what clients see of it, who gets in, and that certificates change under way. Through both
-//! drivers, with several workers.
+//! TLS on the server's side: what clients see of it, who gets in, and that certificates change
+//! under way. Through both drivers, with several workers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -197,7 +197,8 @@ fn a_certificate_may_name_the_user() {
     assert!(try_ping(&server, &shown("default")).unwrap_err().contains("NOAUTH"));
 }
 
-/// In protected mode a peer from elsewhere is told so once it can read it, and nothing of what it sends is executed.
+/// In protected mode a peer from elsewhere is told so once it can read it, and nothing of what it
+/// sends is executed.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn protected_mode_holds_over_tls() {
@@ -443,7 +444,8 @@ fn a_key_may_be_encrypted() {
     assert!(!log.contains("secret"), "a password is in the log");
 }
 
-/// Replies that wait for the disk when the server ends are sealed and sent, and none that tells of what was not done.
+/// Replies that wait for the disk when the server ends are sealed and sent, and none that tells of
+/// what was not done.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_was_done_before_the_end_is_answered() {
@@ -506,7 +508,8 @@ fn until_closed(client: &mut Client) -> Vec<Value> {
     }
 }
 
-/// Before AUTH the limits are those of connections without TLS, and they end with it within a pipeline.
+/// Before AUTH the limits are those of connections without TLS, and they end with it within a
+/// pipeline.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn strangers_have_their_limits() {

@@ -1,5 +1,6 @@
-//! Client-side caching: after everything has come to rest no client holds a copy that differs from what the server
-//! holds, whatever way it tracks, whoever changed the keys and however, and while connections move between threads.
+//! Client-side caching: after everything has come to rest no client holds a copy that differs from
+//! what the server holds, whatever way it tracks, whoever changed the keys and however, and while
+//! connections move between threads.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -222,8 +223,8 @@ fn next(random: &mut u64) -> u64 {
     *random >> 33
 }
 
-/// A client that gets the messages of another one sees a key's message no matter which thread either is with, also
-/// once it speaks the newer protocol.
+/// A client that gets the messages of another one sees a key's message no matter which thread
+/// either is with, also once it speaks the newer protocol.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn redirected_messages_arrive() {

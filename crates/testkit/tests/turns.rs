@@ -1,4 +1,5 @@
-//! More replies than a worker sends in one turn: they come whole, in order, and every command sent is executed.
+//! More replies than a worker sends in one turn: they come whole, in order, and every command sent
+//! is executed.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -51,8 +52,8 @@ fn who_closes_after_sending_has_all_executed() {
     });
 }
 
-/// A reply of many sends comes in one go though nothing else happens that could wake the worker: one send a tick of its
-/// clock would take more than a minute.
+/// A reply of many sends comes in one go though nothing else happens that could wake the worker:
+/// one send a tick of its clock would take more than a minute.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn nobody_sleeps_before_a_long_reply_is_sent() {

@@ -1,5 +1,6 @@
-//! What a command, a transaction or a script does is one unit: nobody sees a part of it, hears of it before it has its
-//! place in the log, or has it carried out by what was checked before a long wait.
+//! What a command, a transaction or a script does is one unit: nobody sees a part of it, hears of
+//! it before it has its place in the log, or has it carried out by what was checked before a long
+//! wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -77,8 +78,8 @@ fn what_a_transaction_orders_of_the_disk_begins_behind_it() {
     }
 }
 
-/// Who deletes a large value with `lazyfree-lazy-user-del no` waits for its memory, with nothing held: what others
-/// write then comes behind the deletion in the log, too.
+/// Who deletes a large value with `lazyfree-lazy-user-del no` waits for its memory, with nothing
+/// held: what others write then comes behind the deletion in the log, too.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_deletion_is_logged_before_others_write_again() {
@@ -133,7 +134,8 @@ fn a_deletion_is_logged_before_others_write_again() {
     assert_eq!(fields(&mut server.connect()), before);
 }
 
-/// Messages and events of a script are heard when it is over: what they tell of has its place in the log then.
+/// Messages and events of a script are heard when it is over: what they tell of has its place in
+/// the log then.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_script_is_not_heard_before_it_is_over() {
@@ -171,7 +173,8 @@ fn a_slow_script_is_alone() {
     let (mut client, mut other) = (server.connect(), server.connect());
     for round in 0..4 {
         client.say("SET mortal 1 PX 60");
-        // It reads the key at its beginning, and again and again until somebody ends it: it never goes.
+        // It reads the key at its beginning, and again and again until somebody ends it: it never
+        // goes.
         let script = "local first = redis.call('exists', KEYS[1]) \
                       while true do if redis.call('exists', KEYS[1]) ~= first then return 'it went' end end";
         client.send(&["EVAL", script, "1", "mortal"]).expect("it is connected");
@@ -187,7 +190,8 @@ fn a_slow_script_is_alone() {
     }
 }
 
-/// A server that is told to end in the midst of a script that has written saves all of it or nothing.
+/// A server that is told to end in the midst of a script that has written saves all of it or
+/// nothing.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn half_a_script_is_never_saved() {
@@ -281,7 +285,8 @@ fn long_work_stores_nothing_in_a_pause() {
     }
 }
 
-/// What follows a long command, in the same batch or behind the same lock, works by the time of then.
+/// What follows a long command, in the same batch or behind the same lock, works by the time of
+/// then.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_deadline_counts_from_when_its_command_runs() {
@@ -295,7 +300,8 @@ fn a_deadline_counts_from_when_its_command_runs() {
     assert!(left_ms > 3_500, "{left_ms} ms of 5,000 are left at once");
 }
 
-/// MIGRATE takes a key away as DEL does: whoever keeps a copy is told, and whoever listens to events.
+/// MIGRATE takes a key away as DEL does: whoever keeps a copy is told, and whoever listens to
+/// events.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_key_that_is_migrated_is_gone_for_all() {
@@ -324,7 +330,8 @@ fn a_key_that_is_migrated_is_gone_for_all() {
     }
 }
 
-/// Calls of one library, with more keys than any limit of old, wait for each other and not for ever.
+/// Calls of one library, with more keys than any limit of old, wait for each other and not for
+/// ever.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn functions_of_many_keys_get_their_turns() {

@@ -1,4 +1,5 @@
-//! What a certificate (RFC 5280) says of itself: rustls judges certificates, but shows nothing of them.
+//! What a certificate (RFC 5280) says of itself: rustls judges certificates, but shows nothing of
+//! them.
 
 use crate::der::{
     GENERALIZED_TIME, INTEGER, OBJECT, OCTET_STRING, Reader, SEQUENCE, SET, UTC_TIME,

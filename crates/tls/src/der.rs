@@ -1,4 +1,5 @@
-//! Reading DER (ITU-T X.690), as far as certificates and encrypted keys need it: tags of one byte, definite lengths.
+//! Reading DER (ITU-T X.690), as far as certificates and encrypted keys need it: tags of one byte,
+//! definite lengths.
 
 /// Reads one value after the other.
 #[derive(Clone, Copy)]

@@ -1,5 +1,5 @@
-//! Private keys under a password: PKCS #8's `EncryptedPrivateKeyInfo` (RFC 5958) with PBES2 (RFC 8018), which is what
-//! OpenSSL writes: PBKDF2 makes a key of the password, and AES-CBC encrypts.
+//! Private keys under a password: PKCS #8's `EncryptedPrivateKeyInfo` (RFC 5958) with PBES2 (RFC
+//! 8018), which is what OpenSSL writes: PBKDF2 makes a key of the password, and AES-CBC encrypts.
 
 use std::num::NonZeroU32;
 

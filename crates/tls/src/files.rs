@@ -47,8 +47,8 @@ pub fn private_key(file: &Path, password: Option<&[u8]>) -> Result<PrivateKeyDer
     Ok(PrivatePkcs8KeyDer::from(key.map_err(|error| fault(&error))?).into())
 }
 
-/// The authorities of a file, and those of a folder whose files have the names that OpenSSL's `rehash` gives.
-/// Empty when neither is named.
+/// The authorities of a file, and those of a folder whose files have the names that OpenSSL's
+/// `rehash` gives. Empty when neither is named.
 pub fn authorities(file: Option<&Path>, folder: Option<&Path>) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     if let Some(file) = file {

@@ -1,8 +1,8 @@
-//! What both ends of TLS read and understand alike: files with certificates and keys, lists of ciphers and of
-//! versions as users write them, and what a certificate says.
+//! What both ends of TLS read and understand alike: files with certificates and keys, lists of
+//! ciphers and of versions as users write them, and what a certificate says.
 //!
-//! rustls does the protocol; it speaks versions 1.2 and 1.3 with ciphers that are thought safe today, and reads
-//! certificates of version 3 only.
+//! rustls does the protocol; it speaks versions 1.2 and 1.3 with ciphers that are thought safe
+//! today, and reads certificates of version 3 only.
 
 mod certificate;
 mod der;

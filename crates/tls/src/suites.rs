@@ -11,8 +11,8 @@ pub enum Unknown {
     Refuse,
 }
 
-/// Leaves the suites that the lists name, in their order; one of which nothing is left is an error. A `-` or `!`
-/// before a name takes a suite out again.
+/// Leaves the suites that the lists name, in their order; one of which nothing is left is an error.
+/// A `-` or `!` before a name takes a suite out again.
 pub fn choose_suites(
     suites: &mut Vec<SupportedCipherSuite>,
     version_1_2: Option<&str>,

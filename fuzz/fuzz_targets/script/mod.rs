@@ -1,4 +1,5 @@
-//! Runs one script with any bytes as its arguments. It must end by itself, with 1, or be stopped as it takes long.
+//! Runs one script with any bytes as its arguments. It must end by itself, with 1, or be stopped as
+//! it takes long.
 
 // Each target uses a part of it.
 #![allow(dead_code)]
@@ -30,8 +31,8 @@ pub fn run(code: &'static str, bytes: &[u8], split: usize) {
     });
 }
 
-/// Runs one script with any bytes as its argument. However it ends, memory was enough, no look was missing for long,
-/// and the next script finds all as it was.
+/// Runs one script with any bytes as its argument. However it ends, memory was enough, no look was
+/// missing for long, and the next script finds all as it was.
 pub fn survive(code: &'static str, bytes: &[u8]) {
     let mut vm = Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(MEMORY)));
     let chunk = vm.compile(code.as_bytes(), c"@fuzz").expect("the script is right");

@@ -1,8 +1,9 @@
 //! How long small commands take while one client's command works on a value of ten million members.
 //!
-//! For each heavy command: the value is loaded, GETs on other connections are measured while nothing else happens, then
-//! while a thread of this process keeps a core busy (what no server can help: the machine's other threads share the cores
-//! that are left), and while the command runs, again and again for some seconds. Deleting counts until the memory is given back.
+//! For each heavy command: the value is loaded, GETs on other connections are measured while
+//! nothing else happens, then while a thread of this process keeps a core busy (what no server can
+//! help: the machine's other threads share the cores that are left), and while the command runs,
+//! again and again for some seconds. Deleting counts until the memory is given back.
 
 mod fill;
 
@@ -224,7 +225,8 @@ struct Measured {
     rounds: Vec<Round>,
 }
 
-/// GETs while nothing else happens, then while a core is busy, and after that while the command runs.
+/// GETs while nothing else happens, then while a core is busy, and after that while the command
+/// runs.
 struct Round {
     runs: u32,
     /// All runs together.
@@ -289,7 +291,8 @@ fn measure_round(
     Ok(Round { runs: windows.len() as u32, took, idle, neighbour, busy })
 }
 
-/// Works for some time, and offers the core to others as often as a worker with a long command does; returns when it did.
+/// Works for some time, and offers the core to others as often as a worker with a long command
+/// does; returns when it did.
 fn occupy_core(time: Duration) -> (Instant, Instant) {
     let (from, mut turn) = (Instant::now(), Instant::now());
     while from.elapsed() < time {
@@ -301,10 +304,11 @@ fn occupy_core(time: Duration) -> (Instant, Instant) {
     (from, Instant::now())
 }
 
-/// Sends a command and reads to the end of its reply, however long that is; returns when it was sent.
+/// Sends a command and reads to the end of its reply, however long that is; returns when it was
+/// sent.
 ///
-/// Who waits for so much would be on another machine, or at least not take the cores from the clients that are
-/// measured: it has what they leave.
+/// Who waits for so much would be on another machine, or at least not take the cores from the
+/// clients that are measured: it has what they leave.
 fn execute(heavy: &mut Connection, command: &[&str]) -> Result<Instant, String> {
     let aside = || {
         let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
@@ -341,8 +345,9 @@ fn exchange(heavy: &mut Connection, command: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// Waits until the value is gone and its memory given back. Returns when it was: before it was asked for the last time,
-/// for to answer is some work as well, which is not to be what the others wait for.
+/// Waits until the value is gone and its memory given back. Returns when it was: before it was
+/// asked for the last time, for to answer is some work as well, which is not to be what the others
+/// wait for.
 fn wait_until_freed(control: &mut Connection, value: &str, name: &str) -> Instant {
     if name == "expire" {
         // Without a look at the key, which would take it out at once.
@@ -412,7 +417,8 @@ const RATIO_MAX: f64 = 3.0;
 /// Of a worker with a long command.
 const TURN: Duration = Duration::from_micros(50);
 const RUNS_MAX: usize = 1000;
-/// Starting a thread and a program takes a core for a moment, which has no part in what is measured.
+/// Starting a thread and a program takes a core for a moment, which has no part in what is
+/// measured.
 const SETTLING: Duration = Duration::from_millis(20);
 const WARM_UP: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(5);

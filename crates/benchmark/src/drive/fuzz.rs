@@ -1,5 +1,5 @@
-//! `--fuzz`: random commands, of which most are right. It is about the server living on and answering
-//! each with a reply, not about speed.
+//! `--fuzz`: random commands, of which most are right. It is about the server living on and
+//! answering each with a reply, not about speed.
 
 use std::{
     collections::VecDeque,

@@ -502,7 +502,8 @@ mod tests {
                 (GET, 1)
             ]
         );
-        // A thousand rounds of a SET (twice when a WAIT comes between), a GET and, all but three times, a WAIT.
+        // A thousand rounds of a SET (twice when a WAIT comes between), a GET and, all but three
+        // times, a WAIT.
         assert!(mixed_steps(997, 1, Some((1000, 1))).len() < 4 * 1000);
     }
 }

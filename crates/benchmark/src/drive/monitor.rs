@@ -1,7 +1,8 @@
 //! `--monitor-input`: commands that somebody once sent, out of the output of MONITOR, in place of
 //! `--command "__monitor_line1__"` (the first of them) and `--command "__monitor_line@__"` (all).
 //!
-//! A line is `<seconds> [<database> <address>] "<word>" "<word>"...`, in quotes as Redis escapes them.
+//! A line is `<seconds> [<database> <address>] "<word>" "<word>"...`, in quotes as Redis escapes
+//! them.
 
 use std::path::Path;
 

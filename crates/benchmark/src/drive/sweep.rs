@@ -1,5 +1,5 @@
-//! `bobbin-benchmark sweep`: servers, numbers of I/O threads and tests, all with all, as a table, CSV,
-//! JSON and a page of charts.
+//! `bobbin-benchmark sweep`: servers, numbers of I/O threads and tests, all with all, as a table,
+//! CSV, JSON and a page of charts.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -1,6 +1,6 @@
 //! Sends a workload over many connections and measures the replies. A few threads drive all
-//! connections, each thread with an epoll of its own; a pipeline costs one write and one read, and a
-//! request allocates nothing.
+//! connections, each thread with an epoll of its own; a pipeline costs one write and one read, and
+//! a request allocates nothing.
 
 mod connection;
 mod endpoint;
@@ -30,8 +30,8 @@ pub struct Job<'a> {
     pub workload: &'a Workload,
     /// One server, or the primaries of a cluster, which share the connections.
     pub nodes: &'a [Node],
-    /// Of a cluster: how to learn where its slots are now. Replies that say that a slot is elsewhere
-    /// are then no errors but a reason to ask.
+    /// Of a cluster: how to learn where its slots are now. Replies that say that a slot is
+    /// elsewhere are then no errors but a reason to ask.
     pub topology: Option<&'a Topology>,
     pub connections: usize,
     pub threads: usize,

@@ -1,4 +1,5 @@
-//! Error replies of a cluster's nodes that are no faults: the slot is elsewhere, or on its way there.
+//! Error replies of a cluster's nodes that are no faults: the slot is elsewhere, or on its way
+//! there.
 
 /// Why a node of a cluster did not do what it was asked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Counts replies without making values of them: what a load generator needs to know about a reply is
-//! that it came, how long it was, and whether it was nothing or an error.
+//! Counts replies without making values of them: what a load generator needs to know about a reply
+//! is that it came, how long it was, and whether it was nothing or an error.
 
 use bobbin_resp::{REPLY_BULK_LEN_MAX, REPLY_LINE_LEN_MAX, ReplyError, parse_i64};
 
@@ -14,8 +14,8 @@ pub enum Kind {
     Push,
 }
 
-/// The replies of one connection, in whatever pieces they come. Nothing is kept but the beginning of
-/// a line that was cut.
+/// The replies of one connection, in whatever pieces they come. Nothing is kept but the beginning
+/// of a line that was cut.
 #[derive(Debug, Default)]
 pub struct ReplyCounter {
     /// Bytes of a bulk, with its CR LF, that are still to come.

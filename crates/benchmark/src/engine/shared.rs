@@ -88,7 +88,8 @@ impl Shared {
     }
 
     /// The indexes of requests that the calling thread may send: a part of what is left of `total`,
-    /// the smaller the less there is, so that all threads end together, and whole pipelines of them as long as there are.
+    /// the smaller the less there is, so that all threads end together, and whole pipelines of them
+    /// as long as there are.
     pub(super) fn lease(&self, total: u64, pipeline: u64) -> std::ops::Range<u64> {
         let threads = self.cells.len() as u64;
         let mut issued = self.issued.load(Relaxed);

@@ -345,8 +345,8 @@ impl<'a> Thread<'a> {
         Ok(())
     }
 
-    /// Fills `plain` with what the first `len` bytes of the buffer mean. Whether they mean anything:
-    /// they may be TLS's own.
+    /// Fills `plain` with what the first `len` bytes of the buffer mean. Whether they mean
+    /// anything: they may be TLS's own.
     fn decrypt(&mut self, index: usize, len: usize) -> Result<bool, EngineError> {
         self.plain.clear();
         let Some(tls) = &mut self.connections[index].wire.tls else { return Ok(false) };

@@ -1,5 +1,5 @@
-//! The command line: two grammars, redis-benchmark's and memtier_benchmark's, each a table of flags.
-//! Parsing, help, man page and completions are all made from the same table.
+//! The command line: two grammars, redis-benchmark's and memtier_benchmark's, each a table of
+//! flags. Parsing, help, man page and completions are all made from the same table.
 
 pub mod common;
 pub mod connection;

@@ -1,5 +1,5 @@
-//! Results as one HTML page that needs no network: tables and SVG charts, readable on narrow and wide
-//! screens, light and dark.
+//! Results as one HTML page that needs no network: tables and SVG charts, readable on narrow and
+//! wide screens, light and dark.
 
 mod chart;
 

@@ -269,8 +269,8 @@ fn literal(pieces: &mut Vec<Piece>, bytes: &[u8]) {
     }
 }
 
-/// The digits of a padded number: as many as `__rand_int__` has letters, so that replacing it changes
-/// no length.
+/// The digits of a padded number: as many as `__rand_int__` has letters, so that replacing it
+/// changes no length.
 pub const PADDED_LEN: usize = 12;
 /// Keys of other nodes of a cluster that are passed over before one is taken all the same; the node
 /// then answers that it moved.

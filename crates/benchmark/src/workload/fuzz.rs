@@ -1,8 +1,8 @@
 //! Random commands, made from what a server says about its own: the reply of COMMAND DOCS.
 //!
-//! Most of them are right, for most keys are of the type that their command wants, and few enough to
-//! be met again. Left out is what would end the server or the conversation, or makes sense only with
-//! bytes that chance does not find.
+//! Most of them are right, for most keys are of the type that their command wants, and few enough
+//! to be met again. Left out is what would end the server or the conversation, or makes sense only
+//! with bytes that chance does not find.
 
 use bobbin_client::Value;
 

@@ -30,8 +30,8 @@ pub enum KeyOrder {
 }
 
 impl Placeholders {
-    /// Adds a template of `commands`, lists of arguments that always go together, to `workload`. Its
-    /// replies count in `class`.
+    /// Adds a template of `commands`, lists of arguments that always go together, to `workload`.
+    /// Its replies count in `class`.
     pub fn add(
         &self,
         workload: &mut Workload,
@@ -147,7 +147,8 @@ impl Slots {
     }
 }
 
-/// The commands of a line: `MULTI ; 2 SET a b ; EXEC`, where a number repeats the command behind it.
+/// The commands of a line: `MULTI ; 2 SET a b ; EXEC`, where a number repeats the command behind
+/// it.
 pub fn sequence(words: &[Vec<u8>]) -> Result<Vec<Vec<Vec<u8>>>, String> {
     let mut commands = Vec::new();
     for words in words.split(|word| word == b";") {

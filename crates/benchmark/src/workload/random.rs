@@ -1,5 +1,5 @@
-//! Random numbers of a load: xoshiro256** (Blackman and Vigna), seeded by SplitMix64. A seed gives the
-//! same numbers everywhere, so that a run can be repeated.
+//! Random numbers of a load: xoshiro256** (Blackman and Vigna), seeded by SplitMix64. A seed gives
+//! the same numbers everywhere, so that a run can be repeated.
 
 /// A generator; every connection has one.
 #[derive(Clone, Debug)]

@@ -11,8 +11,9 @@ pub struct Test {
     pub by_default: bool,
 }
 
-/// What a test sends. In the words, `%` stands for `:{tag}` where there is a cluster and for nothing
-/// where there is none; `@` for `__rand_int__` where there are random keys, and `0` where not.
+/// What a test sends. In the words, `%` stands for `:{tag}` where there is a cluster and for
+/// nothing where there is none; `@` for `__rand_int__` where there are random keys, and `0` where
+/// not.
 #[derive(Clone, Copy, Debug)]
 pub enum Request {
     Inline(&'static str),

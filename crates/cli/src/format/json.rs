@@ -1,5 +1,5 @@
-//! One JSON value for each reply. Errors become `error:"..."`, which is no JSON, as in valkey-cli: a
-//! script notices.
+//! One JSON value for each reply. Errors become `error:"..."`, which is no JSON, as in valkey-cli:
+//! a script notices.
 
 use bobbin_client::Value;
 

@@ -39,8 +39,8 @@ impl Style {
         Self { form, element_delimiter: b"\n".to_vec(), reply_delimiter: b"\n".to_vec() }
     }
 
-    /// The text of a reply. `verbatim` is for commands that answer with text for people: it is shown
-    /// as it is, in every form.
+    /// The text of a reply. `verbatim` is for commands that answer with text for people: it is
+    /// shown as it is, in every form.
     pub fn reply(&self, value: &Value, verbatim: bool) -> Vec<u8> {
         let mut output = Vec::new();
         match self.form {

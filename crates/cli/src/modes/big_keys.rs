@@ -1,4 +1,5 @@
-//! `--bigkeys` and `--memkeys`: the largest key of each type. The report is redis-cli's, line by line.
+//! `--bigkeys` and `--memkeys`: the largest key of each type. The report is redis-cli's, line by
+//! line.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! The types of keys, and how large each key is: what `--bigkeys`, `--memkeys` and `--keystats` ask.
+//! The types of keys, and how large each key is: what `--bigkeys`, `--memkeys` and `--keystats`
+//! ask.
 
 use bobbin_client::Client;
 

@@ -1,4 +1,5 @@
-//! `--latency-dist`: the distribution of latencies as one line of coloured characters after the other.
+//! `--latency-dist`: the distribution of latencies as one line of coloured characters after the
+//! other.
 
 use std::{process::ExitCode, thread, time::Instant};
 

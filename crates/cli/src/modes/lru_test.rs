@@ -1,5 +1,5 @@
-//! `--lru-test`: a cache's workload, where a fifth of the keys gets four fifths of the requests. With a
-//! `maxmemory` the share of hits shows what eviction keeps.
+//! `--lru-test`: a cache's workload, where a fifth of the keys gets four fifths of the requests.
+//! With a `maxmemory` the share of hits shows what eviction keeps.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},

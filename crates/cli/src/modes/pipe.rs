@@ -1,7 +1,7 @@
 //! `--pipe`: the standard input, which is RESP, goes to the server as it is; replies are counted.
 //!
-//! One thread writes and one reads, so that neither side waits for the other. How one knows that all
-//! replies have come: the last command is an ECHO of random bytes, whose reply is the last.
+//! One thread writes and one reads, so that neither side waits for the other. How one knows that
+//! all replies have come: the last command is an ECHO of random bytes, whose reply is the last.
 
 use std::{
     io::{self, Read, Write},

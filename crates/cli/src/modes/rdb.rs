@@ -1,4 +1,5 @@
-//! `--rdb` and `--functions-rdb`: the server's data as an RDB file, as it would send it to a replica.
+//! `--rdb` and `--functions-rdb`: the server's data as an RDB file, as it would send it to a
+//! replica.
 
 use std::{
     ffi::OsStr,
@@ -31,8 +32,9 @@ pub fn run(session: &mut Session, part: Part) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Writes the data to the file, and says so. The connection is of no use then: what follows would be
-/// commands for a replica. A failure ends the program; a server that does not send the part is said.
+/// Writes the data to the file, and says so. The connection is of no use then: what follows would
+/// be commands for a replica. A failure ends the program; a server that does not send the part is
+/// said.
 pub fn save(client: &mut Client, part: Part, name: &OsStr) -> bool {
     replication::configure(client, "capa", "eof");
     replication::configure(client, "rdb-only", "1");

@@ -55,9 +55,9 @@ pub fn attach_by_command(session: &mut Session) -> Result<(), Lost> {
     }
 }
 
-/// Shows what arrives until the connection fails. Acknowledgements go out all the time, as a replica
-/// sends them: the first that comes after the file puts us online, and without any the primary thinks
-/// us dead. They say that we have nothing, for we keep nothing.
+/// Shows what arrives until the connection fails. Acknowledgements go out all the time, as a
+/// replica sends them: the first that comes after the file puts us online, and without any the
+/// primary thinks us dead. They say that we have nothing, for we keep nothing.
 fn show_commands(client: &mut Client, style: &Style) -> ClientError {
     if let Err(error) = client.set_read_timeout(Some(ACKNOWLEDGE_INTERVAL)) {
         return error.into();

@@ -1,8 +1,8 @@
 //! SYNC, seen from a replica: a line that says how long the RDB file is, and the file.
 //!
-//! The line is `$<length>`, or `$EOF:<forty bytes>` for a file that ends with these bytes. PSYNC puts
-//! `+FULLRESYNC` or `+CONTINUE` before it. Empty lines before it keep the connection alive. From
-//! Redis's replication protocol.
+//! The line is `$<length>`, or `$EOF:<forty bytes>` for a file that ends with these bytes. PSYNC
+//! puts `+FULLRESYNC` or `+CONTINUE` before it. Empty lines before it keep the connection alive.
+//! From Redis's replication protocol.
 
 use bobbin_client::{Client, ClientError};
 

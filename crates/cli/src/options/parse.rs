@@ -14,7 +14,8 @@ pub enum Parsed {
     Wrong(String),
 }
 
-/// Reads the arguments behind the program's name. The first one that is no option starts the command.
+/// Reads the arguments behind the program's name. The first one that is no option starts the
+/// command.
 pub fn parse(arguments: &[Vec<u8>], environment: &Environment, terminal: bool) -> Parsed {
     match try_parse(arguments, environment, terminal) {
         Ok(options) => Parsed::Run(Box::new(options)),

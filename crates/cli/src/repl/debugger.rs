@@ -1,9 +1,9 @@
-//! `--eval` with `--ldb`: the server stops in front of a script's lines, and what is typed goes to its
-//! debugger.
+//! `--eval` with `--ldb`: the server stops in front of a script's lines, and what is typed goes to
+//! its debugger.
 //!
-//! As long as the session lasts the server answers with arrays of lines; `<endsession>` among them says
-//! that the next reply is the script's. As Redis's documentation of the Lua debugger and its servers
-//! have it.
+//! As long as the session lasts the server answers with arrays of lines; `<endsession>` among them
+//! says that the next reply is the script's. As Redis's documentation of the Lua debugger and its
+//! servers have it.
 
 use std::process::ExitCode;
 

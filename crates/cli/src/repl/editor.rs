@@ -243,7 +243,8 @@ impl Highlighter for Assistant {
     }
 }
 
-/// Where the completed text starts, and what it may be: names of commands, and of groups after `help`.
+/// Where the completed text starts, and what it may be: names of commands, and of groups after
+/// `help`.
 fn candidates(docs: &Docs, typed: &str) -> (usize, Vec<String>) {
     let about = typed.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("help "));
     let start = match about {

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{session::Session, terminal};
 
-/// Shows help about what the words name: nothing, `@group`, or a command. `known` is what the server
-/// has been asked before.
+/// Shows help about what the words name: nothing, `@group`, or a command. `known` is what the
+/// server has been asked before.
 pub fn show(session: &mut Session, known: Option<&Docs>, words: &[Vec<u8>]) {
     if words.is_empty() {
         out!("bobbin-cli {}\n{GENERAL}", env!("CARGO_PKG_VERSION"));

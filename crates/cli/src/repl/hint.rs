@@ -1,9 +1,10 @@
 //! Hints: what may follow the words that were typed.
 //!
-//! The words are matched against the tree of arguments that COMMAND DOCS describes, and what has not
-//! been matched is shown as the documentation would show it. What Valkey's test_cli_hint_suite.txt
-//! lists decides what is right: optional arguments come in any order, one that has been begun is shown
-//! first and without brackets, and a word that fits nothing ends all hints.
+//! The words are matched against the tree of arguments that COMMAND DOCS describes, and what has
+//! not been matched is shown as the documentation would show it. What Valkey's
+//! test_cli_hint_suite.txt lists decides what is right: optional arguments come in any order, one
+//! that has been begun is shown first and without brackets, and a word that fits nothing ends all
+//! hints.
 
 use bobbin_resp::split_arguments;
 
@@ -224,8 +225,8 @@ fn show(argument: &Argument, state: &mut Match) -> String {
     }
     parts.retain(|part| !part.is_empty());
     let text = parts.join(" ");
-    // Valkey's suite wants the closing bracket of what may be repeated even where the opening one is
-    // gone, and calls that a fault of its own.
+    // Valkey's suite wants the closing bracket of what may be repeated even where the opening one
+    // is gone, and calls that a fault of its own.
     let closes = bracket || argument.optional && argument.multiple;
     format!("{}{text}{}", if bracket { "[" } else { "" }, if closes { "]" } else { "" })
 }

@@ -15,8 +15,8 @@ pub fn print_hint(session: &mut Session) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Checks a file in the form of Valkey's test_cli_hint_suite.txt: in each line the input and the hint,
-/// both quoted. The status is the number of failures.
+/// Checks a file in the form of Valkey's test_cli_hint_suite.txt: in each line the input and the
+/// hint, both quoted. The status is the number of failures.
 pub fn check_file(session: &mut Session) -> ExitCode {
     let file = OsStr::from_bytes(&session.options.modes.hint_input).to_owned();
     let text = match std::fs::read(&file) {

@@ -107,8 +107,8 @@ impl Session {
         Ok(())
     }
 
-    /// The reply of a command, or that there will be none. A subscription is confirmed once for each
-    /// channel; messages may come between.
+    /// The reply of a command, or that there will be none. A subscription is confirmed once for
+    /// each channel; messages may come between.
     fn answer(
         &mut self,
         command: Command,

@@ -278,7 +278,8 @@ fn rdb_files_and_replicas() {
     }
 }
 
-/// What a tool needs and the server lacks is told in the server's words, and no file is left behind.
+/// What a tool needs and the server lacks is told in the server's words, and no file is left
+/// behind.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_a_server_lacks_is_said() {

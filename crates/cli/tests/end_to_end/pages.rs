@@ -1,5 +1,6 @@
-//! What the pages in `docs` show of a shell, is so: their blocks of `console`. Where a page shows what cannot be the same
-//! twice (a machine's settings, figures that go on for ever, a cluster's, a terminal's hints) that is a block of `text`.
+//! What the pages in `docs` show of a shell, is so: their blocks of `console`. Where a page shows
+//! what cannot be the same twice (a machine's settings, figures that go on for ever, a cluster's, a
+//! terminal's hints) that is a block of `text`.
 
 use std::path::Path;
 
@@ -75,7 +76,8 @@ fn provide_server(shell: &mut Shell, flags: &str) {
     shell.program("bobbin-server", &script.replace("FLAGS", flags));
 }
 
-/// The program under test, at a port, and at another with TLS. What it prints where nobody reads on is for people.
+/// The program under test, at a port, and at another with TLS. What it prints where nobody reads on
+/// is for people.
 fn provide_cli(shell: &mut Shell, port: u16, tls_port: u16) {
     let program = env!("CARGO_BIN_EXE_bobbin-cli");
     shell.program(

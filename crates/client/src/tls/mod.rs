@@ -1,7 +1,7 @@
 //! TLS for connections to a server: what the tools' options say, made into something that connects.
 //!
-//! rustls does the work. It speaks versions 1.2 and 1.3 with ciphers that are thought safe today, and
-//! reads certificates of version 3 only.
+//! rustls does the work. It speaks versions 1.2 and 1.3 with ciphers that are thought safe today,
+//! and reads certificates of version 3 only.
 
 mod session;
 mod verify;
@@ -84,8 +84,8 @@ impl TlsConnector {
         Ok(Self { config: Arc::new(config), server_name: server_name.transpose()? })
     }
 
-    /// TLS on a new connection to `host`. `address` stands in for a host that is no name, a socket's
-    /// path say.
+    /// TLS on a new connection to `host`. `address` stands in for a host that is no name, a
+    /// socket's path say.
     pub fn session(&self, host: &str, address: Option<IpAddr>) -> Result<TlsSession, String> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
@@ -108,8 +108,8 @@ impl fmt::Debug for TlsConnector {
 
 /// How a server's certificate is judged.
 ///
-/// Who names the authorities knows whom they sign for, and their servers' certificates often have no
-/// names in them; redis-cli looks at no name, ever. The system's authorities sign for the whole
+/// Who names the authorities knows whom they sign for, and their servers' certificates often have
+/// no names in them; redis-cli looks at no name, ever. The system's authorities sign for the whole
 /// world: then the name must be right, and so it must where somebody gave one.
 fn verifier(
     options: &TlsOptions,

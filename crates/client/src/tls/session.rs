@@ -1,4 +1,5 @@
-//! TLS without a socket: bytes of the network in, bytes of the protocol out, and the other way round.
+//! TLS without a socket: bytes of the network in, bytes of the protocol out, and the other way
+//! round.
 
 use std::{
     fmt,
@@ -19,8 +20,8 @@ impl TlsSession {
         Self { connection }
     }
 
-    /// Takes bytes that came, and appends what they mean to `plain`. Whether the other side said that
-    /// nothing more will come.
+    /// Takes bytes that came, and appends what they mean to `plain`. Whether the other side said
+    /// that nothing more will come.
     pub fn receive(&mut self, mut network: &[u8], plain: &mut Vec<u8>) -> io::Result<bool> {
         let mut is_over = false;
         while !network.is_empty() && !is_over {
@@ -38,8 +39,8 @@ impl TlsSession {
     }
 
     /// Appends to `network` what is to be sent, so that the other side gets `plain`. Before the
-    /// handshake is done that is only as much as the handshake needs now; the rest comes with a later
-    /// call.
+    /// handshake is done that is only as much as the handshake needs now; the rest comes with a
+    /// later call.
     pub fn send(&mut self, plain: &[u8], network: &mut Vec<u8>) -> io::Result<()> {
         self.connection.writer().write_all(plain)?;
         while self.connection.wants_write() {

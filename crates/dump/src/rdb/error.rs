@@ -2,7 +2,8 @@
 
 use std::{error, fmt};
 
-/// The reason why a file cannot be read. `Display` says it in the words that Redis's log has for it, where it has any.
+/// The reason why a file cannot be read. `Display` says it in the words that Redis's log has for
+/// it, where it has any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RdbError {

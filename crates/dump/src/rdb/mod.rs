@@ -1,4 +1,5 @@
-//! RDB files: a header, items (facts about the file, keys, libraries of functions), an end and a checksum.
+//! RDB files: a header, items (facts about the file, keys, libraries of functions), an end and a
+//! checksum.
 //!
 //! ```text
 //! REDIS0011 | VALKEY080
@@ -9,7 +10,8 @@
 //! f5 source               a library of functions
 //! ff checksum             the end; eight bytes since version 5, zero for none
 //! ```
-//! Neither the reader nor the writer knows files: bytes go in, or come out, in whatever pieces there are.
+//! Neither the reader nor the writer knows files: bytes go in, or come out, in whatever pieces
+//! there are.
 
 mod error;
 mod reader;

@@ -11,8 +11,8 @@ use crate::input::Input;
 use crate::string::read_string;
 use crate::{STRING_LEN_MAX, ValueKind, VersionCheck, crc64};
 
-/// Reads a file that comes in pieces. It keeps none of the bytes: whoever calls shows those that were not
-/// used again, with more behind them.
+/// Reads a file that comes in pieces. It keeps none of the bytes: whoever calls shows those that
+/// were not used again, with more behind them.
 pub struct Reader {
     version_check: VersionCheck,
     /// Whether the checksum is looked at.
@@ -78,8 +78,8 @@ impl Reader {
         Self { version_check, check, place, version: None, offset: 0, crc: 0 }
     }
 
-    /// The next item and how many bytes it takes; `None` when it does not end within `input`, and after the
-    /// end of the file.
+    /// The next item and how many bytes it takes; `None` when it does not end within `input`, and
+    /// after the end of the file.
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<Option<(Item<'a>, usize)>, RdbError> {
         let mut rest = Input(input);
         let read = match self.place {

@@ -72,8 +72,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Whether the value is a sound collection without elements. Streams may be that, others were never
-    /// meant to be.
+    /// Whether the value is a sound collection without elements. Streams may be that, others were
+    /// never meant to be.
     fn is_empty(&self, options: &Options) -> bool {
         let mut input = Input(self.value);
         let packed = |input: &mut Input<'_>, is_empty: fn(&[u8]) -> bool| {

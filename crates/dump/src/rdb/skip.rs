@@ -1,4 +1,5 @@
-//! Where a value ends, without making it: what has to be known before it can be handed to another thread.
+//! Where a value ends, without making it: what has to be known before it can be handed to another
+//! thread.
 
 use crate::ValueKind;
 use crate::input::Input;
@@ -141,7 +142,8 @@ fn module_parts(input: &mut Input<'_>) -> Step {
 
 fn stream(form: u8, input: &mut Input<'_>) -> Step {
     repeat(input, strings)?;
-    // The length and the last ID; then the first ID, the greatest deleted one, and how many were added.
+    // The length and the last ID; then the first ID, the greatest deleted one, and how many were
+    // added.
     numbers(input, if form == 1 { 3 } else { 8 })?;
     repeat(input, |input| {
         string(input)?;

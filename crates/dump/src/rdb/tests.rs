@@ -93,7 +93,8 @@ fn reads_what_it_writes_in_any_pieces() {
     }
 }
 
-/// As valkey-server 9.1.2 saved it: two strings, a hash with a field that expires, a list in database 3.
+/// As valkey-server 9.1.2 saved it: two strings, a hash with a field that expires, a list in
+/// database 3.
 #[test]
 fn reads_a_file_of_valkey() {
     let file =

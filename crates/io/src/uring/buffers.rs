@@ -1,9 +1,9 @@
-//! The receive buffers of one ring: the kernel takes one whenever bytes arrive on any connection, so a connection
-//! without traffic owns none.
+//! The receive buffers of one ring: the kernel takes one whenever bytes arrive on any connection,
+//! so a connection without traffic owns none.
 //!
-//! Only a window of the buffers is offered at a time. The kernel takes them in turn, so the fewer there are, the
-//! warmer they stay. The window doubles whenever it ran out, and halves, giving memory back, when it was too
-//! wide for long.
+//! Only a window of the buffers is offered at a time. The kernel takes them in turn, so the fewer
+//! there are, the warmer they stay. The window doubles whenever it ran out, and halves, giving
+//! memory back, when it was too wide for long.
 
 use crate::Bytes;
 use crate::driver::REST_MIN;
@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 pub(super) struct Buffers {
     memory: Pages,
-    /// The ring shared with the kernel: `COUNT_MAX` entries, whose tail lies in the spare field of the first.
+    /// The ring shared with the kernel: `COUNT_MAX` entries, whose tail lies in the spare field of
+    /// the first.
     ring: Pages,
     tail: u16,
     /// Handed out since the last `recycle`.
@@ -48,8 +49,8 @@ impl Buffers {
             received: 0,
         };
         let address = buffers.entry(0).as_ptr() as u64;
-        // SAFETY: the mapping holds `COUNT_MAX` entries, is page-aligned, and outlives the ring by the
-        // caller's promise.
+        // SAFETY: the mapping holds `COUNT_MAX` entries, is page-aligned, and outlives the ring by
+        // the caller's promise.
         unsafe {
             ring.submitter().register_buf_ring_with_flags(address, COUNT_MAX, GROUP, 0)?;
         }
@@ -57,7 +58,8 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// The first `len` bytes of a buffer that a completion named. They stay until the next `recycle`.
+    /// The first `len` bytes of a buffer that a completion named. They stay until the next
+    /// `recycle`.
     pub(super) fn take(&mut self, buffer: u16, len: usize) -> Bytes {
         self.used.push(buffer);
         self.received += len;
@@ -93,8 +95,8 @@ impl Buffers {
         self.fill();
     }
 
-    /// Gives all memory back, if much was used. Nothing of it may be used now, nor may the kernel write into it
-    /// before the next system call that receives.
+    /// Gives all memory back, if much was used. Nothing of it may be used now, nor may the kernel
+    /// write into it before the next system call that receives.
     pub(super) fn rest(&mut self) {
         if self.received >= REST_MIN && self.used.is_empty() {
             self.received = 0;
@@ -136,8 +138,8 @@ impl Buffers {
     fn offer(&mut self, buffer: u16) {
         let start = self.memory.at(usize::from(buffer) * BUFFER_LEN, BUFFER_LEN);
         let mut entry = self.entry(self.tail % COUNT_MAX);
-        // SAFETY: the entry is in the mapping, and the kernel reads it only once the tail is past it. At most
-        // `COUNT_MAX` buffers exist, so it has read the entry's last content.
+        // SAFETY: the entry is in the mapping, and the kernel reads it only once the tail is past
+        // it. At most `COUNT_MAX` buffers exist, so it has read the entry's last content.
         let entry = unsafe { entry.as_mut() };
         entry.set_addr(start.as_ptr() as u64);
         entry.set_len(BUFFER_LEN as u32);
@@ -146,8 +148,8 @@ impl Buffers {
     }
 
     fn publish(&self) {
-        // SAFETY: the first entry is in the mapping, its spare field is the tail, aligned to two bytes, and
-        // the kernel only reads it.
+        // SAFETY: the first entry is in the mapping, its spare field is the tail, aligned to two
+        // bytes, and the kernel only reads it.
         let tail =
             unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.entry(0).as_ptr()).cast_mut()) };
         tail.store(self.tail, Ordering::Release);

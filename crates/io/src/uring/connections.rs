@@ -1,6 +1,7 @@
 //! What the ring has in flight for each connection, and what it should have.
 //!
-//! Modes change at once; the operations follow when the next `wait` settles the connections that were marked.
+//! Modes change at once; the operations follow when the next `wait` settles the connections that
+//! were marked.
 
 use super::buffers::Buffers;
 use crate::slots::{Entry, Slots};
@@ -17,7 +18,8 @@ pub(super) struct Connections {
     slots: Slots<State>,
     buffers: Buffers,
     turn: u32,
-    /// Connections whose operations may not be what their mode asks for, each once, first come first served.
+    /// Connections whose operations may not be what their mode asks for, each once, first come
+    /// first served.
     marked: VecDeque<Token>,
     /// Decided, to be pushed into the ring.
     operations: VecDeque<(Operation, RawFd)>,
@@ -165,7 +167,8 @@ impl Connections {
         self.buffers.rest();
     }
 
-    /// Looks at the marked connections, as many as buffers can be expected for; the others stay marked.
+    /// Looks at the marked connections, as many as buffers can be expected for; the others stay
+    /// marked.
     pub(super) fn settle(&mut self, events: &mut Vec<Event>) {
         for _ in 0..self.marked.len().min(self.buffers.window()) {
             let Some(token) = self.marked.pop_front() else { break };
@@ -273,7 +276,8 @@ impl Connections {
             self.held.remove(&token);
             events.push(Event::Closed { token, error });
         } else {
-            // The peer only finished sending, which a watch would report for ever: told after `resume`.
+            // The peer only finished sending, which a watch would report for ever: told after
+            // `resume`.
             entry.state.watching_hangup = true;
         }
     }

@@ -1,8 +1,10 @@
-//! The driver over io_uring: one system call per turn submits all sends and sleeps for the next bytes.
+//! The driver over io_uring: one system call per turn submits all sends and sleeps for the next
+//! bytes.
 //!
-//! Each connection has one multishot receive in flight, which takes buffers from the worker's pool. Sends never wait
-//! (`MSG_DONTWAIT`), so they are over when the kernel has read their entries; a send that went out whole posts no
-//! completion at all, so that the sleep ends with the first thing worth waking for: new bytes, or a send that did not.
+//! Each connection has one multishot receive in flight, which takes buffers from the worker's pool.
+//! Sends never wait (`MSG_DONTWAIT`), so they are over when the kernel has read their entries; a
+//! send that went out whole posts no completion at all, so that the sleep ends with the first thing
+//! worth waking for: new bytes, or a send that did not.
 
 mod buffers;
 mod connections;
@@ -38,7 +40,8 @@ pub struct Uring {
     deferred: bool,
 }
 
-/// A queued send. It becomes an entry of the ring only in `wait`, so that `remove` can still drop it.
+/// A queued send. It becomes an entry of the ring only in `wait`, so that `remove` can still drop
+/// it.
 struct Send {
     token: Token,
     what: What,
@@ -79,8 +82,9 @@ impl Uring {
 
     fn push(&mut self, entry: &Entry) -> io::Result<()> {
         for _ in 0..ATTEMPTS_MAX {
-            // SAFETY: every entry's memory (send buffers, headers, parts) stays in place until it was
-            // submitted, before the end of this `wait`; receives use the pool, which outlives the ring.
+            // SAFETY: every entry's memory (send buffers, headers, parts) stays in place until it
+            // was submitted, before the end of this `wait`; receives use the pool, which outlives
+            // the ring.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
@@ -90,7 +94,8 @@ impl Uring {
         Err(Errno::AGAIN.into())
     }
 
-    /// Turns the queued sends into entries, and promises their success in `events`; a completion corrects it.
+    /// Turns the queued sends into entries, and promises their success in `events`; a completion
+    /// corrects it.
     fn push_sends(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         let sends = std::mem::take(&mut self.sends);
         self.headers.clear();
@@ -134,8 +139,9 @@ impl Uring {
         Ok(())
     }
 
-    /// Submits the rest, waits for `want` completions and takes all there are, also those that found the ring full. A send's
-    /// completion names its place in this batch, and a receive's a buffer that may be given back: none may be left.
+    /// Submits the rest, waits for `want` completions and takes all there are, also those that
+    /// found the ring full. A send's completion names its place in this batch, and a receive's a
+    /// buffer that may be given back: none may be left.
     fn finish(
         &mut self,
         mut want: u32,
@@ -169,7 +175,8 @@ impl Uring {
         match entered {
             Ok(_) => Ok(()),
             Err(error) => match Errno::from_io_error(&error) {
-                // The time is over, a signal, no memory for the moment, or completions to be taken first.
+                // The time is over, a signal, no memory for the moment, or completions to be taken
+                // first.
                 Some(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
                 _ => Err(error),
             },
@@ -349,8 +356,8 @@ const COMPLETIONS_LEN: u32 = 1024;
 const ATTEMPTS_MAX: usize = 1000;
 /// Longest single send: what fits the kernel's 32-bit results. More is a short send.
 const SEND_LEN_MAX: usize = 1 << 30;
-/// `MSG_WAITALL`. To io_uring it means that a short send is a failure, which posts its completion despite
-/// `SKIP_SUCCESS`; with `MSG_DONTWAIT` it still does not wait.
+/// `MSG_WAITALL`. To io_uring it means that a short send is a failure, which posts its completion
+/// despite `SKIP_SUCCESS`; with `MSG_DONTWAIT` it still does not wait.
 const WAIT_ALL: u32 = RecvFlags::WAITALL.bits();
 const POLL_IN: u32 = rustix::event::PollFlags::IN.bits() as u32;
 const POLL_OUT: u32 = rustix::event::PollFlags::OUT.bits() as u32;

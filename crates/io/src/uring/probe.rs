@@ -1,4 +1,5 @@
-//! Whether io_uring works here: tried, not asked, since a container may forbid it and an old kernel lack parts.
+//! Whether io_uring works here: tried, not asked, since a container may forbid it and an old kernel
+//! lack parts.
 
 use super::Uring;
 use crate::{Driver, Event, Token};
@@ -7,8 +8,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Moves bytes both ways over a socket pair with a driver of its own: a multishot receive into the pool, a whole send
-/// without a completion, and a short send with one.
+/// Moves bytes both ways over a socket pair with a driver of its own: a multishot receive into the
+/// pool, a whole send without a completion, and a short send with one.
 pub(crate) fn probe() -> io::Result<()> {
     let (ours, mut peer) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;

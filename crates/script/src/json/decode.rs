@@ -306,8 +306,8 @@ fn number(text: &[u8]) -> Option<(f64, usize)> {
     Some((sign * value, signed + len))
 }
 
-/// Whether a text begins like a number that is none by JSON's rules: with `+`, with a zero too many, hexadecimal, or
-/// without digits at all. The library looks at no more of it.
+/// Whether a text begins like a number that is none by JSON's rules: with `+`, with a zero too
+/// many, hexadecimal, or without digits at all. The library looks at no more of it.
 fn is_odd(text: &[u8]) -> bool {
     let begins =
         |text: &[u8], word| text.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(word));

@@ -193,7 +193,8 @@ fn append_number(value: f64, options: &Options, text: &mut Output<'_>) -> Result
     Ok(())
 }
 
-/// A number with so many significant digits: in full, or with an exponent if it is very large or small; as `%g` of C.
+/// A number with so many significant digits: in full, or with an exponent if it is very large or
+/// small; as `%g` of C.
 fn general(value: f64, digits: usize) -> String {
     let scientific = format!("{value:.*e}", digits - 1);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));

@@ -1,7 +1,7 @@
 //! Whether a text matches a Lua pattern, by trying.
 //!
-//! Trying may take for ever: the steps are counted, and every so many of them somebody is asked whether to go on. Nothing
-//! here has a destructor, as Lua may jump over these frames.
+//! Trying may take for ever: the steps are counted, and every so many of them somebody is asked
+//! whether to go on. Nothing here has a destructor, as Lua may jump over these frames.
 
 /// What one attempt to match works with.
 pub(super) struct Matcher<'a, W> {
@@ -296,7 +296,8 @@ fn is_in_set(set: &[u8], byte: u8) -> bool {
     }
 }
 
-/// Whether a byte is in the class of a letter; in upper case: is not. What is no letter of a class stands for itself.
+/// Whether a byte is in the class of a letter; in upper case: is not. What is no letter of a class
+/// stands for itself.
 fn is_in_class(class: u8, byte: u8) -> bool {
     let is_in = match class.to_ascii_lowercase() {
         b'a' => byte.is_ascii_alphabetic(),

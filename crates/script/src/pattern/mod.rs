@@ -1,8 +1,9 @@
-//! Those functions of `string` that may take for ever in one call: what searches for patterns, and `rep`. Lua's own
-//! look at nothing while they work, so that no script within them could pause or be ended. These behave the same, and
-//! let the script's host have its say.
+//! Those functions of `string` that may take for ever in one call: what searches for patterns, and
+//! `rep`. Lua's own look at nothing while they work, so that no script within them could pause or
+//! be ended. These behave the same, and let the script's host have its say.
 //!
-//! All but the matching itself is done by functions of Lua that raise errors by jumping, over frames which own nothing.
+//! All but the matching itself is done by functions of Lua that raise errors by jumping, over
+//! frames which own nothing.
 
 mod matcher;
 
@@ -138,7 +139,8 @@ unsafe extern "C-unwind" fn find_next(state: *mut lua_State) -> c_int {
 /// `gsub(s, pattern, replacement [, n])`
 unsafe extern "C-unwind" fn substitute(state: *mut lua_State) -> c_int {
     let stack = Stack(state);
-    // SAFETY: as above. The buffer is used as its manual says: what it has on the stack lies below what is pushed.
+    // SAFETY: as above. The buffer is used as its manual says: what it has on the stack lies below
+    // what is pushed.
     unsafe {
         let (subject, pattern) = (argument(state, 1), argument(state, 2));
         let kind = stack.kind(3);

@@ -1,4 +1,5 @@
-//! Users in files: `user` lines of the configuration, and the file of `aclfile`, which holds nothing else.
+//! Users in files: `user` lines of the configuration, and the file of `aclfile`, which holds
+//! nothing else.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,7 +15,8 @@ use crate::files::{self, Secrecy};
 /// Users by name.
 pub type Users = BTreeMap<Arc<[u8]>, Arc<User>>;
 
-/// Makes a user of the words behind `user`: a name, then rules. The error is what is wrong with them, for people.
+/// Makes a user of the words behind `user`: a name, then rules. The error is what is wrong with
+/// them, for people.
 pub fn read_user(words: &[&[u8]], identity: u64, grammar: &Grammar<'_>) -> Result<User, String> {
     let (name, rules) = words.split_first().ok_or("A user without a name")?;
     if has_spaces(name) {
@@ -55,7 +57,8 @@ pub fn configuration_line(user: &User) -> Vec<u8> {
     std::iter::once(b"user".to_vec()).chain(quoted).collect::<Vec<_>>().join(&b' ')
 }
 
-/// Reads a whole file. The error tells everything that is wrong with it. `identity` gives each user its own.
+/// Reads a whole file. The error tells everything that is wrong with it. `identity` gives each user
+/// its own.
 pub fn load(
     path: &[u8],
     grammar: &Grammar<'_>,
@@ -151,7 +154,8 @@ impl Reader<'_> {
     }
 }
 
-/// Puts a new file in the place of the old one: a reader finds one of them whole, also after a crash.
+/// Puts a new file in the place of the old one: a reader finds one of them whole, also after a
+/// crash.
 pub fn save(path: &[u8], users: &[Arc<User>]) -> std::io::Result<()> {
     let lines: Vec<u8> =
         users.iter().flat_map(|user| [user.line(), b"\n".to_vec()].concat()).collect();
@@ -175,7 +179,8 @@ mod tests {
         assert_eq!(read_user(&words, 1, &grammar).unwrap().describe(), user.describe());
     }
 
-    /// Whatever names, patterns and passwords ACL SETUSER takes: both kinds of files read back as the same users.
+    /// Whatever names, patterns and passwords ACL SETUSER takes: both kinds of files read back as
+    /// the same users.
     #[test]
     fn random_users_read_back_from_both_files() {
         const ROUNDS: u32 = 2000;

@@ -1,9 +1,10 @@
 //! Access control lists: who may come in, and what everybody may do.
 //!
-//! A [`User`] is made from rules once, and never changed: a change puts another in its place, with the gate held, and
-//! begins a new *epoch*. A connection remembers its user and the epoch for which it found that the user may do
-//! everything ([`Rights`]). So for most connections the check is one comparison; the others look their user up once
-//! in an epoch, then test a bit, and the command's keys, channels and databases if the user is limited to some.
+//! A [`User`] is made from rules once, and never changed: a change puts another in its place, with
+//! the gate held, and begins a new *epoch*. A connection remembers its user and the epoch for which
+//! it found that the user may do everything ([`Rights`]). So for most connections the check is one
+//! comparison; the others look their user up once in an epoch, then test a bit, and the command's
+//! keys, channels and databases if the user is limited to some.
 
 pub mod check;
 pub mod file;
@@ -161,7 +162,8 @@ fn require_password(user: &mut User, password: &[u8]) {
 
 /// Changes of users. The gate is held, or nobody is connected yet.
 impl Server {
-    /// Takes up the users of the configuration file (the words behind `user` of each line), or of `aclfile`; at start.
+    /// Takes up the users of the configuration file (the words behind `user` of each line), or of
+    /// `aclfile`; at start.
     pub fn load_users(&self, lines: &[Vec<Vec<u8>>]) -> Result<(), String> {
         let path = self.config.aclfile();
         if !path.is_empty() && !lines.is_empty() {
@@ -193,8 +195,8 @@ impl Server {
         Ok(())
     }
 
-    /// ACL LOAD: all users of the file, or none. Clients of users that are no more are ended, but for the one that
-    /// asks.
+    /// ACL LOAD: all users of the file, or none. Clients of users that are no more are ended, but
+    /// for the one that asks.
     pub fn load_user_file(&self, asking: u64) -> Result<(), String> {
         let grammar = grammar(&self.registry, &self.config);
         let mut identity = |name: &[u8]| match self.acl.find(name) {
@@ -256,7 +258,8 @@ impl Server {
         Ok(())
     }
 
-    /// ACL DELUSER of one; whether there was such a user. Its clients are ended, but for the one that asks.
+    /// ACL DELUSER of one; whether there was such a user. Its clients are ended, but for the one
+    /// that asks.
     pub fn delete_user(&self, name: &[u8], asking: u64) -> bool {
         let Some(deleted) = self.acl.users.write().remove(name) else { return false };
         self.acl.begin_epoch();
@@ -307,8 +310,8 @@ impl Server {
     }
 }
 
-/// Whether a user could listen to something that it cannot any more. What is allowed in other words counts as lost:
-/// then its clients' channels are looked at one by one.
+/// Whether a user could listen to something that it cannot any more. What is allowed in other words
+/// counts as lost: then its clients' channels are looked at one by one.
 fn loses_channels(before: &User, after: &User) -> bool {
     use selector::Channels;
     if after.selectors().any(|selector| selector.channels == Channels::All) {

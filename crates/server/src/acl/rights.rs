@@ -30,7 +30,8 @@ pub struct Rights {
 impl Rights {
     /// Of a new connection.
     pub fn new(server: &Server) -> Self {
-        // In this order: the user may change meanwhile, and is looked up again if the epoch is an old one.
+        // In this order: the user may change meanwhile, and is looked up again if the epoch is an
+        // old one.
         let epoch = server.acl.epoch();
         let user = server.acl.default_user();
         let authenticated = user.needs_no_password();
@@ -104,8 +105,8 @@ impl Rights {
     }
 }
 
-/// Checks a request of a client whose rights are not open. What is no command, or not called as one, is left to the
-/// checks that follow.
+/// Checks a request of a client whose rights are not open. What is no command, or not called as
+/// one, is left to the checks that follow.
 #[cold]
 pub fn admit(
     context: &mut Context<'_>,
@@ -147,8 +148,8 @@ pub fn admit(
         .map_err(|denied| denied.failure(client, command))
 }
 
-/// Checks a queued command that is about to run, with all that it needs held: the rules, or the selected database,
-/// may be others than when it was queued.
+/// Checks a queued command that is about to run, with all that it needs held: the rules, or the
+/// selected database, may be others than when it was queued.
 #[cold]
 pub fn admit_queued(
     call: &mut Call<'_>,
@@ -182,7 +183,8 @@ pub fn admit_script(
     })
 }
 
-/// Checks a blocked command that is about to be served, in an epoch later than that in which it was blocked.
+/// Checks a blocked command that is about to be served, in an epoch later than that in which it was
+/// blocked.
 #[cold]
 pub fn admit_waiter(server: &Server, waiter: &Waiter, now_ms: i64) -> Result<(), Failure> {
     let Some(user) = waiter.client.user() else { return Ok(()) };
@@ -219,7 +221,8 @@ pub fn log_in(server: &Server, client: &mut Client, user: Arc<User>) {
     client.change_rights(Rights::of_user(server, user));
 }
 
-/// Whether the command's client may read any key whatever: for commands that do not name what they read.
+/// Whether the command's client may read any key whatever: for commands that do not name what they
+/// read.
 pub fn may_read_all(call: &Call<'_>) -> bool {
     let Some(user) = call.client.rights.user.as_ref() else { return true };
     if call.client.rights.is_open(call.server) {

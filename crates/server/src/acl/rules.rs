@@ -1,4 +1,5 @@
-//! The rules that make a user: `on`, `>password`, `~key*`, `+@read`, `-config|set`, `(+get ~other*)` and so on.
+//! The rules that make a user: `on`, `>password`, `~key*`, `+@read`, `-config|set`, `(+get
+//! ~other*)` and so on.
 
 use std::borrow::Cow;
 use std::num::{IntErrorKind, ParseIntError};
@@ -57,8 +58,8 @@ impl RuleError {
     }
 }
 
-/// Joins the words of selectors that were written as several: `(+get`, `~a)`. The error is the word that opens one
-/// that nothing closes.
+/// Joins the words of selectors that were written as several: `(+get`, `~a)`. The error is the word
+/// that opens one that nothing closes.
 pub fn join_selectors<'a>(words: &[&'a [u8]]) -> Result<Vec<Cow<'a, [u8]>>, &'a [u8]> {
     let mut joined = Vec::with_capacity(words.len());
     let mut open: Option<(&[u8], Vec<u8>)> = None;
@@ -278,7 +279,8 @@ impl Selector {
         }
     }
 
-    /// Remembers a rule. It makes void earlier ones about the same command, and about subcommands of it.
+    /// Remembers a rule. It makes void earlier ones about the same command, and about subcommands
+    /// of it.
     fn note_rule(&mut self, allowed: bool, name: &[u8]) {
         self.rules.retain(|rule| match rule[1..].strip_prefix(name) {
             Some(rest) => !(rest.is_empty() || rest[0] == b'|'),

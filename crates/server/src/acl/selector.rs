@@ -109,7 +109,8 @@ impl KeyPattern {
 }
 
 impl Channels {
-    /// `is_pattern`: the name is one to be listened to as a pattern, which has to be among the allowed itself.
+    /// `is_pattern`: the name is one to be listened to as a pattern, which has to be among the
+    /// allowed itself.
     pub fn allow(&self, name: &[u8], is_pattern: bool) -> bool {
         let Self::These(patterns) = self else { return true };
         patterns.iter().any(|pattern| match is_pattern {

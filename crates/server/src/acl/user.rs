@@ -83,8 +83,8 @@ impl User {
         &self.passwords
     }
 
-    /// Whether a password of this hash lets the user in. Takes the same time whichever it is that fits, and
-    /// whatever part of it.
+    /// Whether a password of this hash lets the user in. Takes the same time whichever it is that
+    /// fits, and whatever part of it.
     pub fn admits(&self, hash: &PasswordHash) -> bool {
         if !self.enabled {
             return false;

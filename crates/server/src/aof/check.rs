@@ -1,5 +1,5 @@
-//! `bobbin-check-aof`, also as `bobbin-server --check-aof`: whether a log can be loaded, and mending it. What it
-//! says is what people and tools know from Redis's tool.
+//! `bobbin-check-aof`, also as `bobbin-server --check-aof`: whether a log can be loaded, and
+//! mending it. What it says is what people and tools know from Redis's tool.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};

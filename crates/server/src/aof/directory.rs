@@ -54,7 +54,8 @@ impl Directory {
         PathBuf::from(format!("temp-rewriteaof-bg-{}.aof", std::process::id()))
     }
 
-    /// Makes the directory, if there is none. It is there for good then: what is forced to disk within would be lost with it.
+    /// Makes the directory, if there is none. It is there for good then: what is forced to disk
+    /// within would be lost with it.
     pub fn create(&self) -> io::Result<()> {
         match disk::create_dir(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -90,8 +91,8 @@ impl Directory {
         parsed.map(Some).map_err(|fault| format!("*** FATAL AOF MANIFEST FILE ERROR ***\n{fault}"))
     }
 
-    /// Puts a manifest in the place of the one on disk, as a whole and for good. The names of the files that it tells of
-    /// are on disk before: those of a directory may get there in any order.
+    /// Puts a manifest in the place of the one on disk, as a whole and for good. The names of the
+    /// files that it tells of are on disk before: those of a directory may get there in any order.
     pub fn persist(&self, manifest: &Manifest) -> io::Result<()> {
         let temporary = self.file(&format!("temp-{}{MANIFEST_SUFFIX}", self.prefix));
         let mut file = files::create_anew(&temporary, DATA_MODE)?;
@@ -135,7 +136,8 @@ impl Directory {
         self.persist(manifest)
     }
 
-    /// Whether a manifest was written to take over a log of a single file, which then was not moved.
+    /// Whether a manifest was written to take over a log of a single file, which then was not
+    /// moved.
     pub fn awaits_single_file(&self, manifest: &Manifest) -> bool {
         *manifest == Manifest::of_single_file(&self.prefix)
             && !self.file(&self.prefix).exists()

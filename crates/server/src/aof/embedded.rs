@@ -1,5 +1,5 @@
-//! The log without files: its records as they come, bases in memory, and what a start would make of them. For tests
-//! that let a server crash at any record.
+//! The log without files: its records as they come, bases in memory, and what a start would make of
+//! them. For tests that let a server crash at any record.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -112,7 +112,8 @@ impl Start {
         loaded.map(|_| ())
     }
 
-    /// Goes on with these bytes of a log; whether they end in the midst of something. That is forgotten.
+    /// Goes on with these bytes of a log; whether they end in the midst of something. That is
+    /// forgotten.
     pub fn carry_out(&mut self, log: &[u8]) -> Result<bool, String> {
         let (_, ended) = self.replay.run_all(&mut Reader::new(log, 0), 0)?;
         self.replay.abandon_transaction();

@@ -17,8 +17,8 @@ use crate::server::Server;
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// Loads what there is; returns the increment to append to. Clients are told to wait from now on: who writes before the
-/// log is on writes for nothing, so it is the caller who lets them in.
+/// Loads what there is; returns the increment to append to. Clients are told to wait from now on:
+/// who writes before the log is on writes for nothing, so it is the caller who lets them in.
 pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
     let directory = Directory::of(&server.config);
     let found = match directory.load()? {
@@ -61,7 +61,8 @@ fn open_last(
     let file = match manifest.increments.last() {
         Some(part) => {
             let file = directory.open(&part.name, false)?;
-            // A server that was killed may have left there what is not on disk, and from now on clients hear of it.
+            // A server that was killed may have left there what is not on disk, and from now on
+            // clients hear of it.
             file.sync_data()?;
             file
         }
@@ -172,8 +173,9 @@ fn load_file(
     Ok(good)
 }
 
-/// Whether a file holds a log from `good` on, all of it or its beginning, and behind that only zeros. So file systems
-/// leave one that was got longer when the power went before its bytes were on disk.
+/// Whether a file holds a log from `good` on, all of it or its beginning, and behind that only
+/// zeros. So file systems leave one that was got longer when the power went before its bytes were
+/// on disk.
 fn ends_in_zeros(path: &Path, good: u64) -> std::io::Result<bool> {
     let mut file = disk::open(path)?;
     let length = disk::length(&file)?;
@@ -201,8 +203,8 @@ fn ends_in_zeros(path: &Path, good: u64) -> std::io::Result<bool> {
     Ok(end < length && matches!(ended, Ok(()) | Err(Fault::Truncated)))
 }
 
-/// Loads the RDB file that a base begins with; its bytes. Keys whose time has come are loaded as well: what follows
-/// may have kept them alive.
+/// Loads the RDB file that a base begins with; its bytes. Keys whose time has come are loaded as
+/// well: what follows may have kept them alive.
 fn load_preamble(server: &'static Server, name: &str, file: &File) -> Result<u64, String> {
     let loading = &server.persistence.loading;
     loading.keeps_expired.store(true, Ordering::Relaxed);

@@ -4,8 +4,9 @@
 //! file appendonly.aof.2.base.rdb seq 2 type b
 //! file appendonly.aof.3.incr.aof seq 3 type i
 //! ```
-//! A base (`b`) holds the data set of one moment; the increments (`i`), in order, what happened since; files of the
-//! history (`h`) are to be deleted. Here are only the contents; files are `directory`'s.
+//! A base (`b`) holds the data set of one moment; the increments (`i`), in order, what happened
+//! since; files of the history (`h`) are to be deleted. Here are only the contents; files are
+//! `directory`'s.
 
 use crate::config;
 
@@ -136,8 +137,8 @@ impl Manifest {
         Self { base, base_sequence: 1, ..Self::default() }
     }
 
-    /// Makes a new base the one that counts: everything before the increment `from`, which is kept, becomes
-    /// history. Its name.
+    /// Makes a new base the one that counts: everything before the increment `from`, which is kept,
+    /// becomes history. Its name.
     pub fn replace_base(&mut self, prefix: &str, extension: &str, from: Option<&str>) -> String {
         self.base_sequence += 1;
         let sequence = self.base_sequence;

@@ -1,11 +1,13 @@
-//! The append-only file: the log of all changes on disk, from which the data set is made again at start.
+//! The append-only file: the log of all changes on disk, from which the data set is made again at
+//! start.
 //!
-//! It consists of a base and of increments, as a [`manifest`] says. One thread ([`writer`]) takes the log's
-//! records in their order, writes them to the current increment and forces them to disk as `appendfsync` says; with
-//! `everysec` another thread ([`syncer`]) does the latter.
-//! With `always`, workers keep replies back until [`Aof::durable`] has reached the records that they may tell of, and
-//! one `fsync` serves everybody who waits. A worker with nothing else to do sees to it itself while the disk is quick
-//! ([`Aof::commit_here`]); nobody who has something to do waits for the disk.
+//! It consists of a base and of increments, as a [`manifest`] says. One thread ([`writer`]) takes
+//! the log's records in their order, writes them to the current increment and forces them to disk
+//! as `appendfsync` says; with `everysec` another thread ([`syncer`]) does the latter. With
+//! `always`, workers keep replies back until [`Aof::durable`] has reached the records that they may
+//! tell of, and one `fsync` serves everybody who waits. A worker with nothing else to do sees to it
+//! itself while the disk is quick ([`Aof::commit_here`]); nobody who has something to do waits for
+//! the disk.
 
 pub mod check;
 mod directory;
@@ -49,7 +51,8 @@ pub struct Aof {
     manifest: Mutex<Manifest>,
     orders: Mutex<Vec<Order>>,
     has_orders: AtomicBool,
-    /// Set once there is something to write. Nothing is locked by who locks it but what it says itself.
+    /// Set once there is something to write. Nothing is locked by who locks it but what it says
+    /// itself.
     writer: OnceLock<Mutex<Writer>>,
     /// Until when workers leave the disk to the log's thread, in ticks.
     slow_until: AtomicU64,
@@ -63,7 +66,8 @@ pub struct Aof {
     waits_for_base: AtomicBool,
     /// How often an `fsync` failed: what it was about may be lost although later ones succeed.
     gaps: AtomicU64,
-    /// Those of them that the base makes good. While there are others nothing more counts as durable.
+    /// Those of them that the base makes good. While there are others nothing more counts as
+    /// durable.
     mended_gaps: AtomicU64,
     /// Clients of WAITAOF, and the records that they wait for.
     waiters: Mutex<Vec<(u64, Arc<Waiter>)>>,
@@ -94,16 +98,18 @@ pub struct Figures {
 /// What WAITAOF is answered with where there is no log.
 pub const NO_LOG: Failure =
     Failure::new("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
-/// An `fsync` that takes longer delays what is written meanwhile: Redis, too, waits so long before it counts it.
+/// An `fsync` that takes longer delays what is written meanwhile: Redis, too, waits so long before
+/// it counts it.
 const SLOW_SYNC_US: u64 = 2_000_000;
-/// Workers wait themselves for a disk that takes no longer than this: waking two threads takes a good part of it.
+/// Workers wait themselves for a disk that takes no longer than this: waking two threads takes a
+/// good part of it.
 const QUICK_STEP_US: u64 = 1_000;
 /// They leave the disk to the log's thread for no longer than this behind a slow step.
 const REST_MAX_US: u64 = 600_000_000;
 
-/// For how long workers leave the disk to the log's thread behind a step that took so long: who waits for the disk serves
-/// nobody meanwhile. A few milliseconds may be chance. A disk that hung for seconds may do so again, and nobody is to wait for
-/// it in a worker before long.
+/// For how long workers leave the disk to the log's thread behind a step that took so long: who
+/// waits for the disk serves nobody meanwhile. A few milliseconds may be chance. A disk that hung
+/// for seconds may do so again, and nobody is to wait for it in a worker before long.
 fn rest_us(step_us: u64) -> u64 {
     if step_us <= QUICK_STEP_US {
         return 0;
@@ -118,8 +124,8 @@ impl Aof {
         self.durable.load(Ordering::SeqCst)
     }
 
-    /// The last record that a crash would leave; `None`: the log has no base, and leaves nothing, not even what was done
-    /// while there was no log.
+    /// The last record that a crash would leave; `None`: the log has no base, and leaves nothing,
+    /// not even what was done while there was no log.
     pub fn kept(&self) -> Option<u64> {
         // In this order: the base comes to be there after what it holds is durable.
         (!self.is_waiting_for_base()).then(|| self.durable())
@@ -172,7 +178,8 @@ impl Aof {
         }
     }
 
-    /// Answers the clients of WAITAOF whose records are not on disk: the log ends behind a record, and they will not be.
+    /// Answers the clients of WAITAOF whose records are not on disk: the log ends behind a record,
+    /// and they will not be.
     fn dismiss_waiters(&self, server: &Server, after: u64) {
         let over: Vec<_> =
             self.waiters.lock().extract_if(.., |(number, _)| *number <= after).collect();
@@ -181,8 +188,8 @@ impl Aof {
         }
     }
 
-    /// Gets to disk what was logged, if nobody else is at it and it should not take long; whether it was done.
-    /// Nothing is held.
+    /// Gets to disk what was logged, if nobody else is at it and it should not take long; whether
+    /// it was done. Nothing is held.
     pub fn commit_here(&self) -> bool {
         let is_quick = ticks() >= self.slow_until.load(Ordering::Relaxed);
         let Some(writer) = self.writer.get().filter(|_| is_quick) else { return false };
@@ -216,8 +223,8 @@ impl Server {
         Ok(())
     }
 
-    /// Turns the log on or off, as `appendonly` says now. The gate is held. `within`: in the midst of a transaction,
-    /// half of which no base should hold.
+    /// Turns the log on or off, as `appendonly` says now. The gate is held. `within`: in the midst
+    /// of a transaction, half of which no base should hold.
     pub fn switch_log(&'static self, data: &mut Data, within: bool) -> Result<(), String> {
         let on = self.config.appendonly();
         if on == self.log.is_on() {
@@ -266,7 +273,8 @@ impl Server {
         let holds = self.log.is_on() && self.config.appendfsync() == AppendFsync::Always;
         let held = self.aof.holds_replies.swap(holds, Ordering::SeqCst);
         if held && !holds {
-            // There may be replies that were promised to wait, and with `no` nothing else would end that.
+            // There may be replies that were promised to wait, and with `no` nothing else would end
+            // that.
             drop(self.settle_log());
         }
         self.log.wake();
@@ -286,7 +294,8 @@ impl Server {
         wait
     }
 
-    /// Whether there is a log on disk, with all that it needs, and what is not there yet can be written.
+    /// Whether there is a log on disk, with all that it needs, and what is not there yet can be
+    /// written.
     pub fn has_log_to_load(&self) -> bool {
         let waits = self.log.is_on() && self.aof.needs_base();
         let failed = self.aof.figures.error.load(Ordering::Relaxed) != 0;
@@ -295,9 +304,9 @@ impl Server {
             && Directory::of(&self.config).load().is_ok_and(|manifest| manifest.is_some())
     }
 
-    /// Loads the log, all of which is written before, in a thread of its own, and answers the waiter; nobody else is served
-    /// meanwhile. The gate is held, and all is empty. Where the log cannot be loaded the process ends: what was there
-    /// is gone.
+    /// Loads the log, all of which is written before, in a thread of its own, and answers the
+    /// waiter; nobody else is served meanwhile. The gate is held, and all is empty. Where the log
+    /// cannot be loaded the process ends: what was there is gone.
     pub fn load_log_again(&'static self, waiter: Arc<Waiter>) {
         self.switches.set(Switch::LOADING, true);
         let run = move || {
@@ -340,8 +349,8 @@ impl Server {
         format!("MISCONF Errors writing to the AOF file: {text}")
     }
 
-    /// Shows the latency monitor how long a write of the log took, under Redis's names: among them which other
-    /// work the disk may have had.
+    /// Shows the latency monitor how long a write of the log took, under Redis's names: among them
+    /// which other work the disk may have had.
     fn sample_log_write(&self, started: Instant) {
         let (monitor, config) = (&self.services.latency, &self.config);
         if config.latency_monitor_threshold() == 0 {

@@ -1,7 +1,7 @@
 //! Reading the commands of a log, one after the other, from wherever its bytes come.
 //!
-//! Between commands there may be lines that begin with `#`: remarks, of which `#TS:<seconds>` tells when what
-//! follows happened. A base may begin with an RDB file, which is not read here.
+//! Between commands there may be lines that begin with `#`: remarks, of which `#TS:<seconds>` tells
+//! when what follows happened. A base may begin with an RDB file, which is not read here.
 
 use std::io::{self, BufRead, Read};
 

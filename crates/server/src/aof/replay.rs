@@ -15,8 +15,8 @@ use crate::server::Server;
 use crate::stats::WorkerStats;
 use crate::worker::Slice;
 
-/// A client that a log's commands come from. Nothing dies of age meanwhile: what did die when the log was written
-/// is deleted by a command of the log.
+/// A client that a log's commands come from. Nothing dies of age meanwhile: what did die when the
+/// log was written is deleted by a command of the log.
 pub(super) struct Replay {
     server: &'static Server,
     pub(super) data: Data,
@@ -44,8 +44,9 @@ impl Replay {
         })
     }
 
-    /// Carries out what is read, to its end or to where it is no log any more: up to where it is good, and how it ended.
-    /// A transaction that was not finished is not good. `good`: where the reader is.
+    /// Carries out what is read, to its end or to where it is no log any more: up to where it is
+    /// good, and how it ended. A transaction that was not finished is not good. `good`: where the
+    /// reader is.
     pub(super) fn run_all(
         &mut self,
         reader: &mut Reader<impl BufRead>,
@@ -72,8 +73,8 @@ impl Replay {
         }
     }
 
-    /// Carries a command out. The error is why it cannot be one of a log: it is not known, or makes no sense. One
-    /// that fails when it runs failed when it was logged, too.
+    /// Carries a command out. The error is why it cannot be one of a log: it is not known, or makes
+    /// no sense. One that fails when it runs failed when it was logged, too.
     fn run(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);

@@ -1,8 +1,8 @@
 //! Rewriting the log: a new base in the place of everything before it.
 //!
-//! It begins with a cut of the keyspace and, at the same record, a new increment; so the base and what follows meet
-//! exactly. The base is written by a thread of its own under another name. Only when it is on disk does the manifest
-//! name it, in one step, and the files before it are history.
+//! It begins with a cut of the keyspace and, at the same record, a new increment; so the base and
+//! what follows meet exactly. The base is written by a thread of its own under another name. Only
+//! when it is on disk does the manifest name it, in one step, and the files before it are history.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -75,8 +75,8 @@ impl Rewrites {
         self.current.lock().as_ref().is_some_and(|current| current.is_cancelled)
     }
 
-    /// Does something for the one that is going on, unless the log was turned on or off since it began: then its base lacks
-    /// what happened in between.
+    /// Does something for the one that is going on, unless the log was turned on or off since it
+    /// began: then its base lacks what happened in between.
     fn unless_cancelled(&self, f: impl FnOnce()) {
         let current = self.current.lock();
         if current.as_ref().is_some_and(|current| !current.is_cancelled) {
@@ -142,8 +142,8 @@ impl Server {
         }
     }
 
-    /// Deletes what `aof-disable-auto-gc` had kept, if that is not set any more. A rewrite that is about to end does so
-    /// itself.
+    /// Deletes what `aof-disable-auto-gc` had kept, if that is not set any more. A rewrite that is
+    /// about to end does so itself.
     pub fn follow_log_history(&self) {
         if let Some(mut manifest) = self.aof.manifest.try_lock() {
             collect_history(self, &Directory::of(&self.config), &mut manifest);
@@ -166,8 +166,8 @@ impl Server {
             || self.persistence.is_saving()
     }
 
-    /// Begins to rewrite the log, or to write its first base. `data` holds the gate. Nothing, if the cut is busy. `false`:
-    /// the system gives no thread; that counts as a rewrite that failed.
+    /// Begins to rewrite the log, or to write its first base. `data` holds the gate. Nothing, if
+    /// the cut is busy. `false`: the system gives no thread; that counts as a rewrite that failed.
     pub fn begin_rewrite(&'static self, data: &mut Data) -> bool {
         let rewrites = &self.aof.rewrites;
         if self.cut_is_busy() {
@@ -318,8 +318,8 @@ fn publish(
         disk::rename(directory.temporary_increment(), directory.file(&name))?;
         log::info!("Successfully renamed the temporary AOF incr file into {name}");
     }
-    // If this fails the manifest may be on disk all the same. Then a later base, which takes these files' names, would
-    // have what follows it here twice.
+    // If this fails the manifest may be on disk all the same. Then a later base, which takes these
+    // files' names, would have what follows it here twice.
     manifest.pass_over(&new);
     directory.persist(&new)?;
     let figures = &server.aof.figures;
@@ -368,7 +368,8 @@ pub(super) fn write_base(server: &'static Server, cut: Cut, path: &Path) -> io::
     Ok(bytes)
 }
 
-/// Writes a cut in the form that the configuration asks for. It is walked to its end whatever happens.
+/// Writes a cut in the form that the configuration asks for. It is walked to its end whatever
+/// happens.
 fn write_cut(
     server: &'static Server,
     data: &mut Data,
@@ -387,7 +388,8 @@ pub(super) fn extension(server: &Server) -> &'static str {
     if server.config.aof_use_rdb_preamble() { "rdb" } else { "aof" }
 }
 
-/// A file that is forced to disk as it grows, if that is wanted: then there is little left to do at the end.
+/// A file that is forced to disk as it grows, if that is wanted: then there is little left to do at
+/// the end.
 struct Synced<'a> {
     file: &'a File,
     steps: bool,

@@ -1,7 +1,8 @@
 //! The thread that forces the log to disk for `everysec`, so that writing goes on meanwhile.
 //!
-//! There is at most one `fsync` of the log at a time, whoever does it: an error is told only once, and must not be told to one who
-//! was not concerned. So who wants another waits for the one under way.
+//! There is at most one `fsync` of the log at a time, whoever does it: an error is told only once,
+//! and must not be told to one who was not concerned. So who wants another waits for the one under
+//! way.
 
 use std::io;
 use std::sync::Arc;
@@ -59,7 +60,8 @@ impl Syncer {
         self.number.is_some()
     }
 
-    /// Begins to force to disk what a file has, which is the log up to this record. Nothing is under way.
+    /// Begins to force to disk what a file has, which is the log up to this record. Nothing is
+    /// under way.
     pub(super) fn begin(&mut self, server: &Server, file: &Arc<File>, number: u64) {
         debug_assert!(!self.is_busy());
         server.aof.syncs_beside.store(true, Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! What may be answered though the disk takes nothing, with `appendfsync always`.
 //!
-//! An answer may tell of nothing that is not on disk. While the disk is full that are few commands: those which
-//! were executed before it was known, as writes are refused from then on. The log's thread notes their words, whatever
-//! they mean; a command that only reads other keys is answered at once. What tells of no key at all never waits.
+//! An answer may tell of nothing that is not on disk. While the disk is full that are few commands:
+//! those which were executed before it was known, as writes are refused from then on. The log's
+//! thread notes their words, whatever they mean; a command that only reads other keys is answered
+//! at once. What tells of no key at all never waits.
 
 use std::collections::HashSet;
 
@@ -34,8 +35,9 @@ const WORDS_MAX: usize = 1 << 16;
 const NAMELESS: [&[u8]; 3] = [b"FLUSHALL", b"FLUSHDB", b"SWAPDB"];
 
 impl Unkept {
-    /// Notes bytes of the log that cannot be written: whole commands, up to a record. `durable`: the last record that is on
-    /// disk. `written`: the last one that was written, and may yet be lost.
+    /// Notes bytes of the log that cannot be written: whole commands, up to a record. `durable`:
+    /// the last record that is on disk. `written`: the last one that was written, and may yet be
+    /// lost.
     pub(super) fn note(
         &self,
         keyspace: &Keyspace,

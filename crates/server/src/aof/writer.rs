@@ -1,10 +1,11 @@
 //! What writes the log.
 //!
-//! It puts together what the workers logged, appends it to the current increment and forces it to disk, or has that done
-//! beside what it goes on with ([`syncer`]). Mostly the log's own thread has it work; a worker that would have nothing to
-//! do before the disk answers may as well. Orders
-//! (another file from that record on, stop, tell when all is done) take effect at a record's number, so whoever
-//! gives one while holding the gate has given it for exactly that moment, and waits for no disk.
+//! It puts together what the workers logged, appends it to the current increment and forces it to
+//! disk, or has that done beside what it goes on with ([`syncer`]). Mostly the log's own thread has
+//! it work; a worker that would have nothing to do before the disk answers may as well. Orders
+//! (another file from that record on, stop, tell when all is done) take effect at a record's
+//! number, so whoever gives one while holding the gate has given it for exactly that moment, and
+//! waits for no disk.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -94,7 +95,8 @@ impl Order {
 const CAUGHT_UP_BYTES: usize = 4 << 20;
 /// Merged at once, and written by one call.
 const CHUNK_BYTES: usize = 1 << 20;
-/// After something was written the thread lets so much time pass before it looks again, unless replies wait.
+/// After something was written the thread lets so much time pass before it looks again, unless
+/// replies wait.
 const NAP: Duration = Duration::from_millis(1);
 /// How long it sleeps at most with something to force to disk, or an error to recover from.
 const RETRY: Duration = Duration::from_millis(100);
@@ -153,7 +155,8 @@ impl Writer {
         self.step();
     }
 
-    /// Writes everything that was logged before, forces it to disk if it is time, and carries out orders.
+    /// Writes everything that was logged before, forces it to disk if it is time, and carries out
+    /// orders.
     fn step(&mut self) {
         let clock = &self.server.clock;
         let (started, unsynced) = (clock.instant(), self.server.aof.durable());
@@ -371,8 +374,8 @@ impl Writer {
         }
     }
 
-    /// Has writes accepted again once a new base makes good what the disk had lost: until then all that is logged lies
-    /// behind a hole.
+    /// Has writes accepted again once a new base makes good what the disk had lost: until then all
+    /// that is logged lies behind a hole.
     fn see_whether_mended(&mut self) {
         if self.has_gap && !self.failed && !self.server.aof.has_gap() {
             self.has_gap = false;
@@ -380,7 +383,8 @@ impl Writer {
         }
     }
 
-    /// What was written may be lost, whatever the disk says from now on: only a new base makes that good.
+    /// What was written may be lost, whatever the disk says from now on: only a new base makes that
+    /// good.
     fn note_gap(&self, error: &io::Error) {
         let aof = &self.server.aof;
         if !aof.has_gap() {
@@ -431,7 +435,8 @@ impl Writer {
     fn obey(&mut self) -> bool {
         let Some(first) = self.orders.first() else { return false };
         let after = first.after();
-        // A rewrite may wait for the disk, unless others wait behind it: who turns the log off, or ends the server.
+        // A rewrite may wait for the disk, unless others wait behind it: who turns the log off, or
+        // ends the server.
         let may_wait = matches!(first, Order::Rotate { .. }) && self.orders.len() == 1;
         let gives_up = self.failed && !may_wait;
         if self.written < after && !gives_up {

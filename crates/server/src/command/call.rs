@@ -59,9 +59,9 @@ pub struct Context<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The key at this argument. Only the plan makes keys of arguments: it is what the user's rights
-    /// were checked for, and what is locked. A handler that takes another argument for a key has a
-    /// fault, and fails.
+    /// The key at this argument. Only the plan makes keys of arguments: it is what the user's
+    /// rights were checked for, and what is locked. A handler that takes another argument for a key
+    /// has a fault, and fails.
     #[inline(always)]
     pub fn key(&self, index: usize) -> Result<Key<'a>, Failure> {
         self.planned(index).ok_or_else(|| self.unplanned(index))
@@ -125,8 +125,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Lets go of the keys before a command that only reads is done: it has what it needs, and nobody
-    /// needs to wait for it. Within a transaction, or a script, they stay held.
+    /// Lets go of the keys before a command that only reads is done: it has what it needs, and
+    /// nobody needs to wait for it. Within a transaction, or a script, they stay held.
     pub fn end_reading(&mut self) {
         debug_assert!(!self.command.has(Flags::WRITE), "its change would have no number yet");
         if self.in_transaction || self.command.has(Flags::WRITE) {
@@ -320,8 +320,8 @@ fn run_planned(
     executed
 }
 
-/// Checks again what may have changed while the command waited for what it holds now: rules, pauses,
-/// and what the time is. `false`: the client has to wait.
+/// Checks again what may have changed while the command waited for what it holds now: rules,
+/// pauses, and what the time is. `false`: the client has to wait.
 #[cold]
 fn admit_again(
     context: &mut Context<'_>,
@@ -347,8 +347,8 @@ impl Call<'_> {
         wait_for_script(self.server, self.client, self.command)
     }
 
-    /// The same for a command that holds what it needs only once it runs. The error is what it has to
-    /// return at once, with nothing done.
+    /// The same for a command that holds what it needs only once it runs. The error is what it has
+    /// to return at once, with nothing done.
     pub fn admit_again(&mut self) -> Outcome {
         if !self.data.waited || self.in_transaction {
             return Ok(());
@@ -362,8 +362,8 @@ impl Call<'_> {
     }
 }
 
-/// What becomes of a command before which a script keeps what it needs: its client waits until the script is over, or
-/// is told that it is slow. Nothing was done yet.
+/// What becomes of a command before which a script keeps what it needs: its client waits until the
+/// script is over, or is told that it is slow. Nothing was done yet.
 #[cold]
 fn wait_for_script(server: &Server, client: &mut Client, command: &Registered) -> Failure {
     if server.switches.load() & Switch::BUSY != 0 {
@@ -401,7 +401,8 @@ fn run_held(
     if has_run { Executed::Ran(command) } else { Executed::Postponed }
 }
 
-/// Runs the handler of a call whose shards are held, and counts it. `false`: it did nothing, and its client waits.
+/// Runs the handler of a call whose shards are held, and counts it. `false`: it did nothing, and
+/// its client waits.
 #[inline]
 pub fn run(call: &mut Call<'_>) -> bool {
     call.data.database = call.client.database;
@@ -512,7 +513,8 @@ fn guard(
     Ok(true)
 }
 
-/// What keeps a command from running now that may not have a moment ago. `false`: the client has to wait.
+/// What keeps a command from running now that may not have a moment ago. `false`: the client has to
+/// wait.
 fn may_run(
     server: &'static Server,
     data: &mut Data,
@@ -536,7 +538,8 @@ fn may_run(
     Ok(!has_to_wait(server, data, client, command))
 }
 
-/// Evicts keys if there are too many. That a copy of the client's own is gone comes before the reply.
+/// Evicts keys if there are too many. That a copy of the client's own is gone comes before the
+/// reply.
 fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -> Room {
     let id = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
     context.data.evicting_for = id;
@@ -605,9 +608,9 @@ impl ShardSet {
         self.everything = false;
     }
 
-    /// Adds the keys of a command of a transaction, whose arguments are those from `first_arg` on. Arguments that
-    /// do not fit the key specification add what they have: the handler answers with the error before it looks at
-    /// a key.
+    /// Adds the keys of a command of a transaction, whose arguments are those from `first_arg` on.
+    /// Arguments that do not fit the key specification add what they have: the handler answers with
+    /// the error before it looks at a key.
     pub fn add(
         &mut self,
         data: &Data,
@@ -637,8 +640,8 @@ impl ShardSet {
         }
     }
 
-    /// Adds the keys of a command that runs alone, and prefetches their shards. It repeats the loop of `add`, so
-    /// that the compiler writes this one in place.
+    /// Adds the keys of a command that runs alone, and prefetches their shards. It repeats the loop
+    /// of `add`, so that the compiler writes this one in place.
     fn add_alone(&mut self, data: &Data, command: &'static Registered, request: &Request<'_>) {
         let args = request.args;
         self.everything |= is_about_everything(command, args);
@@ -783,7 +786,8 @@ fn check_in_transaction(server: &Server, client: &Client, command: &Registered) 
     debug::check_allowed(server, client)
 }
 
-/// What is no command is refused; a line of HTTP ends the connection, whoever sent it: a web page had a browser do so.
+/// What is no command is refused; a line of HTTP ends the connection, whoever sent it: a web page
+/// had a browser do so.
 #[cold]
 fn admit_unknown(
     context: &mut Context<'_>,
@@ -816,8 +820,8 @@ fn admit_unknown(
 /// How often the log tells of lines of HTTP.
 const HTTP_NOTED_MS: i64 = 60_000;
 
-/// Whether a web page in somebody's browser was made to talk to us: the rest of what it sends would be taken
-/// for commands.
+/// Whether a web page in somebody's browser was made to talk to us: the rest of what it sends would
+/// be taken for commands.
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }

@@ -1,8 +1,8 @@
 //! The keys of a worker's selected database, as a handler sees them: with their shards held.
 //!
-//! Handlers never lock. The plan has locked the shards of the command's keys before (`Held`), and here
-//! every access finds its shard among them. That a key has expired is settled here too, so that no
-//! handler ever sees a dead key.
+//! Handlers never lock. The plan has locked the shards of the command's keys before (`Held`), and
+//! here every access finds its shard among them. That a key has expired is settled here too, so
+//! that no handler ever sees a dead key.
 
 mod expiry;
 mod holding;
@@ -56,8 +56,8 @@ pub struct Data {
     /// When `now_ms` is to be looked at again, in ticks.
     pub current_until: u64,
     pub clock: AccessClock,
-    /// Something was waited for, which may have taken long: what was checked before has to be checked again,
-    /// by the time of now.
+    /// Something was waited for, which may have taken long: what was checked before has to be
+    /// checked again, by the time of now.
     pub waited: bool,
     /// Whether reading an entry counts as using it.
     pub touch: bool,
@@ -187,8 +187,8 @@ impl Data {
         self.clock = server.access_clock(self.now_ms);
     }
 
-    /// Takes up what the configuration and the server's role say now: whether keys expire, which events are published, how
-    /// values are deleted, whether the log has timestamps.
+    /// Takes up what the configuration and the server's role say now: whether keys expire, which
+    /// events are published, how values are deleted, whether the log has timestamps.
     pub fn follow_config(&mut self, server: &Server) {
         self.may_expire = server.may_expire(self.now_ms);
         self.event_classes = server.event_classes();
@@ -239,8 +239,9 @@ impl Data {
         self.unit.effects.be_explicit();
     }
 
-    /// Logs a command that is done: itself (`wire`: its bytes, if they lie in one piece), if it changed something and did
-    /// not say what else to log. `alone`: it is a unit; its number is returned if it has one already.
+    /// Logs a command that is done: itself (`wire`: its bytes, if they lie in one piece), if it
+    /// changed something and did not say what else to log. `alone`: it is a unit; its number is
+    /// returned if it has one already.
     pub fn log_command(
         &mut self,
         args: &[&[u8]],
@@ -290,8 +291,8 @@ impl Data {
 
     // Values on their way in.
 
-    /// Copies those of the arguments that become values and are too long to lie in an entry. Nothing
-    /// is held meanwhile: a large copy takes the kernel's time as well.
+    /// Copies those of the arguments that become values and are too long to lie in an entry.
+    /// Nothing is held meanwhile: a large copy takes the kernel's time as well.
     #[inline(always)]
     pub(super) fn prepare(&mut self, values: Values, args: &[&[u8]]) {
         let long = |at: usize| args.get(at).is_some_and(|arg| arg.len() > INLINE_MAX);
@@ -321,8 +322,8 @@ impl Data {
         self.offered.iter().find(same).map(Shared::clone)
     }
 
-    /// Arguments of the commands to come that need not be copied. They may be shared for as long as any
-    /// slice of them is in use.
+    /// Arguments of the commands to come that need not be copied. They may be shared for as long as
+    /// any slice of them is in use.
     pub fn offer<'a>(&mut self, arguments: impl Iterator<Item = &'a Shared>) {
         self.offered.clear();
         self.offered.extend(arguments.cloned());
@@ -494,7 +495,8 @@ impl Data {
 
     // Changing.
 
-    /// The collection at the key for changing in place, as `write`; an error if it holds something else.
+    /// The collection at the key for changing in place, as `write`; an error if it holds something
+    /// else.
     #[inline(always)]
     pub fn write_as<T: Collection + 'static>(
         &mut self,
@@ -506,8 +508,8 @@ impl Data {
         }
     }
 
-    /// The same, with `T::default()` put there if there is nothing. It must not stay empty: a key with an empty
-    /// collection does not exist.
+    /// The same, with `T::default()` put there if there is nothing. It must not stay empty: a key
+    /// with an empty collection does not exist.
     #[inline(always)]
     pub fn write_or_create<T: Collection + Default + 'static>(
         &mut self,
@@ -528,8 +530,8 @@ impl Data {
         place
     }
 
-    /// Makes a collection of the key, whatever it was and without an expiry; an empty one deletes it. Whether
-    /// the key is there afterwards.
+    /// Makes a collection of the key, whatever it was and without an expiry; an empty one deletes
+    /// it. Whether the key is there afterwards.
     pub fn set_collection(&mut self, key: Key<'_>, collection: impl Collection) -> bool {
         let collection = collection.into_any();
         if collection.as_ref().is_empty() {
@@ -540,8 +542,8 @@ impl Data {
         true
     }
 
-    /// Deletes the key if its collection has become empty; whether it did. The change itself is what `changed`
-    /// counts, not this.
+    /// Deletes the key if its collection has become empty; whether it did. The change itself is
+    /// what `changed` counts, not this.
     #[inline]
     pub fn remove_if_empty(&mut self, key: Key<'_>) -> bool {
         let Some(place) = self.live(key) else { return false };

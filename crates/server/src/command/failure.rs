@@ -25,7 +25,8 @@ impl Failure {
         "ERR internal error: the command names a key that was not planned; nothing of it was read. Please report this",
     );
 
-    /// No error: the command has done nothing, and is to run once its client's wait is over. Of `Call::admit_again`.
+    /// No error: the command has done nothing, and is to run once its client's wait is over. Of
+    /// `Call::admit_again`.
     pub const POSTPONED: Self = Self::new("");
 
     pub const LOADING: Self = Self::new("LOADING Valkey is loading the dataset in memory");

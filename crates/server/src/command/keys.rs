@@ -87,7 +87,8 @@ impl KeySpec {
         Self::range(index, 0, 1, usage)
     }
 
-    /// Keys from `index`, every `step`th, until `last` (counted from `index`; negative: from the end).
+    /// Keys from `index`, every `step`th, until `last` (counted from `index`; negative: from the
+    /// end).
     pub const fn range(index: usize, last: i32, step: usize, usage: KeyUse) -> Self {
         let find = Find::Range { last, step, limit: 0 };
         Self { begin: Begin::Index(index), find, usage, notes: "" }

@@ -1,8 +1,8 @@
 //! What a command is: one row, from which everything that depends on the command is read.
 //!
-//! A family file in `commands/` holds its handlers and ends in its rows. Dispatch, arity errors, the
-//! lock plan, the memory check, COMMAND INFO, DOCS and GETKEYS, and later ACL and the log, all come from
-//! here.
+//! A family file in `commands/` holds its handlers and ends in its rows. Dispatch, arity errors,
+//! the lock plan, the memory check, COMMAND INFO, DOCS and GETKEYS, and later ACL and the log, all
+//! come from here.
 
 pub mod call;
 pub mod data;
@@ -57,7 +57,8 @@ pub struct Command {
     pub keys: &'static [KeySpec],
     /// Finds the keys where the specifications cannot say where they are: among options.
     pub key_finder: Option<KeyFinder>,
-    /// Whether these arguments make the command run with the gate: they do not tell which keys it will read.
+    /// Whether these arguments make the command run with the gate: they do not tell which keys it
+    /// will read.
     pub gate_when: Option<Condition>,
     /// Which arguments become values of keys.
     pub values: Option<Values>,

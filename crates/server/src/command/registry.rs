@@ -27,8 +27,8 @@ pub struct Registered {
     pub docs: Described,
 }
 
-/// A reply that is always the same: made when it is first asked for, in each protocol, and shared by all who ask
-/// again. A command may ask a million times.
+/// A reply that is always the same: made when it is first asked for, in each protocol, and shared
+/// by all who ask again. A command may ask a million times.
 #[derive(Default)]
 pub struct Described([OnceLock<Arc<Vec<u8>>>; 2]);
 
@@ -131,7 +131,8 @@ impl Registry {
         None
     }
 
-    /// Finds a command by its words, as COMMAND INFO names it: `get`, `client|list`. None that is absent.
+    /// Finds a command by its words, as COMMAND INFO names it: `get`, `client|list`. None that is
+    /// absent.
     pub fn find_full(&self, name: &[u8]) -> Option<&'static Registered> {
         let found = match name.iter().position(|&byte| byte == b'|') {
             None => self.find(name),
@@ -198,8 +199,9 @@ impl Registered {
         if arity >= 0 { words == arity } else { words >= -arity }
     }
 
-    /// Calls `f` with the index of each key, and what the command does with it. Arguments that are not of the
-    /// command's form have the keys that they have: the handler answers with the error before it looks at one.
+    /// Calls `f` with the index of each key, and what the command does with it. Arguments that are
+    /// not of the command's form have the keys that they have: the handler answers with the error
+    /// before it looks at one.
     pub fn key_uses(&self, args: &[&[u8]], mut f: impl FnMut(usize, KeyUse)) {
         if let Some(finder) = self.row.key_finder {
             finder(args, &mut f);
@@ -265,9 +267,10 @@ mod tests {
 
     /// All that takes the gate, and so stops every other thread for a moment.
     ///
-    /// Beside these commands it is taken by: a transaction that has one of them, or a script, or a walk over
-    /// all keys (`Flags::WALKS`); a script of which it is not known that it keeps to its keys (ADR 11); the beginning of
-    /// a cut, for a snapshot or a base of the log (`Data::begin_cut`); the final save at the end.
+    /// Beside these commands it is taken by: a transaction that has one of them, or a script, or a
+    /// walk over all keys (`Flags::WALKS`); a script of which it is not known that it keeps to its
+    /// keys (ADR 11); the beginning of a cut, for a snapshot or a base of the log
+    /// (`Data::begin_cut`); the final save at the end.
     const GATED: &[(&str, &[&str])] = &[
         ("all keys of a database", &["flushall", "flushdb", "swapdb"]),
         ("keys that depend on values: with patterns of keys", &["sort", "sort_ro"]),

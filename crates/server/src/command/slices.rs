@@ -1,11 +1,13 @@
 //! Long commands in slices, so that nobody else waits for them.
 //!
-//! A large collection is *pinned*: cloning it takes microseconds and shares its chunks. The command then works
-//! on the pinned value with no lock held, a slice a turn, while its client waits and all others are served; who
-//! changes the key meanwhile copies the chunks that it changes. Inside a transaction everything is done at once.
+//! A large collection is *pinned*: cloning it takes microseconds and shares its chunks. The command
+//! then works on the pinned value with no lock held, a slice a turn, while its client waits and all
+//! others are served; who changes the key meanwhile copies the chunks that it changes. Inside a
+//! transaction everything is done at once.
 //!
-//! A read makes its reply like this ([`reply_in_slices`]). A change ([`change_in_slices`]) is worked out like this,
-//! and made with its keys' shards held, if their values are still those that were pinned.
+//! A read makes its reply like this ([`reply_in_slices`]). A change ([`change_in_slices`]) is
+//! worked out like this, and made with its keys' shards held, if their values are still those that
+//! were pinned.
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::value::Collection;
@@ -22,8 +24,8 @@ pub const SLICED_MIN: usize = 4096;
 /// Elements between two looks at the time.
 pub const SLICE: usize = 64;
 
-/// Makes a reply in slices: `step` appends some `SLICE` elements of it at each call, and returns whether there
-/// are more. Inside a transaction it is made at once.
+/// Makes a reply in slices: `step` appends some `SLICE` elements of it at each call, and returns
+/// whether there are more. Inside a transaction it is made at once.
 pub fn reply_in_slices(
     call: &mut Call<'_>,
     mut step: impl FnMut(&mut Reply<'_>) -> bool + Send + 'static,
@@ -36,8 +38,9 @@ pub fn reply_in_slices(
     call.client.job = Some(Box::new(ReplyInSlices::new(step, None, call.client.protocol)));
 }
 
-/// Answers `count` elements that are drawn anew each time: the client may ask for any number of them, however few
-/// there are. So an answer of more than [`REPEATED_BYTES_MAX`] becomes an error. `one` appends an element.
+/// Answers `count` elements that are drawn anew each time: the client may ask for any number of
+/// them, however few there are. So an answer of more than [`REPEATED_BYTES_MAX`] becomes an error.
+/// `one` appends an element.
 pub fn repeat_in_slices(
     call: &mut Call<'_>,
     count: usize,
@@ -93,7 +96,8 @@ pub fn repeat_in_slices(
     Ok(())
 }
 
-/// The same for an array, say, whose length is known at its end only: `step` adds to the count what it appends.
+/// The same for an array, say, whose length is known at its end only: `step` adds to the count what
+/// it appends.
 pub fn elements_in_slices(
     call: &mut Call<'_>,
     kind: Aggregate,
@@ -110,7 +114,8 @@ pub fn elements_in_slices(
 
 /// A change that is worked out on pinned values, and made with the shards of its keys held.
 pub trait Change: Send + 'static {
-    /// Goes on with the work for about `SLICE` elements; whether there is more. It may hold shards meanwhile.
+    /// Goes on with the work for about `SLICE` elements; whether there is more. It may hold shards
+    /// meanwhile.
     fn step(&mut self, data: &mut Data) -> bool;
 
     /// Whether it depends on more than its keys, so that all shards are to be held in the end.
@@ -118,16 +123,19 @@ pub trait Change: Send + 'static {
         false
     }
 
-    /// Whether the values are still those that were pinned. If not, it begins anew with those of now.
+    /// Whether the values are still those that were pinned. If not, it begins anew with those of
+    /// now.
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure>;
 
-    /// Makes the change, and appends the reply. The work is done, and the values are those it was done on.
+    /// Makes the change, and appends the reply. The work is done, and the values are those it was
+    /// done on.
     fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome;
 
     /// Its client is gone: leaves nothing behind.
     fn abandon(&mut self, _: &mut Data) {}
 
-    /// What its client is to wait for, and until when (Unix ms), if `finish` found nothing to do and appended nothing.
+    /// What its client is to wait for, and until when (Unix ms), if `finish` found nothing to do
+    /// and appended nothing.
     fn waits(&mut self) -> Option<(Box<dyn Wait>, Option<i64>)> {
         None
     }
@@ -143,9 +151,9 @@ pub trait Change: Send + 'static {
     }
 }
 
-/// Makes a large change that concerns the keys at these arguments: in slices, without anything held until it is
-/// worked out. If the values were changed by then it begins anew, and after some attempts does everything at once,
-/// as it does inside a transaction.
+/// Makes a large change that concerns the keys at these arguments: in slices, without anything held
+/// until it is worked out. If the values were changed by then it begins anew, and after some
+/// attempts does everything at once, as it does inside a transaction.
 pub fn change_in_slices(
     call: &mut Call<'_>,
     keys: impl Iterator<Item = usize>,
@@ -334,8 +342,8 @@ impl<C: Change> Job for Changing<C> {
     }
 }
 
-/// A reply in pieces: as a whole, many megabytes would be copied each time that they grow, and freeing them would
-/// take long.
+/// A reply in pieces: as a whole, many megabytes would be copied each time that they grow, and
+/// freeing them would take long.
 #[derive(Default)]
 pub struct Pieces {
     full: Vec<Vec<u8>>,

@@ -1,15 +1,16 @@
 //! From a row's syntax to the tree of arguments that COMMAND DOCS shows.
 //!
-//! A syntax is written as on a command's page: `key [NX | XX] [EX seconds] [GET pattern [GET pattern ...]]`.
-//! Words in capitals (and signs such as `*`) are tokens that are typed as they stand, others are names of values.
-//! `[ ]` is optional, `< >` groups, `|` separates alternatives, and a bracket that repeats what stands
-//! before it and ends in `...` says that this may come again; so does `...` behind a group: `<A | B> ...`.
-//! A token and the group behind it are one argument: `STREAMS <key [key ...] id [id ...]>`. What a value is
-//! follows from its name, by the tables at the end.
+//! A syntax is written as on a command's page: `key [NX | XX] [EX seconds] [GET pattern [GET
+//! pattern ...]]`. Words in capitals (and signs such as `*`) are tokens that are typed as they
+//! stand, others are names of values. `[ ]` is optional, `< >` groups, `|` separates alternatives,
+//! and a bracket that repeats what stands before it and ends in `...` says that this may come
+//! again; so does `...` behind a group: `<A | B> ...`. A token and the group behind it are one
+//! argument: `STREAMS <key [key ...] id [id ...]>`. What a value is follows from its name, by the
+//! tables at the end.
 //!
-//! Notes behind an argument say what cannot be seen: `:name` how it is called, if otherwise than it is written,
-//! `@6.2.0` since which version it is there, `@..2.8.12` since when it should not be used, `#1` which key
-//! specification it belongs to.
+//! Notes behind an argument say what cannot be seen: `:name` how it is called, if otherwise than it
+//! is written, `@6.2.0` since which version it is there, `@..2.8.12` since when it should not be
+//! used, `#1` which key specification it belongs to.
 
 /// One argument.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -84,8 +85,8 @@ pub fn plain(syntax: &str) -> String {
     plain
 }
 
-/// The arguments of a command. `key_specs`: how many key specifications it has. Nothing when the syntax is not
-/// well formed; a test sees to it that every row's is.
+/// The arguments of a command. `key_specs`: how many key specifications it has. Nothing when the
+/// syntax is not well formed; a test sees to it that every row's is.
 pub fn arguments(command: &str, syntax: &str, key_specs: usize) -> Vec<Argument> {
     let Some(sequence) = parse(syntax) else { return Vec::new() };
     let mut arguments = convert(&sequence);
@@ -278,7 +279,8 @@ fn convert(parts: &[Part]) -> Vec<Argument> {
     arguments
 }
 
-/// Whether a token and all that follows it are names, at least two of them, perhaps the last ones repeated.
+/// Whether a token and all that follows it are names, at least two of them, perhaps the last ones
+/// repeated.
 fn is_block(parts: &[Part]) -> bool {
     let is_name = |part: &Part| matches!(part, Part::Word(_)) && !is_token(part);
     let names = parts[1..].iter().take_while(|part| is_name(part)).count();

@@ -1,4 +1,5 @@
-//! Transactions: the queue that MULTI opens, the keys that WATCH guards, and how EXEC runs it all as one.
+//! Transactions: the queue that MULTI opens, the keys that WATCH guards, and how EXEC runs it all
+//! as one.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -18,8 +19,8 @@ use crate::slowlog::{self, Measured};
 #[derive(Default)]
 pub struct Transaction {
     queue: Vec<Queued>,
-    /// The arguments of all queued commands, one behind the other; but those that may become values of their
-    /// own are in `large`.
+    /// The arguments of all queued commands, one behind the other; but those that may become values
+    /// of their own are in `large`.
     bytes: Vec<u8>,
     /// Where each argument ends in `bytes`.
     ends: Vec<usize>,
@@ -251,9 +252,10 @@ impl Running {
         self.command
     }
 
-    /// Runs what is left; `false`: a command pauses (`Data::paused`), and nothing is held meanwhile. The replies lie behind
-    /// the output's first `start` bytes. Once they are more than the client may have there is none: the client will be
-    /// closed, and what it ordered is carried out all the same.
+    /// Runs what is left; `false`: a command pauses (`Data::paused`), and nothing is held
+    /// meanwhile. The replies lie behind the output's first `start` bytes. Once they are more than
+    /// the client may have there is none: the client will be closed, and what it ordered is carried
+    /// out all the same.
     pub fn go_on(&mut self, call: &mut Call<'_>, start: usize) -> bool {
         let args = self.transaction.args();
         call.data.unit.enter_midst();

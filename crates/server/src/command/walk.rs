@@ -1,8 +1,8 @@
 //! A walk over all keys of a database, which can be broken off and gone on with anywhere.
 //!
-//! Every key that is there from the beginning to the end is met exactly once, whatever is added, removed
-//! or resized meanwhile: positions in a shard do not depend on the size of its table. No more than one
-//! shard is held at a time, and that for a few dozen keys.
+//! Every key that is there from the beginning to the end is met exactly once, whatever is added,
+//! removed or resized meanwhile: positions in a shard do not depend on the size of its table. No
+//! more than one shard is held at a time, and that for a few dozen keys.
 
 use bobbin_store::{EntryRef, SHARDS};
 
@@ -25,7 +25,8 @@ impl Walk {
         Self { database, shard: 0, position: 0 }
     }
 
-    /// Goes on where a walk with this cursor was. Numbers that are no cursor are as good as the end.
+    /// Goes on where a walk with this cursor was. Numbers that are no cursor are as good as the
+    /// end.
     pub fn from_cursor(database: u32, cursor: u64) -> Self {
         let shard = usize::try_from(cursor >> 32).map_or(SHARDS, |shard| shard.min(SHARDS));
         Self { database, shard, position: cursor as u32 }
@@ -40,9 +41,10 @@ impl Walk {
         self.shard >= SHARDS
     }
 
-    /// Calls `f` for those of the next buckets' keys that are wanted, until `looks_max` or `LOOKS` were looked at
-    /// or the shard ends. Of those that are wanted dead ones are taken out instead. Returns how many keys were
-    /// looked at; `None`: a script keeps the shard, so that the walk has to wait.
+    /// Calls `f` for those of the next buckets' keys that are wanted, until `looks_max` or `LOOKS`
+    /// were looked at or the shard ends. Of those that are wanted dead ones are taken out instead.
+    /// Returns how many keys were looked at; `None`: a script keeps the shard, so that the walk has
+    /// to wait.
     pub fn step(
         &mut self,
         data: &mut Data,

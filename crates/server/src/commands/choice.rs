@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use crate::random::Random;
 
-/// `count` different numbers below `len`, equally random; all of them in order when there are no more.
+/// `count` different numbers below `len`, equally random; all of them in order when there are no
+/// more.
 pub(super) fn distinct_below(len: usize, count: usize, random: &mut Random) -> Vec<usize> {
     if count >= len {
         return (0..len).collect();

@@ -91,7 +91,8 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether an action that is allowed to everybody, to nobody or to this host is allowed to the client.
+/// Whether an action that is allowed to everybody, to nobody or to this host is allowed to the
+/// client.
 pub(super) fn is_allowed(action: ProtectedAction, client: &Client) -> bool {
     match action {
         ProtectedAction::Yes => true,

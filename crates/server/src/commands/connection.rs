@@ -43,7 +43,8 @@ fn quit(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// As if the client had just connected; it keeps its id, its library's name and what it is capable of.
+/// As if the client had just connected; it keeps its id, its library's name and what it is capable
+/// of.
 fn reset(call: &mut Call<'_>) -> Outcome {
     monitor::leave(call.server, &call.client.info);
     call.data.release();

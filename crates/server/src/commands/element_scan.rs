@@ -79,8 +79,8 @@ pub(super) fn reply_scan(reply: &mut Reply<'_>, cursor: u64, count: usize, eleme
     reply.raw(elements);
 }
 
-/// A scan of many elements of a pinned value. `step` shows elements from a cursor on, about as many as
-/// it is told; it returns the next cursor, and how many replies it has appended.
+/// A scan of many elements of a pinned value. `step` shows elements from a cursor on, about as many
+/// as it is told; it returns the next cursor, and how many replies it has appended.
 pub(super) fn scan_in_slices(
     call: &mut Call<'_>,
     options: ScanOptions,

@@ -198,8 +198,8 @@ fn randomkey(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Answers a random key, each as likely as any other, if it is alive; else takes it out. `None`: there is
-/// no key.
+/// Answers a random key, each as likely as any other, if it is alive; else takes it out. `None`:
+/// there is no key.
 fn pick(call: &mut Call<'_>) -> Option<bool> {
     let database = call.client.database;
     let mut total = 0;

@@ -1,4 +1,5 @@
-//! HOTKEYS, as Redis 8.6 has it: which keys take most time and network; and, what is our own, most memory.
+//! HOTKEYS, as Redis 8.6 has it: which keys take most time and network; and, what is our own, most
+//! memory.
 
 use super::help;
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};

@@ -1,4 +1,5 @@
-//! HyperLogLog: estimated cardinalities. The values are strings; their format is `bobbin_store::hyperloglog`.
+//! HyperLogLog: estimated cardinalities. The values are strings; their format is
+//! `bobbin_store::hyperloglog`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -250,8 +251,8 @@ fn corrupt(_: Corrupt) -> Failure {
     Failure::new("INVALIDOBJ Corrupted HLL object detected")
 }
 
-/// How many elements are looked for in a sparse value, and how many keys are named, before it is worth
-/// while to see to it that this costs less.
+/// How many elements are looked for in a sparse value, and how many keys are named, before it is
+/// worth while to see to it that this costs less.
 const WALKS_MAX: usize = 64;
 
 const NOT_A_HYPERLOGLOG: Failure =

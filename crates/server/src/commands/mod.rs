@@ -100,8 +100,8 @@ fn container(call: &mut Call<'_>) -> Outcome {
     Err(Failure::format(format!("ERR wrong number of arguments for '{name}' command")))
 }
 
-/// Answers HELP of a container: its subcommands with their arguments, and a line or more on each (an
-/// empty name goes on with the last one's).
+/// Answers HELP of a container: its subcommands with their arguments, and a line or more on each
+/// (an empty name goes on with the last one's).
 fn help(call: &mut Call<'_>, subcommands: &[(&str, &str)]) -> Outcome {
     let name = String::from_utf8_lossy(call.args[0]).to_ascii_uppercase();
     let mut lines =

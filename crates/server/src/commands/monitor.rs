@@ -1,7 +1,7 @@
 //! MONITOR: a stream of what all clients do.
 //!
-//! A command is shown once it has run and while its shards are still held, so that a monitor sees the
-//! commands on one key in the order in which they happened.
+//! A command is shown once it has run and while its shards are still held, so that a monitor sees
+//! the commands on one key in the order in which they happened.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! Publish and subscribe: SUBSCRIBE and its relatives, PUBLISH, PUBSUB.
 //!
-//! What SUBSCRIBE and UNSUBSCRIBE answer is no reply but a push for each name, so CLIENT REPLY OFF does not
-//! suppress it.
+//! What SUBSCRIBE and UNSUBSCRIBE answer is no reply but a push for each name, so CLIENT REPLY OFF
+//! does not suppress it.
 
 use std::sync::Arc;
 

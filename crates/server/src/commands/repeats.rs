@@ -1,7 +1,8 @@
 //! Answers that repeat: a command of a few megabytes may name one thing a million times.
 //!
-//! A value that is answered again is kept as a shared block, which each further answer refers to, so that many of them
-//! take little more memory than the command's own words. Clients' limits count them in full, as what they are sent.
+//! A value that is answered again is kept as a shared block, which each further answer refers to,
+//! so that many of them take little more memory than the command's own words. Clients' limits count
+//! them in full, as what they are sent.
 
 use std::collections::HashMap;
 use std::sync::Arc;

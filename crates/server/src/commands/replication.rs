@@ -1,4 +1,5 @@
-//! What there is of replication: that there is none. The server is a primary without replicas, and answers as such.
+//! What there is of replication: that there is none. The server is a primary without replicas, and
+//! answers as such.
 
 use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
 
@@ -22,7 +23,8 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
     absent(call)
 }
 
-/// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]: there is nobody who could take over.
+/// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]: there is nobody who could take
+/// over.
 fn failover(call: &mut Call<'_>) -> Outcome {
     if call.args.len() == 2 && call.word_is(1, "abort") {
         return Err("ERR No failover in progress.".into());

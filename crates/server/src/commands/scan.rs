@@ -157,8 +157,8 @@ impl Wanted {
     }
 }
 
-/// A cursor: a number of 64 bits without sign. As with strtoull, blanks, a plus sign and zeros may come
-/// before it.
+/// A cursor: a number of 64 bits without sign. As with strtoull, blanks, a plus sign and zeros may
+/// come before it.
 pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
     let text = str::from_utf8(text).ok()?;
     // Rust's own parser takes the plus sign and the zeros.

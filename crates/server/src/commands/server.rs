@@ -22,8 +22,8 @@ fn time(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// LOLWUT [VERSION version] [columns [rows]]: the version, which chooses among drawings elsewhere, has
-/// one drawing here.
+/// LOLWUT [VERSION version] [columns [rows]]: the version, which chooses among drawings elsewhere,
+/// has one drawing here.
 fn lolwut(call: &mut Call<'_>) -> Outcome {
     const USAGE: &str = "ERR Syntax error. Use: LOLWUT [VERSION version] [columns [rows]]";
     let mut first = 1;

@@ -25,10 +25,12 @@ pub struct ConfigError {
     pub text: String,
 }
 
-/// What the process does about options that changed, called once for each after all are kept. An error
-/// takes every change of the command back, and `apply` is called again for what it had already seen.
+/// What the process does about options that changed, called once for each after all are kept. An
+/// error takes every change of the command back, and `apply` is called again for what it had
+/// already seen.
 ///
-/// It runs while other changes wait, so it must not wait for another thread that may want to change something.
+/// It runs while other changes wait, so it must not wait for another thread that may want to change
+/// something.
 pub trait Apply {
     fn apply(&mut self, option: OptionId, config: &Config) -> Result<(), String>;
 }
@@ -111,8 +113,8 @@ impl Config {
         Ok(changed.into_iter().map(|(row, ..)| row.id).collect())
     }
 
-    /// Sets an option from inside the process, for example to lower `maxclients` to what the system can do.
-    /// The text must be valid; an invalid one is an error and changes nothing.
+    /// Sets an option from inside the process, for example to lower `maxclients` to what the system
+    /// can do. The text must be valid; an invalid one is an error and changes nothing.
     pub fn set_internally(&self, id: OptionId, text: &str) -> Result<(), String> {
         let row = row(id);
         let value = parse_for_set(row, text.as_bytes(), &self.value(row))?;

@@ -8,8 +8,8 @@ pub(super) fn any(_: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// A title of known variables that does not come out empty; `{{` is a brace. The variables are filled in as
-/// Valkey does while it checks, some with nothing.
+/// A title of known variables that does not come out empty; `{{` is a brace. The variables are
+/// filled in as Valkey does while it checks, some with nothing.
 pub(super) fn title_template(text: &[u8]) -> Result<(), String> {
     const FILLED: [&str; 4] = ["listen-addr", "port", "tls-port", "config-file"];
     const EMPTY: [&str; 3] = ["title", "server-mode", "unixsocket"];

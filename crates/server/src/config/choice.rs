@@ -21,7 +21,8 @@ macro_rules! choices {
 
             pub(super) const fn from_number(number: i64) -> Self {
                 const ALL: &[$type] = &[$($type::$variant,)*];
-                // Numbers come from `WORDS` alone; the bound makes a slip show the last variant, not a panic.
+                // Numbers come from `WORDS` alone; the bound makes a slip show the last variant,
+                // not a panic.
                 let last = ALL.len() - 1;
                 let index = number as usize;
                 if index > last { ALL[last] } else { ALL[index] }

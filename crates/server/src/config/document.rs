@@ -30,7 +30,8 @@ pub fn sample() -> String {
     text
 }
 
-/// The options' part of COMPAT.md: those that Bobbin does not follow fully, with the reason, and the names of the rest.
+/// The options' part of COMPAT.md: those that Bobbin does not follow fully, with the reason, and
+/// the names of the rest.
 pub fn compat_section() -> String {
     let mut text = String::from("| option | support | remark |\n|---|---|---|\n");
     let mut full = Vec::new();

@@ -61,7 +61,8 @@ pub enum Kind {
         default: &'static str,
         check: TextCheck,
     },
-    /// Several words. `parse` makes the text that is kept from the words and the text kept until now.
+    /// Several words. `parse` makes the text that is kept from the words and the text kept until
+    /// now.
     Words {
         default: &'static str,
         parse: WordsParse,

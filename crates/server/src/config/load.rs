@@ -1,4 +1,5 @@
-//! Reading the configuration at start: a file, the standard input, and the command line, in this order.
+//! Reading the configuration at start: a file, the standard input, and the command line, in this
+//! order.
 
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +25,8 @@ pub struct CommandLine {
 
 /// Directives whose meaning lies outside the options.
 pub trait Directives {
-    /// `rename-command`: `to` may be empty, which hides the command. The error is shown as the reason.
+    /// `rename-command`: `to` may be empty, which hides the command. The error is shown as the
+    /// reason.
     fn rename_command(&mut self, from: &[u8], to: &[u8]) -> Result<(), String>;
 
     /// `user`: a name and rules.
@@ -68,8 +70,9 @@ impl LoadError {
 impl CommandLine {
     /// Reads the arguments that follow the program's name: `[file] [--name value ...] [-]`.
     ///
-    /// The file comes first and begins with no dash. `-` counts as the first or the last argument. What follows a
-    /// name is its value even with dashes, so that negative numbers work; only `--save` may have none.
+    /// The file comes first and begins with no dash. `-` counts as the first or the last argument.
+    /// What follows a name is its value even with dashes, so that negative numbers work; only
+    /// `--save` may have none.
     pub fn parse(arguments: &[Vec<u8>]) -> Self {
         let mut line = Self::default();
         let mut rest = arguments;
@@ -249,7 +252,8 @@ impl Loader<'_> {
         Ok(self.config.enter(row, &value)?)
     }
 
-    /// `save` lines add up; the first replaces the default, and an empty one takes back those before.
+    /// `save` lines add up; the first replaces the default, and an empty one takes back those
+    /// before.
     fn add_save_points(&mut self, current: &super::Value, new: super::Value) -> super::Value {
         let first = !std::mem::replace(&mut self.save_seen, true);
         match (current, &new) {

@@ -13,7 +13,8 @@ const UNITS: [(&str, u64); 8] = [
 /// Digits that Redis reads at most.
 const DIGITS_MAX: usize = 127;
 
-/// Bytes from `512`, `1gb`, `2k` and so on. Like Redis's, the product wraps around, and no digits mean 0.
+/// Bytes from `512`, `1gb`, `2k` and so on. Like Redis's, the product wraps around, and no digits
+/// mean 0.
 pub(super) fn parse(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, unit) = text.split_at(digits);

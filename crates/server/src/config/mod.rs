@@ -1,9 +1,9 @@
 //! The configuration: one table of options, and everything that is made from it.
 //!
-//! [`options`] defines each option once. From it come the readers (`config.maxmemory()`, one relaxed load
-//! for numbers, words of choice and yes/no), the grammar of files and of the command line ([`load`]), CONFIG
-//! GET and SET ([`change`]), CONFIG REWRITE ([`rewrite`]), `bobbin.conf` and COMPAT.md ([`document`]).
-//! Nothing here knows of sockets, workers or commands.
+//! [`options`] defines each option once. From it come the readers (`config.maxmemory()`, one
+//! relaxed load for numbers, words of choice and yes/no), the grammar of files and of the command
+//! line ([`load`]), CONFIG GET and SET ([`change`]), CONFIG REWRITE ([`rewrite`]), `bobbin.conf`
+//! and COMPAT.md ([`document`]). Nothing here knows of sockets, workers or commands.
 
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;

@@ -35,8 +35,9 @@ const NO_CYCLE: Support = Neutral("work is paced by what there is to do, not by 
 
 options! {
     section "network" {
-        /// Addresses to listen on. A leading `-` means that an address that is not available is no error;
-        /// `*` is every IPv4 address, `::*` every IPv6 address. An empty value listens on none.
+        /// Addresses to listen on. A leading `-` means that an address that is not available is no
+        /// error; `*` is every IPv4 address, `::*` every IPv6 address. An empty value listens on
+        /// none.
         bind = words("* -::*", special::bind) => Full;
         /// Address that outgoing connections come from.
         bind_source_addr = text("") => Dormant(REPLICATION);
@@ -44,7 +45,8 @@ options! {
         port = integer(0, 65535, 6379) => Full;
         /// Refuse clients from other hosts while the default user has no password.
         protected_mode = yes_no(true) => Full;
-        /// Who may set options that could overwrite files, such as `dir`: no, yes, or local (connections from this host).
+        /// Who may set options that could overwrite files, such as `dir`: no, yes, or local
+        /// (connections from this host).
         enable_protected_configs = choice(ProtectedAction, No) => Full, flags IMMUTABLE;
         /// Who may run DEBUG: no, yes, or local (connections from this host).
         enable_debug_command = choice(ProtectedAction, No) => Full, flags IMMUTABLE;
@@ -60,7 +62,8 @@ options! {
         unixsocketperm = octal(0o777, 0) => Full, flags IMMUTABLE;
         /// Close a client's connection after so many seconds without a command; 0 for never.
         timeout = integer(0, INT_MAX, 0) => Full;
-        /// Seconds of silence after which the kernel probes whether the client is still there; 0 for never.
+        /// Seconds of silence after which the kernel probes whether the client is still there; 0
+        /// for never.
         tcp_keepalive = integer(0, INT_MAX, 300) => Full;
         /// Mark put on the server's sockets for the packet filter.
         socket_mark_id = integer(0, UINT_MAX, 0) => NotYet("socket marks"), flags IMMUTABLE;
@@ -74,13 +77,15 @@ options! {
     }
 
     section "threads" {
-        /// Threads that read, parse, execute and reply; `auto` is one for each core. Settable while running: a thread
-        /// that is too many then keeps the clients that listen to something, and ends once there are none.
+        /// Threads that read, parse, execute and reply; `auto` is one for each core. Settable while
+        /// running: a thread that is too many then keeps the clients that listen to something, and
+        /// ends once there are none.
         io_threads = integer_or_auto(1, IO_THREADS_MAX) => Full;
-        /// Threads beyond the machine's cores get connections only once each of the others has so many; 0 gives all
-        /// threads as many. Bobbin's own.
+        /// Threads beyond the machine's cores get connections only once each of the others has so
+        /// many; 0 gives all threads as many. Bobbin's own.
         connections_per_io_thread = integer(0, INT_MAX, 1024) => Full;
-        /// What the threads wait with: epoll, io_uring, or auto (io_uring where the kernel allows it). Bobbin's own.
+        /// What the threads wait with: epoll, io_uring, or auto (io_uring where the kernel allows
+        /// it). Bobbin's own.
         io_driver = choice(IoDriver, Auto) => Full, flags IMMUTABLE;
         /// Whether threads also read.
         io_threads_do_reads = yes_no(true) =>
@@ -107,9 +112,11 @@ options! {
     section "general" {
         /// Run in the background.
         daemonize = yes_no(false) => Full, flags IMMUTABLE;
-        /// Who started the server and wants to hear that it is ready: no, upstart, systemd, or auto (by environment).
+        /// Who started the server and wants to hear that it is ready: no, upstart, systemd, or auto
+        /// (by environment).
         supervised = choice(Supervised, No) => Full, flags IMMUTABLE;
-        /// File that holds the process id while the server runs; daemons without one use /var/run/bobbin.pid.
+        /// File that holds the process id while the server runs; daemons without one use
+        /// /var/run/bobbin.pid.
         pidfile = text("") => Full, flags IMMUTABLE;
         /// How much is logged: debug, verbose, notice, warning or nothing.
         loglevel = choice(LogLevel, Notice) => Full;
@@ -153,7 +160,8 @@ options! {
         dynamic_hz = yes_no(true) => NO_CYCLE, flags HIDDEN;
         /// Work without being given more memory than needed by transparent huge pages.
         disable_thp = yes_no(true) => Full, flags IMMUTABLE;
-        /// Adjust how readily the kernel kills this process when memory runs out: no, yes (relative), or absolute.
+        /// Adjust how readily the kernel kills this process when memory runs out: no, yes
+        /// (relative), or absolute.
         oom_score_adj = choice(OomScoreAdj, No) => Full;
         /// The adjustments of a primary, a replica and a background process.
         oom_score_adj_values = words("0 200 800", special::oom_score_adj_values) => Full;
@@ -192,19 +200,20 @@ options! {
     section "clients" {
         /// Connected clients at most.
         maxclients = integer(1, UINT_MAX, 10000) => Full;
-        /// For each class of clients (normal, replica, pubsub): bytes of unsent replies at which a client is
-        /// disconnected, and bytes above which it may stay for how many seconds; 0 for no limit.
+        /// For each class of clients (normal, replica, pubsub): bytes of unsent replies at which a
+        /// client is disconnected, and bytes above which it may stay for how many seconds; 0 for no
+        /// limit.
         client_output_buffer_limit = words(
             "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
             special::output_buffer_limits
         ) => Full;
         /// Bytes of one client's unparsed input at most.
         client_query_buffer_limit = memory(MB, SIZE_MAX, GB) => Full;
-        /// Bytes that all clients' buffers may take, or a percentage of maxmemory, before the largest are
-        /// disconnected; 0 for no limit.
+        /// Bytes that all clients' buffers may take, or a percentage of maxmemory, before the
+        /// largest are disconnected; 0 for no limit.
         maxmemory_clients = memory_or_percent(0) => Full;
-        /// Bytes that all Lua states may take together, and so each of them; never more than half of maxmemory, nor
-        /// less than 16 MiB.
+        /// Bytes that all Lua states may take together, and so each of them; never more than half
+        /// of maxmemory, nor less than 16 MiB.
         maxmemory_scripts = memory(MB, SIZE_MAX, 256 * MB) => Full;
         /// Bytes of one argument at most.
         proto_max_bulk_len = memory(MB, SIZE_MAX, 512 * MB) => Full;
@@ -215,8 +224,9 @@ options! {
     section "memory" {
         /// Bytes of memory at which eviction, or refusing writes, begins; 0 for no limit.
         maxmemory = memory(0, u64::MAX, 0) => Full;
-        /// What goes when maxmemory is reached: allkeys or volatile (only keys that expire) with lru, lfu or
-        /// random, volatile-ttl (nearest to expiry), or noeviction (writes are refused).
+        /// What goes when maxmemory is reached: allkeys or volatile (only keys that expire) with
+        /// lru, lfu or random, volatile-ttl (nearest to expiry), or noeviction (writes are
+        /// refused).
         maxmemory_policy = choice(MaxmemoryPolicy, Noeviction) => Full;
         /// Keys compared to choose one to evict; more is more exact and slower.
         maxmemory_samples = integer(1, 64, 5) => Full;
@@ -311,19 +321,22 @@ options! {
         latency_tracking = yes_no(true) => Full;
         /// Percentiles that INFO shows of each command's time.
         latency_tracking_info_percentiles = words("50 99 99.9", special::percentiles) => Full;
-        /// Port on which metrics are served over HTTP, in Prometheus's text format; 0 for none. Bobbin's own.
+        /// Port on which metrics are served over HTTP, in Prometheus's text format; 0 for none.
+        /// Bobbin's own.
         metrics_port = integer(0, 65535, 0) => Full, flags IMMUTABLE;
         /// Addresses to serve metrics on, in the form of `bind`. Bobbin's own.
         metrics_bind = words("127.0.0.1 -::1", special::bind) => Full, flags IMMUTABLE;
-        /// Names that requests for metrics may call this server by, besides addresses, localhost and the names in
-        /// metrics-bind; * for any, which lets web pages read them. Bobbin's own.
+        /// Names that requests for metrics may call this server by, besides addresses, localhost
+        /// and the names in metrics-bind; * for any, which lets web pages read them. Bobbin's own.
         metrics_hosts = words("", special::names) => Full;
-        /// Which events on keys are published: K (by key), E (by event) and classes of events; empty for none.
+        /// Which events on keys are published: K (by key), E (by event) and classes of events;
+        /// empty for none.
         notify_keyspace_events = letters(special::notification_classes, special::notification_letters) => Full;
     }
 
     section "scripts" {
-        /// Milliseconds after which a script may be interrupted and others are told that the server is busy.
+        /// Milliseconds after which a script may be interrupted and others are told that the server
+        /// is busy.
         busy_reply_threshold = integer(0, LONG_MAX, 5000) => Full, aliases "lua-time-limit";
         /// Let scripts use calls that could leave their sandbox.
         lua_enable_insecure_api = yes_no(false) => NotYet(INSECURE_API), flags PROTECTED HIDDEN;
@@ -577,7 +590,8 @@ mod tests {
     use super::super::find;
     use super::*;
 
-    /// What valkey-server 9.1.2 answered: name, whether CONFIG SET takes it and CONFIG GET * shows it, default.
+    /// What valkey-server 9.1.2 answered: name, whether CONFIG SET takes it and CONFIG GET * shows
+    /// it, default.
     const VALKEY: &str = include_str!("testdata/valkey-9.1.2.txt");
 
     #[test]

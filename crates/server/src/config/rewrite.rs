@@ -18,8 +18,8 @@ const DIRECTIVES: [&str; 4] = ["include", "rename-command", "loadmodule", "senti
 const USER: &str = "user";
 
 impl Config {
-    /// Writes the values of now into the file the server was started with, replacing it in one step.
-    /// `users`: their lines.
+    /// Writes the values of now into the file the server was started with, replacing it in one
+    /// step. `users`: their lines.
     pub fn rewrite(&self, users: &[Vec<u8>]) -> Result<(), ConfigError> {
         self.rewrite_with(users, false)
     }
@@ -45,7 +45,8 @@ impl Config {
         })
     }
 
-    /// Whether a file of the values of now has something that others may not read. Users have hashes of passwords.
+    /// Whether a file of the values of now has something that others may not read. Users have
+    /// hashes of passwords.
     fn secrecy(&self, users: &[Vec<u8>]) -> Secrecy {
         let mut secrets = OPTIONS.iter().filter(|row| row.is_sensitive());
         let has_secret = secrets.any(|row| self.value(row) != row.kind.default());
@@ -53,7 +54,8 @@ impl Config {
         if has_secret || has_hash { Secrecy::Secret } else { Secrecy::Open }
     }
 
-    /// The new text of a file that was `old`. `every`: options that have their defaults are written too.
+    /// The new text of a file that was `old`. `every`: options that have their defaults are written
+    /// too.
     pub fn rewritten(&self, old: &[u8], users: &[Vec<u8>], every: bool) -> Vec<u8> {
         let mut file = File::read(old);
         for row in OPTIONS {
@@ -86,7 +88,8 @@ impl Config {
         }
         let mut line = format!("{} ", row.name).into_bytes();
         line.extend(row.kind.format_for_file(&value));
-        // The directory is always written: where the server starts next time is not where it is now.
+        // The directory is always written: where the server starts next time is not where it is
+        // now.
         file.put(row.name, line, every || is_new || matches!(row.kind, Kind::Directory));
     }
 }
@@ -136,7 +139,8 @@ impl File {
         file
     }
 
-    /// Writes a line about an option in the place of an old one; at the end if there is none and `force`.
+    /// Writes a line about an option in the place of an old one; at the end if there is none and
+    /// `force`.
     fn put(&mut self, name: &'static str, line: Vec<u8>, force: bool) {
         self.seen.insert(name);
         if let Some(index) = self.lines_of.get_mut(name).and_then(VecDeque::pop_front) {
@@ -153,7 +157,8 @@ impl File {
         self.seen.insert(name);
     }
 
-    /// The text, without lines that repeat an option, and with one empty line where there were several.
+    /// The text, without lines that repeat an option, and with one empty line where there were
+    /// several.
     fn into_text(mut self) -> Vec<u8> {
         for (name, indexes) in &self.lines_of {
             if self.seen.contains(name) {
@@ -282,8 +287,9 @@ mod tests {
         word
     }
 
-    /// Every option is given words that would like to be more than words: what CONFIG SET takes, and what a line of
-    /// the file takes, is written so that it reads back as the same and as nothing else.
+    /// Every option is given words that would like to be more than words: what CONFIG SET takes,
+    /// and what a line of the file takes, is written so that it reads back as the same and as
+    /// nothing else.
     #[test]
     fn no_word_becomes_a_directive() {
         const ROUNDS: u32 = 200;

@@ -49,7 +49,8 @@ pub(super) fn save_points(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> 
     Ok(points.join(" ").into())
 }
 
-/// Four words for each class: its name, hard limit, soft limit, seconds. Classes not named keep theirs.
+/// Four words for each class: its name, hard limit, soft limit, seconds. Classes not named keep
+/// theirs.
 pub(super) fn output_buffer_limits(words: &[&[u8]], current: &[u8]) -> Result<Vec<u8>, String> {
     if !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".into());
@@ -160,7 +161,8 @@ pub(super) fn replica_of(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
     Ok([host, port].join(&b' '))
 }
 
-/// A number as C's `strtoll` reads it when nothing may follow: spaces before, a sign, zeros before; no digits are 0.
+/// A number as C's `strtoll` reads it when nothing may follow: spaces before, a sign, zeros before;
+/// no digits are 0.
 fn leading_integer(text: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(text).ok()?;
     let number = text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);

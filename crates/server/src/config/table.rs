@@ -1,5 +1,5 @@
-//! How a row of [`super::options`] becomes an option: its description, its place in [`super::Config`],
-//! and its typed reader.
+//! How a row of [`super::options`] becomes an option: its description, its place in
+//! [`super::Config`], and its typed reader.
 
 use super::kind::Kind;
 use super::options::OptionId;
@@ -25,7 +25,8 @@ pub enum Support {
     Full,
     /// Accepted with every value, and without effect by design. Says why.
     Neutral(&'static str),
-    /// Accepted and kept, but it only tunes a feature that is not there yet (and whose own switch is refused).
+    /// Accepted and kept, but it only tunes a feature that is not there yet (and whose own switch
+    /// is refused).
     Dormant(&'static str),
     /// Part of a feature that is not there yet: every value but the default is refused.
     NotYet(&'static str),
@@ -86,10 +87,12 @@ pub(super) const fn dashed<const N: usize>(name: &str) -> [u8; N] {
     bytes
 }
 
-/// Declares the options: `OptionId`, `OPTIONS` (in the order of the rows) and a reader for each on `Config`.
+/// Declares the options: `OptionId`, `OPTIONS` (in the order of the rows) and a reader for each on
+/// `Config`.
 ///
-/// A row is: its comment (the documentation), `name = kind(..) => Support`, then, if any, `aliases "..", ".."`
-/// and `flags IMMUTABLE, ..`. The name is written with underscores and used with dashes.
+/// A row is: its comment (the documentation), `name = kind(..) => Support`, then, if any, `aliases
+/// "..", ".."` and `flags IMMUTABLE, ..`. The name is written with underscores and used with
+/// dashes.
 macro_rules! options {
     ($(
         section $section:literal {$(

@@ -1,8 +1,8 @@
 //! Words of a line: splitting with Redis's quotes and escapes, and writing them back.
 
-/// Splits a line into words. Words are separated by white space; `"..."` knows the escapes
-/// `\n \r \t \b \a \xHH \" \\`, `'...'` only `\'`. `None`: a quote is not closed, or something
-/// follows a closing one directly. (The grammar of redis.conf, of inline commands and of redis-cli.)
+/// Splits a line into words. Words are separated by white space; `"..."` knows the escapes `\n \r
+/// \t \b \a \xHH \" \\`, `'...'` only `\'`. `None`: a quote is not closed, or something follows a
+/// closing one directly. (The grammar of redis.conf, of inline commands and of redis-cli.)
 pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -71,14 +71,15 @@ fn take_quoted<'l>(quote: u8, text: &'l [u8], word: &mut Vec<u8>) -> Option<&'l 
     }
 }
 
-/// `text` as a word of a line: as it is if all of it is of the safe alphabet, which is printable ASCII without spaces,
-/// quotes and backslashes; else quoted.
+/// `text` as a word of a line: as it is if all of it is of the safe alphabet, which is printable
+/// ASCII without spaces, quotes and backslashes; else quoted.
 pub fn word(text: &[u8]) -> Vec<u8> {
     let is_safe = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
     if !text.is_empty() && text.iter().all(is_safe) { text.to_vec() } else { quote(text) }
 }
 
-/// The text of an option of several words, which spaces separate, as they follow its name in a file.
+/// The text of an option of several words, which spaces separate, as they follow its name in a
+/// file.
 pub(super) fn words_for_file(text: &[u8]) -> Vec<u8> {
     let words: Vec<Vec<u8>> = text.split(|byte| *byte == b' ').map(word).collect();
     match &words[..] {

@@ -1,5 +1,6 @@
-//! Keys with a figure each, of which the smallest is at hand: a heap whose entries know their places in it, so that a
-//! figure is changed, and the smallest found and removed, in steps that grow with the logarithm of how many there are.
+//! Keys with a figure each, of which the smallest is at hand: a heap whose entries know their
+//! places in it, so that a figure is changed, and the smallest found and removed, in steps that
+//! grow with the logarithm of how many there are.
 
 use std::collections::HashMap;
 use std::sync::Arc;

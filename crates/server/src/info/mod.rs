@@ -1,9 +1,9 @@
-//! What the server tells about itself: one table of sections and fields, from which INFO is written and
-//! other readers can be.
+//! What the server tells about itself: one table of sections and fields, from which INFO is written
+//! and other readers can be.
 //!
-//! A [`Field`] is one line whose name is fixed: its name, whether it counts up, and how it is read from
-//! a [`Snapshot`]. Sections whose lines depend on what there is (commands, databases, threads) write
-//! them themselves.
+//! A [`Field`] is one line whose name is fixed: its name, whether it counts up, and how it is read
+//! from a [`Snapshot`]. Sections whose lines depend on what there is (commands, databases, threads)
+//! write them themselves.
 
 mod clients;
 mod commands;

@@ -1,5 +1,5 @@
-//! The sections of the process itself, and of features that are not there yet: those show what a server
-//! shows that has just started and does not use them.
+//! The sections of the process itself, and of features that are not there yet: those show what a
+//! server shows that has just started and does not use them.
 
 use std::sync::atomic::Ordering::Relaxed;
 

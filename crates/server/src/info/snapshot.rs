@@ -1,5 +1,5 @@
-//! What the fields are read from: the server, and what is costly enough to be worked out once, and only
-//! when a field asks for it.
+//! What the fields are read from: the server, and what is costly enough to be worked out once, and
+//! only when a field asks for it.
 
 use std::cell::{OnceCell, RefCell};
 
@@ -64,8 +64,8 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// The workers' counters, all together. What the command's own worker has done in this turn is in
-    /// it as far as it can be.
+    /// The workers' counters, all together. What the command's own worker has done in this turn is
+    /// in it as far as it can be.
     pub fn totals(&self) -> &Totals {
         self.totals.get_or_init(|| {
             let totals = self.server.workers.totals();

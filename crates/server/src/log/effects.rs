@@ -1,15 +1,17 @@
 //! What units add to the log.
 //!
-//! The effects of one unit (a command, a transaction, a script, the serving of one blocked client) are gathered in
-//! [`Effects`] and become one record with one number by the thread's [`Recorder`]. By default the effect of a command that changed something
-//! is the command as it came. A handler whose command would not do the same again says instead what would.
+//! The effects of one unit (a command, a transaction, a script, the serving of one blocked client)
+//! are gathered in [`Effects`] and become one record with one number by the thread's [`Recorder`].
+//! By default the effect of a command that changed something is the command as it came. A handler
+//! whose command would not do the same again says instead what would.
 
 use bobbin_store::log::{Appended, Lane};
 
 /// What a unit changed and the log does not have yet.
 #[derive(Default)]
 pub struct Effects {
-    /// A byte of `Kind`, the time if it is stamped, then each effect behind its database and length.
+    /// A byte of `Kind`, the time if it is stamped, then each effect behind its database and
+    /// length.
     bytes: Vec<u8>,
     commands: usize,
     /// The command at hand said itself what its effects are.
@@ -49,10 +51,11 @@ pub(super) const LENGTH_BYTES: usize = size_of::<u64>();
 const EFFECT_BYTES: usize = DATABASE_BYTES + LENGTH_BYTES;
 /// Bytes of the kind, before the first effect.
 const KIND_BYTES: usize = 1;
-/// A command of fewer bytes than this is written where it stays; a longer one is not copied once more.
+/// A command of fewer bytes than this is written where it stays; a longer one is not copied once
+/// more.
 const IN_PLACE_MAX: usize = 32 * 1024;
-/// With more bytes than this in its lane a thread does not write on: disks that are slow for long must not fill
-/// the memory.
+/// With more bytes than this in its lane a thread does not write on: disks that are slow for long
+/// must not fill the memory.
 const AHEAD_MAX: usize = 32 << 20;
 /// A buffer that grew beyond this is given back.
 const KEPT_MAX: usize = 64 * 1024;
@@ -95,8 +98,8 @@ impl Recorder {
         recorder
     }
 
-    /// Looks whether the log is on. That changes with the gate held: to be called whenever somebody else may have
-    /// had it.
+    /// Looks whether the log is on. That changes with the gate held: to be called whenever somebody
+    /// else may have had it.
     #[inline]
     pub fn refresh(&mut self) {
         self.is_on = self.lane.as_ref().is_some_and(Lane::is_on);
@@ -113,7 +116,8 @@ impl Recorder {
         self.stamp_s = seconds;
     }
 
-    /// Whether the last record showed that the log's reader is so far behind that nobody should write on.
+    /// Whether the last record showed that the log's reader is so far behind that nobody should
+    /// write on.
     #[inline]
     pub const fn take_far_ahead(&mut self) -> bool {
         std::mem::replace(&mut self.far_ahead, false)
@@ -143,8 +147,8 @@ impl Recorder {
     }
 
     /// Makes a record of an effect that is a unit by itself, and returns its number; `None`: it is
-    /// too large for that, or stamped, and belongs into `Effects`. `wire`: the same command as an array of
-    /// bulk strings, if there is one. What it changed is still held.
+    /// too large for that, or stamped, and belongs into `Effects`. `wire`: the same command as an
+    /// array of bulk strings, if there is one. What it changed is still held.
     #[inline]
     pub fn record_alone(&mut self, database: u32, args: &[&[u8]], wire: &[u8]) -> Option<u64> {
         let lane = self.lane.as_ref().filter(|_| self.stamp_s == 0)?;
@@ -170,8 +174,8 @@ impl Recorder {
         Some(self.appended(appended))
     }
 
-    /// Makes a record of a unit's effects and returns its number, if there are any. What they changed is still
-    /// held. `grouped`: more than one of them happened at once.
+    /// Makes a record of a unit's effects and returns its number, if there are any. What they
+    /// changed is still held. `grouped`: more than one of them happened at once.
     pub fn record(&mut self, effects: &mut Effects, grouped: bool) -> Option<u64> {
         if effects.is_empty() {
             return None;
@@ -204,7 +208,8 @@ impl Recorder {
         }
     }
 
-    /// Whether there are records that the log's reader was not told of; the caller sees to it that it is.
+    /// Whether there are records that the log's reader was not told of; the caller sees to it that
+    /// it is.
     #[inline(always)]
     pub const fn take_unannounced(&mut self) -> bool {
         std::mem::replace(&mut self.unannounced, false)

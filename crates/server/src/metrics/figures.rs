@@ -1,4 +1,5 @@
-//! Figures for which the shards have to be looked through, gathered by a thread that may have to wait for them.
+//! Figures for which the shards have to be looked through, gathered by a thread that may have to
+//! wait for them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

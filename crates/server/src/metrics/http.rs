@@ -1,7 +1,9 @@
-//! One request and its response, as much of HTTP/1.x as a scraper needs. The connection ends with the response.
+//! One request and its response, as much of HTTP/1.x as a scraper needs. The connection ends with
+//! the response.
 //!
-//! A web page whose name its owner suddenly has lead to this machine could have a browser read the metrics for it; the
-//! browser then names the page's host. So a request that names a host is answered only under a name that is ours.
+//! A web page whose name its owner suddenly has lead to this machine could have a browser read the
+//! metrics for it; the browser then names the page's host. So a request that names a host is
+//! answered only under a name that is ours.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr};
@@ -157,8 +159,8 @@ fn hosts(request: &[u8]) -> impl Iterator<Item = String> {
     fields.map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
-/// Whether a host and port name this server: by an address, which nobody can have lead elsewhere, by what means this
-/// machine everywhere, or by what the configuration says.
+/// Whether a host and port name this server: by an address, which nobody can have lead elsewhere,
+/// by what means this machine everywhere, or by what the configuration says.
 fn is_ours(host: &str, site: &impl Answers) -> bool {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     if let Some(six) = host.strip_prefix('[') {

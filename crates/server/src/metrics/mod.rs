@@ -1,8 +1,10 @@
-//! The metrics endpoint: `GET /metrics` over HTTP/1.x, in Prometheus's text format, on a port of its own.
+//! The metrics endpoint: `GET /metrics` over HTTP/1.x, in Prometheus's text format, on a port of
+//! its own.
 //!
-//! Two threads serve it. One answers, and waits for nothing that a worker could hold: what it reads are atomics and
-//! mutexes that are held for moments. What needs the shards is gathered by the other one, which may be kept waiting by a
-//! worker that is stuck; then the figures of before are shown, with their age.
+//! Two threads serve it. One answers, and waits for nothing that a worker could hold: what it reads
+//! are atomics and mutexes that are held for moments. What needs the shards is gathered by the
+//! other one, which may be kept waiting by a worker that is stuck; then the figures of before are
+//! shown, with their age.
 
 mod describe;
 mod figures;
@@ -21,8 +23,8 @@ use self::http::{Exchange, Site, State};
 use crate::config::OptionId;
 use crate::server::Server;
 
-/// Connections at a time. The oldest has to go for one more: whoever asks at once and reads the answer has it long
-/// before, however many others say nothing, or a byte at a time.
+/// Connections at a time. The oldest has to go for one more: whoever asks at once and reads the
+/// answer has it long before, however many others say nothing, or a byte at a time.
 const PEERS_MAX: usize = 16;
 /// How long an exchange may take, from the connection to the last byte.
 const EXCHANGE_MAX: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
-//! The metrics as text, in the format 0.0.4 of Prometheus: made from INFO's fields, and from what INFO writes in lines
-//! of their own (commands, errors, databases, threads).
+//! The metrics as text, in the format 0.0.4 of Prometheus: made from INFO's fields, and from what
+//! INFO writes in lines of their own (commands, errors, databases, threads).
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -97,7 +97,8 @@ fn fields(snapshot: &Snapshot<'_>, lines: &Lines, text: &mut Exposition) {
     }
 }
 
-/// A field's name as a metric's: with its base unit behind it, and `total` at the end of a counter's.
+/// A field's name as a metric's: with its base unit behind it, and `total` at the end of a
+/// counter's.
 fn metric_name(field: &str, unit: Unit, counter: bool) -> String {
     let mut name = field.strip_prefix("total_").filter(|_| counter).unwrap_or(field).to_owned();
     for old in ["_in_seconds", "_milliseconds", "_usec", "_kbps", "_bytes", "_sum"] {
@@ -235,7 +236,8 @@ fn workers(snapshot: &Snapshot<'_>, text: &mut Exposition) {
 }
 
 const PREFIX: &str = "bobbin_";
-/// INFO's fields in words that are told as labels. What changes by itself would make a new series each time.
+/// INFO's fields in words that are told as labels. What changes by itself would make a new series
+/// each time.
 const IDENTITY: [&str; 9] = [
     "redis_version",
     "bobbin_version",

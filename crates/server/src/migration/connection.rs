@@ -1,6 +1,8 @@
-//! Connections to the servers that keys go to. One that was good is kept for ten seconds, as Redis does.
+//! Connections to the servers that keys go to. One that was good is kept for ten seconds, as Redis
+//! does.
 //!
-//! The time-out is for each step of some size: whoever takes or gives a byte now and then makes no progress that counts.
+//! The time-out is for each step of some size: whoever takes or gives a byte now and then makes no
+//! progress that counts.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -194,8 +196,8 @@ impl Write for Timed {
     }
 }
 
-/// Reads a reply of one line: the text of an error, or `None`. What is neither a status nor a number is no
-/// reply of a server that took anything. Without a whole line there is no reply.
+/// Reads a reply of one line: the text of an error, or `None`. What is neither a status nor a
+/// number is no reply of a server that took anything. Without a whole line there is no reply.
 pub fn read_target_reply(reader: &mut impl BufRead) -> io::Result<Option<Option<String>>> {
     let mut line = Vec::new();
     reader.take(LINE_MAX).read_until(b'\n', &mut line)?;
@@ -231,7 +233,8 @@ static IDLE: Mutex<Vec<Connection>> = Mutex::new(Vec::new());
 const IDLE_MAX: usize = 64;
 /// How long one is kept.
 const IDLE_TIME: Duration = Duration::from_secs(10);
-/// Bytes of a command that are gathered before they are sent, and that have a time-out of their own, as with Redis.
+/// Bytes of a command that are gathered before they are sent, and that have a time-out of their
+/// own, as with Redis.
 const STEP: usize = 64 * 1024;
 /// The longest reply; those expected are `+OK` and errors.
 const LINE_MAX: u64 = 1024;

@@ -1,9 +1,9 @@
 //! MIGRATE's work: keys that go to another server, while this one goes on.
 //!
-//! The command pins the values under its locks and leaves the rest to a thread of its own; its client waits.
-//! Nothing is held while bytes travel. A key is deleted here once the other server has acknowledged it, unless it
-//! was changed meanwhile (it is watched, as WATCH does it): then it is sent again, or deleted there as well, so
-//! that no change is lost.
+//! The command pins the values under its locks and leaves the rest to a thread of its own; its
+//! client waits. Nothing is held while bytes travel. A key is deleted here once the other server
+//! has acknowledged it, unless it was changed meanwhile (it is watched, as WATCH does it): then it
+//! is sent again, or deleted there as well, so that no change is lost.
 
 mod connection;
 

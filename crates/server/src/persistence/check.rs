@@ -80,9 +80,10 @@ fn check(file: impl Read) -> Result<(Found, u64), (u64, String)> {
     Ok((found, loaded.bytes))
 }
 
-/// Reads a file to the end of its snapshot and makes every value, by the very code that loads files: what is sound here is loaded
-/// by a server that has as many databases. `in_log`: it is what a log begins with, so keys count whose time has come. `see` is
-/// shown each item and where it lies; an error comes with its place.
+/// Reads a file to the end of its snapshot and makes every value, by the very code that loads
+/// files: what is sound here is loaded by a server that has as many databases. `in_log`: it is what
+/// a log begins with, so keys count whose time has come. `see` is shown each item and where it
+/// lies; an error comes with its place.
 pub fn examine(
     file: impl Read,
     in_log: bool,

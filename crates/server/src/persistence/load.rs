@@ -1,7 +1,7 @@
 //! Reading a snapshot into the keyspace.
 //!
-//! One thread reads the file and finds where each key ends; that is little work. Others make the values and put
-//! them into their shards. What lies between is a few blocks of the file.
+//! One thread reads the file and finds where each key ends; that is little work. Others make the
+//! values and put them into their shards. What lies between is a few blocks of the file.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -49,8 +49,8 @@ pub struct Loaded {
 }
 
 impl Server {
-    /// Loads the snapshot that the configuration names, if there is one, while clients are told to wait. An error
-    /// says why it cannot be had. `false`: somebody ended the server meanwhile.
+    /// Loads the snapshot that the configuration names, if there is one, while clients are told to
+    /// wait. An error says why it cannot be had. `false`: somebody ended the server meanwhile.
     pub fn load_at_start(&'static self) -> Result<bool, String> {
         let name = self.config.dbfilename();
         let path = Path::new(OsStr::from_bytes(&name));
@@ -170,8 +170,8 @@ impl Server {
         }
     }
 
-    /// Reads a file as loading does, up to the end, and makes every value, but keeps none. `see` is shown each item
-    /// and where it lies. An error comes with its place.
+    /// Reads a file as loading does, up to the end, and makes every value, but keeps none. `see` is
+    /// shown each item and where it lies. An error comes with its place.
     pub(super) fn examine(
         &'static self,
         mut file: impl Read,
@@ -227,8 +227,8 @@ impl Server {
         loading.last_keys_expired.store(expired, Ordering::Relaxed);
     }
 
-    /// Reads a file to its end, or until `give` does not want any more; `see` is shown each item and where it lies. Returns
-    /// how many bytes the file had.
+    /// Reads a file to its end, or until `give` does not want any more; `see` is shown each item
+    /// and where it lies. Returns how many bytes the file had.
     fn read_blocks(
         &self,
         file: &mut impl Read,
@@ -401,8 +401,8 @@ impl Server {
         })
     }
 
-    /// Makes the values of a block's keys. `place` puts each where it belongs; it gives back what is there
-    /// already, and may not be. `done` counts the records that were seen to.
+    /// Makes the values of a block's keys. `place` puts each where it belongs; it gives back what
+    /// is there already, and may not be. `done` counts the records that were seen to.
     fn make(
         &self,
         block: &Block,

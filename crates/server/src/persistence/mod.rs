@@ -1,7 +1,8 @@
 //! Snapshots: RDB files written beside the clients, and read at the start.
 //!
-//! `snapshot` turns a cut of the keyspace, or all of it, into the bytes of a file; `save` makes the file of them,
-//! in a thread of its own; `points` says when that is due; `load` reads a file. Here is what they and INFO share.
+//! `snapshot` turns a cut of the keyspace, or all of it, into the bytes of a file; `save` makes the
+//! file of them, in a thread of its own; `points` says when that is due; `load` reads a file. Here
+//! is what they and INFO share.
 
 pub mod check;
 pub mod load;

@@ -1,7 +1,7 @@
 //! Making a snapshot's file: beside the clients, or with everything standing still.
 //!
-//! A file is written under another name, forced to disk and then renamed, so that there is a whole one under the
-//! configured name at any time.
+//! A file is written under another name, forced to disk and then renamed, so that there is a whole
+//! one under the configured name at any time.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -31,8 +31,8 @@ pub enum NotBegun {
 }
 
 impl Server {
-    /// Begins to save what there is now, in a thread of its own. `data` holds everything afterwards. The waiter,
-    /// if there is one, is answered when all is done.
+    /// Begins to save what there is now, in a thread of its own. `data` holds everything
+    /// afterwards. The waiter, if there is one, is answered when all is done.
     pub fn start_save(
         &'static self,
         data: &mut Data,

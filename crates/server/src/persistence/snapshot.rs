@@ -1,4 +1,5 @@
-//! The bytes of a snapshot, from a cut that is walked beside the clients or from a keyspace that stands still.
+//! The bytes of a snapshot, from a cut that is walked beside the clients or from a keyspace that
+//! stands still.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +24,8 @@ pub enum Purpose {
     LogBase,
 }
 
-/// Writes a cut. `data` is the calling thread's, which holds nothing and has not entered; it walks the cut to its
-/// end whatever happens, so that another may follow. `keys_written` counts along.
+/// Writes a cut. `data` is the calling thread's, which holds nothing and has not entered; it walks
+/// the cut to its end whatever happens, so that another may follow. `keys_written` counts along.
 ///
 /// An aborted cut ends in an error of the kind `Interrupted`.
 pub fn write(
@@ -40,8 +41,8 @@ pub fn write(
     body.finish(file)
 }
 
-/// Hands the pieces of a cut on until they are all or an error comes; then the cut is aborted. As with `write` it
-/// is walked to its end whatever happens.
+/// Hands the pieces of a cut on until they are all or an error comes; then the cut is aborted. As
+/// with `write` it is walked to its end whatever happens.
 pub fn walk(
     server: &'static Server,
     data: &mut Data,
@@ -76,8 +77,8 @@ pub fn walk(
     }
 }
 
-/// A thread for what walks a cut. It is there before the cut begins: one that nobody walks would have
-/// every writer keep copies for ever.
+/// A thread for what walks a cut. It is there before the cut begins: one that nobody walks would
+/// have every writer keep copies for ever.
 pub struct Beside(Sender<Box<dyn FnOnce() + Send>>);
 
 impl Beside {
@@ -96,7 +97,8 @@ impl Beside {
     }
 }
 
-/// What walks a cut. The cut was begun, so it has to be walked: while there are too many threads this waits.
+/// What walks a cut. The cut was begun, so it has to be walked: while there are too many threads
+/// this waits.
 pub fn walker(server: &'static Server) -> Data {
     loop {
         if let Some(mut data) = Data::new(&server.keyspace, &server.gate, 0) {

@@ -1,4 +1,5 @@
-//! A message on its way to those who listen: encoded once, shared by all workers that have such clients.
+//! A message on its way to those who listen: encoded once, shared by all workers that have such
+//! clients.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::glob;
 pub struct Message {
     /// What it was published to; not a pattern.
     pub kind: Kind,
-    /// `message`, the channel and the payload as RESP2, where RESP3 differs in the first byte alone. Of a
-    /// large payload there is only the header.
+    /// `message`, the channel and the payload as RESP2, where RESP3 differs in the first byte
+    /// alone. Of a large payload there is only the header.
     frame: Box<[u8]>,
     /// Where in the frame the channel's name is, and where it begins as a bulk.
     channel: Range<usize>,
@@ -53,8 +54,8 @@ impl Publication {
         }
     }
 
-    /// Decides once whether the client at work gets it, whose subscriptions are about to change: then it is
-    /// appended.
+    /// Decides once whether the client at work gets it, whose subscriptions are about to change:
+    /// then it is appended.
     pub fn settle(&mut self, client: &Client, output: &mut Vec<u8>) {
         if self.settled_for != 0 {
             return;

@@ -1,13 +1,14 @@
 //! Publish and subscribe: channels, patterns and shard channels, and who listens to them.
 //!
-//! The registry here knows of each channel which workers have listening clients, and how many; a worker knows
-//! its own clients ([`Subscribers`]). Publishing leaves one post for each such worker, which fans it out
-//! (`worker/fanout.rs`). Posts are left with the channel's part of the registry locked, in all mailboxes at
-//! once: so everybody sees the messages of a channel in the same order, and nobody sees an answer before
-//! what it answers.
+//! The registry here knows of each channel which workers have listening clients, and how many; a
+//! worker knows its own clients ([`Subscribers`]). Publishing leaves one post for each such worker,
+//! which fans it out (`worker/fanout.rs`). Posts are left with the channel's part of the registry
+//! locked, in all mailboxes at once: so everybody sees the messages of a channel in the same order,
+//! and nobody sees an answer before what it answers.
 //!
-//! Whoever begins or ends a subscription takes, under the same lock, what was posted to its worker until then:
-//! those messages go to the listeners of before, all others to those of after. A client that listens stays with its worker.
+//! Whoever begins or ends a subscription takes, under the same lock, what was posted to its worker
+//! until then: those messages go to the listeners of before, all others to those of after. A client
+//! that listens stays with its worker.
 
 mod message;
 mod subscribers;
@@ -49,7 +50,8 @@ pub struct PubSub {
     pattern_count: AtomicUsize,
 }
 
-/// Channels by name, cut into parts with a lock of their own. A leaf: nothing but mailboxes is locked under it.
+/// Channels by name, cut into parts with a lock of their own. A leaf: nothing but mailboxes is
+/// locked under it.
 struct Space {
     parts: Box<[Mutex<Names<Listeners>>]>,
     len: AtomicUsize,
@@ -127,8 +129,8 @@ impl PubSub {
         found
     }
 
-    /// One client more of the worker listens; returns the name, which all share, and what was posted to the worker
-    /// until then.
+    /// One client more of the worker listens; returns the name, which all share, and what was
+    /// posted to the worker until then.
     fn join(&self, kind: Kind, name: &[u8], worker: &Arc<WorkerHandle>) -> (Arc<[u8]>, Vec<Post>) {
         if kind == Kind::Pattern {
             let mut patterns = self.patterns.write();
@@ -184,8 +186,9 @@ impl PubSub {
         worker.mailbox.take()
     }
 
-    /// Leaves a message for the workers of all that listen, but one client perhaps; to how many clients it goes, as each is counted once
-    /// for the channel and once for every pattern. The workers are put into `targets`, to be woken.
+    /// Leaves a message for the workers of all that listen, but one client perhaps; to how many
+    /// clients it goes, as each is counted once for the channel and once for every pattern. The
+    /// workers are put into `targets`, to be woken.
     fn publish(
         &self,
         kind: Kind,

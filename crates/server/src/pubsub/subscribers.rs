@@ -1,5 +1,5 @@
-//! A worker's part in publish and subscribe: its own clients by what they listen to, and the messages that wait
-//! to be fanned out to them.
+//! A worker's part in publish and subscribe: its own clients by what they listen to, and the
+//! messages that wait to be fanned out to them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,7 +25,8 @@ pub struct Subscribers {
     by_name: [Names<Recipients>; 3],
     /// What was taken from the mailbox and is not seen to yet, in order.
     queue: VecDeque<Post>,
-    /// How many posts were taken from the mailbox, ever. A post's number is how many were taken before it.
+    /// How many posts were taken from the mailbox, ever. A post's number is how many were taken
+    /// before it.
     taken: u64,
     /// For the client whose command is at work: what follows the command's reply.
     own: Vec<u8>,
@@ -168,8 +169,8 @@ impl Subscribers {
 
     // Subscribing.
 
-    /// Makes a client listen; `false`: it did already. What was published before goes to the listeners of
-    /// before: for the client itself that is put into `own`.
+    /// Makes a client listen; `false`: it did already. What was published before goes to the
+    /// listeners of before: for the client itself that is put into `own`.
     pub fn subscribe(&mut self, client: &mut Client, kind: Kind, name: &[u8]) -> bool {
         let subscriptions = client.subscriptions.get_or_insert_default();
         if subscriptions.contains(kind, name) {
@@ -284,8 +285,9 @@ impl Subscribers {
         &mut self.own
     }
 
-    /// Puts those of the messages taken that are for a client, whose command is at work, into `own`, so that they come before
-    /// what the command answers. All others still come to those who listen now, but this client hears what is taken later.
+    /// Puts those of the messages taken that are for a client, whose command is at work, into
+    /// `own`, so that they come before what the command answers. All others still come to those who
+    /// listen now, but this client hears what is taken later.
     fn settle(&mut self, client: &mut Client) {
         let seen_to = client.hears_from.saturating_sub(self.next_number()) as usize;
         for post in self.queue.iter().skip(seen_to) {

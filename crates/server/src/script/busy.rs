@@ -1,16 +1,17 @@
 //! A script that takes long: what others know of it, and how it goes on.
 //!
-//! After half a millisecond a script pauses in the midst of its code and becomes a job of its client: it goes on in
-//! slices, and between them its worker serves everybody else. It keeps what it held; if that was the gate, every shard
-//! instead, so that others can have their turns. These shards are reserved (`Aside`): a command that wants one is
-//! refused at once, and its client waits until the script is over. What only forgets something there (`visit`) gets
-//! in between two slices.
+//! After half a millisecond a script pauses in the midst of its code and becomes a job of its
+//! client: it goes on in slices, and between them its worker serves everybody else. It keeps what
+//! it held; if that was the gate, every shard instead, so that others can have their turns. These
+//! shards are reserved (`Aside`): a command that wants one is refused at once, and its client waits
+//! until the script is over. What only forgets something there (`visit`) gets in between two
+//! slices.
 //!
-//! After `busy-reply-threshold` the script is slow: clients are told that the server is busy, and nothing is
-//! carried out but what must be possible then (`Switch::BUSY`).
+//! After `busy-reply-threshold` the script is slow: clients are told that the server is busy, and
+//! nothing is carried out but what must be possible then (`Switch::BUSY`).
 //!
-//! When the script is over, its worker takes back what it held and ends its unit. If EXEC runs the script, the rest
-//! of the transaction waits with it, with all that it holds.
+//! When the script is over, its worker takes back what it held and ends its unit. If EXEC runs the
+//! script, the rest of the transaction waits with it, with all that it holds.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -192,8 +193,9 @@ struct Run {
     learned: Arc<Learned>,
 }
 
-// SAFETY: only the thread that has the run follows its pointers. Those of the session to what belongs to a thread are made good
-// (`Session::resume`) before the script goes on there; the others lead to what the run itself owns, in boxes.
+// SAFETY: only the thread that has the run follows its pointers. Those of the session to what
+// belongs to a thread are made good (`Session::resume`) before the script goes on there; the others
+// lead to what the run itself owns, in boxes.
 unsafe impl Send for Run {}
 
 /// How long the script runs while others wait for its worker: as long as other jobs do.
@@ -231,8 +233,8 @@ impl Run {
 }
 
 impl Paused {
-    /// Whether a script that has run for a while goes on in slices: a slow one always does, others while few do, as each
-    /// keeps a Lua state.
+    /// Whether a script that has run for a while goes on in slices: a slow one always does, others
+    /// while few do, as each keeps a Lua state.
     pub(super) fn may_begin(server: &Server, session: &Session) -> bool {
         session.is_slow() || server.scripts.paused() < server.workers.serving() * STATES_KEPT
     }
@@ -394,7 +396,8 @@ impl Paused {
         false
     }
 
-    /// Counts the script's command, which is one of a transaction's: its client's job counts it otherwise.
+    /// Counts the script's command, which is one of a transaction's: its client's job counts it
+    /// otherwise.
     fn count(&self, ticks: u64, slice: &Slice<'_>) {
         let Slice { server, stats, client, .. } = slice;
         if self.transaction.is_none() {

@@ -148,7 +148,8 @@ impl Scripts {
         self.known.read().by_sha.get(&sha).cloned()
     }
 
-    /// Keeps a script; if there is one like it, that is returned. `keep`: it is not to be forgotten because of others.
+    /// Keeps a script; if there is one like it, that is returned. `keep`: it is not to be forgotten
+    /// because of others.
     pub fn add(&self, script: Script, keep: bool) -> Arc<Script> {
         let mut known = self.known.write();
         if let Some(found) = known.by_sha.get(&script.sha) {
@@ -223,14 +224,16 @@ impl Scripts {
         self.busy.lock().push(Arc::clone(busy));
     }
 
-    /// A script is over. Clients that wait for what it keeps try again once `serve_waiters` is called.
+    /// A script is over. Clients that wait for what it keeps try again once `serve_waiters` is
+    /// called.
     pub(super) fn end_slices(&self, switches: &Switches, busy: &Arc<Busy>) {
         let mut all = self.busy.lock();
         all.retain(|other| !Arc::ptr_eq(other, busy));
         switches.set(Switch::BUSY, all.iter().any(|busy| busy.is_slow()));
     }
 
-    /// Has clients told, once, that the server is busy with a script, which has taken `ticks` so far.
+    /// Has clients told, once, that the server is busy with a script, which has taken `ticks` so
+    /// far.
     pub(super) fn announce(&self, server: &Server, busy: &Busy, ticks: u64) {
         let all = self.busy.lock();
         if busy.is_slow() {
@@ -248,8 +251,8 @@ impl Scripts {
         self.serve_waiters(server);
     }
 
-    /// Has the clients that wait for a script try again: something that one kept is free, or they are to be told that it
-    /// is slow.
+    /// Has the clients that wait for a script try again: something that one kept is free, or they
+    /// are to be told that it is slow.
     pub(super) fn serve_waiters(&self, server: &Server) {
         self.turns.fetch_add(1, Ordering::SeqCst);
         if self.has_waiters.swap(false, Ordering::SeqCst) {
@@ -257,14 +260,15 @@ impl Scripts {
         }
     }
 
-    /// A worker has a client that waits. The worker looks at `turns` once more behind this, before it sleeps: so either it
-    /// sees that a script is over, or whoever ends one sees that there are clients that wait.
+    /// A worker has a client that waits. The worker looks at `turns` once more behind this, before
+    /// it sleeps: so either it sees that a script is over, or whoever ends one sees that there are
+    /// clients that wait.
     pub fn note_waiter(&self) {
         self.has_waiters.store(true, Ordering::SeqCst);
     }
 
-    /// Another number whenever clients that wait for a script should try again. Those that were refused before it
-    /// changed missed nothing if they try then.
+    /// Another number whenever clients that wait for a script should try again. Those that were
+    /// refused before it changed missed nothing if they try then.
     pub fn turns(&self) -> u64 {
         self.turns.load(Ordering::SeqCst)
     }
@@ -296,8 +300,8 @@ impl Scripts {
         &self.pool
     }
 
-    /// Limits the memory of all Lua states: as it is configured, but to no more than half of `maxmemory` (0: none).
-    /// A little is theirs always.
+    /// Limits the memory of all Lua states: as it is configured, but to no more than half of
+    /// `maxmemory` (0: none). A little is theirs always.
     pub fn limit_states(&self, configured: u64, maxmemory: u64) {
         let half = if maxmemory == 0 { u64::MAX } else { maxmemory / 2 };
         let bytes = configured.min(half).max(STATES_LEAST);

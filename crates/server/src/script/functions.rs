@@ -1,8 +1,8 @@
 //! Function libraries: what FUNCTION LOAD keeps, and how FCALL calls it.
 //!
-//! A library has a Lua state of its own, as its functions may keep values between calls, and one call uses it at a
-//! time: calls of one library wait for each other, those of different libraries do not. The libraries change with
-//! the gate held.
+//! A library has a Lua state of its own, as its functions may keep values between calls, and one
+//! call uses it at a time: calls of one library wait for each other, those of different libraries
+//! do not. The libraries change with the gate held.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -280,7 +280,8 @@ pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
     run(call, Owner::Library(Arc::clone(&library), state), &task)
 }
 
-/// Takes a library's state. While another thread has it the client waits, and its worker serves others.
+/// Takes a library's state. While another thread has it the client waits, and its worker serves
+/// others.
 fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<State>, Failure> {
     if !call.data.holds_all() {
         // Nothing is held while waiting.

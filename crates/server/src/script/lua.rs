@@ -36,8 +36,8 @@ pub struct Lua {
     /// Of `Scripts` when the state was made.
     generation: u64,
     compiled: Vec<Arc<Compiled>>,
-    /// The script that was looked up last, by its place in `compiled`. Most calls are of that one, and comparing its
-    /// source with theirs costs less than a hash.
+    /// The script that was looked up last, by its place in `compiled`. Most calls are of that one,
+    /// and comparing its source with theirs costs less than a hash.
     recent: usize,
     by_source: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
     by_sha: HashMap<Sha, usize>,
@@ -166,7 +166,8 @@ impl Lua {
         Ok(Some(self.recent))
     }
 
-    /// Whether the script of a command of this name is known, and known to keep to the keys that it declares.
+    /// Whether the script of a command of this name is known, and known to keep to the keys that it
+    /// declares.
     pub fn keeps_to_keys(&self, command: &str, script: &[u8], keyspace: &Keyspace) -> bool {
         let at = match command {
             "eval" | "eval_ro" => self.find_source(keyspace, script),
@@ -208,7 +209,8 @@ impl Lua {
         at
     }
 
-    /// A script by its place. Only this worker shares it, so that its reference count stays in one core's cache.
+    /// A script by its place. Only this worker shares it, so that its reference count stays in one
+    /// core's cache.
     pub fn compiled(&self, at: usize) -> Arc<Compiled> {
         Arc::clone(&self.compiled[at])
     }

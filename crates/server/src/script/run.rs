@@ -82,11 +82,12 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: Source) -> Result<Arc<Compiled>,
     Ok(lua.compiled(at))
 }
 
-/// Runs it, and answers; or leaves it in `data.paused` if it takes long, with nothing held. Then whoever ran the
-/// command makes a job of it, alone or with the rest of its transaction.
+/// Runs it, and answers; or leaves it in `data.paused` if it takes long, with nothing held. Then
+/// whoever ran the command makes a job of it, alone or with the rest of its transaction.
 pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &Task<'_>) -> Outcome {
     let outcome = attempt(call, owner, task);
-    // Its commands have logged theirs, and one that is refused has none, though keys may have been evicted for it.
+    // Its commands have logged theirs, and one that is refused has none, though keys may have been
+    // evicted for it.
     call.data.propagate_nothing();
     outcome
 }
@@ -139,7 +140,8 @@ fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
         session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);
         session.observe(keys, task.learned.habits() == Habits::Unknown);
         call.data.unit.enter_midst();
-        // SAFETY: the session lives until the script is over; if it pauses, `Paused::begin` names another place.
+        // SAFETY: the session lives until the script is over; if it pauses, `Paused::begin` names
+        // another place.
         let mut progress = unsafe {
             let host = NonNull::from(&mut session);
             vm.start(host, task.chunk, keys, arguments, call.reply.protocol())

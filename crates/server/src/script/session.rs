@@ -18,8 +18,8 @@ use crate::server::{Server, Switch};
 use crate::slowlog::{self, Measured};
 use crate::stats::WorkerStats;
 
-/// One run of a script. It outlives the turn that it began in if the script pauses, so it keeps what it works on as
-/// pointers; whoever has the script run makes them good before.
+/// One run of a script. It outlives the turn that it began in if the script pauses, so it keeps
+/// what it works on as pointers; whoever has the script run makes them good before.
 pub(super) struct Session {
     server: &'static Server,
     data: NonNull<Data>,
@@ -36,7 +36,8 @@ pub(super) struct Session {
     way: Way,
     /// A command ran that cannot be run again as if it had not.
     changed: bool,
-    /// A command ran that writes: the others are not kept from it any more, for half of a script is worse.
+    /// A command ran that writes: the others are not kept from it any more, for half of a script is
+    /// worse.
     has_written: bool,
     /// `REPL_*` bits.
     replication: u8,
@@ -56,7 +57,8 @@ pub(super) enum Way {
     Declared,
     /// Others too, whose shards it held or got.
     Strayed,
-    /// It needs one that it could not get without waiting out of order. It changed nothing, and ends.
+    /// It needs one that it could not get without waiting out of order. It changed nothing, and
+    /// ends.
     Blocked,
 }
 
@@ -184,7 +186,8 @@ impl Session {
         Ok(command)
     }
 
-    /// Whether DEBUG has the command allowed all the same. Another script never is: there is one run at a time.
+    /// Whether DEBUG has the command allowed all the same. Another script never is: there is one
+    /// run at a time.
     #[cold]
     fn is_unbound(&self, command: &Registered) -> bool {
         self.server.switches.load() & Switch::SCRIPTS_UNBOUND != 0 && !command.has(Flags::RUNS)
@@ -216,7 +219,8 @@ impl Session {
         self.server.disk_failure().map_or(Ok(()), Err)
     }
 
-    /// Holds what the command needs; its plan goes to `lone`, or to `hashes` if it may have several keys.
+    /// Holds what the command needs; its plan goes to `lone`, or to `hashes` if it may have several
+    /// keys.
     fn reach(
         &mut self,
         command: &'static Registered,
@@ -312,7 +316,8 @@ impl Session {
         reply: Reply<'_>,
     ) -> u64 {
         let started = ticks();
-        // SAFETY: as in `data`. The three are different things, and nothing else uses them meanwhile.
+        // SAFETY: as in `data`. The three are different things, and nothing else uses them
+        // meanwhile.
         let (data, stats, client) =
             unsafe { (self.data.as_mut(), self.stats.as_ref(), self.client.as_mut()) };
         let server = self.server;
@@ -428,7 +433,8 @@ impl Host for Session {
             self.data().recorder.refresh();
         }
         if !parts.is_empty() {
-            // Values are copied only if there is memory for that: one may be there a thousand times.
+            // Values are copied only if there is memory for that: one may be there a thousand
+            // times.
             let bytes = Reply::with_parts(reply, &mut parts, protocol).len_since(0);
             if bytes > room {
                 return Called::TooLong;
@@ -468,7 +474,8 @@ impl Host for Session {
     }
 }
 
-/// Counts that a script failed with this error; `counted`: it is a command's, and was counted when that failed.
+/// Counts that a script failed with this error; `counted`: it is a command's, and was counted when
+/// that failed.
 pub(super) fn count_failure(
     server: &Server,
     stats: &WorkerStats,
@@ -502,7 +509,8 @@ const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSU
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
 /// How long a script runs until it goes on in slices, while other clients of its worker wait.
 const STAY_US: u64 = 500;
-/// How often, and how long each time, a script that changed something waits for a shard out of order.
+/// How often, and how long each time, a script that changed something waits for a shard out of
+/// order.
 const PATIENCE: usize = 100;
 const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
 

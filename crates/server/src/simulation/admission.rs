@@ -1,4 +1,5 @@
-//! Admission: what keeps a command from running is looked at when it comes, and once more after every wait.
+//! Admission: what keeps a command from running is looked at when it comes, and once more after
+//! every wait.
 
 use std::sync::mpsc::channel;
 

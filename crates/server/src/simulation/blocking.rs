@@ -1,4 +1,5 @@
-//! Blocked clients on real workers: served, timed out, unblocked, gone, and served once a reserved shard is free.
+//! Blocked clients on real workers: served, timed out, unblocked, gone, and served once a reserved
+//! shard is free.
 
 use super::process::Process;
 use crate::command::data::Then;
@@ -104,7 +105,8 @@ fn a_waiter_can_be_unblocked() {
     }
 }
 
-/// A slow script keeps the shard that serving needs. Who pushes does not wait for it, and who is blocked is served behind it.
+/// A slow script keeps the shard that serving needs. Who pushes does not wait for it, and who is
+/// blocked is served behind it.
 #[test]
 fn a_waiter_whose_shard_is_reserved_is_served_once_it_is_free() {
     let mut process = Process::new(2);

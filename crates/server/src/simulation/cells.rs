@@ -1,18 +1,23 @@
 //! What is known of keys and fields that may go by themselves: with time, or for want of memory.
 //!
-//! A *cell* is a key, or a field of a hash, that one client alone writes, so that its versions have an order. Version `n` is
-//! written by `SET` or `INCRBY` with bit `n - 1`: what a cell holds tells its version by the highest bit, and since when the
-//! cell has been there by the lowest. So it shows if a log tells of what came behind an expiry and not of the expiry.
+//! A *cell* is a key, or a field of a hash, that one client alone writes, so that its versions have
+//! an order. Version `n` is written by `SET` or `INCRBY` with bit `n - 1`: what a cell holds tells
+//! its version by the highest bit, and since when the cell has been there by the lowest. So it
+//! shows if a log tells of what came behind an expiry and not of the expiry.
 //!
-//! Who has heard of a cell knows that it had at least some version at some time (`Told::written`), and up to which it was there
-//! no more (`Told::gone`). What is seen later, by another client or behind a crash, must agree:
+//! Who has heard of a cell knows that it had at least some version at some time (`Told::written`),
+//! and up to which it was there no more (`Told::gone`). What is seen later, by another client or
+//! behind a crash, must agree:
 //!
 //! - It is no older than what was told, and nothing that was gone before.
-//! - It is there, unless something told it may have gone since: a deadline was reached, or memory was short.
+//! - It is there, unless something told it may have gone since: a deadline was reached, or memory
+//!   was short.
 //! - It holds each increment that was acknowledged since it came to be, and none that was refused.
 //! - It did not begin anew, unless the version before may have gone.
 //!
-//! What is not checked: that a field's end is in the log, as all commands log what fields hold then, and nothing can be seen of it; that something is gone after its deadline, or is evicted at all; which keys are evicted first.
+//! What is not checked: that a field's end is in the log, as all commands log what fields hold
+//! then, and nothing can be seen of it; that something is gone after its deadline, or is evicted at
+//! all; which keys are evicted first.
 
 use std::fmt::Write as _;
 
@@ -134,7 +139,8 @@ impl Cells {
         Asked { cell, version: None, known: self.cells[cell].told }
     }
 
-    /// The next version of a cell. It is gone in so long at the earliest, if it says so; else it is left as it was (`None`).
+    /// The next version of a cell. It is gone in so long at the earliest, if it says so; else it is
+    /// left as it was (`None`).
     pub fn write(&mut self, cell: usize, is_set: bool, dies_ms: Option<i64>) -> Option<Writing> {
         self.memory.sent += 1;
         self.memory.note();
@@ -293,7 +299,8 @@ impl Cell {
         }
     }
 
-    /// When the cell may be gone at the earliest. What was only sent may yet be refused, so that what was before it counts, too.
+    /// When the cell may be gone at the earliest. What was only sent may yet be refused, so that
+    /// what was before it counts, too.
     fn dies_ms(&self) -> i64 {
         let mut dies_ms = NEVER_MS;
         for version in self.versions.iter().rev().filter(|of| of.state != State::Refused) {

@@ -1,7 +1,8 @@
 //! A disk in memory that can be full, fail, and lose its power.
 //!
-//! It stands in the place of the system's for the thread that has put it there ([`Disk::put_in`]). What was written and not
-//! forced to disk may be there after a power cut or not, in part or as zeros; and each change of a name on its own.
+//! It stands in the place of the system's for the thread that has put it there ([`Disk::put_in`]).
+//! What was written and not forced to disk may be there after a power cut or not, in part or as
+//! zeros; and each change of a name on its own.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -106,7 +107,8 @@ impl Disk {
         self.0.lock().after_power_cut(random)
     }
 
-    /// Has the power go after so many more changes, for [`Self::left_by_power_cut`]. The disk itself works on.
+    /// Has the power go after so many more changes, for [`Self::left_by_power_cut`]. The disk
+    /// itself works on.
     pub fn cut_power_after(&self, changes: usize, random: Random) {
         self.0.lock().cut = Some((changes, random));
     }
@@ -308,7 +310,8 @@ impl Change {
     fn directory(&self) -> Option<PathBuf> {
         match self {
             Self::Made { path, .. } | Self::Removed { path } => directory_of(path),
-            // Both ends: what moves between directories is kept as soon as one of them is forced to disk.
+            // Both ends: what moves between directories is kept as soon as one of them is forced to
+            // disk.
             Self::Moved { to, .. } => directory_of(to),
         }
     }

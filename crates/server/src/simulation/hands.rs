@@ -1,6 +1,8 @@
-//! A thread that does for a test what may hang: it and the test's thread take turns, so a seed says all that happens.
+//! A thread that does for a test what may hang: it and the test's thread take turns, so a seed says
+//! all that happens.
 //!
-//! It must wait for nothing that the test's thread has: that would be for ever. Whenever it reaches something where it may hang ([`may_hang`]), the test goes on, and lets it go on later.
+//! It must wait for nothing that the test's thread has: that would be for ever. Whenever it reaches
+//! something where it may hang ([`may_hang`]), the test goes on, and lets it go on later.
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -1,8 +1,10 @@
-//! A process that a test drives turn by turn: real workers, the real writer of the log, rewrites and snapshots, with
-//! a clock, connections and a disk that the test supplies ([`process`], `io/memory.rs`, [`disk`]).
+//! A process that a test drives turn by turn: real workers, the real writer of the log, rewrites
+//! and snapshots, with a clock, connections and a disk that the test supplies ([`process`],
+//! `io/memory.rs`, [`disk`]).
 //!
-//! [`promises`] draws at random what happens, and lets the power go at any moment. What may hang has a thread of its own, which
-//! takes turns with the test's ([`hands`]); what measures by the counter of ticks has one that a seed moves ([`ticks`]).
+//! [`promises`] draws at random what happens, and lets the power go at any moment. What may hang
+//! has a thread of its own, which takes turns with the test's ([`hands`]); what measures by the
+//! counter of ticks has one that a seed moves ([`ticks`]).
 
 mod admission;
 mod blocking;

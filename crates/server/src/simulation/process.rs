@@ -1,4 +1,5 @@
-//! A server with its real workers, none of which has a thread. A test gives it time, bytes and a disk.
+//! A server with its real workers, none of which has a thread. A test gives it time, bytes and a
+//! disk.
 
 use std::sync::Arc;
 
@@ -110,5 +111,6 @@ impl Process {
     }
 }
 
-/// When all begins (Unix ms): behind the system's time, so that it shows where that is looked at instead.
+/// When all begins (Unix ms): behind the system's time, so that it shows where that is looked at
+/// instead.
 const START_MS: i64 = 1_000_000_000_000;

@@ -1,24 +1,27 @@
 //! What clients were told of, and what a crash leaves.
 //!
-//! Clients write numbered tokens, read them, are sent them and wait for the disk, on workers that take turns. The disk is full,
-//! or loses what it took; the log is rewritten, turned off and on, and forced to disk in other ways. At any moment the power
-//! may go. What a start then makes of the disk has to be a beginning of what happened, whole units only, and hold
-//! all that a client was told of under a promise: by any reply or message with `appendfsync always`, and by WAITAOF whatever
-//! the option says.
+//! Clients write numbered tokens, read them, are sent them and wait for the disk, on workers that
+//! take turns. The disk is full, or loses what it took; the log is rewritten, turned off and on,
+//! and forced to disk in other ways. At any moment the power may go. What a start then makes of the
+//! disk has to be a beginning of what happened, whole units only, and hold all that a client was
+//! told of under a promise: by any reply or message with `appendfsync always`, and by WAITAOF
+//! whatever the option says.
 //!
-//! Tokens are never taken away. What may go by itself, by a deadline or for want of memory, are [`cells`], about which
-//! that module says what must hold. Commands, transactions, scripts and functions write both. Scripts pause
-//! in their midst, go on in slices, and the power goes there, too. Clients are paused; some ask for the end
-//! of the server, and others call it off.
+//! Tokens are never taken away. What may go by itself, by a deadline or for want of memory, are
+//! [`cells`], about which that module says what must hold. Commands, transactions, scripts and
+//! functions write both. Scripts pause in their midst, go on in slices, and the power goes there,
+//! too. Clients are paused; some ask for the end of the server, and others call it off.
 //!
-//! The log's thread and rewrites may hang within any use of the disk, while workers go on ([`hands`]); the power may go
-//! meanwhile. What happens by the counter of ticks happens by the seed ([`ticks`]).
+//! The log's thread and rewrites may hang within any use of the disk, while workers go on
+//! ([`hands`]); the power may go meanwhile. What happens by the counter of ticks happens by the
+//! seed ([`ticks`]).
 //!
 //! One seed of four evicts every key, not just those with a deadline. It has no tokens, just cells.
 //!
-//! What is not checked: values of other types than lists, strings and hashes (`tests/units.rs` has them all); what a snapshot that is not
-//! part of the log holds; that something happens at all, such as expiry or the end of a hang; a worker that hangs in the disk itself;
-//! threads that are truly at it at once (shuttle, `tests/simulation/threads.rs`).
+//! What is not checked: values of other types than lists, strings and hashes (`tests/units.rs` has
+//! them all); what a snapshot that is not part of the log holds; that something happens at all,
+//! such as expiry or the end of a hang; a worker that hangs in the disk itself; threads that are
+//! truly at it at once (shuttle, `tests/simulation/threads.rs`).
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +48,8 @@ const KEYS: u64 = 3;
 const CELLS: usize = 48;
 /// How many cells of a client are in use: the last that it made.
 const OWN: usize = 4;
-/// How the counter of ticks jumps: one read of 20 moves it on by up to 12 ms, so that now and then a script pauses, or is slow.
+/// How the counter of ticks jumps: one read of 20 moves it on by up to 12 ms, so that now and then
+/// a script pauses, or is slow.
 const JUMPS: (u32, u32) = (20, 12_000);
 /// How many seeds come to one that evicts all keys, ...
 const EVICTS_ALL_EACH: u64 = 4;
@@ -75,7 +79,8 @@ enum Asked {
     Written,
     /// A token, or nothing.
     Token,
-    /// Says that this number of tokens is on disk, and that what the client knows of these cells is.
+    /// Says that this number of tokens is on disk, and that what the client knows of these cells
+    /// is.
     Kept(usize, Vec<(usize, Told)>),
     /// What a cell holds, or held when this was set.
     Cell(cells::Asked, Option<u64>),
@@ -687,7 +692,8 @@ impl Play<'_> {
         Ok(true)
     }
 
-    /// Has scripts, rewrites and the log's thread come to an end. The disk fails no more, and may still be full.
+    /// Has scripts, rewrites and the log's thread come to an end. The disk fails no more, and may
+    /// still be full.
     fn go_on_until_idle(&mut self) -> Result<(), String> {
         let server = self.stage.process.server;
         let mut faults = self.disk.faults();
@@ -890,7 +896,8 @@ fn variable(name: &str) -> Option<u64> {
 
 /// Seeds in the tests. `BOBBIN_UNITS` says how many others, from `BOBBIN_SEED` on.
 const SEEDS: u64 = 75;
-/// How many seeds a process plays. If there are more, each thousand has a process of its own, as a server that has ended is never freed.
+/// How many seeds a process plays. If there are more, each thousand has a process of its own, as a
+/// server that has ended is never freed.
 const SEEDS_EACH: u64 = 1_000;
 
 #[test]

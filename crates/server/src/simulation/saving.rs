@@ -106,7 +106,8 @@ fn what_changes_beside_a_save_is_not_in_it() {
     Disk::put_in(None);
 }
 
-/// A log that a crash cut short is loaded up to there, whole transactions only, and the rest is cut off.
+/// A log that a crash cut short is loaded up to there, whole transactions only, and the rest is cut
+/// off.
 #[test]
 fn a_log_is_loaded_up_to_where_it_is_whole() {
     let (mut process, disk, client) = process();
@@ -139,7 +140,8 @@ fn a_log_is_loaded_up_to_where_it_is_whole() {
     Disk::put_in(None);
 }
 
-/// A rewrite begins with the log turned off. When it is turned on meanwhile, the base lacks what happens until then.
+/// A rewrite begins with the log turned off. When it is turned on meanwhile, the base lacks what
+/// happens until then.
 #[test]
 fn a_base_that_was_begun_before_the_log_was_turned_on_does_not_make_it_whole() {
     let (mut process, disk, client) = process();
@@ -171,7 +173,8 @@ fn a_base_that_was_begun_before_the_log_was_turned_on_does_not_make_it_whole() {
     Disk::put_in(None);
 }
 
-/// A manifest may be on disk though the disk failed to say so. A later base must not be written over a file that it names.
+/// A manifest may be on disk though the disk failed to say so. A later base must not be written
+/// over a file that it names.
 #[test]
 fn a_base_that_may_count_is_not_written_over() {
     let (one, both) = ("*1\r\n$1\r\n1\r\n", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
@@ -224,7 +227,8 @@ fn nobody_is_told_that_the_disk_has_what_was_done_before_the_log_has_a_base() {
     Disk::put_in(None);
 }
 
-/// A log that the disk does not take is turned off: who waits for the disk is told so, and not that it is there.
+/// A log that the disk does not take is turned off: who waits for the disk is told so, and not that
+/// it is there.
 #[test]
 fn nobody_is_told_that_the_disk_has_what_it_did_not_take_when_the_log_is_turned_off() {
     let (mut process, disk, client) = process();
@@ -257,7 +261,8 @@ fn nobody_is_told_that_the_disk_has_what_it_did_not_take_when_the_log_is_turned_
     Disk::put_in(None);
 }
 
-/// A rewrite waits for a full disk to take what comes before it. Who ends the server, or turns the log off, does not.
+/// A rewrite waits for a full disk to take what comes before it. Who ends the server, or turns the
+/// log off, does not.
 #[test]
 fn nobody_waits_behind_a_rewrite_for_a_full_disk() {
     for ends in [true, false] {

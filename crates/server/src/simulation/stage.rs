@@ -1,4 +1,5 @@
-//! A process that plays seeds of `promises`, and another one that reads what crashes leave; and who sees into them.
+//! A process that plays seeds of `promises`, and another one that reads what crashes leave; and who
+//! sees into them.
 
 use bobbin_store::value::List;
 use bobbin_store::value::listpack::Item;

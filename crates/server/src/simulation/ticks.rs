@@ -1,6 +1,7 @@
-//! The counter that measures commands, as the calling thread's processes have it: a nanosecond each. It moves on by a
-//! microsecond whenever it is read, and by more now and then if a test wants that: then what has its time by this counter (a script in its
-//! worker, a slice of expiry or of eviction) comes to its end anywhere, and the same seed has it end there again.
+//! The counter that measures commands, as the calling thread's processes have it: a nanosecond
+//! each. It moves on by a microsecond whenever it is read, and by more now and then if a test wants
+//! that: then what has its time by this counter (a script in its worker, a slice of expiry or of
+//! eviction) comes to its end anywhere, and the same seed has it end there again.
 
 use std::cell::RefCell;
 use std::sync::Arc;

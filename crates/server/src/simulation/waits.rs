@@ -1,4 +1,5 @@
-//! What happens while a thread waits for a lock: in a test that is another thread's work, done at that moment.
+//! What happens while a thread waits for a lock: in a test that is another thread's work, done at
+//! that moment.
 
 use std::cell::RefCell;
 

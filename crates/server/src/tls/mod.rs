@@ -1,8 +1,8 @@
-//! TLS on the server's side: what the `tls-*` options say, made into something that new connections begin with, and one
-//! connection's part of the protocol.
+//! TLS on the server's side: what the `tls-*` options say, made into something that new connections
+//! begin with, and one connection's part of the protocol.
 //!
-//! A connection keeps what it began with. So certificates can be replaced while it lasts, and only who comes later
-//! sees the new ones.
+//! A connection keeps what it began with. So certificates can be replaced while it lasts, and only
+//! who comes later sees the new ones.
 
 mod identity;
 mod reload;
@@ -31,7 +31,8 @@ use crate::config::Config;
 pub struct Tls {
     /// `None`: there is no port for it.
     current: RwLock<Option<Arc<Current>>>,
-    /// One at a time makes another: whom CONFIG SET has do so, or the thread that looks at the files.
+    /// One at a time makes another: whom CONFIG SET has do so, or the thread that looks at the
+    /// files.
     following: Mutex<()>,
     /// Handshakes that failed, and those that took too long.
     failed_handshakes: AtomicU64,
@@ -61,7 +62,8 @@ pub struct Facts {
 }
 
 impl Tls {
-    /// Takes up what the configuration says now. On an error all stays as it is; its text is for the log.
+    /// Takes up what the configuration says now. On an error all stays as it is; its text is for
+    /// the log.
     pub fn follow(&self, config: &Config) -> Result<(), String> {
         // Who read the configuration first may not be done last.
         let _one_at_a_time = self.following.lock();

@@ -1,7 +1,8 @@
-//! `tls-auto-reload-interval`: a thread that looks whether files of certificates have changed, and takes them up.
+//! `tls-auto-reload-interval`: a thread that looks whether files of certificates have changed, and
+//! takes them up.
 //!
-//! It exists from the first time that somebody asks for it. Files that cannot be used change nothing: what there was
-//! stays, and they are tried again when they change again.
+//! It exists from the first time that somebody asks for it. Files that cannot be used change
+//! nothing: what there was stays, and they are tried again when they change again.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! One connection's part of the protocol, without its socket: what came is opened, what goes is sealed.
+//! One connection's part of the protocol, without its socket: what came is opened, what goes is
+//! sealed.
 //!
-//! Bytes are decrypted where they lie, in the driver's memory. Only a record that has not come whole yet is put aside,
-//! so an idle connection keeps no more than rustls's own state.
+//! Bytes are decrypted where they lie, in the driver's memory. Only a record that has not come
+//! whole yet is put aside, so an idle connection keeps no more than rustls's own state.
 
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
@@ -156,7 +157,8 @@ impl TlsSession {
         }
     }
 
-    /// Takes from rustls what it still has to send after an error: the alert. It must see no more bytes then.
+    /// Takes from rustls what it still has to send after an error: the alert. It must see no more
+    /// bytes then.
     fn say_why(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         while connection.wants_write() {

@@ -42,7 +42,8 @@ impl Push {
         matches!(self, Self::Seen(_))
     }
 
-    /// Appends it as the client understands it; nothing if the client has no way to tell it from a reply.
+    /// Appends it as the client understands it; nothing if the client has no way to tell it from a
+    /// reply.
     pub fn append_for(&self, info: &ClientInfo, output: &mut Vec<u8>) {
         let protocol = info.protocol();
         match self {

@@ -1,10 +1,12 @@
-//! Client-side caching: who keeps copies of which keys, and how they are told that a copy is no longer right.
+//! Client-side caching: who keeps copies of which keys, and how they are told that a copy is no
+//! longer right.
 //!
-//! In the default mode the shard of a key remembers who read it (`bobbin_store::tracked`); who changes the key takes
-//! that list out, under the lock that the change holds, and posts to the readers' workers before anybody else can
-//! see the change. A reader's own reply was written before its worker looks into its mailbox, so that the
-//! message comes behind the value that it revokes. In broadcast mode nothing is remembered of reads: what a worker's
-//! clients changed in a turn is posted at its end to whoever asked for keys with such a beginning.
+//! In the default mode the shard of a key remembers who read it (`bobbin_store::tracked`); who
+//! changes the key takes that list out, under the lock that the change holds, and posts to the
+//! readers' workers before anybody else can see the change. A reader's own reply was written before
+//! its worker looks into its mailbox, so that the message comes behind the value that it revokes.
+//! In broadcast mode nothing is remembered of reads: what a worker's clients changed in a turn is
+//! posted at its end to whoever asked for keys with such a beginning.
 //!
 //! Nobody pays who has no such clients: the shard's table is not there, the switch is off.
 
@@ -78,7 +80,8 @@ impl Tracking {
 }
 
 impl Server {
-    /// Leaves something for a client with its worker, wherever that is by now; nothing when the client is gone.
+    /// Leaves something for a client with its worker, wherever that is by now; nothing when the
+    /// client is gone.
     pub fn push_to(&self, to: &Arc<ClientInfo>, push: Push) {
         let mut worker = to.worker.load(Ordering::Acquire);
         loop {
@@ -86,7 +89,8 @@ impl Server {
             if self.workers.post(worker, post) {
                 return;
             }
-            // The worker has ended: its clients have gone to others before that, or the server ends.
+            // The worker has ended: its clients have gone to others before that, or the server
+            // ends.
             let now = to.worker.load(Ordering::Acquire);
             if now == worker {
                 return;

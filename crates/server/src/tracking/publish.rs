@@ -34,7 +34,8 @@ pub enum Notice {
 /// A worker's part in client-side caching.
 pub struct Tracker {
     server: &'static Server,
-    /// Keys that changed in this turn, with the client that changed them (0: none), for who wants broadcasts.
+    /// Keys that changed in this turn, with the client that changed them (0: none), for who wants
+    /// broadcasts.
     changed: Vec<(Box<[u8]>, u64)>,
     /// Keys that this worker added to the shards' tables and that nobody else knows of yet.
     pub(super) added: u64,
@@ -66,7 +67,8 @@ impl Registry {
     fn prefixes_of(&self, changed: &[(Box<[u8]>, u64)]) -> BTreeMap<&[u8], &Vec<u64>> {
         let mut found = BTreeMap::new();
         for (key, _) in changed {
-            // What the key begins with is not behind it in order, and what two words both begin with is not behind either.
+            // What the key begins with is not behind it in order, and what two words both begin
+            // with is not behind either.
             let mut rest: &[u8] = key;
             let until = |rest| (Bound::Unbounded, Bound::Included(rest));
             while let Some((prefix, clients)) =
@@ -149,7 +151,8 @@ impl Tracker {
         }
     }
 
-    /// Posts what changed in this turn to those who want broadcasts: to each the keys of one beginning together.
+    /// Posts what changed in this turn to those who want broadcasts: to each the keys of one
+    /// beginning together.
     pub fn broadcast(&mut self) {
         if self.changed.is_empty() {
             return;

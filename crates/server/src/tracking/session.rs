@@ -129,7 +129,8 @@ pub fn remember_already(call: &mut Call<'_>) {
     }
 }
 
-/// By which number the command's client is to be remembered with the keys that it reads; `None`: not at all.
+/// By which number the command's client is to be remembered with the keys that it reads; `None`:
+/// not at all.
 pub fn reader(call: &Call<'_>) -> Option<u64> {
     let tracked = call.client.tracking.as_ref()?;
     // What CLIENT CACHING says is the exception from the rule of either mode.

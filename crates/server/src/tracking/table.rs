@@ -24,7 +24,8 @@ const LOOK_MS: i64 = 100;
 const TAKEN_MAX: usize = 64;
 
 impl Data {
-    /// Keys that clients keep copies of, and how many copies those are. Holds nothing, or everything.
+    /// Keys that clients keep copies of, and how many copies those are. Holds nothing, or
+    /// everything.
     pub fn tracked(&mut self) -> (usize, usize) {
         let (mut keys, mut items) = (0, 0);
         for index in 0..SHARDS {
@@ -37,7 +38,8 @@ impl Data {
 }
 
 impl Server {
-    /// Has clients give up copies, any of them, where shards remember too many. By the clock, with nothing held.
+    /// Has clients give up copies, any of them, where shards remember too many. By the clock, with
+    /// nothing held.
     pub fn bound_tracked(&self, data: &mut Data) {
         if self.switches.load() & Switch::TRACKED == 0 {
             return;

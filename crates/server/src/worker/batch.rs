@@ -1,8 +1,8 @@
 //! The commands of a turn, parsed and not yet executed, over all connections that had bytes.
 //!
-//! Arguments are slices of the memory that the bytes arrived in. As soon as a command is parsed its key
-//! is hashed and its shard prefetched; before a window of commands is executed, so are their buckets and
-//! entries. By the time a command runs, its key is in the cache.
+//! Arguments are slices of the memory that the bytes arrived in. As soon as a command is parsed its
+//! key is hashed and its shard prefetched; before a window of commands is executed, so are their
+//! buckets and entries. By the time a command runs, its key is in the cache.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,11 +18,12 @@ use crate::command::{Registered, Registry};
 /// cache beside what executing them needs.
 const WINDOW: usize = 32;
 
-/// Bytes of a connection that are parsed at once; a command that begins among them is parsed to its end. All other
-/// connections have their turn before the rest.
+/// Bytes of a connection that are parsed at once; a command that begins among them is parsed to its
+/// end. All other connections have their turn before the rest.
 const PARSED_MAX: usize = 32 * 1024;
 
-/// A command of more bytes than this is logged by its arguments: in one piece, that is not copied again.
+/// A command of more bytes than this is logged by its arguments: in one piece, that is not copied
+/// again.
 const WIRE_MAX: usize = 32 * 1024;
 
 /// Memory for more arguments than this, or commands, is given back after the turn, ...
@@ -53,8 +54,8 @@ pub struct Parsed {
     pub first_hash: Hash,
     /// Where it ends in its connection's bytes.
     pub end: usize,
-    /// How many bytes before that are the same command as an array of bulk strings. 0: they are something else, do not
-    /// lie in one piece, or are too many to be copied once more.
+    /// How many bytes before that are the same command as an array of bulk strings. 0: they are
+    /// something else, do not lie in one piece, or are too many to be copied once more.
     wire_len: u32,
 }
 
@@ -84,8 +85,8 @@ impl Found {
 }
 
 impl Batch {
-    /// Parses the complete commands of these bytes, or as many as begin in the first [`PARSED_MAX`]. `outside`:
-    /// arguments of the first that are not among them.
+    /// Parses the complete commands of these bytes, or as many as begin in the first
+    /// [`PARSED_MAX`]. `outside`: arguments of the first that are not among them.
     ///
     /// # Safety
     /// The bytes, also those outside, stay where they are, unchanged, until the next `clear`.
@@ -202,7 +203,8 @@ impl Batch {
         &self.args[parsed.args.start as usize..parsed.args.end as usize]
     }
 
-    /// A command of these bytes as an array of bulk strings, if it came as one; else nothing. Not to be called after `clear`.
+    /// A command of these bytes as an array of bulk strings, if it came as one; else nothing. Not
+    /// to be called after `clear`.
     #[inline(always)]
     pub fn wire<'a>(&'a self, found: &'a Found, parsed: &Parsed) -> &'a [u8] {
         let start = parsed.end - parsed.wire_len as usize;

@@ -11,8 +11,9 @@ use crate::blocking::Ended;
 use crate::client::{ClientInfo, Replies};
 use crate::slowlog::{self, Measured};
 
-/// When to look at which connection again (Unix ms): those that are blocked and do not wait for ever. One that waited as
-/// long as it liked and was served at once a million times is here at most once.
+/// When to look at which connection again (Unix ms): those that are blocked and do not wait for
+/// ever. One that waited as long as it liked and was served at once a million times is here at most
+/// once.
 #[derive(Default)]
 pub struct Deadlines(BTreeSet<(i64, Token)>);
 
@@ -93,7 +94,8 @@ impl Worker {
         }
     }
 
-    /// Answers a client whose wait has ended, and goes on with what it sent meanwhile. Whether it had ended.
+    /// Answers a client whose wait has ended, and goes on with what it sent meanwhile. Whether it
+    /// had ended.
     fn end_block(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let Some(waiter) = connection.client.blocked.clone() else { return false };

@@ -90,14 +90,15 @@ impl Connection {
         self.output.memory() + sealed + self.client.behind.len()
     }
 
-    /// Whether another worker may serve it from now on. One that listens stays where what it listens to is left for it, and
-    /// one with a command at work until that is done. One that has ended has no more to do elsewhere than here.
+    /// Whether another worker may serve it from now on. One that listens stays where what it
+    /// listens to is left for it, and one with a command at work until that is done. One that has
+    /// ended has no more to do elsewhere than here.
     pub fn may_move(&self) -> bool {
         !self.moving && !self.ended && self.client.job.is_none() && !self.client.listens()
     }
 
-    /// Whether commands have to wait: one is at work in slices or blocks, there are replies to be sent first,
-    /// another worker will see to them, or the end has come.
+    /// Whether commands have to wait: one is at work in slices or blocks, there are replies to be
+    /// sent first, another worker will see to them, or the end has come.
     pub fn is_busy(&self) -> bool {
         let client = &self.client;
         let waits = client.job.is_some() || client.is_postponed() || client.blocked.is_some();

@@ -1,11 +1,12 @@
 //! Replies that wait for the disk (`appendfsync always`).
 //!
-//! What a turn answers may tell of any change up to the end of the turn, its own or those of others that it read.
-//! So all its replies wait for the last record that had a number then; one `fsync` lets everything go that waited
-//! for the records it covers. Workers serve on meanwhile, and send later. When nothing has arrived that a worker could
-//! do, it gets to disk itself what its replies wait for: that saves waking the log's thread and being woken by it. One that
-//! always has something to do leaves it to the thread, and not for every turn: the more records an
-//! `fsync` covers the less of the machine all of them take.
+//! What a turn answers may tell of any change up to the end of the turn, its own or those of others
+//! that it read. So all its replies wait for the last record that had a number then; one `fsync`
+//! lets everything go that waited for the records it covers. Workers serve on meanwhile, and send
+//! later. When nothing has arrived that a worker could do, it gets to disk itself what its replies
+//! wait for: that saves waking the log's thread and being woken by it. One that always has
+//! something to do leaves it to the thread, and not for every turn: the more records an `fsync`
+//! covers the less of the machine all of them take.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -54,7 +55,8 @@ impl Held {
         self.turns.is_empty()
     }
 
-    /// These replies of a connection tell of nothing that is not on disk: its commands were refused, or are about no key.
+    /// These replies of a connection tell of nothing that is not on disk: its commands were
+    /// refused, or are about no key.
     #[cold]
     pub(super) fn note_telling_nothing(&mut self, slot: u32, range: Range) {
         self.telling_nothing.push((slot, range));
@@ -90,8 +92,8 @@ fn bytes_of(outputs: &[(Token, usize)]) -> usize {
 }
 
 impl Worker {
-    /// Keeps back what the turn answered, if it may tell of something that is not on disk, and sees to it that what the
-    /// turn logged is written.
+    /// Keeps back what the turn answered, if it may tell of something that is not on disk, and sees
+    /// to it that what the turn logged is written.
     pub(super) fn hold_replies(&mut self) {
         let (aof, log) = (&self.server.aof, &self.server.log);
         let logged = self.data.recorder.take_unannounced();
@@ -168,8 +170,8 @@ impl Worker {
         }
     }
 
-    /// Whether there is something to do about the disk at once. If not, and something waits for it, the worker is told when
-    /// more has got there.
+    /// Whether there is something to do about the disk at once. If not, and something waits for it,
+    /// the worker is told when more has got there.
     pub(super) fn await_disk(&self) -> bool {
         let Some(first) = self.held.turns.front() else { return false };
         if self.held.unasked_since.is_some() {

@@ -1,5 +1,5 @@
-//! A worker without sockets: bytes in, replies out, at a time that the caller sets. What lies between
-//! is the worker's own code; tests, fuzzing and the count of instructions use it.
+//! A worker without sockets: bytes in, replies out, at a time that the caller sets. What lies
+//! between is the worker's own code; tests, fuzzing and the count of instructions use it.
 
 use std::sync::Arc;
 
@@ -62,7 +62,8 @@ impl Process {
         Self(server)
     }
 
-    /// A worker beside those that there are. `seed` decides what is random, such as what is evicted.
+    /// A worker beside those that there are. `seed` decides what is random, such as what is
+    /// evicted.
     pub fn worker(self, seed: u64) -> Result<Embedded, String> {
         let server = self.0;
         let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
@@ -169,8 +170,8 @@ impl Embedded {
         self.data.leave();
     }
 
-    /// Executes what the bytes complete; the replies. Nothing more is executed for a session that was told
-    /// to end (`is_closed`) or that waits for the end of a pause.
+    /// Executes what the bytes complete; the replies. Nothing more is executed for a session that
+    /// was told to end (`is_closed`) or that waits for the end of a pause.
     pub fn feed(&mut self, session: &mut Session, bytes: &[u8]) -> &[u8] {
         self.replies.clear(usize::MAX);
         self.data.enter();
@@ -189,7 +190,8 @@ impl Embedded {
         self.replies.join()
     }
 
-    /// Goes on with the long command of a session, and with what the session sent behind it; the replies.
+    /// Goes on with the long command of a session, and with what the session sent behind it; the
+    /// replies.
     pub fn step(&mut self, session: &mut Session) -> &[u8] {
         self.replies.clear(usize::MAX);
         self.data.enter();
@@ -218,8 +220,8 @@ impl Embedded {
         Some(reply)
     }
 
-    /// What other workers published to those who listen here, as RESP2. What this worker publishes itself is lost
-    /// with each command.
+    /// What other workers published to those who listen here, as RESP2. What this worker publishes
+    /// itself is lost with each command.
     pub fn messages(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let Some(subscribers) = &mut self.data.subscribers else { return bytes };

@@ -1,7 +1,9 @@
-//! The end of a worker: nothing more is executed, what was answered is sent, and the connections are closed.
+//! The end of a worker: nothing more is executed, what was answered is sent, and the connections
+//! are closed.
 //!
-//! With `appendfsync always` replies may still wait for the disk. The log's thread outlives the workers, so they wait
-//! for it here. Where the disk fails or hangs they are not sent: what they tell of may be lost.
+//! With `appendfsync always` replies may still wait for the disk. The log's thread outlives the
+//! workers, so they wait for it here. Where the disk fails or hangs they are not sent: what they
+//! tell of may be lost.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;

@@ -134,8 +134,8 @@ impl Executor<'_> {
         done
     }
 
-    /// Appends what a client was sent while its command was at work: that follows the reply, also if a job is still
-    /// to make it.
+    /// Appends what a client was sent while its command was at work: that follows the reply, also
+    /// if a job is still to make it.
     #[cold]
     fn append_own(&mut self, client: &mut Client) {
         if let Some(subscribers) = &mut self.data.subscribers {

@@ -1,7 +1,7 @@
 //! Published messages on the last part of their way: from the worker's mailbox to its connections.
 //!
-//! A message is written into the turn's arena once for each protocol, and all connections that have nothing
-//! else to send refer to the same bytes.
+//! A message is written into the turn's arena once for each protocol, and all connections that have
+//! nothing else to send refer to the same bytes.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::pubsub::Message;
 const DELIVERIES_MAX: usize = 32 * 1024;
 /// ... and of so many bytes. The rest waits for the next turn.
 const DELIVERED_BYTES_MAX: usize = 256 * 1024;
-/// How long a worker whose publishers have to wait sleeps before it looks whether they still have to.
+/// How long a worker whose publishers have to wait sleeps before it looks whether they still have
+/// to.
 pub(super) const OVERRUN_PAUSE: Duration = Duration::from_millis(1);
 
 /// One message being handed to connections.
@@ -54,7 +55,8 @@ impl FanOut<'_> {
 }
 
 impl Worker {
-    /// Sees to what others left in the mailbox; published messages as long as there are not too many for a turn.
+    /// Sees to what others left in the mailbox; published messages as long as there are not too
+    /// many for a turn.
     pub(super) fn take_posts(&mut self) {
         let (mut deliveries, start) = (0, self.arena.bytes.len());
         let mut taken = false;

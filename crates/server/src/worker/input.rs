@@ -1,7 +1,7 @@
 //! Bytes that arrived for a connection and are not executed yet.
 
-/// The bytes of a connection that wait to be parsed. What is taken from the front is passed over, and what remains moves up only when it is less than that:
-/// to take little of much costs little.
+/// The bytes of a connection that wait to be parsed. What is taken from the front is passed over,
+/// and what remains moves up only when it is less than that: to take little of much costs little.
 #[derive(Default)]
 pub struct Input {
     bytes: Vec<u8>,

@@ -11,14 +11,15 @@ use crate::stats::WorkerStats;
 
 /// What a command leaves to be done in slices.
 pub trait Job: Send {
-    /// Works for about as long as `slice.more` says so; whether it is done. It may have blocked its client then: what
-    /// ends that answers the command.
+    /// Works for about as long as `slice.more` says so; whether it is done. It may have blocked its
+    /// client then: what ends that answers the command.
     fn step(&mut self, slice: &mut Slice<'_>) -> bool;
     /// The beginning of the command's reply, where that is in pieces.
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
     }
-    /// Pieces of the reply that can be sent though the rest is still to be made. They are not among `pieces` then.
+    /// Pieces of the reply that can be sent though the rest is still to be made. They are not among
+    /// `pieces` then.
     fn ready_pieces(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
     }
@@ -128,8 +129,8 @@ impl Account {
         self.measured.reply_bytes
     }
 
-    /// Takes the reply of a job that is done, its beginning in pieces and its rest in `output`, and counts its
-    /// command.
+    /// Takes the reply of a job that is done, its beginning in pieces and its rest in `output`, and
+    /// counts its command.
     pub fn close(
         mut self,
         job: &mut dyn Job,

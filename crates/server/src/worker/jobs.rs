@@ -33,7 +33,8 @@ impl Worker {
                 continue;
             }
             if reply_bytes > REPLIES_MAX {
-                // Those that came first are to end first: half of each reply would be kept for long.
+                // Those that came first are to end first: half of each reply would be kept for
+                // long.
                 self.jobs.push(slot);
                 continue;
             }
@@ -107,10 +108,11 @@ impl Worker {
 }
 
 impl Worker {
-    /// Which jobs have their turn, and which wait. If the clients of jobs leave much unread, only one of those goes on, and
-    /// they whose clients read: the first gets read, or reaches its limit, and the memory of all together stays little more
-    /// than what one may have. One reads if its peer has taken all that was sent; of these, should there be much of a reply
-    /// that cannot be sent before it is complete, the one with most of it goes on.
+    /// Which jobs have their turn, and which wait. If the clients of jobs leave much unread, only
+    /// one of those goes on, and they whose clients read: the first gets read, or reaches its
+    /// limit, and the memory of all together stays little more than what one may have. One reads if
+    /// its peer has taken all that was sent; of these, should there be much of a reply that cannot
+    /// be sent before it is complete, the one with most of it goes on.
     fn choose_jobs(&mut self) -> (Vec<u32>, Vec<u32>) {
         let jobs = std::mem::take(&mut self.jobs);
         if jobs.len() < 2 {
@@ -143,8 +145,9 @@ impl Worker {
         jobs.into_iter().partition(|&slot| goes_on(slot))
     }
 
-    /// The connection whose deferred commands go on alone, besides those of clients that read, if all together leave much
-    /// unread. It gets read, or reaches its limit, and then the next goes on.
+    /// The connection whose deferred commands go on alone, besides those of clients that read, if
+    /// all together leave much unread. It gets read, or reaches its limit, and then the next goes
+    /// on.
     pub(super) fn goes_on_alone(&self) -> Option<u32> {
         let unread = |&slot: &u32| self.connections.get(slot).map_or(0, Connection::output_memory);
         if self.deferred.iter().map(unread).sum::<usize>() <= UNREAD_MAX {
@@ -154,11 +157,13 @@ impl Worker {
     }
 }
 
-/// With more unread bytes than this for clients that have jobs, or deferred commands, few of these go on.
+/// With more unread bytes than this for clients that have jobs, or deferred commands, few of these
+/// go on.
 const UNREAD_MAX: usize = 8 << 20;
 /// With fewer bytes of its reply than this a job whose client reads goes on.
 const BEGUN_MAX: usize = 256 << 10;
 /// With more bytes of replies than this, which jobs have begun, no further job is worked on.
 const REPLIES_MAX: usize = 1 << 20;
-/// How long the jobs of a turn may take together, in microseconds: so much later the others are served.
+/// How long the jobs of a turn may take together, in microseconds: so much later the others are
+/// served.
 const JOBS_US: u64 = 50;

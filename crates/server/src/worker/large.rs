@@ -22,7 +22,8 @@ pub struct Outside {
 
 struct Arriving {
     position: usize,
-    /// Of capacity `len`, but for those that made no progress for a while, and those that are to be very long.
+    /// Of capacity `len`, but for those that made no progress for a while, and those that are to be
+    /// very long.
     bytes: Vec<u8>,
     len: usize,
 }
@@ -39,7 +40,8 @@ impl Arriving {
 }
 
 impl LargeArguments {
-    /// Whether an argument's bytes are still missing: what arrives belongs to it, and nothing is parsed.
+    /// Whether an argument's bytes are still missing: what arrives belongs to it, and nothing is
+    /// parsed.
     pub const fn is_arriving(&self) -> bool {
         self.arriving.is_some()
     }
@@ -109,7 +111,8 @@ impl LargeArguments {
 }
 
 impl Connection {
-    /// If the command at the input's start ends in a large argument that is incomplete, begins a buffer for it.
+    /// If the command at the input's start ends in a large argument that is incomplete, begins a
+    /// buffer for it.
     pub fn begin_large(&mut self) {
         let Some(large) = self.parser.large() else { return };
         self.parser.keep_outside();
@@ -124,8 +127,8 @@ impl Connection {
         self.large.finish();
     }
 
-    /// Bytes that were received and not parsed: of an argument that is incomplete, or of commands that have to
-    /// wait. Complete arguments of an incomplete command do not count, as in Redis.
+    /// Bytes that were received and not parsed: of an argument that is incomplete, or of commands
+    /// that have to wait. Complete arguments of an incomplete command do not count, as in Redis.
     pub fn unparsed_len(&self) -> usize {
         let behind = self.input.len() - self.parser.parsed_len().min(self.input.len());
         if self.parser.awaits_line_end() {
@@ -145,6 +148,6 @@ impl Connection {
 }
 
 const LINE_END_LEN: usize = 2;
-/// Room that a length alone gets. Longer arguments, which only a raised `proto-max-bulk-len` allows, get theirs as they
-/// arrive: what the machine has not ends the process.
+/// Room that a length alone gets. Longer arguments, which only a raised `proto-max-bulk-len`
+/// allows, get theirs as they arrive: what the machine has not ends the process.
 const PROMISED_MAX: usize = 512 << 20;

@@ -1,4 +1,5 @@
-//! Limits on what a client may hold: output that nobody reads, memory in all, and time without a word.
+//! Limits on what a client may hold: output that nobody reads, memory in all, and time without a
+//! word.
 
 use std::sync::atomic::Ordering;
 
@@ -12,12 +13,13 @@ use crate::server::{Server, WorkerHandle};
 
 /// How often idle clients and soft limits are looked at.
 const LOOK_MS: i64 = 1000;
-/// A large argument that makes no progress for so long gives back the memory that it has no use for.
+/// A large argument that makes no progress for so long gives back the memory that it has no use
+/// for.
 const ARRIVING_IDLE_MS: i64 = 2000;
 /// Replies of one turn count only beyond this: in Redis they fit a buffer that every client has.
 const UNCOUNTED: usize = 16 * 1024;
-/// Beyond that, a client that has not said who it is may be sent no more than this: errors, but not all that its
-/// sending of garbage could call forth.
+/// Beyond that, a client that has not said who it is may be sent no more than this: errors, but not
+/// all that its sending of garbage could call forth.
 const UNAUTHENTICATED_OUTPUT_MAX: usize = 1024;
 
 /// How much a connection's commands may reply with before it is over its hard limit.
@@ -103,8 +105,8 @@ fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i6
     now_ms - *since_ms > limit.soft_s * 1000
 }
 
-/// Whether what a connection's transaction has queued, together with bytes that are not parsed, is more than its
-/// query buffer may be. As in Redis the next bytes to arrive tell.
+/// Whether what a connection's transaction has queued, together with bytes that are not parsed, is
+/// more than its query buffer may be. As in Redis the next bytes to arrive tell.
 #[inline]
 pub(super) fn is_queue_too_long(server: &Server, connection: &Connection, unparsed: usize) -> bool {
     connection.client.transaction.as_ref().is_some_and(|transaction| {
@@ -114,8 +116,8 @@ pub(super) fn is_queue_too_long(server: &Server, connection: &Connection, unpars
 }
 
 impl Worker {
-    /// Notes how much memory a connection's input takes, and closes it when that is too much; whether it is
-    /// still there.
+    /// Notes how much memory a connection's input takes, and closes it when that is too much;
+    /// whether it is still there.
     pub(super) fn check_input(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let (input, large) = (&connection.input, &connection.large);
@@ -141,8 +143,8 @@ impl Worker {
         self.close(slot);
     }
 
-    /// Notes how much memory a connection's output takes, and closes it when that is too much; whether it is
-    /// still there.
+    /// Notes how much memory a connection's output takes, and closes it when that is too much;
+    /// whether it is still there.
     pub(super) fn check_output(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let info = &connection.client.info;
@@ -159,9 +161,10 @@ impl Worker {
         true
     }
 
-    /// Notes how much of a reply a connection's job has made, beside what of it was sent or waits to be, and closes it when
-    /// that is too much, with what it has to send; whether it is still there. A reply that is longer than the limit is too
-    /// much, however quickly it is read: so it does not depend on that.
+    /// Notes how much of a reply a connection's job has made, beside what of it was sent or waits
+    /// to be, and closes it when that is too much, with what it has to send; whether it is still
+    /// there. A reply that is longer than the limit is too much, however quickly it is read: so it
+    /// does not depend on that.
     pub(super) fn check_job(&mut self, slot: u32, reply_bytes: usize, sent: usize) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let bytes = connection.output_memory() + reply_bytes;
@@ -186,8 +189,8 @@ impl Worker {
         }
     }
 
-    /// Once a second: clients that were silent for `timeout` or in the midst of a large argument, and soft limits of
-    /// those that send nothing.
+    /// Once a second: clients that were silent for `timeout` or in the midst of a large argument,
+    /// and soft limits of those that send nothing.
     pub(super) fn look_at_clients(&mut self) {
         let now_ms = self.data.now_ms;
         if now_ms < self.timer.clients_at_ms {

@@ -25,14 +25,15 @@ pub enum Post {
     Message(Arc<Message>),
     /// The wait of this blocked client has ended.
     Unblock(Arc<ClientInfo>),
-    /// These users (by identity) may not listen to all that they could: look at what their clients listen to.
+    /// These users (by identity) may not listen to all that they could: look at what their clients
+    /// listen to.
     Revoked(Arc<[u64]>),
     /// A pause has ended: look again at whom it put off.
     Resume,
     /// More of the log is on disk: look again at the replies that wait for it.
     Durable,
-    /// The number of workers changed: give connections away that are more than a fair share, or all if this worker is not
-    /// to serve any more.
+    /// The number of workers changed: give connections away that are more than a fair share, or all
+    /// if this worker is not to serve any more.
     Rebalance,
     /// End now.
     Stop,

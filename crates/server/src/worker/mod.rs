@@ -1,7 +1,8 @@
-//! A worker: one thread with its own driver and connections, which reads, parses, executes and replies.
+//! A worker: one thread with its own driver and connections, which reads, parses, executes and
+//! replies.
 //!
-//! Its life is a loop over the steps of `turn`. Everything between two waits happens with the worker's
-//! flag of the gate set; see `bobbin_store::gate`.
+//! Its life is a loop over the steps of `turn`. Everything between two waits happens with the
+//! worker's flag of the gate set; see `bobbin_store::gate`.
 
 mod batch;
 mod blocked;
@@ -71,15 +72,15 @@ use crate::server::{Server, Switch, WorkerHandle};
 use crate::tracking::{self, Tracker};
 use bobbin_io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 
-/// An argument of which at least this much is missing is received straight into the connection's own
-/// buffer.
+/// An argument of which at least this much is missing is received straight into the connection's
+/// own buffer.
 const DIRECT_MIN: usize = 64 * 1024;
 /// Bytes that are received directly although no large argument is missing any.
 const STRAY_MAX: usize = 16 * 1024;
 /// Most bytes that one such receive takes: a turn stays short.
 const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
-/// A turn that has so many bytes of replies executes nothing more before they are sent: so they stay in the core's
-/// cache until the kernel has copied them, and nobody waits long for the first.
+/// A turn that has so many bytes of replies executes nothing more before they are sent: so they
+/// stay in the core's cache until the kernel has copied them, and nobody waits long for the first.
 const REPLIES_MAX: usize = 256 * 1024;
 /// The arena's memory is given back when a turn needed more than this, ...
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
@@ -129,13 +130,14 @@ pub struct Worker {
     timer: Timer,
     schedule: Schedule,
     relief: Relief,
-    /// The next turn has something to do, whatever arrives: what is left of a reply is to be sent, or a connection ends
-    /// once its last bytes are out.
+    /// The next turn has something to do, whatever arrives: what is left of a reply is to be sent,
+    /// or a connection ends once its last bytes are out.
     sleepless: bool,
-    /// Commands were executed whose answers the next wait sends, so long work, and giving the core away, is left to the
-    /// next turn. Not twice in a row.
+    /// Commands were executed whose answers the next wait sends, so long work, and giving the core
+    /// away, is left to the next turn. Not twice in a row.
     puts_off: bool,
-    /// Gets no connections any more, gives those away that do not listen, and ends when the last has gone.
+    /// Gets no connections any more, gives those away that do not listen, and ends when the last
+    /// has gone.
     retiring: bool,
     stop: bool,
 }
@@ -153,7 +155,8 @@ struct Span {
 }
 
 impl Worker {
-    /// Makes the worker of the calling thread; its handle must then be listed. `None`: too many threads.
+    /// Makes the worker of the calling thread; its handle must then be listed. `None`: too many
+    /// threads.
     pub fn new(server: &'static Server, id: usize, driver: AnyDriver) -> Option<Self> {
         let commands = server.registry.all().len();
         let handle = Arc::new(WorkerHandle::new(id, driver.waker(), driver.name(), commands));
@@ -395,8 +398,8 @@ impl Worker {
     fn take_event(&mut self, event: Event) {
         match event {
             Event::Data { token, mut bytes } => {
-                // SAFETY: the driver keeps them until the next wait, and the batch is cleared before. Nobody else
-                // has a slice of them.
+                // SAFETY: the driver keeps them until the next wait, and the batch is cleared
+                // before. Nobody else has a slice of them.
                 let bytes = unsafe { bytes.as_mut_slice() };
                 match self.connections.find(token) {
                     Some(connection) if connection.tls.is_some() => self.open(token, bytes),
@@ -530,8 +533,8 @@ impl Worker {
             Limits::unauthenticated(bulk_len_max)
         };
         // SAFETY: the bytes are the driver's, which keeps them until the next wait, or the
-        // connection's own, which change only in `settle`, after the batch was cleared. Large arguments
-        // are not changed while somebody shares them, and the span does until then.
+        // connection's own, which change only in `settle`, after the batch was cleared. Large
+        // arguments are not changed while somebody shares them, and the span does until then.
         let found = unsafe {
             let input = std::slice::from_raw_parts(start, len);
             let (registry, keyspace) = (&self.server.registry, &self.server.keyspace);
@@ -728,8 +731,8 @@ impl Worker {
         self.execute();
     }
 
-    /// Serves the connections whose commands had to wait because the turn before had replied enough: as many
-    /// as this one has room for, first come first served.
+    /// Serves the connections whose commands had to wait because the turn before had replied
+    /// enough: as many as this one has room for, first come first served.
     fn resume_deferred(&mut self) {
         if self.deferred.is_empty() {
             return;
@@ -754,7 +757,8 @@ impl Worker {
         }
     }
 
-    /// Ends a connection from which nothing more comes, once none of its commands wait for their turn.
+    /// Ends a connection from which nothing more comes, once none of its commands wait for their
+    /// turn.
     fn end_if_done(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         if !connection.ended || connection.deferred {
@@ -810,7 +814,8 @@ impl Worker {
 
     // Step: connections on their way to other workers.
 
-    /// The number of workers that serve has changed, or somebody else wants the connections shared out anew.
+    /// The number of workers that serve has changed, or somebody else wants the connections shared
+    /// out anew.
     fn rebalance(&mut self) {
         self.schedule.fit(self.server);
         self.retiring = !self.server.workers.serves(self.handle.id);

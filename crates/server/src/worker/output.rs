@@ -1,7 +1,7 @@
 //! Replies on their way out: those of the turn, and those that a socket would not take yet.
 //!
-//! Large values are not copied into a reply but referred to. So both are sequences of pieces: bytes of our
-//! own, and values that entries may have in common with us.
+//! Large values are not copied into a reply but referred to. So both are sequences of pieces: bytes
+//! of our own, and values that entries may have in common with us.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -11,15 +11,15 @@ use bobbin_resp::{Part, SharedSlice};
 
 use bobbin_io::{Driver, Token};
 
-/// Pending bytes are kept in blocks of this size, so that what was sent can be freed, and nothing that waits
-/// is copied again.
+/// Pending bytes are kept in blocks of this size, so that what was sent can be freed, and nothing
+/// that waits is copied again.
 const BLOCK: usize = 16 * 1024;
 /// The first block, also behind a value, as long as it is not clear that there will be more.
 const FIRST_BLOCK: usize = 1024;
 /// Most pieces that are offered to a socket at once.
 const PIECES_MAX: usize = 64;
-/// Most bytes that are: the kernel copies them while all other clients wait, and so does whoever shares the core (four
-/// times as many took .15 ms).
+/// Most bytes that are: the kernel copies them while all other clients wait, and so does whoever
+/// shares the core (four times as many took .15 ms).
 pub const SEND_MAX: usize = 128 * 1024;
 
 /// The replies of a turn, of all connections, one behind the other.
@@ -130,7 +130,8 @@ impl Arena {
         &parts[..parts.partition_point(|part| part.at < range.end)]
     }
 
-    /// Hands on the replies of a range, piece by piece, or the first `len_max` bytes of them; returns how many.
+    /// Hands on the replies of a range, piece by piece, or the first `len_max` bytes of them;
+    /// returns how many.
     pub fn each_piece(&self, range: Range, len_max: usize, f: &mut impl FnMut(&[u8])) -> usize {
         let (mut start, mut left) = (range.start, len_max);
         let mut hand_on = |bytes: &[u8]| {
@@ -149,7 +150,8 @@ impl Arena {
         len_max - left
     }
 
-    /// Sends the replies of a range, or a beginning of them; which of both it is, and how many bytes.
+    /// Sends the replies of a range, or a beginning of them; which of both it is, and how many
+    /// bytes.
     ///
     /// # Safety
     /// The arena is not changed before the driver's next wait has returned.
@@ -269,7 +271,8 @@ impl Output {
         Offered { len: offer.len(), is_all: offer.len() == self.free }
     }
 
-    /// Hands on what may be sent, piece by piece, or the first `len_max` bytes of it; that is pending no more.
+    /// Hands on what may be sent, piece by piece, or the first `len_max` bytes of it; that is
+    /// pending no more.
     pub fn drain_free(&mut self, len_max: usize, f: &mut impl FnMut(&[u8])) {
         let len = self.free.min(len_max);
         let (mut left, mut skipped) = (len, self.sent);
@@ -313,7 +316,8 @@ impl Output {
         self.free += bytes;
     }
 
-    /// Lets go what was pushed since the last call of this or of `hold`, unless something before it is kept back.
+    /// Lets go what was pushed since the last call of this or of `hold`, unless something before it
+    /// is kept back.
     pub fn free(&mut self) {
         if self.held == 0 {
             self.free = self.len;

@@ -1,5 +1,5 @@
-//! A worker's connections whose next command was put off, and when they are served again: behind a pause, a script, the log's
-//! reader, or other workers that have much to deliver.
+//! A worker's connections whose next command was put off, and when they are served again: behind a
+//! pause, a script, the log's reader, or other workers that have much to deliver.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ impl Worker {
         }
         for slot in std::mem::take(&mut self.postponed) {
             let Some(connection) = self.connections.at(slot) else { continue };
-            // Who was put off may have left, and the slot have been put off again: then it is named twice.
+            // Who was put off may have left, and the slot have been put off again: then it is named
+            // twice.
             if !connection.client.is_postponed() {
                 continue;
             }
@@ -27,7 +28,8 @@ impl Worker {
         self.execute();
     }
 
-    /// Serves the connections that wait for a script, if something has become free since they were put off.
+    /// Serves the connections that wait for a script, if something has become free since they were
+    /// put off.
     pub(super) fn resume_behind_scripts(&mut self) {
         let turns = self.server.scripts.turns();
         if std::mem::replace(&mut self.script_turns, turns) == turns {
@@ -48,8 +50,8 @@ impl Worker {
         !self.wait_for_script.is_empty() && self.server.scripts.turns() != self.script_turns
     }
 
-    /// How long the connections that were put off still wait, at most; zero: no longer. Who waits for the disk is
-    /// told when there is news.
+    /// How long the connections that were put off still wait, at most; zero: no longer. Who waits
+    /// for the disk is told when there is news.
     pub(super) fn until_resumed(&mut self) -> Duration {
         let (server, now_ms) = (self.server, self.data.now_ms);
         if self.is_overrun() {

@@ -1,5 +1,5 @@
-//! What clients are sent that they did not ask for at this moment: it may be left for them by any thread, wherever their
-//! connection is just then.
+//! What clients are sent that they did not ask for at this moment: it may be left for them by any
+//! thread, wherever their connection is just then.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,8 @@ impl Worker {
                 touch(&mut self.touched, connection);
             }
             _ if to.gone.load(Ordering::Acquire) => {}
-            // It has moved since it was told of another client's copies. Its connection is ahead of this, wherever it is.
+            // It has moved since it was told of another client's copies. Its connection is ahead of
+            // this, wherever it is.
             _ => self.server.push_to(&to, push),
         }
     }

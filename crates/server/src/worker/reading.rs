@@ -7,11 +7,13 @@ use bobbin_io::Driver;
 use super::Worker;
 use super::connection::Reading;
 
-/// A connection whose commands wait until replies are sent is not read from while it has more input than this.
+/// A connection whose commands wait until replies are sent is not read from while it has more input
+/// than this.
 const READ_AHEAD_MAX: usize = 256 * 1024;
 
 impl Worker {
-    /// Reads no more of a connection while it has a lot of input and its replies are to be sent first.
+    /// Reads no more of a connection while it has a lot of input and its replies are to be sent
+    /// first.
     pub(super) fn fit_reading(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         if connection.deferred && connection.input.len() > READ_AHEAD_MAX {

@@ -1,9 +1,11 @@
 //! Connections leave a worker that works on a long command, for one that has time.
 //!
-//! The slices of a long command come between a worker's other commands, and the thread that works without a pause is the one
-//! that the kernel takes the core from. So once that has lasted for a while the worker is laden: whoever of its clients asks for
-//! something is served, and then goes to another worker, one by one as they ask. Connections that are silent stay, and those that listen. Where all
-//! others are laden, or busy with small commands, everybody stays: then half a worker is better than none (ADR 4).
+//! The slices of a long command come between a worker's other commands, and the thread that works
+//! without a pause is the one that the kernel takes the core from. So once that has lasted for a
+//! while the worker is laden: whoever of its clients asks for something is served, and then goes to
+//! another worker, one by one as they ask. Connections that are silent stay, and those that listen.
+//! Where all others are laden, or busy with small commands, everybody stays: then half a worker is
+//! better than none (ADR 4).
 //!
 //! Some time after the long command the workers share out their connections again.
 
@@ -19,7 +21,8 @@ pub(super) struct Relief {
     is_laden: bool,
     /// Slots of connections that had commands executed, while it is laden.
     active: Vec<u32>,
-    /// Connections went to others: when to have them shared out again (Unix ms), put off by every long command.
+    /// Connections went to others: when to have them shared out again (Unix ms), put off by every
+    /// long command.
     shares_out_at_ms: Option<i64>,
 }
 
@@ -51,8 +54,8 @@ impl Worker {
         }
     }
 
-    /// Gives away the connections that were active in this turn, if this worker is laden and the next one is neither that nor
-    /// busy.
+    /// Gives away the connections that were active in this turn, if this worker is laden and the
+    /// next one is neither that nor busy.
     #[inline]
     pub(super) fn give_to_others(&mut self) {
         if !self.relief.active.is_empty() {
@@ -86,7 +89,8 @@ impl Worker {
     }
 }
 
-/// From when on a worker with a long command is laden, in microseconds: shorter work is over before others gain by it.
+/// From when on a worker with a long command is laden, in microseconds: shorter work is over before
+/// others gain by it.
 const LADEN_US: u64 = 5_000;
 /// After a long command there may be another soon.
 const REST_MS: i64 = 1_000;

@@ -1,14 +1,14 @@
 //! How the kernel schedules a worker.
 //!
-//! When there are as many workers as cores, or more, a busy worker that is woken would push another thread
-//! off its core, mostly one that was just about to send us more. As a batch task it waits until that one
-//! sleeps, and then finds more to do in one turn. Where cores are idle nothing changes: a woken thread
-//! gets one at once. Measured with two cores (`docs/adr/0004-batch-scheduling.md`): at four workers the CPU
-//! per operation falls by a third.
+//! When there are as many workers as cores, or more, a busy worker that is woken would push another
+//! thread off its core, mostly one that was just about to send us more. As a batch task it waits
+//! until that one sleeps, and then finds more to do in one turn. Where cores are idle nothing
+//! changes: a woken thread gets one at once. Measured with two cores
+//! (`docs/adr/0004-batch-scheduling.md`): at four workers the CPU per operation falls by a third.
 //!
-//! A worker with little to do gains nothing by that, and its clients would wait for another thread's time slice
-//! to end: it has short turns instead. So has one that works on a long command, and gives way after each slice of it
-//! (ADR 4).
+//! A worker with little to do gains nothing by that, and its clients would wait for another
+//! thread's time slice to end: it has short turns instead. So has one that works on a long command,
+//! and gives way after each slice of it (ADR 4).
 
 use crate::cores::{Share, cores, share};
 use crate::server::Server;
@@ -40,7 +40,8 @@ impl Schedule {
         self.busy
     }
 
-    /// A turn is over: `now` in ticks, the commands that it executed, and whether there is long work.
+    /// A turn is over: `now` in ticks, the commands that it executed, and whether there is long
+    /// work.
     #[inline]
     pub fn turned(&mut self, now: u64, commands: u64, has_long_work: bool) {
         self.commands += commands;

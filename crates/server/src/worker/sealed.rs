@@ -1,7 +1,9 @@
-//! Connections with TLS: their bytes are opened before they are parsed, and sealed after they were answered.
+//! Connections with TLS: their bytes are opened before they are parsed, and sealed after they were
+//! answered.
 //!
-//! All between is as for any connection: what waits in `Output` is not sealed yet. A turn seals, for each connection,
-//! what it has to say as one run of records, all connections' behind each other, and then sends.
+//! All between is as for any connection: what waits in `Output` is not sealed yet. A turn seals,
+//! for each connection, what it has to say as one run of records, all connections' behind each
+//! other, and then sends.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -17,7 +19,8 @@ use crate::tls::{Handshake, TlsSession, identify};
 /// Memory of a worker for such connections.
 #[derive(Default)]
 pub(super) struct Workspace {
-    /// What the turn's bytes were opened to. The batch's arguments lie in it, so it never grows while there are any.
+    /// What the turn's bytes were opened to. The batch's arguments lie in it, so it never grows
+    /// while there are any.
     plain: Vec<u8>,
     /// The records that the turn sends. It grows only before the first of them is sent.
     sealed: Vec<u8>,
@@ -96,7 +99,8 @@ impl Worker {
         }
         let plain = &self.workspace.plain[start..];
         if !plain.is_empty() {
-            // SAFETY: they stay in place until `make_room` or the next turn, and both come after the batch was cleared.
+            // SAFETY: they stay in place until `make_room` or the next turn, and both come after
+            // the batch was cleared.
             let plain = unsafe { std::slice::from_raw_parts(plain.as_ptr(), plain.len()) };
             self.opened(token, plain);
         }
@@ -105,8 +109,8 @@ impl Worker {
         }
     }
 
-    /// Has the connection's part of the protocol begin if it has not. How much room the bytes may need; none: they
-    /// are not looked at.
+    /// Has the connection's part of the protocol begin if it has not. How much room the bytes may
+    /// need; none: they are not looked at.
     fn begin_opening(&mut self, token: Token, len: usize) -> Option<usize> {
         let connection = self.connections.find(token)?;
         let tls = connection.tls.as_mut()?;
@@ -157,7 +161,8 @@ impl Worker {
         touch(&mut self.touched, connection);
     }
 
-    /// What came makes no sense, or is of nobody we know: the connection ends, with the reason as its last word.
+    /// What came makes no sense, or is of nobody we know: the connection ends, with the reason as
+    /// its last word.
     #[cold]
     fn refuse(&mut self, slot: u32, reason: &str) {
         let Some(connection) = self.connections.at(slot) else { return };
@@ -325,7 +330,8 @@ impl Run<'_> {
 }
 
 impl Complaints {
-    /// Whether one more line is fit for the log: who sends garbage without end shall not fill the disk.
+    /// Whether one more line is fit for the log: who sends garbage without end shall not fill the
+    /// disk.
     fn may_say(&mut self, now_ms: i64) -> bool {
         if now_ms - self.since_ms >= 1000 {
             (self.since_ms, self.count) = (now_ms, 0);
@@ -335,7 +341,8 @@ impl Complaints {
     }
 }
 
-/// Tells the other side that this is the end, if that can be done at once. The driver has let go of the socket.
+/// Tells the other side that this is the end, if that can be done at once. The driver has let go of
+/// the socket.
 pub(super) fn say_goodbye(connection: &mut Connection) {
     let Some(tls) = &mut connection.tls else { return };
     if connection.output.sending != Sending::Nothing || !tls.wire().is_empty() {
@@ -351,7 +358,8 @@ pub(super) fn say_goodbye(connection: &mut Connection) {
 
 /// Opened bytes of a turn before what was parsed is executed.
 const PLAIN_LEN: usize = 256 * 1024;
-/// Bytes that a turn seals for one connection: as many are copied by the kernel and kept by us until it takes them.
+/// Bytes that a turn seals for one connection: as many are copied by the kernel and kept by us
+/// until it takes them.
 const SEAL_MAX: usize = 256 * 1024;
 /// A turn that has sealed so much leaves the others to the next.
 const SEALED_MAX: usize = 4 * 1024 * 1024;

@@ -1,5 +1,5 @@
-//! A worker's connections, by slot. A slot that is used again has another generation, so that a token
-//! names one connection for ever.
+//! A worker's connections, by slot. A slot that is used again has another generation, so that a
+//! token names one connection for ever.
 
 use std::sync::atomic::Ordering;
 

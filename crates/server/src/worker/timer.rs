@@ -13,7 +13,8 @@ use crate::server::Switch;
 
 /// How often a worker looks for keys to expire, while there are any.
 const EXPIRE_MS: i64 = 10;
-/// When keys wait until they are looked at: what goes is logged, and the log may not grow at such times.
+/// When keys wait until they are looked at: what goes is logged, and the log may not grow at such
+/// times.
 const NO_EXPIRE: u32 = Switch::NO_ACTIVE_EXPIRE
     | Switch::CRON_PAUSED
     | Switch::LOADING

@@ -1,9 +1,10 @@
-//! Commands from any bytes, made after the syntax that their rows declare, and what a user with few keys can do with
-//! them. Shared by `tests/planned_keys.rs` and the fuzz target `planned_keys`.
+//! Commands from any bytes, made after the syntax that their rows declare, and what a user with few
+//! keys can do with them. Shared by `tests/planned_keys.rs` and the fuzz target `planned_keys`.
 //!
-//! The user may use the keys that begin with `open:`. Two servers hold the same under those names and something
-//! else under all others. Whatever the user asks, both must answer the same, and what is outside stays as it was. So
-//! a command that reads or writes a key which its plan does not name is found, whatever it makes of it.
+//! The user may use the keys that begin with `open:`. Two servers hold the same under those names
+//! and something else under all others. Whatever the user asks, both must answer the same, and what
+//! is outside stays as it was. So a command that reads or writes a key which its plan does not name
+//! is found, whatever it makes of it.
 
 use bobbin_server::command::keys::KeyUse;
 use bobbin_server::command::syntax::{self, Argument, Kind};
@@ -24,7 +25,8 @@ pub struct Row {
     pub is_script: bool,
 }
 
-/// All commands but those that are about the process or every key, end the session, or need another server.
+/// All commands but those that are about the process or every key, end the session, or need another
+/// server.
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for command in FAMILIES.iter().flat_map(|family| family.iter()) {
@@ -204,7 +206,8 @@ impl Walls {
         Self { sides: [true, false].map(Side::new) }
     }
 
-    /// Has the user send a command; whether it succeeded. Panics if it reads or writes what is closed.
+    /// Has the user send a command; whether it succeeded. Panics if it reads or writes what is
+    /// closed.
     pub fn send(&mut self, row: &Row, words: &[Vec<u8>], way: Way) -> bool {
         // The user would wait until another client comes.
         let way = if row.blocks && way == Way::Alone { Way::Exec } else { way };
@@ -348,7 +351,8 @@ const DOUBLES: [&str; 7] = ["0", "1.5", "-1", "15", "37", "inf", "nan"];
 const TIMES: [&str; 3] = ["1700000100", "1700000100000", "1"];
 /// What DUMP gives of the string `7`.
 const RESTORED: &[u8] = b"\x00\xc0\x07\x50\x00\xbb\xe7\x81\x33\x1d\xf9\xa9\x66";
-/// Commands that are about the process, all keys, users or the session, or need another server or a terminal.
+/// Commands that are about the process, all keys, users or the session, or need another server or a
+/// terminal.
 const NOT_FOR_KEYS: [&str; 34] = [
     "acl",
     "asking",

@@ -1,5 +1,6 @@
-//! Sequences of commands from any bytes, run on a worker without sockets and on a model of plain maps;
-//! every reply must be the model's. Shared by `tests/commands.rs` and the fuzz target `commands`.
+//! Sequences of commands from any bytes, run on a worker without sockets and on a model of plain
+//! maps; every reply must be the model's. Shared by `tests/commands.rs` and the fuzz target
+//! `commands`.
 
 mod keys;
 mod sequence;

@@ -1,7 +1,7 @@
 //! Any bytes as changes of a sound payload.
 
-/// The value that the bytes stand for: the first says of which seed (or that they are the value themselves), the
-/// others are changes of it.
+/// The value that the bytes stand for: the first says of which seed (or that they are the value
+/// themselves), the others are changes of it.
 pub fn body(bytes: &[u8], seeds: &[Vec<u8>]) -> Vec<u8> {
     let [first, rest @ ..] = bytes else { return Vec::new() };
     let Some(seed) = seeds.get(usize::from(*first)) else { return rest.to_vec() };

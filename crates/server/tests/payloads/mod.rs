@@ -1,5 +1,5 @@
-//! RESTORE of any bytes: a payload is refused with Redis's error, or gives a value that every command can use.
-//! Shared by `tests/restore.rs` and the fuzz target `dump_payload`.
+//! RESTORE of any bytes: a payload is refused with Redis's error, or gives a value that every
+//! command can use. Shared by `tests/restore.rs` and the fuzz target `dump_payload`.
 
 mod edit;
 mod seeds;

@@ -68,9 +68,11 @@ const MADE: &[&[&str]] = &[
     &["GEOADD k 13.36 38.11 Palermo 15.08 37.50 Catania"],
 ];
 
-/// The forms of other versions. The kind's byte is the first; the forms are described in `crates/dump`.
+/// The forms of other versions. The kind's byte is the first; the forms are described in
+/// `crates/dump`.
 const READ_ONLY: &[&[u8]] = &[
-    // A list, a set, a sorted set with scores as text, one with binary scores, a hash: element by element.
+    // A list, a set, a sorted set with scores as text, one with binary scores, a hash: element by
+    // element.
     b"\x01\x03\x01a\x02bb\xc0\x07",
     b"\x02\x03\x01a\x02bb\xc0\x07",
     b"\x03\x04\x01a\x011\x02bb\x032.5\x01c\xfe\x01d\xff",

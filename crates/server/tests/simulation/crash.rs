@@ -1,8 +1,8 @@
 //! What was logged, and what a log has to be.
 //!
-//! A start that finds any beginning of the log makes of it a state that was there: exactly that in which the last of its
-//! records was made. Where two records were made between two looks, as expiry may, and wherever the log is cut, the
-//! accounts add up and twins are alike.
+//! A start that finds any beginning of the log makes of it a state that was there: exactly that in
+//! which the last of its records was made. Where two records were made between two looks, as expiry
+//! may, and wherever the log is cut, the accounts add up and twins are alike.
 
 use std::collections::BTreeMap;
 

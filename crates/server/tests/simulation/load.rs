@@ -1,5 +1,6 @@
-//! What clients do: units of commands on few keys. Money goes from account to account, and twins are always written
-//! together, so that half a unit shows in the sum of the accounts, or in twins that differ.
+//! What clients do: units of commands on few keys. Money goes from account to account, and twins
+//! are always written together, so that half a unit shows in the sum of the accounts, or in twins
+//! that differ.
 
 use bobbin_server::random::Random;
 
@@ -18,8 +19,9 @@ pub enum Form {
     ScriptInTransaction,
 }
 
-/// Carries out the commands that `ARGV` holds, each behind the number of its words. A script goes on after what
-/// fails, unless it belongs to more: with no memory left its first write is refused, and not those behind it.
+/// Carries out the commands that `ARGV` holds, each behind the number of its words. A script goes
+/// on after what fails, unless it belongs to more: with no memory left its first write is refused,
+/// and not those behind it.
 const BODY: &str = "
 local at = 1
 while at <= #ARGV do

@@ -1,4 +1,5 @@
-//! Workers that take turns: one command of one session, a slice of a long one, a step of a base, of time, of expiry.
+//! Workers that take turns: one command of one session, a slice of a long one, a step of a base, of
+//! time, of expiry.
 
 use std::collections::VecDeque;
 

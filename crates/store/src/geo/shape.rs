@@ -68,8 +68,8 @@ impl Shape {
         }
     }
 
-    /// The ranges of scores that hold all positions within, in the order in which Redis looks at them. The same
-    /// may come twice where a shape is as large as the Earth.
+    /// The ranges of scores that hold all positions within, in the order in which Redis looks at
+    /// them. The same may come twice where a shape is as large as the Earth.
     pub fn score_ranges(&self) -> Vec<Range<u64>> {
         let (centre, bounds) = (self.centre(), self.bounds());
         if Position::new(centre.longitude, centre.latitude).is_none() {
@@ -102,8 +102,8 @@ impl Shape {
         cells.into_iter().map(Cell::scores).collect()
     }
 
-    /// How much work it is to say whether a position is within it: about so many times what one edge of
-    /// a polygon takes.
+    /// How much work it is to say whether a position is within it: about so many times what one
+    /// edge of a polygon takes.
     pub fn effort(&self) -> usize {
         match self {
             Self::Polygon { vertices, .. } => CIRCLE_EFFORT + vertices.len(),
@@ -153,7 +153,8 @@ impl Shape {
             }
         };
         let high = degrees(height / EARTH_RADIUS);
-        // A degree of longitude is shorter nearer to the pole: what is nearer to it is wider, in degrees.
+        // A degree of longitude is shorter nearer to the pole: what is nearer to it is wider, in
+        // degrees.
         let polar =
             if centre.latitude < 0.0 { centre.latitude - high } else { centre.latitude + high };
         let wide = degrees(width / EARTH_RADIUS / radians(polar).cos());

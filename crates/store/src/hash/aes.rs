@@ -6,8 +6,8 @@
 //! brings, so that no key is the beginning of another to the cipher. The hash is half of what the
 //! whole cipher makes of the state.
 //!
-//! So nobody sees a state, only whether two are equal. For one block this is AES itself. The chain is
-//! that of Pelican (Daemen and Rijmen, 2005) with keys for its rounds: no difference of two keys
+//! So nobody sees a state, only whether two are equal. For one block this is AES itself. The chain
+//! is that of Pelican (Daemen and Rijmen, 2005) with keys for its rounds: no difference of two keys
 //! leads to equal states with a probability of more than 2^-113 a step, on average over keys.
 
 use std::arch::x86_64::{

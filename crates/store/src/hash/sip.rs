@@ -1,4 +1,5 @@
-//! The keyed hash where the processor has nothing for it: SipHash-1-3 (Aumasson and Bernstein, 2012).
+//! The keyed hash where the processor has nothing for it: SipHash-1-3 (Aumasson and Bernstein,
+//! 2012).
 
 use super::KEY_LEN;
 

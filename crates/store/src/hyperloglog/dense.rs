@@ -1,4 +1,5 @@
-//! The dense form: all registers, 6 bits each, beginning at the lowest bits. Four of them fill three bytes.
+//! The dense form: all registers, 6 bits each, beginning at the lowest bits. Four of them fill
+//! three bytes.
 
 use super::estimate::Histogram;
 use super::{Element, REGISTER_MAX, Registers};

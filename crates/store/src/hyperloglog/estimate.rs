@@ -1,5 +1,6 @@
-//! From registers to a cardinality: the estimator of Otmar Ertl's "New cardinality estimation algorithms for
-//! HyperLogLog sketches" (arXiv:1702.01284), as Redis uses it. It needs only how many registers have each value.
+//! From registers to a cardinality: the estimator of Otmar Ertl's "New cardinality estimation
+//! algorithms for HyperLogLog sketches" (arXiv:1702.01284), as Redis uses it. It needs only how
+//! many registers have each value.
 
 use super::{RANK_MAX, REGISTER_MAX, REGISTERS};
 

@@ -1,10 +1,12 @@
-//! HyperLogLog: estimates how many different elements were seen, in at most 12 KB, with an error of about 0.8 %.
+//! HyperLogLog: estimates how many different elements were seen, in at most 12 KB, with an error of
+//! about 0.8 %.
 //!
-//! The value is a string in Redis's format, so that GET, SET, DUMP and other servers see the same bytes: a header of
-//! 16 bytes, and 16384 registers of 6 bits, either all of them (*dense*) or as runs of equal ones (*sparse*, while
-//! most are zero). Header: `HYLL`, one byte of encoding (0 dense, 1 sparse), three zeros, and the cardinality as it
-//! was last computed, little endian, whose highest bit says that the registers have changed since.
-//! Since clients can write any string, everything here checks what it reads.
+//! The value is a string in Redis's format, so that GET, SET, DUMP and other servers see the same
+//! bytes: a header of 16 bytes, and 16384 registers of 6 bits, either all of them (*dense*) or as
+//! runs of equal ones (*sparse*, while most are zero). Header: `HYLL`, one byte of encoding (0
+//! dense, 1 sparse), three zeros, and the cardinality as it was last computed, little endian, whose
+//! highest bit says that the registers have changed since. Since clients can write any string,
+//! everything here checks what it reads.
 
 mod dense;
 mod estimate;
@@ -152,8 +154,9 @@ impl HyperLogLog {
         self.bytes
     }
 
-    /// Adds an element; whether a register changed. A sparse value becomes dense when it would get longer than
-    /// `sparse_len_max`, header included; and so does one, written by a client, that is longer than a dense one.
+    /// Adds an element; whether a register changed. A sparse value becomes dense when it would get
+    /// longer than `sparse_len_max`, header included; and so does one, written by a client, that is
+    /// longer than a dense one.
     pub fn add(&mut self, element: Element, sparse_len_max: usize) -> Result<bool, Corrupt> {
         if self.encoding == Encoding::Sparse && self.bytes.len() > sparse_len_max.max(DENSE_LEN) {
             self.make_dense()?;
@@ -171,8 +174,8 @@ impl HyperLogLog {
         Ok(raise_dense(&mut self.bytes, element))
     }
 
-    /// Raises each register to that of `registers`, as `add` does; the cardinality has to be computed anew in any
-    /// case. With `dense` the value becomes dense first.
+    /// Raises each register to that of `registers`, as `add` does; the cardinality has to be
+    /// computed anew in any case. With `dense` the value becomes dense first.
     pub fn merge(
         &mut self,
         registers: &Registers,
@@ -282,7 +285,8 @@ mod tests {
         registers
     }
 
-    /// Each change may move all that follows it: so what is longer than any sound value is not changed.
+    /// Each change may move all that follows it: so what is longer than any sound value is not
+    /// changed.
     #[test]
     fn a_sparse_value_longer_than_any_is_not_changed() {
         let runs = |run: &[u8]| {

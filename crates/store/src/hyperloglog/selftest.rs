@@ -1,5 +1,6 @@
-//! PFSELFTEST: shows on this machine that registers keep what is written to them, that both forms agree, and that
-//! the estimate is as near the truth as it should be. It does what Redis's own does, in steps.
+//! PFSELFTEST: shows on this machine that registers keep what is written to them, that both forms
+//! agree, and that the estimate is as near the truth as it should be. It does what Redis's own
+//! does, in steps.
 
 use super::{Element, HyperLogLog, REGISTER_MAX, REGISTERS, dense, raise_dense};
 
@@ -30,7 +31,8 @@ impl SelfTest {
         }
     }
 
-    /// Goes on for some hundred microseconds; `false` when all is done, an error when something is wrong.
+    /// Goes on for some hundred microseconds; `false` when all is done, an error when something is
+    /// wrong.
     pub fn step(&mut self) -> Result<bool, String> {
         if self.cycles < REGISTER_CYCLES {
             self.cycles += 1;

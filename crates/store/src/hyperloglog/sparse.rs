@@ -1,8 +1,9 @@
 //! The sparse form: runs of registers of one value.
 //!
-//! `00nnnnnn` is a run of n + 1 zeros, `01nnnnnn nnnnnnnn` a longer one (of up to 16384), `1vvvvvnn` a run of n + 1
-//! registers of value v + 1. A value is changed by splitting a run and then joining equal neighbours, in exactly
-//! Redis's way: the bytes after the same commands are the same.
+//! `00nnnnnn` is a run of n + 1 zeros, `01nnnnnn nnnnnnnn` a longer one (of up to 16384),
+//! `1vvvvvnn` a run of n + 1 registers of value v + 1. A value is changed by splitting a run and
+//! then joining equal neighbours, in exactly Redis's way: the bytes after the same commands are the
+//! same.
 
 use std::fmt::Write;
 
@@ -66,8 +67,8 @@ fn runs(body: &[u8]) -> impl Iterator<Item = (usize, Run)> {
     })
 }
 
-/// Calls `f` with each run and its first register, all within the registers; an error if they do not make up the
-/// registers exactly.
+/// Calls `f` with each run and its first register, all within the registers; an error if they do
+/// not make up the registers exactly.
 fn walk(body: &[u8], mut f: impl FnMut(usize, Run)) -> Result<(), Corrupt> {
     let (mut at, mut first) = (0, 0);
     while at < body.len() {
@@ -119,7 +120,8 @@ pub(super) fn describe(body: &[u8]) -> String {
     text
 }
 
-/// Raises a register of a whole value, header included, if that does not make it longer than `len_max`.
+/// Raises a register of a whole value, header included, if that does not make it longer than
+/// `len_max`.
 pub(super) fn raise(
     bytes: &mut Vec<u8>,
     element: Element,
@@ -220,8 +222,8 @@ const VALUE_MAX: u8 = 32;
 const VALUE_LEN_MAX: u8 = 4;
 /// The longest run of zeros in one byte.
 const SHORT_ZEROS_MAX: usize = 64;
-/// No sound value is longer: each register would be a run of its own, in the longer form. Joining moves all that
-/// follows, so of a string of any length it would take any time.
+/// No sound value is longer: each register would be a run of its own, in the longer form. Joining
+/// moves all that follows, so of a string of any length it would take any time.
 const LEN_MAX: usize = HEADER + 2 * REGISTERS;
 /// How many runs are looked at for joining.
 const JOIN_STEPS: usize = 5;

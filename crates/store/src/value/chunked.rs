@@ -1,9 +1,10 @@
-//! A large string that was changed: chunks of one size, which clones share until one of them changes.
+//! A large string that was changed: chunks of one size, which clones share until one of them
+//! changes.
 //!
-//! What a client sent as one buffer stays that buffer, and is what most chunks lie in. A chunk is copied
-//! out of it only when it changes while something else still reads the buffer: a snapshot, or a reply on
-//! its way. When nothing else does any more, the next change of such a chunk puts it back, so that in the
-//! end a string takes its length once.
+//! What a client sent as one buffer stays that buffer, and is what most chunks lie in. A chunk is
+//! copied out of it only when it changes while something else still reads the buffer: a snapshot,
+//! or a reply on its way. When nothing else does any more, the next change of such a chunk puts it
+//! back, so that in the end a string takes its length once.
 //!
 //! A string never becomes shorter, so all bytes behind its end are zero.
 
@@ -239,8 +240,8 @@ impl<'a> StringRef<'a> {
         self.len() == 0
     }
 
-    /// The bytes, if they lie in one piece. What does not is `CHUNKED_LEN_MIN` long at least: too long
-    /// for everything that is parsed.
+    /// The bytes, if they lie in one piece. What does not is `CHUNKED_LEN_MIN` long at least: too
+    /// long for everything that is parsed.
     #[inline(always)]
     pub fn flat(self) -> Option<&'a [u8]> {
         match self {

@@ -1,4 +1,5 @@
-//! A hash: a few short fields in a listpack, others in a table. Only a table has fields that expire.
+//! A hash: a few short fields in a listpack, others in a table. Only a table has fields that
+//! expire.
 
 use super::integer;
 use super::listpack::{self, Item, Listpack, Position};
@@ -9,8 +10,8 @@ use crate::hash::Hasher;
 
 /// A hash in one of its two forms. A table never becomes packed again, as in Redis.
 ///
-/// Expired fields stay until they are removed, and count in `len`; whoever asks for fields says what
-/// time it is and sees none of them.
+/// Expired fields stay until they are removed, and count in `len`; whoever asks for fields says
+/// what time it is and sees none of them.
 #[derive(Clone)]
 pub enum Hash {
     /// Field, value, field, value ...
@@ -73,8 +74,8 @@ pub enum Spot {
 }
 
 impl Hash {
-    /// A hash from a listpack's fields and values; `None` when it has an odd number of entries, or a
-    /// field twice.
+    /// A hash from a listpack's fields and values; `None` when it has an odd number of entries, or
+    /// a field twice.
     pub fn from_listpack(fields: Listpack, limits: &HashLimits, hasher: &Hasher) -> Option<Self> {
         let len = fields.len();
         if !len.is_multiple_of(2) {
@@ -154,7 +155,8 @@ impl Hash {
         }
     }
 
-    /// Gives a field that is there an expiry, or takes it away. A packed hash becomes a table by it.
+    /// Gives a field that is there an expiry, or takes it away. A packed hash becomes a table by
+    /// it.
     pub fn set_expiry(&mut self, name: &[u8], expire_ms: Option<i64>, hasher: &Hasher) {
         if let Self::Packed(_) = self {
             if expire_ms.is_none() {

@@ -1,7 +1,8 @@
 //! Values with elements: lists, sets, sorted sets, hashes, streams; and strings that are large.
 //!
-//! Each is a Rust value of at most 16 bytes that lies in its key's entry and points to the rest. A small one is
-//! one block in Redis's own packed form; a large one is made of chunks that clones share until one changes.
+//! Each is a Rust value of at most 16 bytes that lies in its key's entry and points to the rest. A
+//! small one is one block in Redis's own packed form; a large one is made of chunks that clones
+//! share until one changes.
 
 use std::ptr::NonNull;
 
@@ -69,7 +70,8 @@ macro_rules! collections {
                 }
             }
 
-            /// The same elements for another entry: a large collection's chunks are shared until they change.
+            /// The same elements for another entry: a large collection's chunks are shared until
+            /// they change.
             pub fn cloned(self) -> AnyCollection {
                 match self {
                     $(Self::$kind(collection) => AnyCollection::$kind(collection.clone()),)*

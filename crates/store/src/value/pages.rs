@@ -7,11 +7,11 @@
 //! and the root's index doubles when a node needs it. So no single change takes long, however large
 //! the table is.
 //!
-//! A cursor is a position in the order of hashes. It stays good whatever is split, merged or changed
-//! meanwhile, and no key is seen twice.
+//! A cursor is a position in the order of hashes. It stays good whatever is split, merged or
+//! changed meanwhile, and no key is seen twice.
 //!
-//! Root, nodes and pages are shared between clones until one changes: cloning costs one counter, and
-//! whoever changes a clone copies a page, its node and the root at most.
+//! Root, nodes and pages are shared between clones until one changes: cloning costs one counter,
+//! and whoever changes a clone copies a page, its node and the root at most.
 
 mod directory;
 mod page;
@@ -208,8 +208,8 @@ impl Table {
         None
     }
 
-    /// Shows at least `count` records from a cursor on, or all that are left; returns the cursor to go
-    /// on with, 0 at the end. A walk begins with 0.
+    /// Shows at least `count` records from a cursor on, or all that are left; returns the cursor to
+    /// go on with, 0 at the end. A walk begins with 0.
     pub fn scan(
         &self,
         cursor: u64,
@@ -233,7 +233,8 @@ impl Table {
             found.sort_unstable();
             let mut previous = u64::MAX;
             for &(at, index) in &found {
-                // Those of one position are shown together, or the cursor could not tell them apart.
+                // Those of one position are shown together, or the cursor could not tell them
+                // apart.
                 if shown >= count && at != previous {
                     return previous + 1;
                 }
@@ -250,8 +251,8 @@ impl Table {
         if position < POSITIONS { position } else { 0 }
     }
 
-    /// Shows up to `limit` records from a place on; returns where to go on, or `None` at the end. For
-    /// a walk in steps over a table that does not change.
+    /// Shows up to `limit` records from a place on; returns where to go on, or `None` at the end.
+    /// For a walk in steps over a table that does not change.
     pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Record<'_>)) -> Option<Walk> {
         let Walk { node, page, record } = from;
         let mut records = Iter { root: &self.root, node, page, record, left: limit };

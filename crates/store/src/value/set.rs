@@ -84,8 +84,8 @@ impl Set {
         set
     }
 
-    /// Makes a table of it if so many members are about to be added that Redis would, even if they turn
-    /// out to be there already.
+    /// Makes a table of it if so many members are about to be added that Redis would, even if they
+    /// turn out to be there already.
     #[inline]
     pub fn expect(&mut self, added: usize, limits: &SetLimits, hasher: &Hasher) {
         let packs = match self {
@@ -229,8 +229,8 @@ impl Set {
         }
     }
 
-    /// Shows up to `limit` members from a place on; returns where to go on, or `None` at the end. For
-    /// a walk in steps over a set that does not change.
+    /// Shows up to `limit` members from a place on; returns where to go on, or `None` at the end.
+    /// For a walk in steps over a set that does not change.
     pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Item<'_>)) -> Option<Walk> {
         match self {
             Self::Table(table) => table.walk(from, limit, |record| f(item(record.key))),
@@ -241,7 +241,8 @@ impl Set {
         }
     }
 
-    /// Whether one is a clone of the other, and neither has been changed since; small ones are compared.
+    /// Whether one is a clone of the other, and neither has been changed since; small ones are
+    /// compared.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Integers(one), Self::Integers(other)) => one.as_bytes() == other.as_bytes(),

@@ -3,9 +3,9 @@
 //! ```text
 //! u32 owners | u32 capacity | u32 start | u32 length | slack | bytes | slack
 //! ```
-//! It is what leaves of trees, pages of indexes and chunks of lists are made of: one allocation behind
-//! one thin pointer. Slack lies at both ends, so that a list may grow at either end without moving
-//! what it holds.
+//! It is what leaves of trees, pages of indexes and chunks of lists are made of: one allocation
+//! behind one thin pointer. Slack lies at both ends, so that a list may grow at either end without
+//! moving what it holds.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Deref;
@@ -36,7 +36,8 @@ pub(crate) enum Slack {
     FillBefore(usize),
 }
 
-// SAFETY: the bytes are plain, the count of owners is atomic, and bytes are changed by a sole owner only.
+// SAFETY: the bytes are plain, the count of owners is atomic, and bytes are changed by a sole owner
+// only.
 unsafe impl Send for SharedBlock {}
 // SAFETY: as above; shared references only read.
 unsafe impl Sync for SharedBlock {}
@@ -60,8 +61,8 @@ impl SharedBlock {
         self.make_unique();
         let header = self.header();
         let (start, len) = (header.start as usize, header.len as usize);
-        // SAFETY: `start + len <= capacity` holds of every block; all of those bytes are initialised;
-        // we are the sole owner and hold the block mutably.
+        // SAFETY: `start + len <= capacity` holds of every block; all of those bytes are
+        // initialised; we are the sole owner and hold the block mutably.
         unsafe { NonNull::slice_from_raw_parts(self.base().add(start), len).as_mut() }
     }
 
@@ -78,8 +79,8 @@ impl SharedBlock {
         if !self.is_unique() || !enough && !self.slide(before, count) {
             self.reallocate(at, count, slack);
         } else if before {
-            // SAFETY: sole owner; the bytes before the gap move into the slack before them, which is long
-            // enough, by itself or since the bytes slid.
+            // SAFETY: sole owner; the bytes before the gap move into the slack before them, which
+            // is long enough, by itself or since the bytes slid.
             unsafe {
                 let start = self.header().start as usize;
                 let base = self.base().as_ptr();
@@ -172,8 +173,8 @@ impl SharedBlock {
     fn copy_for_itself(&mut self) {
         let header = self.header();
         let mut copy = Self::with_capacity(header.capacity as usize);
-        // SAFETY: the copy is ours alone and has the same capacity, so the same start and length lie
-        // within it; the bytes there are written at once.
+        // SAFETY: the copy is ours alone and has the same capacity, so the same start and length
+        // lie within it; the bytes there are written at once.
         unsafe {
             let base = copy.base();
             let place = copy.header_mut();
@@ -185,7 +186,8 @@ impl SharedBlock {
         *self = copy;
     }
 
-    /// Shares the slack out to both ends, if one then has room for `count` bytes and for more to come.
+    /// Shares the slack out to both ends, if one then has room for `count` bytes and for more to
+    /// come.
     fn slide(&mut self, before: bool, count: usize) -> bool {
         let header = self.header();
         let (start, len) = (header.start as usize, header.len as usize);
@@ -214,8 +216,9 @@ impl SharedBlock {
             Slack::FillBehind(capacity) | Slack::FillBefore(capacity) => capacity.max(total),
         };
         let mut new = Self::with_capacity(capacity);
-        // SAFETY: the new block is ours alone, and has room for `total` bytes from `start` on. Those before
-        // and behind the gap are copied, those of the gap zeroed, so all are initialised.
+        // SAFETY: the new block is ours alone, and has room for `total` bytes from `start` on.
+        // Those before and behind the gap are copied, those of the gap zeroed, so all are
+        // initialised.
         unsafe {
             let base = new.base();
             let header = new.header_mut();
@@ -244,8 +247,8 @@ impl SharedBlock {
             start: start as u32,
             len: bytes.len() as u32,
         };
-        // SAFETY: the block is header and capacity long, and aligned for the header. The slack, too, is
-        // initialised, as moving bytes into it and cutting them off again makes it visible.
+        // SAFETY: the block is header and capacity long, and aligned for the header. The slack,
+        // too, is initialised, as moving bytes into it and cutting them off again makes it visible.
         unsafe {
             pointer.write(header);
             let base = pointer.add(1).cast::<u8>();
@@ -283,8 +286,8 @@ impl Deref for SharedBlock {
     #[inline(always)]
     fn deref(&self) -> &[u8] {
         let header = self.header();
-        // SAFETY: `start + len <= capacity`, and the bytes are initialised; nobody changes them while
-        // there is this shared reference to an owner.
+        // SAFETY: `start + len <= capacity`, and the bytes are initialised; nobody changes them
+        // while there is this shared reference to an owner.
         unsafe {
             NonNull::slice_from_raw_parts(
                 self.base().add(header.start as usize),

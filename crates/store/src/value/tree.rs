@@ -1,13 +1,14 @@
 //! A tree of leaves in an order, each with a count: finds a leaf by what separates it from the one
 //! before it, or by how many elements come before.
 //!
-//! It knows nothing of what is in a leaf. Who changes a leaf says by how much its count changed, and
-//! splits, merges and removes leaves itself; the tree keeps the counts along the path, and splits its own
-//! nodes. Clones share all nodes until one of them changes.
+//! It knows nothing of what is in a leaf. Who changes a leaf says by how much its count changed,
+//! and splits, merges and removes leaves itself; the tree keeps the counts along the path, and
+//! splits its own nodes. Clones share all nodes until one of them changes.
 
 use super::cow::Cow;
 
-/// `L` is a leaf, `S` what lies between two leaves: a lower bound of all that the right one may hold.
+/// `L` is a leaf, `S` what lies between two leaves: a lower bound of all that the right one may
+/// hold.
 #[derive(Clone)]
 pub(crate) struct Tree<L, S> {
     root: Cow<Inner<L, S>>,
@@ -16,7 +17,8 @@ pub(crate) struct Tree<L, S> {
     len: usize,
 }
 
-/// The way from the root to a leaf: which child at each level. Good until leaves are added or removed.
+/// The way from the root to a leaf: which child at each level. Good until leaves are added or
+/// removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Path {
     indices: [u8; DEPTH_MAX],
@@ -85,8 +87,8 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         self.leaf_mut(path, change);
     }
 
-    /// Puts a leaf with `count` elements beside another one. The separator lies between the two; before
-    /// another leaf it can only be put when separators do not matter.
+    /// Puts a leaf with `count` elements beside another one. The separator lies between the two;
+    /// before another leaf it can only be put when separators do not matter.
     pub(crate) fn insert(&mut self, path: &Path, side: Side, separator: S, leaf: L, count: usize) {
         self.len += count;
         self.leaves += 1;
@@ -186,8 +188,8 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         self.parent(path).children[path.last_index()].count
     }
 
-    /// The last leaf of which `reaches` holds: whether what is sought may lie right of a separator. It
-    /// holds of all separators up to some, and of none after.
+    /// The last leaf of which `reaches` holds: whether what is sought may lie right of a separator.
+    /// It holds of all separators up to some, and of none after.
     #[inline]
     pub(crate) fn seek(&self, reaches: impl Fn(&S) -> bool) -> Path {
         self.descend(|children| {
@@ -204,8 +206,8 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         })
     }
 
-    /// The leaf with the element that has `rank` others before it, and how many of these are in the same
-    /// leaf. A rank past the end leads to the last leaf.
+    /// The leaf with the element that has `rank` others before it, and how many of these are in the
+    /// same leaf. A rank past the end leads to the last leaf.
     pub(crate) fn seek_rank(&self, rank: usize) -> (Path, usize) {
         let mut rest = rank;
         let (path, _) = self.descend(|children| {
@@ -270,8 +272,8 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         Some(previous)
     }
 
-    /// The leaf after this one, if both hang on the same node: only such may be merged, as the separators
-    /// above then stay right.
+    /// The leaf after this one, if both hang on the same node: only such may be merged, as the
+    /// separators above then stay right.
     pub(crate) fn next_sibling(&self, path: &Path) -> Option<Path> {
         let mut sibling = *path;
         sibling.indices[usize::from(self.depth) - 1] += 1;
@@ -355,8 +357,8 @@ impl<L: Clone, S: Clone + Default> Inner<L, S> {
         Some(Child { count: right.count(), separator, node: Node::Inner(Cow::new(right)) })
     }
 
-    /// Merges a child node that has become small with the one before or after it, if one of them then is
-    /// not nearly full.
+    /// Merges a child node that has become small with the one before or after it, if one of them
+    /// then is not nearly full.
     fn merge_small(&mut self, index: usize) {
         let size = |child: &Child<L, S>| match &child.node {
             Node::Inner(inner) => inner.children.len(),

@@ -1,5 +1,5 @@
-//! Threads that hold many shards, and one that keeps some, or all, while it is away: a slow script. Beside them who takes
-//! the gate, who visits, and who only tries, as eviction does.
+//! Threads that hold many shards, and one that keeps some, or all, while it is away: a slow script.
+//! Beside them who takes the gate, who visits, and who only tries, as eviction does.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use shuttle::thread;
 
 use super::{assert_caught, explore, spawn_and_join};
 
-/// Shards that are held in ascending order, whatever the sets are, and beside them who tries the other way around.
+/// Shards that are held in ascending order, whatever the sets are, and beside them who tries the
+/// other way around.
 #[test]
 fn many_shards_are_held_by_one_at_a_time() {
     explore(|| {
@@ -73,7 +74,8 @@ fn a_taker_of_the_gate_that_looks_too_early_is_caught() {
     assert_caught("half a change", || script_storm(Way::Shards, Look::Before));
 }
 
-/// The canary: a script that is over and leaves its shards reserved. Who waits for one does so for ever.
+/// The canary: a script that is over and leaves its shards reserved. Who waits for one does so for
+/// ever.
 #[test]
 fn a_script_that_frees_nothing_is_caught() {
     assert_caught("exceeded max_steps bound", || {

@@ -57,7 +57,8 @@ pub(super) fn wait_for(wanted: Taken) {
         return;
     }
     let fault = with_held(|held| {
-        // Of locks of another class, of which a thread may hold all shards', the first tells what all do.
+        // Of locks of another class, of which a thread may hold all shards', the first tells what
+        // all do.
         let mut last = 0;
         let tells = |held: &&Taken| match held.class == wanted.class {
             true => held.rank >= wanted.rank,
@@ -86,7 +87,8 @@ pub(super) fn release(taken: Taken) {
     });
 }
 
-/// Calls `f` with what this thread holds. A thread that ends may use locks after its list is gone: that is not seen.
+/// Calls `f` with what this thread holds. A thread that ends may use locks after its list is gone:
+/// that is not seen.
 fn with_held<R: Default>(f: impl FnOnce(&mut Vec<Taken>) -> R) -> R {
     HELD.try_with(|held| f(&mut held.borrow_mut())).unwrap_or_default()
 }

@@ -1,7 +1,8 @@
 //! Operations that concern very many keys at once, or all.
 //!
-//! There are two blocks of keys whose values are only written together, so all keys of a block have the same value at
-//! every moment, and for the checker a block is one key. Whoever reads two values in one block has seen half a write.
+//! There are two blocks of keys whose values are only written together, so all keys of a block have
+//! the same value at every moment, and for the checker a block is one key. Whoever reads two values
+//! in one block has seen half a write.
 
 use std::io;
 use std::net::SocketAddr;

@@ -290,7 +290,8 @@ collection!(Set, Set);
 collection!(SortedSet, SortedSet);
 collection!(Hash, Hash);
 
-/// Scores and members as ZRANGE has them: of equal scores the lesser member first. (Names have one digit.)
+/// Scores and members as ZRANGE has them: of equal scores the lesser member first. (Names have one
+/// digit.)
 fn in_order(set: &SortedSet) -> Vec<(i64, Member)> {
     let mut pairs: Vec<_> = set.iter().map(|(member, score)| (*score, *member)).collect();
     pairs.sort_unstable();
@@ -332,7 +333,8 @@ fn integer(number: usize) -> Reply {
     Reply::integer(number as i64)
 }
 
-/// A value and so much more, if the value is a number as Redis writes numbers. What is not there is 0.
+/// A value and so much more, if the value is a number as Redis writes numbers. What is not there is
+/// 0.
 fn increased(value: Option<&Vec<u8>>, by: i64) -> Option<i64> {
     let Some(value) = value else { return Some(by) };
     let text = std::str::from_utf8(value).ok()?;

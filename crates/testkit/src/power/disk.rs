@@ -1,8 +1,9 @@
 //! What a disk may hold after the power went, by the calls that were made until then.
 //!
-//! What a file holds is safe once an `fsync` of it that began later is over; names are, once one of their folder is. Of
-//! the rest anything may be there: it is what POSIX leaves open, and less than any file system with a journal promises,
-//! save that a rename never loses the file. (After the manner of ALICE, OSDI 2014, and CrashMonkey, OSDI 2018.)
+//! What a file holds is safe once an `fsync` of it that began later is over; names are, once one of
+//! their folder is. Of the rest anything may be there: it is what POSIX leaves open, and less than
+//! any file system with a journal promises, save that a rename never loses the file. (After the
+//! manner of ALICE, OSDI 2014, and CrashMonkey, OSDI 2018.)
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
@@ -26,7 +27,8 @@ pub type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 #[derive(Debug, Default, Clone)]
 pub struct Before {
     pub tree: Tree,
-    /// Of files that somebody had written to who did not force that to disk: how many bytes are safe. Of others all.
+    /// Of files that somebody had written to who did not force that to disk: how many bytes are
+    /// safe. Of others all.
     pub safe: BTreeMap<PathBuf, usize>,
 }
 
@@ -66,7 +68,8 @@ struct Step {
     ended: usize,
     /// The line from which on it is safe.
     safe: usize,
-    /// Others that are there if this one is, each by its folder and its place there: what a file was moved to.
+    /// Others that are there if this one is, each by its folder and its place there: what a file
+    /// was moved to.
     needs: Vec<(usize, usize)>,
     change: Change,
 }
@@ -109,8 +112,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// The moments at which it makes a difference whether the power goes: all before that line is done. The last one is
-    /// behind all.
+    /// The moments at which it makes a difference whether the power goes: all before that line is
+    /// done. The last one is behind all.
     pub fn moments(&self) -> &[usize] {
         &self.moments
     }
@@ -147,7 +150,8 @@ impl Disk {
         tree
     }
 
-    /// The changes of names that are there, each by its folder and its place among that one's steps.
+    /// The changes of names that are there, each by its folder and its place among that one's
+    /// steps.
     fn steps_of_names(
         &self,
         moment: usize,
@@ -450,7 +454,8 @@ mod tests {
 
     const BEGIN: &str = "1 chdir(\"/d\") = 0\n";
 
-    /// What a protocol leaves, for every moment and corner: the contents of the file `a`, if it is there.
+    /// What a protocol leaves, for every moment and corner: the contents of the file `a`, if it is
+    /// there.
     fn left(before: &[(&str, &[u8])], protocol: &str) -> Vec<Option<String>> {
         let text: String = format!("{BEGIN}{protocol}");
         let before = before.iter().map(|(name, bytes)| (PathBuf::from(name), Some(bytes.to_vec())));

@@ -1,9 +1,10 @@
 //! The power goes: what a server's folder may hold then.
 //!
-//! A server that is killed loses nothing that it gave to the kernel, so a kill does not tell whether anything was forced
-//! to disk. Here a server runs under `strace`, which writes down its system calls ([`trace`]); a model of a disk
-//! ([`disk`]) says for any moment what may be left of the folder; and the replies that the server had sent by then say
-//! what it had promised ([`replies`]).
+//! A server that is killed loses nothing that it gave to the kernel, so a kill does not tell
+//! whether anything was forced to disk. Here a server runs under `strace`, which writes down its
+//! system calls ([`trace`]); a model of a disk ([`disk`]) says for any moment what may be left of
+//! the folder; and the replies that the server had sent by then say what it had promised
+//! ([`replies`]).
 
 pub mod disk;
 pub mod trace;
@@ -38,7 +39,8 @@ impl Recording {
         Ok(Self { calls, disk, folder, before, replies })
     }
 
-    /// As if things had never been forced to disk: those that are meant by their paths within the folder.
+    /// As if things had never been forced to disk: those that are meant by their paths within the
+    /// folder.
     pub fn without_syncs(&mut self, is_meant: impl Fn(&str) -> bool) -> Result<(), String> {
         let is_sync = |call: &Call| matches!(call.name.as_str(), "fsync" | "fdatasync");
         self.calls.retain(|call| {
@@ -51,8 +53,8 @@ impl Recording {
     }
 }
 
-/// When each client was sent its replies. A client introduces itself by what its first command has echoed,
-/// [`INTRODUCTION`] and a name; those that do not are left out.
+/// When each client was sent its replies. A client introduces itself by what its first command has
+/// echoed, [`INTRODUCTION`] and a name; those that do not are left out.
 pub fn replies(calls: &[Call]) -> Result<HashMap<String, Vec<usize>>, String> {
     let mut sockets: HashMap<&Path, Socket> = HashMap::new();
     let sends = ["sendto", "sendmsg", "write", "writev"];

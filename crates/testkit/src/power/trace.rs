@@ -1,4 +1,5 @@
-//! The system calls of a server, as `strace` wrote them down: what each was told, when it began and when it was over.
+//! The system calls of a server, as `strace` wrote them down: what each was told, when it began and
+//! when it was over.
 //!
 //! A call is one line, or two when another thread's came between:
 //!
@@ -7,9 +8,9 @@
 //! 72 write(5<\x2f\x62>, "\x2a\x31", 2) = 2
 //! 71 <... fsync resumed>) = 0
 //! ```
-//! The tracer notes the end of a call before the thread goes on. So if one call made another possible, by whatever way,
-//! its end comes before the other's beginning: times are numbers of lines. Only of calls in which their threads were killed
-//! the result may be anything.
+//! The tracer notes the end of a call before the thread goes on. So if one call made another
+//! possible, by whatever way, its end comes before the other's beginning: times are numbers of
+//! lines. Only of calls in which their threads were killed the result may be anything.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -62,7 +63,8 @@ impl Call {
     }
 }
 
-/// A program that runs another one, whose words come behind, as its own process, and writes down in `file` what it does.
+/// A program that runs another one, whose words come behind, as its own process, and writes down in
+/// `file` what it does.
 pub fn tracer(file: &Path) -> Command {
     let mut command = Command::new("strace");
     command.args(["-D", "-f", "-y", "-xx", "--seccomp-bpf", "-s", STRING_MAX]);
@@ -70,8 +72,8 @@ pub fn tracer(file: &Path) -> Command {
     command
 }
 
-/// A program that runs another one, whose words come behind, as its own process, and has a system call fail or take long:
-/// `fault` as strace's `inject` wants it, `fdatasync:error=EIO:when=1` say.
+/// A program that runs another one, whose words come behind, as its own process, and has a system
+/// call fail or take long: `fault` as strace's `inject` wants it, `fdatasync:error=EIO:when=1` say.
 pub fn meddler(fault: &str) -> Command {
     let call = fault.split(':').next().unwrap_or_default();
     let mut command = Command::new("strace");

@@ -118,7 +118,8 @@ fn recovered(random: &mut Random) -> Work {
     stage.play(random, FROM_LOG, work_with_rewrites)
 }
 
-/// A server that starts on what another one, which was killed, had not forced to disk. What it shows clients is promised.
+/// A server that starts on what another one, which was killed, had not forced to disk. What it
+/// shows clients is promised.
 fn killed(random: &mut Random) -> Work {
     let first = careless(random);
     let end = *first.recording.disk.moments().last().expect("it did something");

@@ -1,8 +1,9 @@
-//! What is left when the power goes: servers work with their system calls written down; then, for moments between any two
-//! of them, the folders that a disk may hold are made, a server is started on each, and has to come up with all that
-//! had been promised by then.
+//! What is left when the power goes: servers work with their system calls written down; then, for
+//! moments between any two of them, the folders that a disk may hold are made, a server is started
+//! on each, and has to come up with all that had been promised by then.
 //!
-//! `BOBBIN_POWER` says how many folders of each load are tried, `BOBBIN_POWER_LOAD` which load alone.
+//! `BOBBIN_POWER` says how many folders of each load are tried, `BOBBIN_POWER_LOAD` which load
+//! alone.
 
 mod check;
 mod load;
@@ -32,8 +33,8 @@ fn what_was_promised_survives_a_power_cut() {
     }
 }
 
-/// A server that never forces anything to disk loses what it told of, and one that leaves out any kind of `fsync` loses
-/// that or does not start: the check sees it.
+/// A server that never forces anything to disk loses what it told of, and one that leaves out any
+/// kind of `fsync` loses that or does not start: the check sees it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_promise_that_is_not_kept_is_seen() {

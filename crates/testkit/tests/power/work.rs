@@ -291,12 +291,14 @@ impl Client {
         requests.iter().map(|_| self.connection.receive().expect("it answers")).collect()
     }
 
-    /// Returns when the trace has all replies until now: a thread is only let go on when the end of its call is noted.
+    /// Returns when the trace has all replies until now: a thread is only let go on when the end of
+    /// its call is noted.
     fn settle(&mut self) {
         assert_eq!(self.call(&["PING"]).text(), "PONG");
     }
 
-    /// Has something done by a command; when the field of INFO says that it is over, what had been told before is promised.
+    /// Has something done by a command; when the field of INFO says that it is over, what had been
+    /// told before is promised.
     pub(crate) fn promise_after(&mut self, stage: &Stage, command: &[&str], over: &[&str]) {
         let told = stage.told();
         let reply = self.call(command);

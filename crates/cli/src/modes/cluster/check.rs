@@ -153,8 +153,8 @@ fn uncovered(cluster: &Cluster) -> Slots {
         .collect()
 }
 
-/// Says which slots are owned by several nodes, or have keys on nodes that do not own them; gives how
-/// many of them stay so.
+/// Says which slots are owned by several nodes, or have keys on nodes that do not own them; gives
+/// how many of them stay so.
 fn show_multiple_owners(fixer: &mut Fixer<'_>, is_mended: bool) -> Outcome<usize> {
     let mut left = 0;
     for (slot, owners) in fix::multiple_owners(fixer.cluster)? {

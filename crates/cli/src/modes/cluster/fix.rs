@@ -165,8 +165,8 @@ impl Fixer<'_> {
 
     /// Makes one of several owners, or of none, the only one: the node with the most keys.
     ///
-    /// A node that hears that a slot of its own has gone to another deletes its keys of it, unless it
-    /// is importing the slot. So the others say first that they import it.
+    /// A node that hears that a slot of its own has gone to another deletes its keys of it, unless
+    /// it is importing the slot. So the others say first that they import it.
     fn choose_owner(&mut self, slot: u16, facts: &mut Facts) -> Outcome<usize> {
         say::step("No single clear owner for the slot, selecting an owner by # of keys...");
         let richest = facts.keys.iter().rev().max_by_key(|(_, count)| *count);
@@ -287,8 +287,8 @@ enum Remedy {
 }
 
 impl Remedy {
-    /// A move can be finished where the owner gives the slot away, somebody takes it, and nobody else
-    /// has keys of it.
+    /// A move can be finished where the owner gives the slot away, somebody takes it, and nobody
+    /// else has keys of it.
     fn of(owner: usize, facts: &Facts) -> Self {
         let target = facts.target.filter(|target| facts.importing.contains(target));
         let only = match facts.importing.as_slice() {

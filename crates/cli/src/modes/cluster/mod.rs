@@ -1,5 +1,5 @@
-//! `--cluster`: making, checking, mending and changing clusters, as `valkey-cli --cluster` does. Node
-//! lines, slot lists and figures are in its form, since scripts read them.
+//! `--cluster`: making, checking, mending and changing clusters, as `valkey-cli --cluster` does.
+//! Node lines, slot lists and figures are in its form, since scripts read them.
 //!
 //! `model` is what a cluster is made of, `plan` works out changes; neither talks to anybody.
 //! `members` has the connections, `moving` moves slots, `check` and `fix` look and mend, and the

@@ -1,8 +1,8 @@
 //! What a cluster is made of, as `CLUSTER NODES` tells it.
 //!
-//! A line of that reply is `<id> <host>:<port>@<bus port>[,<hostname>...] <flags> <primary's id or ->
-//! <ping> <pong> <epoch> <link> <slots...>`; slots are `7`, `0-99`, or, of the node that answers,
-//! `[7->-<id>]` (leaving) and `[7-<-<id>]` (arriving). From Redis's cluster specification.
+//! A line of that reply is `<id> <host>:<port>@<bus port>[,<hostname>...] <flags> <primary's id or
+//! -> <ping> <pong> <epoch> <link> <slots...>`; slots are `7`, `0-99`, or, of the node that
+//! answers, `[7->-<id>]` (leaving) and `[7-<-<id>]` (arriving). From Redis's cluster specification.
 
 use std::{fmt, ops::RangeInclusive};
 

@@ -90,7 +90,8 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Moves a slot: opens it at both ends, sends its keys, and tells all primaries of its new owner.
+    /// Moves a slot: opens it at both ends, sends its keys, and tells all primaries of its new
+    /// owner.
     pub fn move_slot(
         &mut self,
         cluster: &mut Cluster,

@@ -17,8 +17,8 @@ pub struct Layout {
     pub regular: usize,
 }
 
-/// Shares the slots among as many primaries as `replicas` for each allow, and gives each replicas, if
-/// possible on other hosts than its own. At least one primary must come out of it.
+/// Shares the slots among as many primaries as `replicas` for each allow, and gives each replicas,
+/// if possible on other hosts than its own. At least one primary must come out of it.
 pub fn lay_out(hosts: &[&str], replicas: usize) -> Layout {
     let count = hosts.len() / (replicas + 1);
     debug_assert!(count > 0);
@@ -48,8 +48,8 @@ pub fn lay_out(hosts: &[&str], replicas: usize) -> Layout {
     Layout { primaries: shares.collect(), replicas: chosen, regular }
 }
 
-/// How badly replicas are placed: 10,000 for each on its primary's host, 1 for each that shares a host
-/// with another replica of its primary.
+/// How badly replicas are placed: 10,000 for each on its primary's host, 1 for each that shares a
+/// host with another replica of its primary.
 pub fn affinity(hosts: &[&str], primaries: &[usize], replicas: &[(usize, usize)]) -> u64 {
     let mut groups: HashMap<(&str, usize), u64> = HashMap::new();
     for (replica, primary) in replicas {
@@ -67,8 +67,8 @@ pub fn affinity(hosts: &[&str], primaries: &[usize], replicas: &[(usize, usize)]
     groups.iter().map(score).sum()
 }
 
-/// Swaps replicas between primaries until [`affinity`] gets no better. The same question has the same
-/// answer.
+/// Swaps replicas between primaries until [`affinity`] gets no better. The same question has the
+/// same answer.
 pub fn improve(hosts: &[&str], primaries: &[usize], replicas: &mut [(usize, usize)]) {
     if hosts.iter().all(|host| *host == hosts[0]) || replicas.len() < 2 {
         return;

@@ -1,5 +1,5 @@
-//! `bobbin-cli doctor`: what on this machine and in the server's configuration costs speed or safety,
-//! and what to change.
+//! `bobbin-cli doctor`: what on this machine and in the server's configuration costs speed or
+//! safety, and what to change.
 
 mod host;
 mod server;

@@ -1,4 +1,5 @@
-//! Keys and fields that nobody looks at and whose time has come: they are taken out a shard at a time.
+//! Keys and fields that nobody looks at and whose time has come: they are taken out a shard at a
+//! time.
 
 use bobbin_store::OwnedEntry;
 use bobbin_store::shard::{FIELDS_MAX, Reaped};
@@ -84,8 +85,8 @@ impl Data {
         }
     }
 
-    /// Counts entries that were taken out of a database as they had expired, and notes it; a hash may have gone
-    /// with its last field, and is deleted then.
+    /// Counts entries that were taken out of a database as they had expired, and notes it; a hash
+    /// may have gone with its last field, and is deleted then.
     fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
         for entry in gone {
             let entry = entry.as_ref();

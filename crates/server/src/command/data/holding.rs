@@ -1,8 +1,9 @@
 //! Which shards a thread holds.
 //!
-//! A script that pauses in the midst of a change *reserves* its shards, or all shards. The lock then refuses every other
-//! thread: the script may take as long as it likes, so no thread that serves clients waits for it. Only work that a
-//! half-done change cannot harm (`visit`, `hold_gate_anyway`) passes.
+//! A script that pauses in the midst of a change *reserves* its shards, or all shards. The lock
+//! then refuses every other thread: the script may take as long as it likes, so no thread that
+//! serves clients waits for it. Only work that a half-done change cannot harm (`visit`,
+//! `hold_gate_anyway`) passes.
 
 use bobbin_store::shard::Database;
 use bobbin_store::{Cut, GateGuard, Hash, Keyspace, SHARDS, Shard, ShardGuard};
@@ -17,7 +18,8 @@ pub enum Held {
     One(ShardGuard<'static>),
     /// Ascending.
     Many(Vec<ShardGuard<'static>>),
-    /// A paused script goes on: its shards stay reserved, and it enters those that it looks at. The gate is open.
+    /// A paused script goes on: its shards stay reserved, and it enters those that it looks at. The
+    /// gate is open.
     Reserved(Box<Aside>),
     /// The gate is held, and with it everything.
     All(GateGuard<'static>),
@@ -68,7 +70,8 @@ impl Aside {
 pub(super) struct LookedAt([u64; SHARDS / 64]);
 
 impl Data {
-    /// Holds one shard and no other. Kept when it is held already. `false`: it is reserved, and nothing is held.
+    /// Holds one shard and no other. Kept when it is held already. `false`: it is reserved, and
+    /// nothing is held.
     #[inline(always)]
     #[must_use]
     pub fn hold_one(&mut self, shard: usize) -> bool {
@@ -106,7 +109,8 @@ impl Data {
         self.keyspace.lock_unless_reserved(shard)
     }
 
-    /// Holds these shards (ascending, without repeats) and no other. `false`: one is reserved, and nothing is held.
+    /// Holds these shards (ascending, without repeats) and no other. `false`: one is reserved, and
+    /// nothing is held.
     #[must_use]
     pub fn hold_many(&mut self, shards: impl Iterator<Item = usize>) -> bool {
         self.release();
@@ -145,7 +149,8 @@ impl Data {
         true
     }
 
-    /// Holds one shard more: waits for it if it is above all that is held, else takes it only if it is free.
+    /// Holds one shard more: waits for it if it is above all that is held, else takes it only if it
+    /// is free.
     pub fn hold_beyond(&mut self, shard: usize) -> bool {
         let is_above = match &self.unit.held {
             Held::None => true,
@@ -190,7 +195,8 @@ impl Data {
         }
     }
 
-    /// Holds everything: waits until no other thread is busy. `false`: something is reserved, and nothing is held.
+    /// Holds everything: waits until no other thread is busy. `false`: something is reserved, and
+    /// nothing is held.
     #[must_use]
     pub fn hold_gate(&mut self) -> bool {
         if self.holds_all() {
@@ -253,8 +259,9 @@ impl Data {
         }
     }
 
-    /// Holds nothing any more, but has what was held reserved until it is taken back. What was changed is to be seen as
-    /// one with what comes then, so the effects so far must have been taken out.
+    /// Holds nothing any more, but has what was held reserved until it is taken back. What was
+    /// changed is to be seen as one with what comes then, so the effects so far must have been
+    /// taken out.
     pub(super) fn set_aside(&mut self) -> Box<Aside> {
         self.unit.check_end();
         let held = std::mem::take(&mut self.unit.held);
@@ -285,14 +292,16 @@ impl Data {
         Box::new(Aside { shards, entered: Vec::new() })
     }
 
-    /// Goes on with what was set aside, and nothing else, until it is set aside again. The shards stay reserved, so that
-    /// others are refused at once instead of waiting; each is entered when it is looked at first.
+    /// Goes on with what was set aside, and nothing else, until it is set aside again. The shards
+    /// stay reserved, so that others are refused at once instead of waiting; each is entered when
+    /// it is looked at first.
     pub(super) fn enter_aside(&mut self, aside: Box<Aside>) {
         self.release();
         self.unit.held = Held::Reserved(aside);
     }
 
-    /// Holds what was set aside, and no other, as it was before: with the gate, where that is every shard.
+    /// Holds what was set aside, and no other, as it was before: with the gate, where that is every
+    /// shard.
     pub(super) fn take_back(&mut self, aside: &Aside) {
         match &aside.shards {
             Some(shards) => {
@@ -400,7 +409,8 @@ impl Data {
         self.shard(hash.shard()).database_mut(database)
     }
 
-    /// Calls `f` with a shard: one that is held, or one that is locked for as long as the call, though it may be reserved.
+    /// Calls `f` with a shard: one that is held, or one that is locked for as long as the call,
+    /// though it may be reserved.
     pub fn visit<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard) -> R) -> R {
         self.visit_with(index, |shard, _| f(shard))
     }

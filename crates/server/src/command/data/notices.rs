@@ -8,8 +8,8 @@ use crate::notify;
 use crate::tracking::{AtWork, Notice};
 
 impl Data {
-    /// Publishes what happened to keys. To be called while their shards are held. What concerns the client at work
-    /// follows its reply.
+    /// Publishes what happened to keys. To be called while their shards are held. What concerns the
+    /// client at work follows its reply.
     #[cold]
     pub fn publish_notices(&mut self, client: Option<&Client>) {
         let mut notices = std::mem::take(&mut self.unit.notices);
@@ -47,7 +47,8 @@ impl Data {
         }
     }
 
-    /// Notes whom a key's change concerns. `by_client`: the client at work changed it; else it went by itself.
+    /// Notes whom a key's change concerns. `by_client`: the client at work changed it; else it went
+    /// by itself.
     #[inline(never)]
     pub(super) fn tell_changed(&mut self, database: u32, key: Key<'_>, by_client: bool) {
         let shard = self.shard(key.hash.shard());

@@ -1,4 +1,5 @@
-//! A unit: what a command, a transaction, a script or a change in the background does at one moment, as others see it.
+//! A unit: what a command, a transaction, a script or a change in the background does at one
+//! moment, as others see it.
 
 use std::collections::VecDeque;
 #[cfg(debug_assertions)]
@@ -14,8 +15,9 @@ use crate::tracking::Notice;
 
 /// What a thread holds, and what it did there that nobody else has seen yet.
 ///
-/// It ends in one order (`Data::end_unit`, `Data::release`): its effects get their number in the log, those whom they
-/// concern are told, and then the shards are unlocked. Nothing else unlocks them.
+/// It ends in one order (`Data::end_unit`, `Data::release`): its effects get their number in the
+/// log, those whom they concern are told, and then the shards are unlocked. Nothing else unlocks
+/// them.
 #[derive(Default)]
 pub struct Unit {
     pub(super) held: Held,
@@ -130,8 +132,8 @@ impl Unit {
 }
 
 impl Data {
-    /// Gives what the unit did its number in the log; `None`: nothing of it is logged. `grouped`: if these
-    /// are several effects, they happened at once.
+    /// Gives what the unit did its number in the log; `None`: nothing of it is logged. `grouped`:
+    /// if these are several effects, they happened at once.
     #[inline]
     pub fn number_unit(&mut self, grouped: bool) -> Option<u64> {
         if self.unit.effects.is_empty() {
@@ -140,8 +142,9 @@ impl Data {
         self.recorder.record(&mut self.unit.effects, grouped)
     }
 
-    /// Has others see what the unit did: numbers it, tells them, and serves those that wait for its keys. Returns its number in the
-    /// log. What is held stays so, for the next unit or until `release`; who is served may have had it unlocked.
+    /// Has others see what the unit did: numbers it, tells them, and serves those that wait for its
+    /// keys. Returns its number in the log. What is held stays so, for the next unit or until
+    /// `release`; who is served may have had it unlocked.
     pub fn end_unit(&mut self, server: &Server, client: Option<&Client>) -> Option<u64> {
         self.unit.leave_midst();
         let number = self.number_unit(true);
@@ -159,7 +162,8 @@ impl Data {
         self.unit.effects.clear();
     }
 
-    /// Takes the unit out in its midst, so that others can have the thread. Its shards stay reserved.
+    /// Takes the unit out in its midst, so that others can have the thread. Its shards stay
+    /// reserved.
     pub fn suspend_unit(&mut self) -> Suspended {
         self.unit.leave_midst();
         let effects = std::mem::take(&mut self.unit.effects);
@@ -168,7 +172,8 @@ impl Data {
         Suspended { effects, notices, ready, aside: self.set_aside() }
     }
 
-    /// Goes on with a unit, on this or another thread, and holds its shards again. `then`: whether it is suspended once more.
+    /// Goes on with a unit, on this or another thread, and holds its shards again. `then`: whether
+    /// it is suspended once more.
     pub fn resume_unit(&mut self, unit: Suspended, then: Then) {
         let Suspended { aside, effects, notices, mut ready } = unit;
         match then {

@@ -55,7 +55,8 @@ pub(super) fn bitpos(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The slices of a string that a range of bits lies in: where each begins, and which of its bits those are.
+/// The slices of a string that a range of bits lies in: where each begins, and which of its bits
+/// those are.
 fn pieces<'a>(
     string: StringRef<'a>,
     bits: Range<usize>,

@@ -130,7 +130,8 @@ impl Sources {
     }
 }
 
-/// Which of the sources, by name, decide about the result. One may be named very often, and each costs its length.
+/// Which of the sources, by name, decide about the result. One may be named very often, and each
+/// costs its length.
 fn needed<'a>(operation: Operation, names: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + 'a {
     let mut times: HashMap<&[u8], usize> = HashMap::new();
     if names.len() > NAMES_MIN {

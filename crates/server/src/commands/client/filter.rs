@@ -24,7 +24,8 @@ struct Condition {
 /// What is compared, and with what.
 #[derive(Debug)]
 enum Field {
-    /// Ascending: there may be as many as a command has words, and each client is looked for among them.
+    /// Ascending: there may be as many as a command has words, and each client is looked for among
+    /// them.
     Id(Vec<u64>),
     /// None: no client of ours is of that type (primaries, replicas).
     Type(Option<ClientClass>),
@@ -43,7 +44,8 @@ enum Field {
 }
 
 impl Filter {
-    /// Reads the conditions from this argument on. A later one on the same field replaces an earlier.
+    /// Reads the conditions from this argument on. A later one on the same field replaces an
+    /// earlier.
     pub(super) fn parse(call: &Call<'_>, from: usize, skip_me: bool) -> Result<Self, Failure> {
         let mut filter = Self { conditions: Vec::new(), skip_me };
         let mut rest = &call.args[from..];

@@ -116,7 +116,8 @@ impl<'a> Options<'a> {
         self.check_prefixes(before.map_or(&none, |tracked| &tracked.prefixes))
     }
 
-    /// No key may begin with two of a client's prefixes. The first that overlaps is told. There may be a million.
+    /// No key may begin with two of a client's prefixes. The first that overlaps is told. There may
+    /// be a million.
     fn check_prefixes(&self, existing: &BTreeSet<Box<[u8]>>) -> Outcome {
         let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let known = |prefix: &[u8]| overlapping(existing, prefix);
@@ -143,8 +144,8 @@ impl<'a> Options<'a> {
     }
 }
 
-/// The first of these prefixes, none of which overlap, that overlaps with another one. In order, what begins with a word
-/// comes right behind it.
+/// The first of these prefixes, none of which overlap, that overlaps with another one. In order,
+/// what begins with a word comes right behind it.
 fn overlapping<'a>(existing: &'a BTreeSet<Box<[u8]>>, prefix: &[u8]) -> Option<&'a [u8]> {
     let range = |from, to| existing.range::<[u8], _>((from, to));
     let before = range(Bound::Unbounded, Bound::Included(prefix)).next_back();

@@ -5,8 +5,8 @@ use bobbin_resp::Reply;
 use crate::command::Registered;
 use crate::command::keys::{Begin, Find, KeySpec};
 
-/// Ten fields: name, arity, flags, the old style's first key, last key and step, categories, tips, key
-/// specifications, subcommands.
+/// Ten fields: name, arity, flags, the old style's first key, last key and step, categories, tips,
+/// key specifications, subcommands.
 pub(super) fn describe(reply: &mut Reply<'_>, command: &Registered) {
     let row = command.row;
     reply.array(10);
@@ -92,8 +92,8 @@ fn heading(reply: &mut Reply<'_>, kind: &str, facts: usize) {
     reply.map(facts);
 }
 
-/// First key, last key and step, for clients older than key specifications: of several only those count
-/// that are single keys, or runs of keys, next to each other.
+/// First key, last key and step, for clients older than key specifications: of several only those
+/// count that are single keys, or runs of keys, next to each other.
 fn old_style(specs: &[KeySpec]) -> [i64; 3] {
     let range = |spec: &KeySpec| match (spec.begin, spec.find) {
         (Begin::Index(first), Find::Range { last, step, .. }) => {

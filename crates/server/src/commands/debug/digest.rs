@@ -1,9 +1,9 @@
-//! DEBUG DIGEST and DIGEST-VALUE: one number for what the databases hold, whatever the order in which
-//! it came to be.
+//! DEBUG DIGEST and DIGEST-VALUE: one number for what the databases hold, whatever the order in
+//! which it came to be.
 //!
-//! The construction is Redis's, so that two servers with the same data agree whoever they are. It knows
-//! two steps: what is in order is mixed (the digest of the digest with the part), what is not is added
-//! by exclusive or.
+//! The construction is Redis's, so that two servers with the same data agree whoever they are. It
+//! knows two steps: what is in order is mixed (the digest of the digest with the part), what is not
+//! is added by exclusive or.
 
 use bobbin_resp::format_f64_as_digits;
 use bobbin_store::value::{CollectionRef, StreamId, integer};
@@ -48,8 +48,8 @@ pub(super) fn all(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// A sum of all that is there: of what is dead and was not taken out yet as well, and of when it dies. So it changes
-/// with nothing but a change.
+/// A sum of all that is there: of what is dead and was not taken out yet as well, and of when it
+/// dies. So it changes with nothing but a change.
 pub fn whole(data: &mut Data) -> [u8; 20] {
     let mut sum = Digest::default();
     for index in 0..SHARDS {

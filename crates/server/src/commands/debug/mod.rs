@@ -1,6 +1,7 @@
 //! DEBUG: what tests and tools need to look inside, or to provoke.
 //!
-//! It runs with the whole process stopped, so that all of it sees and changes a state that stands still.
+//! It runs with the whole process stopped, so that all of it sees and changes a state that stands
+//! still.
 
 pub(crate) mod digest;
 mod keys;
@@ -218,8 +219,8 @@ fn slow_log(call: &mut Call<'_>) -> Outcome {
     ok(call)
 }
 
-/// LOADAOF: writes what is logged, empties all and loads the log. Its client waits, the others are told that the
-/// server loads.
+/// LOADAOF: writes what is logged, empties all and loads the log. Its client waits, the others are
+/// told that the server loads.
 fn load_log(call: &mut Call<'_>) -> Outcome {
     let server = call.server;
     if call.in_transaction {
@@ -353,8 +354,8 @@ const PACKED_THRESHOLD_MAX: u64 = 4 << 30;
 /// A day: longer is a mistake.
 const SLEEP_MAX_S: f64 = 86_400.0;
 
-/// The key at this argument. As with Redis, DEBUG declares no keys: everything is held, and whoever may use it may look
-/// at all.
+/// The key at this argument. As with Redis, DEBUG declares no keys: everything is held, and whoever
+/// may use it may look at all.
 fn any_key<'a>(call: &Call<'a>, index: usize) -> Key<'a> {
     call.data.key(call.args[index])
 }

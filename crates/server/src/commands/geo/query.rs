@@ -24,7 +24,8 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The argument that names where to store the result: of some forms it is behind the last STORE or STOREDIST.
+    /// The argument that names where to store the result: of some forms it is behind the last STORE
+    /// or STOREDIST.
     pub(super) fn stored(self, args: &[&[u8]]) -> Option<usize> {
         let first = match self {
             Self::SearchStore => return Some(1),

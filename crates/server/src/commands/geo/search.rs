@@ -153,8 +153,8 @@ fn put(data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>, result: SortedSet, 
     reply.integer(count as i64);
 }
 
-/// A search at work: ranks of the set that are still to be looked at, and those of members within the
-/// shape, with their distances, in the order of looking.
+/// A search at work: ranks of the set that are still to be looked at, and those of members within
+/// the shape, with their distances, in the order of looking.
 #[derive(Default)]
 struct Looks {
     /// The last one comes first.

@@ -74,7 +74,8 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     Ok(())
 }
 
-/// Logs a command about those fields to which something was done: about others it need not be true later.
+/// Logs a command about those fields to which something was done: about others it need not be true
+/// later.
 pub(super) fn propagate_fields(
     call: &mut Call<'_>,
     words: &[&[u8]],
@@ -163,8 +164,8 @@ fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
     Ok(())
 }
 
-/// The fields behind `FIELDS numfields`, where FIELDS is at `word`, and each has `step` words. Their
-/// number must be right.
+/// The fields behind `FIELDS numfields`, where FIELDS is at `word`, and each has `step` words.
+/// Their number must be right.
 pub(super) fn counted_fields<'a>(
     call: &Call<'a>,
     word: usize,

@@ -178,8 +178,8 @@ pub(super) fn removed_fields(call: &mut Call<'_>, key: Key<'_>, removed: usize) 
     }
 }
 
-/// Those values from the argument `first` on, every second, that are long, made before the shards were
-/// locked.
+/// Those values from the argument `first` on, every second, that are long, made before the shards
+/// were locked.
 pub(super) fn shared_values(call: &mut Call<'_>, first: usize) -> Vec<(usize, Shared)> {
     let mut shared = Vec::new();
     for at in (first..call.args.len()).step_by(2) {

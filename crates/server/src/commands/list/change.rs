@@ -189,5 +189,6 @@ impl Change for Trimming {
     }
 }
 
-/// Elements that are taken away between two looks at the time: with all of their chunk that is quick.
+/// Elements that are taken away between two looks at the time: with all of their chunk that is
+/// quick.
 const TRIMMED: usize = 16 * SLICE;

@@ -112,7 +112,8 @@ fn pop_several(call: &mut Call<'_>, end: End) -> Outcome {
     Ok(())
 }
 
-/// Takes elements from an end and answers them, in the order in which they are taken; how many there were.
+/// Takes elements from an end and answers them, in the order in which they are taken; how many
+/// there were.
 fn take(
     list: &mut List,
     count: usize,

@@ -1,7 +1,7 @@
 //! Sets: intersections, unions and differences, answered, counted or stored.
 //!
-//! The sets are pinned (`Clone` of a large one shares its pages), so that the work can go on without any
-//! lock, a slice at a time.
+//! The sets are pinned (`Clone` of a large one shares its pages), so that the work can go on
+//! without any lock, a slice at a time.
 
 use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::Hasher;
@@ -200,8 +200,8 @@ pub(super) fn sintercard(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The arguments that name sets, each set once: naming one again changes nothing. But what is subtracted from itself
-/// leaves nothing, so a difference has its first apart.
+/// The arguments that name sets, each set once: naming one again changes nothing. But what is
+/// subtracted from itself leaves nothing, so a difference has its first apart.
 fn distinct<'a>(
     operation: Operation,
     args: &'a [&'a [u8]],
@@ -229,8 +229,8 @@ struct Combined {
     walk: Walk,
     /// Which set is being gathered, and how far, before anything is shown.
     gathering: Option<(usize, Walk)>,
-    /// Of a union: members of the sets between the first and the last that were shown. Of a difference,
-    /// where that is less work: all members of the sets to subtract.
+    /// Of a union: members of the sets between the first and the last that were shown. Of a
+    /// difference, where that is less work: all members of the sets to subtract.
     gathered: Option<Set>,
 }
 

@@ -27,7 +27,8 @@ impl Source {
         }
     }
 
-    /// Appends about `count` elements, in any order; returns where to go on, `None` at the end. Begins at 0.
+    /// Appends about `count` elements, in any order; returns where to go on, `None` at the end.
+    /// Begins at 0.
     pub(super) fn load(
         &self,
         from: u64,
@@ -200,7 +201,8 @@ impl Elements {
     fn compare_entries(&self, a: &Entry, b: &Entry, ordering: Ordering) -> cmp::Ordering {
         let compared = match (ordering.alpha, ordering.by_weight) {
             (false, _) => {
-                // An element without a weight weighs nothing; equal ones are in the order of their texts.
+                // An element without a weight weighs nothing; equal ones are in the order of their
+                // texts.
                 let by_number = a.weight.number().partial_cmp(&b.weight.number());
                 by_number
                     .unwrap_or(cmp::Ordering::Equal)

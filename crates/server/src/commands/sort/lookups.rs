@@ -1,8 +1,8 @@
 //! What a long sort looks up in other keys, one after the other and nevertheless as of one moment.
 //!
-//! Before the first look all shards begin to tell of changes. If in the end none of them concerns a key that was
-//! looked at, then everything was as it was seen when the sort began, and is so still but for what has expired
-//! since: that is why all looks are taken by the clock of that moment.
+//! Before the first look all shards begin to tell of changes. If in the end none of them concerns a
+//! key that was looked at, then everything was as it was seen when the sort began, and is so still
+//! but for what has expired since: that is why all looks are taken by the clock of that moment.
 
 use std::sync::Arc;
 
@@ -71,7 +71,8 @@ impl Lookups {
         self.began_ms
     }
 
-    /// Compares some of the changes so far with what was looked at; `false` if there are hardly any left.
+    /// Compares some of the changes so far with what was looked at; `false` if there are hardly any
+    /// left.
     pub(super) fn check_some(&mut self) -> bool {
         if self.is_stale {
             return false;

@@ -1,8 +1,9 @@
 //! SORT and SORT_RO.
 //!
-//! BY and GET name keys that depend on the elements: with such a pattern the command holds the gate, without one
-//! only the shards of its source and its destination. A large sort is done in slices of a pinned value, with nothing
-//! held; what it looks up meanwhile is all of one moment ([`lookups`]).
+//! BY and GET name keys that depend on the elements: with such a pattern the command holds the
+//! gate, without one only the shards of its source and its destination. A large sort is done in
+//! slices of a pinned value, with nothing held; what it looks up meanwhile is all of one moment
+//! ([`lookups`]).
 
 mod elements;
 mod lookups;
@@ -42,7 +43,8 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
         && (options.store.is_some() || in_script)
         && matches!(source, Source::Set(_))
     {
-        // What is stored, or done by a script, is to be the same everywhere, and a set has no order of its own.
+        // What is stored, or done by a script, is to be the same everywhere, and a set has no order
+        // of its own.
         options.unsorted = false;
         options.alpha = true;
         options.by = None;

@@ -1,5 +1,5 @@
-//! A sort at work, a slice at a time: the elements are loaded and weighed, sorted in runs, and the runs merged into the
-//! output.
+//! A sort at work, a slice at a time: the elements are loaded and weighed, sorted in runs, and the
+//! runs merged into the output.
 
 use std::ops::Range;
 
@@ -70,7 +70,8 @@ impl Sorting {
         }
     }
 
-    /// Goes on for a slice; `false` when the output is complete. Without `lookups` everything is held.
+    /// Goes on for a slice; `false` when the output is complete. Without `lookups` everything is
+    /// held.
     pub(super) fn step(
         &mut self,
         data: &mut Data,
@@ -247,8 +248,8 @@ impl Sorting {
         (SLICE / self.get.len().max(1)).max(1)
     }
 
-    /// Puts out what is asked for of an element, and returns how many bytes GET gave. A client can ask
-    /// for any number of copies, so what GET answers is limited as other repeated answers are.
+    /// Puts out what is asked for of an element, and returns how many bytes GET gave. A client can
+    /// ask for any number of copies, so what GET answers is limited as other repeated answers are.
     fn answer(
         &self,
         element: &[u8],

@@ -48,8 +48,8 @@ pub(super) fn zadd(call: &mut Call<'_>) -> Outcome {
     add(call, options, at)
 }
 
-/// The key is read with INCR, which answers a score, and with GT and LT, which tell how it compares to another and let it
-/// be.
+/// The key is read with INCR, which answers a score, and with GT and LT, which tell how it compares
+/// to another and let it be.
 pub(super) fn find_key(args: &[&[u8]], found: &mut dyn FnMut(usize, KeyUse)) {
     const READING: [&[u8]; 3] = [b"incr", b"gt", b"lt"];
     const OTHERS: [&[u8]; 3] = [b"nx", b"xx", b"ch"];

@@ -103,7 +103,8 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// How many members are before this end of a range: the upper one is behind a member that is included.
+    /// How many members are before this end of a range: the upper one is behind a member that is
+    /// included.
     fn rank(self, set: &SortedSet, upper: bool) -> usize {
         match self {
             Self::Lowest => 0,

@@ -250,7 +250,8 @@ impl<K> Request<K> {
     fn combination(&self, inputs: Vec<Arc<Input>>, hasher: &'static Hasher) -> Combination {
         let mut inputs: Vec<_> = inputs.into_iter().zip(self.weights.iter().copied()).collect();
         if self.operation != Operation::Difference {
-            // The smallest first, as Redis does: it decides about the order in which scores are added up.
+            // The smallest first, as Redis does: it decides about the order in which scores are
+            // added up.
             inputs.sort_by_key(|(input, _)| input.len());
         }
         Combination {

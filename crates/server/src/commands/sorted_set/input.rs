@@ -28,7 +28,8 @@ impl Input {
         Self::read_keys(call.data, keys.into_iter())
     }
 
-    /// The sets at these keys. One that is named again is pinned once: a small one is copied for that.
+    /// The sets at these keys. One that is named again is pinned once: a small one is copied for
+    /// that.
     pub(super) fn read_keys<'k>(
         data: &mut Data,
         keys: impl ExactSizeIterator<Item = Key<'k>>,
@@ -126,8 +127,8 @@ pub(super) struct Place {
     walk: Walk,
 }
 
-/// Members between two looks at the time: each is looked up in other sets, or put into a result, which for large ones are
-/// several misses of all caches.
+/// Members between two looks at the time: each is looked up in other sets, or put into a result,
+/// which for large ones are several misses of all caches.
 const MEMBERS: usize = SLICE / 4;
 /// Members that are looked up between two looks at the time, about.
 const LOOKUPS: usize = 16 * SLICE;

@@ -291,8 +291,8 @@ impl Options {
         };
         let offset = match usize::try_from(offset) {
             Ok(offset) => offset.min(ranks.len()),
-            // A quirk of the reference that we keep: in a large set such an offset counts from the other
-            // end, in a packed one nothing is found.
+            // A quirk of the reference that we keep: in a large set such an offset counts from the
+            // other end, in a packed one nothing is found.
             Err(_) => {
                 let from_end = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
                 match set.encoding() {

@@ -57,8 +57,8 @@ pub(super) fn zscan(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What C's printf makes of a number for `%.17g`. It is how the reference formats scores here, and here only,
-/// where the set is large.
+/// What C's printf makes of a number for `%.17g`. It is how the reference formats scores here, and
+/// here only, where the set is large.
 fn in_seventeen_digits(score: f64) -> String {
     if score.is_infinite() {
         return if score > 0.0 { "inf" } else { "-inf" }.to_owned();

@@ -1,7 +1,8 @@
 //! XREADGROUP: what a consumer of a group gets, at once or, where that is much, in slices.
 //!
-//! In slices it is worked out on pinned entries and on a draft of the group, which takes the group's place in the
-//! end if nobody else has used the group meanwhile. Entries that were added meanwhile belong to the answer.
+//! In slices it is worked out on pinned entries and on a draft of the group, which takes the
+//! group's place in the end if nobody else has used the group meanwhile. Entries that were added
+//! meanwhile belong to the answer.
 
 use std::collections::HashMap;
 
@@ -137,8 +138,8 @@ impl Delivery {
         }
     }
 
-    /// Gives the consumer again what it has got and not acknowledged. Of entries that are deleted there is only the
-    /// ID.
+    /// Gives the consumer again what it has got and not acknowledged. Of entries that are deleted
+    /// there is only the ID.
     fn history(&mut self, slice: usize, log: &Log, group: &mut Group, reply: &mut Reply<'_>) {
         let end = self.count + slice;
         while let Some(start) = self.next
@@ -273,7 +274,8 @@ impl Drafts {
         Some(Self { member, drafts, parts, at: 0, noack, protocol, rest, bytes: 0, waits: None })
     }
 
-    /// Waits for more, at most until the deadline (Unix ms), should others get all that is there now.
+    /// Waits for more, at most until the deadline (Unix ms), should others get all that is there
+    /// now.
     pub(super) fn or_wait(mut self, read: Read, deadline_ms: Option<i64>) -> Self {
         self.waits = Some((read, deadline_ms));
         self

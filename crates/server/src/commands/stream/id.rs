@@ -122,7 +122,8 @@ fn parts(text: &[u8]) -> Result<(u64, Sequence), Failure> {
     Ok((ms, seq))
 }
 
-/// As Redis reads it: what is not in the shortest form goes through C's `strtoull`, with its spaces, signs and zeros.
+/// As Redis reads it: what is not in the shortest form goes through C's `strtoull`, with its
+/// spaces, signs and zeros.
 fn number(text: &[u8]) -> Option<u64> {
     if let Some(number) = parse_i64(text) {
         return u64::try_from(number).ok();

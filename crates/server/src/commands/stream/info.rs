@@ -162,8 +162,9 @@ fn named_id(reply: &mut Reply<'_>, name: &str, value: StreamId) {
     id::reply(reply, value);
 }
 
-/// How many nodes Redis's radix tree would have, which keeps nodes by the bytes of their IDs: one for each place where
-/// keys part, one for what several keys have in common before it, and for each key its end and the rest before it.
+/// How many nodes Redis's radix tree would have, which keeps nodes by the bytes of their IDs: one
+/// for each place where keys part, one for what several keys have in common before it, and for each
+/// key its end and the rest before it.
 fn radix_tree_nodes(nodes: &IdMap<Node>) -> usize {
     let keys = || nodes.iter().map(|node| node.master().to_bytes());
     let common = |a: [u8; 16], b: [u8; 16]| a.iter().zip(&b).take_while(|(a, b)| a == b).count();
@@ -181,7 +182,8 @@ fn radix_tree_nodes(nodes: &IdMap<Node>) -> usize {
         if let Some(before) = before {
             let at = common(before, key);
             count += leaf(Some(deepest.map_or(at, |deepest: usize| deepest.max(at))));
-            // Forks deeper than this are complete; what leads to each is counted when what it hangs on is known.
+            // Forks deeper than this are complete; what leads to each is counted when what it hangs
+            // on is known.
             while let Some(&fork) = forks.last()
                 && fork > at
             {

@@ -166,7 +166,8 @@ impl Options {
         Ok(options)
     }
 
-    /// What the IDs mean now, stream by stream. Everything that can be wrong with a stream is found here.
+    /// What the IDs mean now, stream by stream. Everything that can be wrong with a stream is found
+    /// here.
     fn from(&self, call: &mut Call<'_>, group: Option<&Member>) -> Result<Vec<From>, Failure> {
         let mut from = Vec::with_capacity(self.keys.len());
         for at in self.keys.clone() {
@@ -308,7 +309,8 @@ impl Slices {
             let Ok(Some(stream)) = stream_at(data, key) else { continue };
             let log = stream.log();
             let Some(first) = read.from[index].first(log) else { continue };
-            // Once there is enough to answer, whether there is anything: one stream may be named very often.
+            // Once there is enough to answer, whether there is anything: one stream may be named
+            // very often.
             let looks = read.count.min((SLICED_MIN + 1).saturating_sub(total).max(1));
             let some = log.range(first, StreamId::MAX).take(looks).count();
             let known = if some < looks || looks == read.count {

@@ -28,7 +28,8 @@ impl Trimming {
         [&b"maxlen"[..], b"minid", b"limit"].iter().any(|option| word.eq_ignore_ascii_case(option))
     }
 
-    /// Reads the option at `at`, behind which there is at least one argument; returns where the next one is.
+    /// Reads the option at `at`, behind which there is at least one argument; returns where the
+    /// next one is.
     pub(super) fn parse_option(
         call: &Call<'_>,
         options: &mut Option<Self>,
@@ -102,8 +103,8 @@ impl Trimmer {
     }
 }
 
-/// Makes the words of a command, of which those up to `end` may be options, trim to what `~` came to: other nodes
-/// than ours may end elsewhere.
+/// Makes the words of a command, of which those up to `end` may be options, trim to what `~` came
+/// to: other nodes than ours may end elsewhere.
 pub(super) fn make_exact<'a>(args: &mut [&'a [u8]], end: usize, log: &'a LogEnds) {
     let is = |at: usize, word: &[u8]| args[at].eq_ignore_ascii_case(word);
     let option = (2..end).find(|&at| is(at, b"maxlen") || is(at, b"minid"));

@@ -25,7 +25,8 @@ pub(super) fn decrby(call: &mut Call<'_>) -> Outcome {
     add(call, decrement.checked_neg().ok_or(overflow)?)
 }
 
-/// Adds to the number at the key. Its digits are rewritten where they lie, if as many bytes hold them.
+/// Adds to the number at the key. Its digits are rewritten where they lie, if as many bytes hold
+/// them.
 #[inline(always)]
 fn add(call: &mut Call<'_>, increment: i64) -> Outcome {
     let key = call.key(1)?;

@@ -67,7 +67,8 @@ impl Big {
         self.trim();
     }
 
-    /// The quotient, which has at most `quotient_bits` bits (128 at most), and whether there is a rest.
+    /// The quotient, which has at most `quotient_bits` bits (128 at most), and whether there is a
+    /// rest.
     pub(super) fn divide(mut self, divisor: &Self, quotient_bits: usize) -> (u128, bool) {
         let mut divisor = divisor.clone();
         divisor.shift_left(quotient_bits);

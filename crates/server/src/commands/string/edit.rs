@@ -10,8 +10,8 @@ use crate::command::data::string;
 use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::memory;
 
-/// A string that outgrows its entry and is longer than this becomes a long one, which grows without a
-/// new entry each time.
+/// A string that outgrows its entry and is longer than this becomes a long one, which grows without
+/// a new entry each time.
 const GROWN_INLINE_MAX: usize = 1024;
 /// From this length on it is tried whether there is memory: the process ends where there is none.
 const TRIED_LEN_MIN: usize = 1 << 30;
@@ -33,8 +33,8 @@ pub(in crate::commands) trait BytesMut: Bytes {
 pub(in crate::commands) trait Change {
     type Result;
 
-    /// Gets the string, long enough already, and its length before. Returns its result, and whether it
-    /// changed anything.
+    /// Gets the string, long enough already, and its length before. Returns its result, and whether
+    /// it changed anything.
     fn apply<S: BytesMut + ?Sized>(
         &mut self,
         string: &mut S,
@@ -98,8 +98,8 @@ pub(super) fn setrange(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Changes the string at a key, or a new one; see `edit`. For `room` and `change` a key that is not there
-/// is an empty string.
+/// Changes the string at a key, or a new one; see `edit`. For `room` and `change` a key that is not
+/// there is an empty string.
 pub(in crate::commands) fn edit_or_make<C: Change>(
     data: &mut Data,
     key: Key<'_>,
@@ -115,8 +115,8 @@ pub(in crate::commands) fn edit_or_make<C: Change>(
     Ok(result)
 }
 
-/// Changes the string at a key; `None` when there is none. `room` gets its length and says how long it
-/// must be at least; `change` gets it padded with zeros to that.
+/// Changes the string at a key; `None` when there is none. `room` gets its length and says how long
+/// it must be at least; `change` gets it padded with zeros to that.
 fn edit<C: Change>(
     data: &mut Data,
     key: Key<'_>,
@@ -149,8 +149,8 @@ fn edit<C: Change>(
     Ok(Some(result))
 }
 
-/// A value that begins with `old`, is at least `len` long, and then changed. A short one lies in the
-/// buffer, which is all zeros before.
+/// A value that begins with `old`, is at least `len` long, and then changed. A short one lies in
+/// the buffer, which is all zeros before.
 fn build<'b, C: Change>(
     old: &[u8],
     len: usize,

@@ -1,8 +1,9 @@
 //! The numbers of INCRBYFLOAT: 80-bit extended floating point, as Redis computes with on x86.
 //!
-//! With its 64 bits of significand 0.1 + 0.2 is 0.3 to the 17 places that are shown; with the 53 of an
-//! `f64` it is 0.30000000000000004. So parsing, adding and formatting are done here in integers, each
-//! rounded once, to the nearest and on a tie to even, as the C library and the processor round.
+//! With its 64 bits of significand 0.1 + 0.2 is 0.3 to the 17 places that are shown; with the 53 of
+//! an `f64` it is 0.30000000000000004. So parsing, adding and formatting are done here in integers,
+//! each rounded once, to the nearest and on a tie to even, as the C library and the processor
+//! round.
 
 use std::ops::Deref;
 
@@ -37,9 +38,9 @@ impl Extended {
     pub(in crate::commands) const ZERO: Self =
         Self { negative: false, infinite: false, significand: 0, exponent: 0 };
 
-    /// Reads what C's `strtold` reads, if that is the whole text: decimal or hexadecimal with an optional
-    /// exponent, or an infinity. Refused are NaN, blanks, and what only overflow or underflow would make
-    /// infinite or zero.
+    /// Reads what C's `strtold` reads, if that is the whole text: decimal or hexadecimal with an
+    /// optional exponent, or an infinity. Refused are NaN, blanks, and what only overflow or
+    /// underflow would make infinite or zero.
     pub(in crate::commands) fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > TEXT_LEN_MAX {
             return None;
@@ -170,7 +171,8 @@ impl Extended {
         text
     }
 
-    /// The part before the point, and the places behind it as a number, of one with a negative exponent.
+    /// The part before the point, and the places behind it as a number, of one with a negative
+    /// exponent.
     fn split(self) -> (u128, u128) {
         let below = self.exponent.unsigned_abs();
         let whole = self.significand.checked_shr(below).unwrap_or(0);
@@ -330,8 +332,8 @@ fn hexadecimal_digits(text: &[u8]) -> Option<impl Iterator<Item = (u8, bool)>> {
     digits(text, |byte| (byte as char).to_digit(16).map(|digit| digit as u8))
 }
 
-/// The digits of a mantissa, at least one, each with whether it is behind the point. `None`: there is
-/// something else among them.
+/// The digits of a mantissa, at least one, each with whether it is behind the point. `None`: there
+/// is something else among them.
 fn digits(
     text: &[u8],
     digit: impl Fn(u8) -> Option<u8> + Copy,

@@ -153,8 +153,8 @@ struct Run {
     len: usize,
 }
 
-/// The length of the longest common subsequence of every two prefixes, row by row: one for each prefix of the first
-/// string.
+/// The length of the longest common subsequence of every two prefixes, row by row: one for each
+/// prefix of the first string.
 struct Rows {
     /// The rows, or the last two of them, by turns.
     lens: Vec<u32>,
@@ -193,8 +193,8 @@ impl Rows {
         self.lens[self.start(a_len) + b_len]
     }
 
-    /// Walks back from the ends to a beginning, over the pairs of positions that were matched. Where
-    /// both ways are as good the second string is shortened, as Redis does.
+    /// Walks back from the ends to a beginning, over the pairs of positions that were matched.
+    /// Where both ways are as good the second string is shortened, as Redis does.
     fn walk(&self, a: &[u8], b: &[u8], mut matched: impl FnMut(usize, usize)) {
         let (mut i, mut j) = (a.len(), b.len());
         while i > 0 && j > 0 {

@@ -1,4 +1,5 @@
-//! MSET, MSETNX, MSETEX: several keys at once. All their shards are held, so nobody sees some of them.
+//! MSET, MSETNX, MSETEX: several keys at once. All their shards are held, so nobody sees some of
+//! them.
 
 use bobbin_store::shard::Expire;
 
@@ -63,7 +64,8 @@ fn propagate_expiring(call: &mut Call<'_>, pairs: usize, expire_ms: i64) {
     call.data.propagate(&args);
 }
 
-/// Stores pairs of key and value from the argument at `first` on, if the condition holds for every key.
+/// Stores pairs of key and value from the argument at `first` on, if the condition holds for every
+/// key.
 fn set_pairs(
     call: &mut Call<'_>,
     first: usize,
@@ -95,8 +97,8 @@ fn set_pairs(
     Ok(true)
 }
 
-/// Stores pairs with an expiry that is past: no key is left. The events are those of Valkey, where the keys
-/// are there for a moment.
+/// Stores pairs with an expiry that is past: no key is left. The events are those of Valkey, where
+/// the keys are there for a moment.
 fn expire_pairs(call: &mut Call<'_>, indices: impl Iterator<Item = usize> + Clone) -> Outcome {
     for index in indices.clone() {
         let key = call.key(index)?;

@@ -56,8 +56,8 @@ pub(super) enum Grammar {
 }
 
 impl<'a> Options<'a> {
-    /// Reads the options from `words`. An option may be repeated, the last counts; two that contradict
-    /// each other are a syntax error, and so is everything else.
+    /// Reads the options from `words`. An option may be repeated, the last counts; two that
+    /// contradict each other are a syntax error, and so is everything else.
     pub(super) fn parse(words: &[&'a [u8]], grammar: Grammar) -> Result<Self, Failure> {
         let mut options = Self { condition: Condition::Always, expiry: Expiry::Unsaid, get: false };
         let mut words = words.iter().copied();

@@ -90,7 +90,8 @@ pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What MGET answers for many keys, which may be the same ones again and again: nothing large is copied twice.
+/// What MGET answers for many keys, which may be the same ones again and again: nothing large is
+/// copied twice.
 #[cold]
 fn get_many(call: &mut Call<'_>) -> Outcome {
     let args = call.args;

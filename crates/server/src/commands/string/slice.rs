@@ -1,4 +1,5 @@
-//! Ranges as GETRANGE and BITCOUNT take them: both ends belong to it, negative ones count from the end.
+//! Ranges as GETRANGE and BITCOUNT take them: both ends belong to it, negative ones count from the
+//! end.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! A chunk: some elements of a long list, one after the other as a listpack has them, in one block with
-//! slack at both ends.
+//! A chunk: some elements of a long list, one after the other as a listpack has them, in one block
+//! with slack at both ends.
 
 use crate::value::listpack::Item;
 use crate::value::listpack::format::{Encoded, back_entry_len, decode, entry_len};

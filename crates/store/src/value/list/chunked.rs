@@ -123,8 +123,8 @@ impl Chunked {
         }
     }
 
-    /// Removes the elements with these indices, which are below the length: at least `most`, if there are as many,
-    /// and then no further chunk's. Returns how many.
+    /// Removes the elements with these indices, which are below the length: at least `most`, if
+    /// there are as many, and then no further chunk's. Returns how many.
     pub(super) fn remove_range(
         &mut self,
         range: Range<usize>,
@@ -152,8 +152,9 @@ impl Chunked {
         range.len() - left
     }
 
-    /// Removes up to `most` elements that equal a value, the first ones from an end, but for the first `passed`, which
-    /// were looked at and stay. Looks at about `looks` more, and adds those that stay to `passed`.
+    /// Removes up to `most` elements that equal a value, the first ones from an end, but for the
+    /// first `passed`, which were looked at and stay. Looks at about `looks` more, and adds those
+    /// that stay to `passed`.
     pub(super) fn remove_equal(
         &mut self,
         value: Item<'_>,

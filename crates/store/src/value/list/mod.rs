@@ -20,7 +20,8 @@ pub enum List {
     Chunked(Box<Chunked>),
 }
 
-/// What `list-max-listpack-size` says: how large a packed list, or a chunk of a long one, may become.
+/// What `list-max-listpack-size` says: how large a packed list, or a chunk of a long one, may
+/// become.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListLimits {
     bytes_max: usize,
@@ -57,8 +58,8 @@ impl List {
         Self::Packed(Listpack::new())
     }
 
-    /// To be called before elements of so many bytes are pushed, with all that one command pushes: a list
-    /// that would become too large for it is packed no longer.
+    /// To be called before elements of so many bytes are pushed, with all that one command pushes:
+    /// a list that would become too large for it is packed no longer.
     #[inline]
     pub fn prepare(&mut self, bytes: usize, entries: usize, limits: ListLimits) {
         if let Self::Packed(pack) = self
@@ -142,7 +143,8 @@ impl List {
         self.remove_some(range, usize::MAX, limits);
     }
 
-    /// Removes about `some` of these elements, the first ones; all of them if they are fewer. Returns how many.
+    /// Removes about `some` of these elements, the first ones; all of them if they are fewer.
+    /// Returns how many.
     pub fn remove_some(&mut self, range: Range<usize>, some: usize, limits: ListLimits) -> usize {
         let range = self.clamp(range);
         match self {
@@ -165,7 +167,8 @@ impl List {
         self.remove_range(0..range.start, limits);
     }
 
-    /// Removes up to `most` elements that equal a value, the first ones from an end; returns how many.
+    /// Removes up to `most` elements that equal a value, the first ones from an end; returns how
+    /// many.
     pub fn remove_equal(
         &mut self,
         value: &[u8],
@@ -176,8 +179,9 @@ impl List {
         self.remove_some_equal(value, most, end, limits, &mut 0, usize::MAX).0
     }
 
-    /// The same, in several calls: each looks at about `looks` elements behind the `passed` ones that were looked at
-    /// before and stay. Returns how many it removed, and whether there is more to look at.
+    /// The same, in several calls: each looks at about `looks` elements behind the `passed` ones
+    /// that were looked at before and stay. Returns how many it removed, and whether there is more
+    /// to look at.
     pub fn remove_some_equal(
         &mut self,
         value: &[u8],
@@ -220,7 +224,8 @@ impl List {
         list
     }
 
-    /// Packs it again if it is one chunk of half the size that is allowed, as Redis does when elements go.
+    /// Packs it again if it is one chunk of half the size that is allowed, as Redis does when
+    /// elements go.
     #[inline]
     fn pack_if_small(&mut self, limits: ListLimits) {
         if let Self::Chunked(chunked) = self
@@ -264,7 +269,8 @@ impl List {
         })
     }
 
-    /// What it is made of: for each listpack, its entries without header and end, and how many they are.
+    /// What it is made of: for each listpack, its entries without header and end, and how many they
+    /// are.
     pub fn chunks(&self) -> impl Iterator<Item = (&[u8], usize)> {
         let (packed, chunked) = match self {
             Self::Packed(pack) => {
@@ -276,7 +282,8 @@ impl List {
         packed.into_iter().chain(chunked.into_iter().flatten())
     }
 
-    /// Whether one is a clone of the other, and neither has been changed since; small ones are compared.
+    /// Whether one is a clone of the other, and neither has been changed since; small ones are
+    /// compared.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Packed(one), Self::Packed(other)) => one == other,

@@ -150,8 +150,8 @@ pub(super) fn check(bytes: &[u8]) -> Option<Form> {
         let len = head_len.checked_add(payload_len)?;
         let whole = rest.get(..len.checked_add(back_len(len))?)?;
         let encoded = Encoded::new(decode(whole, 0).0);
-        // Only the canonical back length can be walked backwards: a mark too many in its first byte would lead
-        // on into the entry before.
+        // Only the canonical back length can be walked backwards: a mark too many in its first byte
+        // would lead on into the entry before.
         let (back, back_count) = back_bytes(len);
         if whole[len..] != back[..back_count] {
             return None;

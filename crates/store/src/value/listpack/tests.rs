@@ -211,8 +211,9 @@ fn apply(pack: &mut Listpack, model: &mut Vec<Vec<u8>>, change: Change) {
     }
 }
 
-/// The one byte of the second entry, an empty string, and its length behind it both carry the mark that says that the
-/// length goes on to the front. So it goes on into the first entry, and says that the second begins before the block.
+/// The one byte of the second entry, an empty string, and its length behind it both carry the mark
+/// that says that the length goes on to the front. So it goes on into the first entry, and says
+/// that the second begins before the block.
 #[test]
 fn a_back_length_that_leads_into_the_entry_before_is_refused() {
     let two = |back: u8| [&[11, 0, 0, 0, 2, 0][..], &[0x02, 0x01, 0x80, back], &[0xff]].concat();

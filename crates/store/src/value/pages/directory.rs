@@ -1,7 +1,7 @@
 //! Which page has which hashes: nodes of up to 256 pages, in the order of hashes.
 //!
-//! A node has a range of hashes, cut into 256 slots; a page has a power of two of them. The pages of
-//! a node are kept once each, and `index` says for each slot which page has it.
+//! A node has a range of hashes, cut into 256 slots; a page has a power of two of them. The pages
+//! of a node are kept once each, and `index` says for each slot which page has it.
 
 use super::super::cow::Cow;
 use super::page::{NEVER, Page};
@@ -44,7 +44,8 @@ impl Node {
         usize::from(self.index[slot(hash, node_depth)])
     }
 
-    /// Cuts a page in two halves by the hashes of its keys. Its depth must be less than `SLOT_BITS`.
+    /// Cuts a page in two halves by the hashes of its keys. Its depth must be less than
+    /// `SLOT_BITS`.
     pub(super) fn split_page(&mut self, hash: u64, node_depth: u8, hash_of: impl Fn(&[u8]) -> u64) {
         let slot = slot(hash, node_depth);
         let page = usize::from(self.index[slot]);
@@ -60,8 +61,8 @@ impl Node {
         }
     }
 
-    /// Puts a page that has become sparse together with its other half, if that is possible. Returns
-    /// whether it was, and by how many bytes the pages' memory changed.
+    /// Puts a page that has become sparse together with its other half, if that is possible.
+    /// Returns whether it was, and by how many bytes the pages' memory changed.
     pub(super) fn merge_page(&mut self, hash: u64, node_depth: u8) -> Option<isize> {
         let slot = slot(hash, node_depth);
         let depth = self.pages[usize::from(self.index[slot])].depth;

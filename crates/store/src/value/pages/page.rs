@@ -3,14 +3,15 @@
 //! ```text
 //! header | tag, u8 each | offset, u16 or u32 each | records, in no order, with gaps
 //! ```
-//! A tag is eight bits of the key's hash: sixteen are compared at a time, and nearly always only the
-//! right record is looked at. The block is as large as it need be (to an eighth or so) and is made
-//! anew when it is not, which also closes the gaps.
+//! A tag is eight bits of the key's hash: sixteen are compared at a time, and nearly always only
+//! the right record is looked at. The block is as large as it need be (to an eighth or so) and is
+//! made anew when it is not, which also closes the gaps.
 //!
-//! A page is as long as its records need: those whose hashes begin alike cannot be split, and a client
-//! may search for such. What offsets of 16 bits do not reach has offsets of 32.
+//! A page is as long as its records need: those whose hashes begin alike cannot be split, and a
+//! client may search for such. What offsets of 16 bits do not reach has offsets of 32.
 //!
-//! Clones share the block until one changes (see `Cow`; this is the same for a block without a type).
+//! Clones share the block until one changes (see `Cow`; this is the same for a block without a
+//! type).
 
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -62,9 +63,9 @@ impl Page {
         if is_wide(layout.size()) {
             layout = block::layout(HEADER + slot_size(true) * slots + heap);
         }
-        // Too large for these would be a page of a million records. From half of that on a page is split
-        // whatever it costs (`must_split`), so all its hashes would begin with the same 36 bits. To find
-        // the keys would take 2^56 trials.
+        // Too large for these would be a page of a million records. From half of that on a page is
+        // split whatever it costs (`must_split`), so all its hashes would begin with the same 36
+        // bits. To find the keys would take 2^56 trials.
         let size = u32::try_from(layout.size()).expect("a page has a size of 32 bits");
         let groups = u16::try_from(groups).expect("a page has a million records at most");
         // SAFETY: the size is not zero.
@@ -451,8 +452,8 @@ impl Page {
     /// The page is ours alone, has such a slot, and its heap has this offset.
     #[inline(always)]
     unsafe fn write_slot(&mut self, index: usize, tag: u8, offset: u32) {
-        // SAFETY: by the caller. Where offsets have 16 bits the whole block is not longer than those
-        // reach.
+        // SAFETY: by the caller. Where offsets have 16 bits the whole block is not longer than
+        // those reach.
         unsafe {
             self.tags_mut().add(index).write(tag);
             if self.is_wide() {
@@ -560,8 +561,8 @@ unsafe fn matches(tags: *const u8, tag: u8) -> u32 {
 pub const NEVER: i64 = i64::MAX;
 /// Records of a page, unless so many hashes begin with the same bits that it cannot be split.
 const COUNT_MAX: usize = 64;
-/// A page is not split for its length alone while it has fewer records: long ones might all have the
-/// same bits, and the directory double for a few of them.
+/// A page is not split for its length alone while it has fewer records: long ones might all have
+/// the same bits, and the directory double for a few of them.
 const COUNT_MIN: usize = 8;
 /// A page of this many bytes is split.
 const LIVE_MAX: usize = 4096;

@@ -8,8 +8,8 @@
 //! expiry     i64     (if marked; Unix milliseconds)
 //! value              (hashes) the bytes, or a pointer to them
 //! ```
-//! What is longer than [`INLINE_MAX`] lies outside, behind a shared pointer, so that pages stay small
-//! and a reply can refer to it.
+//! What is longer than [`INLINE_MAX`] lies outside, behind a shared pointer, so that pages stay
+//! small and a reply can refer to it.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -174,8 +174,8 @@ fn long_strings_lie_outside_and_are_shared() {
     assert_eq!(std::sync::Arc::strong_count(&long), 1);
 }
 
-/// The first byte of a key says how many bits its hash shares with all others; the next four are the
-/// rest of the hash.
+/// The first byte of a key says how many bits its hash shares with all others; the next four are
+/// the rest of the hash.
 fn colliding() -> Hasher {
     Hasher::given(|key| {
         let [shared, rest @ ..] = *key.first_chunk::<5>().unwrap();
@@ -194,7 +194,8 @@ fn colliding_key(shared: u8, number: u32, len: usize) -> Vec<u8> {
     key
 }
 
-// Cursors of SSCAN show 48 bits of a hash, so a client can look for members whose hashes begin alike.
+// Cursors of SSCAN show 48 bits of a hash, so a client can look for members whose hashes begin
+// alike.
 #[test]
 fn hashes_that_begin_alike_make_a_long_page() {
     let hasher = colliding();

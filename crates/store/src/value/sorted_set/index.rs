@@ -1,10 +1,11 @@
 //! The index of a sorted set by member: which leaf a member is in.
 //!
-//! A slot is 8 bytes: 32 bits of the member's hash, its *position*, and the number of the leaf. The member
-//! itself is looked for in the leaf. Slots lie in pages, in order of positions; there are as many pages as
-//! needed, and the table grows and shrinks one page at a time (linear hashing: with `n` pages, those that
-//! are split use one more of the position's highest bits than the others). So positions, from 0 up, are an
-//! order in which one can walk over all members while the table grows and shrinks.
+//! A slot is 8 bytes: 32 bits of the member's hash, its *position*, and the number of the leaf. The
+//! member itself is looked for in the leaf. Slots lie in pages, in order of positions; there are as
+//! many pages as needed, and the table grows and shrinks one page at a time (linear hashing: with
+//! `n` pages, those that are split use one more of the position's highest bits than the others). So
+//! positions, from 0 up, are an order in which one can walk over all members while the table grows
+//! and shrinks.
 
 use crate::value::directory::Directory;
 use crate::value::shared_block::{SharedBlock, Slack};
@@ -70,8 +71,8 @@ impl Index {
             .map(|slot| slot as u32)
     }
 
-    /// Calls `visit` with the pairs from a position on, all of one position in one call, until it has had
-    /// `count` pairs. Returns the position to go on from; `None` at the end.
+    /// Calls `visit` with the pairs from a position on, all of one position in one call, until it
+    /// has had `count` pairs. Returns the position to go on from; `None` at the end.
     pub(super) fn walk(
         &self,
         from: u32,
@@ -177,7 +178,8 @@ const fn bits(pages: usize) -> u32 {
     usize::BITS - (pages - 1).leading_zeros()
 }
 
-/// Pages are numbered by the bits of positions from the highest down, the highest first in weight one.
+/// Pages are numbered by the bits of positions from the highest down, the highest first in weight
+/// one.
 #[inline(always)]
 const fn page_index(position: u32, pages: usize) -> usize {
     let bits = bits(pages);
@@ -194,7 +196,8 @@ fn slots(page: &SharedBlock) -> &[[u8; SLOT]] {
     page.as_chunks().0
 }
 
-/// How many slots of a page have lower positions. Positions are evenly spread, so the place can be guessed.
+/// How many slots of a page have lower positions. Positions are evenly spread, so the place can be
+/// guessed.
 #[inline]
 fn lower_bound(page: &SharedBlock, position: u32, prefix: u32) -> usize {
     let slots = slots(page);

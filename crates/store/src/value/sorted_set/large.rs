@@ -9,7 +9,8 @@ use crate::hash::{Hash, Hasher};
 use crate::value::directory::Directory;
 use crate::value::tree::{Path, Side, Tree};
 
-/// A large sorted set. The tree holds the leaves' numbers; a number is good for as long as its leaf lives.
+/// A large sorted set. The tree holds the leaves' numbers; a number is good for as long as its leaf
+/// lives.
 #[derive(Clone)]
 pub struct Large {
     tree: Tree<u32, Separator>,
@@ -19,8 +20,8 @@ pub struct Large {
     index: Index,
 }
 
-/// The least (score, member) that may be in the leaf behind it, with the member cut off where that leaves
-/// it greater than all in the leaf before.
+/// The least (score, member) that may be in the leaf behind it, with the member cut off where that
+/// leaves it greater than all in the leaf before.
 #[derive(Clone, Default, Debug)]
 struct Separator {
     score: f64,
@@ -41,7 +42,8 @@ impl Large {
         Self { tree: Tree::new(0, 0), leaves, free: Vec::new(), index: Index::new() }
     }
 
-    /// Gives a member the score that `decide` makes of its old one, or leaves it alone; returns the old score.
+    /// Gives a member the score that `decide` makes of its old one, or leaves it alone; returns the
+    /// old score.
     pub(super) fn update(
         &mut self,
         member: &[u8],
@@ -165,8 +167,8 @@ impl Large {
         Some((leaf.member(cursor.index), leaf.score(cursor.index)))
     }
 
-    /// Calls `visit` with `count` elements or a few more, from a position of their hashes on. Returns the
-    /// position to go on from; `None` at the end.
+    /// Calls `visit` with `count` elements or a few more, from a position of their hashes on.
+    /// Returns the position to go on from; `None` at the end.
     pub(super) fn scan(
         &self,
         from: u32,
@@ -372,7 +374,8 @@ fn tag(hash: Hash) -> u8 {
     hash.tag() as u8
 }
 
-/// Whether an element of a leaf, with another score, would still be between the same two in this leaf.
+/// Whether an element of a leaf, with another score, would still be between the same two in this
+/// leaf.
 fn keeps_place(leaf: &Leaf, index: usize, element: Element<'_>) -> bool {
     let before = |one: Element<'_>, other: Element<'_>| {
         one.score < other.score || one.score == other.score && one.member < other.member
@@ -383,7 +386,8 @@ fn keeps_place(leaf: &Leaf, index: usize, element: Element<'_>) -> bool {
         && before(element, leaf.element(index + 1))
 }
 
-/// Bytes of a leaf at most, unless a single member is longer: such that its block fills a size class.
+/// Bytes of a leaf at most, unless a single member is longer: such that its block fills a size
+/// class.
 const LEAF_LEN_MAX: usize = 1536 - 16;
 /// A leaf of so few bytes looks for another one to merge with.
 const LEAF_LEN_MIN: usize = LEAF_LEN_MAX / 4;

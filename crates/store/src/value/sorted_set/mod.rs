@@ -69,8 +69,8 @@ impl SortedSet {
         self.update(member, limits, hasher, |_| Some(score))
     }
 
-    /// Gives a member the score that `decide` makes of its old one, or leaves it alone; returns the old score.
-    /// The new score is not NaN.
+    /// Gives a member the score that `decide` makes of its old one, or leaves it alone; returns the
+    /// old score. The new score is not NaN.
     #[inline]
     pub fn update(
         &mut self,
@@ -126,7 +126,8 @@ impl SortedSet {
         }
     }
 
-    /// Packs it again where the limits allow that: for sets that a command has just made, as Redis does.
+    /// Packs it again where the limits allow that: for sets that a command has just made, as Redis
+    /// does.
     pub fn pack(&mut self, limits: SortedSetLimits) {
         let Self::Large(large) = self else { return };
         if large.len() > limits.packed_entries {
@@ -143,8 +144,8 @@ impl SortedSet {
         *self = Self::Packed(pack);
     }
 
-    /// A sorted set of a listpack from elsewhere, whose entries were not looked at: `None` unless they are
-    /// members and scores in turn, without a member twice. They need not be in order.
+    /// A sorted set of a listpack from elsewhere, whose entries were not looked at: `None` unless
+    /// they are members and scores in turn, without a member twice. They need not be in order.
     pub fn from_listpack(pack: Listpack, limits: SortedSetLimits, hasher: &Hasher) -> Option<Self> {
         let mut set = Self::new();
         let mut entries = pack.iter();
@@ -199,8 +200,8 @@ impl SortedSet {
         }
     }
 
-    /// How many members come before this one, with `inclusive` not after it. Only where all have the same
-    /// score is that more than some number.
+    /// How many members come before this one, with `inclusive` not after it. Only where all have
+    /// the same score is that more than some number.
     pub fn rank_below_member(&self, member: &[u8], inclusive: bool) -> usize {
         match self {
             Self::Large(large) => large.rank_below_member(member, inclusive),
@@ -238,8 +239,9 @@ impl SortedSet {
         })
     }
 
-    /// Calls `visit` with about `count` elements from a cursor on; returns the cursor to go on with, zero
-    /// at the end. What is there from the first call to the last is visited, whatever else changes.
+    /// Calls `visit` with about `count` elements from a cursor on; returns the cursor to go on
+    /// with, zero at the end. What is there from the first call to the last is visited, whatever
+    /// else changes.
     pub fn scan(
         &self,
         cursor: u64,

@@ -68,7 +68,8 @@ pub(super) fn parse_score(text: &[u8]) -> Option<f64> {
         .filter(|score: &f64| !score.is_nan())
 }
 
-/// The entry that a score is: an integer where that is the same number, as in Redis, so that -0 becomes 0.
+/// The entry that a score is: an integer where that is the same number, as in Redis, so that -0
+/// becomes 0.
 fn score_item(score: f64, text: &[u8]) -> Item<'_> {
     if score.abs() <= (i64::MAX / 2) as f64 && score.trunc() == score {
         Item::Integer(score as i64)

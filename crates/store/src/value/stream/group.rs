@@ -1,4 +1,5 @@
-//! A consumer group: how far it has read, and which entries its consumers have not acknowledged yet.
+//! A consumer group: how far it has read, and which entries its consumers have not acknowledged
+//! yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,7 +88,8 @@ impl Group {
         number
     }
 
-    /// Deletes a consumer with its pending entries; returns how many these were, if there is one of this name.
+    /// Deletes a consumer with its pending entries; returns how many these were, if there is one of
+    /// this name.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let number = self.names.remove(name)?;
         let consumer = self.consumers[number.0 as usize].take()?;

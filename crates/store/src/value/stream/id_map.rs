@@ -189,7 +189,8 @@ impl<T: Keyed> IdMap<T> {
         self.bound(|other| other <= id)
     }
 
-    /// Before the first record of which `is_before` does not hold; never at the end of a page that is not the last.
+    /// Before the first record of which `is_before` does not hold; never at the end of a page that
+    /// is not the last.
     fn bound(&self, is_before: impl Fn(StreamId) -> bool) -> Place {
         let is_page_before =
             |page: &Cow<VecDeque<T>>| page.back().is_some_and(|last| is_before(last.id()));

@@ -1,6 +1,7 @@
 //! Streams: entries in the order of their IDs, and the groups that read them.
 //!
-//! Entries lie in nodes of about a hundred, these in pages ([`IdMap`]). A clone shares nodes and pages until one changes.
+//! Entries lie in nodes of about a hundred, these in pages ([`IdMap`]). A clone shares nodes and
+//! pages until one changes.
 
 mod group;
 mod id;
@@ -38,7 +39,8 @@ pub struct Parts {
 pub struct Log {
     nodes: IdMap<Node>,
     len: usize,
-    /// The ID of the first entry, or zero. It is kept, as before that entry may lie any number of deleted ones.
+    /// The ID of the first entry, or zero. It is kept, as before that entry may lie any number of
+    /// deleted ones.
     first_id: StreamId,
     /// The greatest ID that was given; new ones are greater.
     pub last_id: StreamId,
@@ -142,8 +144,8 @@ impl Log {
         node::packed_len_max(count, bytes) <= NODE_BYTES_MAX
     }
 
-    /// Adds an entry, whose ID is greater than all: fields and values in turn, of `bytes` bytes together, which
-    /// [`Self::takes`] says can be kept.
+    /// Adds an entry, whose ID is greater than all: fields and values in turn, of `bytes` bytes
+    /// together, which [`Self::takes`] says can be kept.
     #[inline]
     pub fn append<'a>(
         &mut self,
@@ -192,8 +194,8 @@ impl Log {
         self.nodes.push_back(node);
     }
 
-    /// Takes entries from the front; returns how many. Whole nodes only, if `whole`; of those as many as have
-    /// together no more entries than `limit` (0: any number).
+    /// Takes entries from the front; returns how many. Whole nodes only, if `whole`; of those as
+    /// many as have together no more entries than `limit` (0: any number).
     pub fn trim(&mut self, until: Trim, whole: bool, limit: usize) -> usize {
         let trimmed = self.trim_nodes(until, whole, limit);
         if trimmed > 0 {
@@ -274,7 +276,8 @@ impl Log {
         self.first_id
     }
 
-    /// The greatest ID of all entries that lie here, deleted or not, or zero: none may be added at or below it.
+    /// The greatest ID of all entries that lie here, deleted or not, or zero: none may be added at
+    /// or below it.
     pub fn greatest_id(&self) -> StreamId {
         self.nodes.last().map_or(StreamId::ZERO, Node::last)
     }
@@ -420,7 +423,8 @@ impl Groups {
         }
     }
 
-    /// Whether both have a group of this name, and it was not changed since one was cloned from the other.
+    /// Whether both have a group of this name, and it was not changed since one was cloned from the
+    /// other.
     pub fn is_same(&self, other: &Self, name: &[u8]) -> bool {
         matches!((self.0.get(name), other.0.get(name)), (Some(one), Some(other)) if one.is_same(other))
     }

@@ -5,12 +5,14 @@
 //! entry ...
 //! entry: head | ms | sequence | number of fields, field and value ... (or value ...)
 //! ```
-//! The head's lowest bits say what follows ([`DELETED`], [`SAME_FIELDS`], [`NEXT_SEQUENCE`]); the four highest are
-//! the milliseconds since the entry before, if they are few. So an entry that has the node's fields takes one byte and its
-//! values. Those are encoded as in a listpack, without the length at the end, as nodes are only read forwards.
+//! The head's lowest bits say what follows ([`DELETED`], [`SAME_FIELDS`], [`NEXT_SEQUENCE`]); the
+//! four highest are the milliseconds since the entry before, if they are few. So an entry that has
+//! the node's fields takes one byte and its values. Those are encoded as in a listpack, without the
+//! length at the end, as nodes are only read forwards.
 //!
-//! Which entries share a node is what Redis's limits make of Redis's form of it: so trimming whole nodes leaves the
-//! same entries, and DUMP need not divide them anew. Hence the count of bytes that form would have.
+//! Which entries share a node is what Redis's limits make of Redis's form of it: so trimming whole
+//! nodes leaves the same entries, and DUMP need not divide them anew. Hence the count of bytes that
+//! form would have.
 
 use super::{Keyed, StreamId, StreamLimits};
 use crate::value::Item;
@@ -90,7 +92,8 @@ impl Node {
         }
     }
 
-    /// Whether another entry, of so many fields and values of so many bytes together, may still be added.
+    /// Whether another entry, of so many fields and values of so many bytes together, may still be
+    /// added.
     #[inline]
     pub fn has_room(&self, count_added: usize, bytes: usize, limits: StreamLimits) -> bool {
         let bytes_max = match limits.node_bytes_max {
@@ -153,8 +156,8 @@ impl Node {
         *(if is_deleted { &mut self.deleted } else { &mut self.live }) += 1;
     }
 
-    /// Marks entries as deleted, from the front until `stop` (given the ID and how many were marked) says so;
-    /// returns how many.
+    /// Marks entries as deleted, from the front until `stop` (given the ID and how many were
+    /// marked) says so; returns how many.
     pub fn delete_until(&mut self, stop: impl Fn(StreamId, usize) -> bool) -> usize {
         let mut deleted = 0;
         let mut cursor = self.cursor();
@@ -204,7 +207,8 @@ impl Node {
         }
     }
 
-    /// Before which entry to divide the node, so that both parts take the least memory, and how much that is.
+    /// Before which entry to divide the node, so that both parts take the least memory, and how
+    /// much that is.
     fn best_split(&self) -> Option<(usize, usize)> {
         let len = self.block.len();
         let mut cursor = self.cursor();
@@ -489,8 +493,8 @@ fn write<'r>(encoded: Encoded<'_>, room: &'r mut [u8]) -> &'r mut [u8] {
     rest
 }
 
-/// The bytes at most by which an entry, of so many fields and values of so many bytes together, makes the listpack
-/// of its node longer, a new one included.
+/// The bytes at most by which an entry, of so many fields and values of so many bytes together,
+/// makes the listpack of its node longer, a new one included.
 pub fn packed_len_max(count: usize, bytes: usize) -> usize {
     bytes.saturating_add(count.saturating_mul(OVERHEAD_MAX)).saturating_add(ENTRY_OVERHEAD_MAX)
 }
@@ -509,7 +513,8 @@ fn packed_integer(value: i64) -> usize {
 const DELETED: u8 = 1;
 /// Its fields are the node's, and only values follow.
 const SAME_FIELDS: u8 = 2;
-/// Its sequence number is the least possible behind the entry before; else, how far it is from that follows.
+/// Its sequence number is the least possible behind the entry before; else, how far it is from that
+/// follows.
 const NEXT_SEQUENCE: u8 = 4;
 /// Where the milliseconds since the entry before lie.
 const MS_SHIFT: u8 = 4;
@@ -523,13 +528,14 @@ const LISTPACK_OVERHEAD: usize = 7;
 const SPLIT_LEN_MIN: usize = 512;
 /// Bytes that dividing must save to be done.
 const SPLIT_GAIN_MIN: usize = 128;
-/// Redis lets no node become larger, nor takes an entry that is. Nor is there a longer listpack, which a node has to
-/// become in snapshots.
+/// Redis lets no node become larger, nor takes an entry that is. Nor is there a longer listpack,
+/// which a node has to become in snapshots.
 pub const NODE_BYTES_MAX: usize = 1 << 30;
 /// What an integer takes in a listpack, at most.
 const INTEGER_LEN_MAX: usize = 10;
 /// The numbers of entries and of deleted ones.
 const COUNTS_LEN_MAX: usize = 2 * INTEGER_LEN_MAX;
-/// What a listpack has beside fields and values: of an entry flags, two parts of its ID, and the numbers of its fields
-/// and of its items; of the node the numbers of entries, of deleted ones and of fields, and a zero.
+/// What a listpack has beside fields and values: of an entry flags, two parts of its ID, and the
+/// numbers of its fields and of its items; of the node the numbers of entries, of deleted ones and
+/// of fields, and a zero.
 const ENTRY_OVERHEAD_MAX: usize = LISTPACK_OVERHEAD + 9 * INTEGER_LEN_MAX;

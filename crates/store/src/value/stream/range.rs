@@ -44,7 +44,8 @@ impl<'a> Iterator for Range<'a> {
     }
 }
 
-/// Entries against their order, without deleted ones. A node can only be read forwards: its entries are noted first.
+/// Entries against their order, without deleted ones. A node can only be read forwards: its entries
+/// are noted first.
 pub struct RangeBack<'a> {
     nodes: RecordsBack<'a, Node>,
     entries: Vec<Entry<'a>>,

@@ -107,7 +107,8 @@ proptest! {
     }
 }
 
-/// Where valkey-server 9.1.2 began new nodes (XINFO STREAM's radix-tree-keys), asked with these entries.
+/// Where valkey-server 9.1.2 began new nodes (XINFO STREAM's radix-tree-keys), asked with these
+/// entries.
 #[test]
 fn nodes_end_where_redis_ends_them() {
     let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
