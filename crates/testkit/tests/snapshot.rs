@@ -262,6 +262,27 @@ fn no_more_is_evicted_beside_a_snapshot() {
     assert!(beside < 2 * alone, "{alone} keys are evicted, and {beside} beside a snapshot");
 }
 
+/// A field that has expired is not loaded, nor is a hash that has no other.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn expired_fields_are_not_loaded() {
+    let server = Server::bobbin(&["--enable-debug-command", "yes"]);
+    let mut client = server.connect();
+    client.say("DEBUG SET-ACTIVE-EXPIRE 0");
+    for (key, fields) in [("whole", "f v"), ("part", "f v g w")] {
+        client.say(&format!("HSET {key} {fields}"));
+        assert!(!client.say(&format!("HPEXPIRE {key} 200 FIELDS 1 f")).is_error());
+    }
+    assert_eq!(client.say("SAVE").text(), "OK");
+    std::thread::sleep(Duration::from_millis(250));
+    let restarted = start_with(&server.folder().join("dump.rdb"));
+    let mut client = restarted.connect();
+    let said = "keys loaded: 1, keys expired: 0, all fields expired hashes: 1.";
+    assert!(restarted.log().contains(said), "{}", restarted.log());
+    assert_eq!(ask(&mut client, &["EXISTS", "whole", "part"]), "1");
+    assert_eq!(ask(&mut client, &["HLEN", "part"]), "1");
+}
+
 /// A number that INFO tells.
 fn field(client: &mut Connection, section: &str, name: &str) -> u64 {
     let text = ask(client, &["INFO", section]);

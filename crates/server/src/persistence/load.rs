@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_dump::rdb::{Item, RdbError, Reader, Record, Value};
 use bobbin_dump::{Options, STRING_LEN_MAX, Target};
+use bobbin_store::value::AnyCollection;
 use bobbin_store::{AccessClock, Hash, Hasher, NewValue, OwnedEntry};
 use bobbin_sync::Mutex;
 
@@ -44,6 +45,8 @@ pub struct Loaded {
     pub expired: u64,
     /// Passed over, as they had no elements.
     pub empty: u64,
+    /// Passed over: hashes of which all fields had expired.
+    pub all_fields_expired: u64,
     /// Bytes of the snapshot.
     pub bytes: u64,
 }
@@ -218,10 +221,13 @@ impl Server {
 
     /// Says in the log what was loaded.
     pub fn log_loaded(&self, loaded: Loaded) {
-        let Loaded { keys, expired, empty, .. } = loaded;
+        let Loaded { keys, expired, empty, all_fields_expired, .. } = loaded;
         let skipped =
             if empty == 0 { String::new() } else { format!(", empty keys skipped: {empty}") };
-        log::info!("Done loading RDB, keys loaded: {keys}, keys expired: {expired}{skipped}.");
+        log::info!(
+            "Done loading RDB, keys loaded: {keys}, keys expired: {expired}{skipped}, all fields \
+             expired hashes: {all_fields_expired}."
+        );
         let loading = &self.persistence.loading;
         loading.last_keys_loaded.store(keys, Ordering::Relaxed);
         loading.last_keys_expired.store(expired, Ordering::Relaxed);
@@ -415,6 +421,7 @@ impl Server {
         let target = commands::target(self);
         let keeps_expired = self.persistence.loading.keeps_expired.load(Ordering::Relaxed);
         let clock = self.access_clock(now_ms);
+        let expire_by = (!keeps_expired).then_some(now_ms);
         let delay_us = u64::try_from(self.config.key_load_delay()).unwrap_or(0);
         let mut loaded = Loaded::default();
         for records in block.records.chunks(AHEAD) {
@@ -440,7 +447,9 @@ impl Server {
                 loaded.expiring += u64::from(record.expire_ms.is_some());
                 if record.expire_ms.is_some_and(|ms| ms < now_ms) && !keeps_expired {
                     loaded.expired += 1;
-                } else if let Some(entry) = entry(&record, &options, target, &clock, &mut loaded)? {
+                } else if let Some(entry) =
+                    entry(&record, &options, target, &clock, expire_by, &mut loaded)?
+                {
                     place(database, hash, entry).map_err(|entry| {
                         let key = entry.as_ref().key().escape_ascii();
                         format!("RDB has duplicated key '{key}' in DB {database}")
@@ -455,12 +464,14 @@ impl Server {
     }
 }
 
-/// What a record becomes; `None` if there is nothing to keep.
+/// What a record becomes; `None` if there is nothing to keep. `expire_by`, Unix milliseconds: fields
+/// that have expired by then are left out.
 fn entry(
     record: &Record<'_>,
     options: &Options,
     target: Target<'_>,
     clock: &AccessClock,
+    expire_by: Option<i64>,
     loaded: &mut Loaded,
 ) -> Result<Option<OwnedEntry>, String> {
     let access = match (record.frequency, record.idle_seconds, clock.policy) {
@@ -476,7 +487,18 @@ fn entry(
                 OwnedEntry::new(&record.key, NewValue::string(string), record.expire_ms, access);
             return Ok(Some(entry));
         }
-        Ok(Value::Collection(collection)) => NewValue::Collection(collection),
+        Ok(Value::Collection(mut collection)) => {
+            if let (Some(now_ms), AnyCollection::Hash(hash)) = (expire_by, &mut collection)
+                && hash.may_have_expired(now_ms)
+            {
+                hash.remove_expired(now_ms, usize::MAX, target.hasher, |_| {});
+                if hash.is_empty() {
+                    loaded.all_fields_expired += 1;
+                    return Ok(None);
+                }
+            }
+            NewValue::Collection(collection)
+        }
         Ok(Value::Empty) => {
             loaded.empty += 1;
             log::info!("RDB file: skipping empty key: {}", record.key.escape_ascii());
@@ -540,6 +562,7 @@ struct Counts {
     expiring: AtomicU64,
     expired: AtomicU64,
     empty: AtomicU64,
+    all_fields_expired: AtomicU64,
 }
 
 impl Counts {
@@ -548,6 +571,7 @@ impl Counts {
         self.expiring.fetch_add(loaded.expiring, Ordering::Relaxed);
         self.expired.fetch_add(loaded.expired, Ordering::Relaxed);
         self.empty.fetch_add(loaded.empty, Ordering::Relaxed);
+        self.all_fields_expired.fetch_add(loaded.all_fields_expired, Ordering::Relaxed);
     }
 
     fn loaded(&self, bytes: u64) -> Loaded {
@@ -557,6 +581,7 @@ impl Counts {
             expiring: value(&self.expiring),
             expired: value(&self.expired),
             empty: value(&self.empty),
+            all_fields_expired: value(&self.all_fields_expired),
             bytes,
         }
     }
