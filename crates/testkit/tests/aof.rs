@@ -456,6 +456,59 @@ fn a_rewrite_that_fails_says_so() {
 
 // Help.
 
+/// A log is replayed later, when more has expired than when its commands were executed. What they
+/// do is the same nevertheless.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_expires_until_the_log_is_replayed_changes_nothing() {
+    let folder = Folder::new();
+    let mut server = start(&folder, &[]);
+    let mut client = server.connect();
+    client.say("DEBUG SET-ACTIVE-EXPIRE 0");
+    for command in [
+        "HSET alive f v g w",
+        "HPEXPIRE alive 150 FIELDS 1 f",
+        "COPY alive persists",
+        "HPERSIST persists FIELDS 1 f",
+        "COPY alive expires",
+        "HPEXPIRE expires 600000 FIELDS 1 f",
+        "SET weight:1 5 PX 150",
+        "SET weight:2 1",
+        "RPUSH list 1 2",
+    ] {
+        assert!(!client.say(command).is_error(), "{command}");
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    // A field of `alive` has expired, and is still there.
+    for command in [
+        "COPY alive copied",
+        "HSETEX copied KEEPTTL FIELDS 1 f new",
+        "COPY alive other DB 1",
+        "HSETEX alive KEEPTTL FIELDS 2 f new g new",
+        "SORT list BY weight:* STORE sorted",
+    ] {
+        assert!(!client.say(command).is_error(), "{command}");
+    }
+    let looks = [
+        "HGET persists f",
+        "HGET expires f",
+        "HGETALL copied",
+        "HGETALL alive",
+        "HTTL alive FIELDS 1 f",
+        "LRANGE sorted 0 -1",
+    ];
+    let look = |client: &mut Connection| {
+        let seen = looks.map(|command| format!("{:?}", client.say(command)));
+        client.say("SELECT 1");
+        let other = format!("{:?}", client.say("HGETALL other"));
+        (seen, other)
+    };
+    let before = look(&mut client);
+    kill(&mut server);
+    let server = start(&folder, &[]);
+    assert_eq!(look(&mut server.connect()), before);
+}
+
 fn text(reply: &Reply) -> String {
     reply.text()
 }

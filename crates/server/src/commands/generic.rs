@@ -138,7 +138,7 @@ fn copy(call: &mut Call<'_>) -> Outcome {
     if target == call.client.database && from.bytes == to.bytes {
         return Err(SAME_OBJECT);
     }
-    let (access, now_ms) = (call.data.clock.fresh(), call.data.now_ms);
+    let (access, now_ms) = (call.data.clock.fresh(), call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let Some(look) = call.data.read(from) else {
         call.reply.integer(0);
@@ -146,9 +146,10 @@ fn copy(call: &mut Call<'_>) -> Outcome {
     };
     // A long string is shared by the two until one of them changes.
     let (mut value, expire_ms) = (look.to_new_value(), look.expire_ms());
+    let mut expired: Vec<Box<[u8]>> = Vec::new();
     if let NewValue::Collection(AnyCollection::Hash(hash)) = &mut value {
         // Fields that have expired are not copied, as in Valkey; but an empty hash is none.
-        hash.remove_expired(now_ms, hash.len() - 1, hasher, |_| {});
+        hash.remove_expired(now_ms, hash.len() - 1, hasher, |name| expired.push(name.into()));
     }
     let entry = OwnedEntry::new(to.bytes, value, expire_ms, access);
     let copied = in_database(call, target, |call| {
@@ -159,6 +160,13 @@ fn copy(call: &mut Call<'_>) -> Outcome {
         }
         free
     });
+    if copied && !expired.is_empty() {
+        // Nothing expires while the log is replayed, so that COPY copies all fields there.
+        call.data.propagate(call.args);
+        let words = [b"HDEL", to.bytes].into_iter().chain(expired.iter().map(|name| &**name));
+        let words: Vec<&[u8]> = words.collect();
+        in_database(call, target, |call| call.data.propagate(&words));
+    }
     call.reply.integer(i64::from(copied));
     Ok(())
 }

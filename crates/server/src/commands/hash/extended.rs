@@ -131,6 +131,16 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     };
     let hash = call.data.write_or_create::<Hash>(key)?;
     let (earliest_ms, len_before, mut added) = (hash.earliest_ms(), hash.len(), 0);
+    // Expired fields have no expiry to keep. They are logged apart, as nothing expires while the
+    // log is replayed.
+    let (mut renewed, mut kept) = (Vec::new(), Vec::new());
+    if options.keep {
+        for pair in pairs.chunks_exact(2) {
+            let is_there = hash.get(pair[0], i64::MIN, hasher).is_some();
+            let is_expired = is_there && !hash.contains(pair[0], now_ms, hasher);
+            if is_expired { &mut renewed } else { &mut kept }.extend(pair);
+        }
+    }
     for (index, pair) in pairs.chunks_exact(2).enumerate() {
         let value = given(&shared, pair[1], word + 3 + 2 * index);
         added += usize::from(hash.set(pair[0], value, expiry, now_ms, &limits, hasher));
@@ -138,12 +148,17 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     let expired = added + len_before - hash.len();
     let mut digits = itoa::Buffer::new();
     let mut words = vec![&b"HSETEX"[..], key.bytes];
-    match expire_ms {
-        Some(expire_ms) => words.extend([&b"PXAT"[..], digits.format(expire_ms).as_bytes()]),
-        None if options.keep => words.push(b"KEEPTTL"),
-        None => {}
+    if let Some(expire_ms) = expire_ms {
+        words.extend([&b"PXAT"[..], digits.format(expire_ms).as_bytes()]);
     }
-    propagate_fields(call, &words, Some(count), pairs);
+    let cleared = if options.keep { &renewed[..] } else { pairs };
+    if !cleared.is_empty() {
+        propagate_fields(call, &words, Some(cleared.len() / 2), cleared);
+    }
+    if !kept.is_empty() {
+        words.push(b"KEEPTTL");
+        propagate_fields(call, &words, Some(kept.len() / 2), &kept);
+    }
     note_expired(call, key, expired);
     call.data.event(Classes::HASH, "hset", key);
     if let Some(expire_ms) = expire_ms {
