@@ -26,6 +26,7 @@ pub(crate) fn check() -> Outcome {
         if file.ends_with(".rs") {
             check_length(file, &text, &mut faults);
             check_locks(file, &text, &mut faults);
+            check_width(file, &text, &mut faults);
         }
         if file != OWN_FILE {
             check_words(file, &text, &mut faults);
@@ -45,6 +46,16 @@ fn check_length(file: &str, text: &str, faults: &mut Vec<String>) {
         .map_or(FILE_LINES_MAX, |(_, limit)| *limit);
     if lines > limit {
         faults.push(format!("{file}: {lines} lines, more than {limit}; split it"));
+    }
+}
+
+/// The compiler's formatter leaves comments as they are.
+fn check_width(file: &str, text: &str, faults: &mut Vec<String>) {
+    for (number, line) in text.lines().enumerate() {
+        let is_comment = line.trim_start().starts_with("//");
+        if is_comment && line.chars().count() > WIDTH_MAX {
+            faults.push(format!("{file}:{}: wrap it at {WIDTH_MAX} columns", number + 1));
+        }
     }
 }
 
@@ -104,6 +115,7 @@ fn check_dependencies(file: &Path, text: &str, faults: &mut Vec<String>) {
 }
 
 const OWN_FILE: &str = "xtask/src/tidy.rs";
+const WIDTH_MAX: usize = 100;
 const FILE_LINES_MAX: usize = 1000;
 const FILE_BYTES_MAX: usize = 1 << 20;
 

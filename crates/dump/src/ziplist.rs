@@ -2,7 +2,8 @@
 //! listpacks.
 //!
 //! ```text
-//! u32 bytes in all | u32 offset of the last entry | u16 entries (65535: count them) | entry ... | 0xff
+//! u32 bytes in all | u32 offset of the last entry | u16 entries (65535: count them)
+//! | entry ... | 0xff
 //! entry: length of the one before (1 byte, or 0xfe and 4 bytes) | head | payload
 //! ```
 //! Heads: `00xxxxxx`, `01xxxxxx` and a byte, `10000000` and four bytes (most significant first) for

@@ -475,6 +475,9 @@ fn what_expires_until_the_log_is_replayed_changes_nothing() {
         "SET weight:1 5 PX 150",
         "SET weight:2 1",
         "RPUSH list 1 2",
+        "HSET alive1 f v",
+        "HPEXPIRE alive1 150 FIELDS 1 f",
+        "SORT list BY weight:* GET alive*->f STORE early",
     ] {
         assert!(!client.say(command).is_error(), "{command}");
     }
@@ -495,6 +498,7 @@ fn what_expires_until_the_log_is_replayed_changes_nothing() {
         "HGETALL copied",
         "HGETALL alive",
         "HTTL alive FIELDS 1 f",
+        "LRANGE early 0 -1",
         "LRANGE sorted 0 -1",
     ];
     let look = |client: &mut Connection| {

@@ -464,8 +464,8 @@ impl Server {
     }
 }
 
-/// What a record becomes; `None` if there is nothing to keep. `expire_by`, Unix milliseconds: fields
-/// that have expired by then are left out.
+/// What a record becomes; `None` if there is nothing to keep. Fields that have expired by
+/// `expire_by` (Unix milliseconds) are left out.
 fn entry(
     record: &Record<'_>,
     options: &Options,

@@ -50,7 +50,7 @@ impl<'a> Pattern<'a> {
             return f((self == Self::Element).then_some(element));
         };
         let name = [before, element, after].concat();
-        let (now_ms, hasher) = (data.now_ms, data.keyspace().hasher());
+        let (now_ms, hasher) = (data.dead_ms(), data.keyspace().hasher());
         let key = data.key(&name);
         if let Some(lookups) = lookups
             && !lookups.hold(data, key)

@@ -1,8 +1,8 @@
 //! A leaf: some members of a sorted set with their scores, in order, in one block.
 //!
 //! ```text
-//! u32 count, highest bit: wide | count x f64 score | count x (u16, wide: u32) where the member ends
-//! | count x u8 tag | members
+//! u32 count, highest bit: wide | count x f64 score
+//! | count x (u16, wide: u32) where the member ends | count x u8 tag | members
 //! ```
 //! The tag is a byte of the member's hash, which finds a member whose score is not known.
 
