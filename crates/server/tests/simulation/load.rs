@@ -119,11 +119,11 @@ pub fn single(random: &mut Random) -> Command {
     let [string, other] = ["string", "string"].map(&mut key);
     let [list, list2] = ["list", "list"].map(&mut key);
     let [set, set2, set3] = ["set", "set", "set"].map(&mut key);
-    let [hash, zset, zset2] = ["hash", "zset", "zset"].map(&mut key);
+    let [hash, hash2, zset, zset2] = ["hash", "hash", "zset", "zset"].map(&mut key);
     let stream = key("stream");
     let some = number % 7;
     let twin = format!("{}", number % TWINS);
-    words(&match below(random, 46) {
+    words(&match below(random, 56) {
         0 => format!("SET {string} {number}"),
         1 => format!("SET {string} {number} PX {}", 1 + number),
         2 => format!("APPEND {string} {some}"),
@@ -169,6 +169,16 @@ pub fn single(random: &mut Random) -> Command {
         42 => format!("GET {string}"),
         43 => format!("LRANGE {list} 0 -1"),
         44 => format!("SETBIT {string} {number} 1"),
+        45 => format!("HPERSIST {hash} FIELDS 1 {some}"),
+        46 => format!("HSETEX {hash} KEEPTTL FIELDS 2 {some} {number} 0 {some}"),
+        47 => format!("HSETEX {hash} PX {} FIELDS 1 {some} {number}", 1 + number),
+        48 => format!("HGETEX {hash} PX {} FIELDS 2 {some} 1", 1 + number),
+        49 => format!("HGETEX {hash} PERSIST FIELDS 1 {some}"),
+        50 => format!("HSETNX {hash} {some} {number}"),
+        51 => format!("HPEXPIRE {hash} {number} LT FIELDS 1 {some}"),
+        52 => format!("HGETDEL {hash} FIELDS 1 {some}"),
+        53 => format!("COPY {hash} {hash2} REPLACE"),
+        54 => format!("SORT {list} ALPHA BY string:* GET hash:*->0 GET # STORE {list2}"),
         _ => format!("HGETALL {hash}"),
     })
 }
