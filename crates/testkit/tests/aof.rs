@@ -465,6 +465,8 @@ fn what_expires_until_the_log_is_replayed_changes_nothing() {
     let mut server = start(&folder, &[]);
     let mut client = server.connect();
     client.say("DEBUG SET-ACTIVE-EXPIRE 0");
+    let many: Vec<_> = (1..=10_000).map(|number: u32| number.to_string()).collect();
+    let rpush_many = format!("RPUSH long {}", many.join(" "));
     for command in [
         "HSET alive f v g w",
         "HPEXPIRE alive 150 FIELDS 1 f",
@@ -478,6 +480,9 @@ fn what_expires_until_the_log_is_replayed_changes_nothing() {
         "HSET alive1 f v",
         "HPEXPIRE alive1 150 FIELDS 1 f",
         "SORT list BY weight:* GET alive*->f STORE early",
+        // Long enough for slices.
+        &rpush_many,
+        "SORT long BY weight:* GET # GET weight:* STORE longsorted",
     ] {
         assert!(!client.say(command).is_error(), "{command}");
     }
@@ -499,6 +504,7 @@ fn what_expires_until_the_log_is_replayed_changes_nothing() {
         "HGETALL alive",
         "HTTL alive FIELDS 1 f",
         "LRANGE early 0 -1",
+        "LRANGE longsorted 0 -1",
         "LRANGE sorted 0 -1",
     ];
     let look = |client: &mut Connection| {

@@ -69,7 +69,7 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
             }
         }
     };
-    let mut result = Stored::new(limits(call));
+    let mut result = Stored::new(limits(call), options.needs_other_keys());
     while sorting.step(call.data, None, &mut result)? {}
     let destination = call.key(at)?;
     result.put(call.data, &mut call.reply, destination);

@@ -28,21 +28,27 @@ impl Output for Reply<'_> {
 pub(super) struct Stored {
     list: List,
     limits: ListLimits,
+    /// The log gets the list, not the command: other keys were looked up, and more of them have
+    /// expired when the log is replayed.
+    logs_list: bool,
 }
 
 impl Stored {
-    pub(super) fn new(limits: ListLimits) -> Self {
-        Self { list: List::new(), limits }
+    pub(super) fn new(limits: ListLimits, logs_list: bool) -> Self {
+        Self { list: List::new(), limits, logs_list }
     }
 
     /// Takes what was put in so far away.
     pub(super) fn take(&mut self) -> Self {
-        std::mem::replace(self, Self::new(self.limits))
+        std::mem::replace(self, Self::new(self.limits, self.logs_list))
     }
 
     /// Puts the list where it belongs, and answers how long it is.
     pub(super) fn put(self, data: &mut Data, reply: &mut Reply<'_>, key: Key<'_>) {
         let len = self.list.len();
+        if self.logs_list && data.is_logged() {
+            self.log(data, key);
+        }
         if len > 0 {
             data.set_collection(key, self.list);
             data.counters.dirty += len as u64 - 1;
@@ -52,7 +58,23 @@ impl Stored {
         }
         reply.integer(len as i64);
     }
+
+    fn log(&self, data: &mut Data, key: Key<'_>) {
+        data.propagate(&[b"DEL", key.bytes]);
+        let mut items = self.list.iter();
+        loop {
+            let items: Vec<_> = items.by_ref().take(LOGGED_AT_ONCE).map(Item::to_vec).collect();
+            if items.is_empty() {
+                return;
+            }
+            let words = [b"RPUSH", key.bytes].into_iter().chain(items.iter().map(|item| &**item));
+            data.propagate(&words.collect::<Vec<_>>());
+        }
+    }
 }
+
+/// Elements of one RPUSH in the log.
+const LOGGED_AT_ONCE: usize = 1024;
 
 impl Output for Stored {
     fn begin(&mut self, _: usize) {}

@@ -39,7 +39,10 @@ impl Sliced {
     ) -> Self {
         let target = match options.store {
             None => Target::Reply(Pieces::default(), call.client.protocol),
-            Some(at) => Target::Stored(Stored::new(limits(call)), call.args[at].into()),
+            Some(at) => {
+                let stored = Stored::new(limits(call), options.needs_other_keys());
+                Target::Stored(stored, call.args[at].into())
+            }
         };
         let hasher = call.data.keyspace().hasher();
         Self {
