@@ -137,7 +137,7 @@ impl Aof {
         self.holds_replies.load(Ordering::Relaxed)
     }
 
-    /// Whether a base is to be written before the log counts.
+    /// Whether a base must be written before the log counts.
     pub fn is_waiting_for_base(&self) -> bool {
         self.waits_for_base.load(Ordering::SeqCst)
     }

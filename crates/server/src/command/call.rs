@@ -347,8 +347,9 @@ impl Call<'_> {
         wait_for_script(self.server, self.client, self.command)
     }
 
-    /// The same for a command that holds what it needs only once it runs. The error is what it has
-    /// to return at once, with nothing done.
+    /// Checks again what may have changed while the command waited. It is for a command that gets
+    /// hold of what it needs only while it runs. The command must return an error at once, with
+    /// nothing done.
     pub fn admit_again(&mut self) -> Outcome {
         if !self.data.waited || self.in_transaction {
             return Ok(());

@@ -96,8 +96,8 @@ pub fn repeat_in_slices(
     Ok(())
 }
 
-/// The same for an array, say, whose length is known at its end only: `step` adds to the count what
-/// it appends.
+/// Answers an aggregate in slices. Its length is known only at its end: `step` adds the number of
+/// elements that it appends to the count.
 pub fn elements_in_slices(
     call: &mut Call<'_>,
     kind: Aggregate,

@@ -47,8 +47,8 @@ impl Data {
         }
     }
 
-    /// Notes whom a key's change concerns. `by_client`: the client at work changed it; else it went
-    /// by itself.
+    /// Notes which clients a key's change concerns. `by_client`: the client at work changed the
+    /// key; otherwise the key went by itself.
     #[inline(never)]
     pub(super) fn tell_changed(&mut self, database: u32, key: Key<'_>, by_client: bool) {
         let shard = self.shard(key.hash.shard());
