@@ -123,7 +123,7 @@ impl Recorder {
         std::mem::replace(&mut self.far_ahead, false)
     }
 
-    /// Whether anything is to be logged.
+    /// Whether anything is logged.
     #[inline(always)]
     pub const fn is_on(&self) -> bool {
         self.is_on
@@ -162,7 +162,8 @@ impl Recorder {
         Some(self.appended(appended))
     }
 
-    /// The same, for a command of which only the arguments are there, or which is large.
+    /// Makes such a record from the arguments. It is for a command that is large, or of which
+    /// nothing else is there.
     #[inline(never)]
     fn record_args(&mut self, database: u32, args: &[&[u8]]) -> Option<u64> {
         let len = command_len(args);

@@ -84,7 +84,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Which of so many elements are wanted.
+    /// The range of elements that is wanted, out of `len` of them.
     pub(super) fn range(&self, len: usize) -> Range<usize> {
         let len = len as i64;
         let start = self.offset.clamp(0, len);

@@ -288,7 +288,7 @@ struct Pinned {
     key: Box<[u8]>,
     stream: Stream,
     first: StreamId,
-    /// Entries that are answered; `None`: not known yet, but so many at most.
+    /// The number of entries to answer. `None`: not known yet, but `total_max` at most.
     total: Option<usize>,
     total_max: usize,
     /// How many were counted, or appended, and the first of the others.
@@ -402,7 +402,7 @@ pub(super) fn stream_at<'d>(
     }
 }
 
-/// Begins an answer of so many streams.
+/// Begins an answer of `count` streams.
 pub(super) fn streams(reply: &mut Reply<'_>, count: usize) {
     match reply.protocol() {
         Protocol::Resp2 => reply.array(count),
