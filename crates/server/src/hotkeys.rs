@@ -93,8 +93,7 @@ struct Part {
 }
 
 /// Sums by key, of a limited number of keys. When there are that many, a new key replaces the one
-/// with the smallest sum and inherits that sum. So the sums are estimates, and the largest are the
-/// most exact.
+/// with the smallest sum and inherits that sum. So the sums are estimates.
 #[derive(Default)]
 struct Top {
     sums: Ranked,

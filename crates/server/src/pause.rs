@@ -35,7 +35,7 @@ impl Server {
     }
 
     /// Whether dead keys may be taken out, and live ones evicted. Nothing changes by itself while
-    /// clients are paused, nor while a script pauses that must run alone.
+    /// clients are paused, nor while a script that must run alone is paused.
     pub fn may_expire(&self, now_ms: i64) -> bool {
         self.switches.load() & Switch::BUSY == 0 && self.paused(now_ms).is_none()
     }

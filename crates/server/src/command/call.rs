@@ -44,7 +44,8 @@ pub struct Request<'a> {
     /// `None`: no such command.
     pub command: Option<&'static Registered>,
     pub args: &'a [&'a [u8]],
-    /// The same as an array of bulk strings, if it came as one and lies in one piece; else nothing.
+    /// The request as an array of bulk strings, if it came as one and lies in one piece; else
+    /// nothing.
     pub wire: &'a [u8],
     pub first_hash: Hash,
 }

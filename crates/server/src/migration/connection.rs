@@ -141,7 +141,7 @@ impl Connection {
     }
 }
 
-/// A socket with a deadline for each step. A step is about at most `STEP` bytes.
+/// A socket with a deadline for each step. A step transfers at most `STEP` bytes.
 struct Timed {
     stream: TcpStream,
     timeout: Duration,

@@ -271,7 +271,8 @@ fn settle(
     }
 }
 
-/// Calls `f` with a key whose shard is held, and tells the clients that the change concerns.
+/// Calls `f` with a key whose shard is held, and then tells the clients that are concerned what it
+/// did.
 fn with_key<R>(
     server: &'static Server,
     data: &mut Data,

@@ -82,7 +82,7 @@ impl Server {
         written
     }
 
-    /// Notes that a snapshot is in place, with all of this many changes.
+    /// Notes that a snapshot that contains this many changes is in place.
     fn saved(&self, changes: u64) {
         log::info!("DB saved on disk");
         let persistence = &self.persistence;

@@ -73,7 +73,7 @@ impl<'a> Options<'a> {
         by.iter().chain(&self.get).any(|pattern| Pattern::new(pattern).names_keys())
     }
 
-    /// The same without the arguments, but for where the result goes.
+    /// A copy that does not borrow the arguments, without where the result goes.
     pub(super) fn owned(&self) -> Owned {
         let Self { descending, alpha, unsorted, offset, count, .. } = *self;
         let (by, get, store) = (None, Vec::new(), None);

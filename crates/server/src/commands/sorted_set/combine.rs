@@ -234,7 +234,7 @@ impl Request<usize> {
         Ok(self.combination(inputs, call.data.keyspace().hasher()))
     }
 
-    /// The same without the call.
+    /// A copy that does not borrow the call.
     fn owned(self, call: &Call<'_>) -> Request<Box<[u8]>> {
         Request {
             operation: self.operation,

@@ -63,7 +63,7 @@ impl Trimming {
         Ok(at + 2)
     }
 
-    /// Combines the options once all are read. Returns `None` when nothing must be trimmed.
+    /// Combines the options once all are read. Returns `None` when nothing is trimmed.
     pub(super) fn finish(
         options: Option<Self>,
         call: &Call<'_>,
