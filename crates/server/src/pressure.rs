@@ -63,7 +63,7 @@ impl Server {
         self.workers.wake();
     }
 
-    /// Whether the log's reader is so far behind that nobody is to write.
+    /// Whether the log's reader is so far behind that nobody may write.
     #[inline]
     pub fn is_log_behind(&self) -> bool {
         self.switches.load() & Switch::LOG_BEHIND != 0

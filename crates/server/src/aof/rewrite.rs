@@ -337,7 +337,7 @@ fn publish(
     Ok(())
 }
 
-/// Deletes the files of the history, if that is to happen by itself.
+/// Deletes the files of the history, unless `aof-disable-auto-gc` is on.
 fn collect_history(server: &Server, directory: &Directory, manifest: &mut Manifest) {
     if !server.config.aof_disable_auto_gc()
         && let Err(error) = directory.delete_history(manifest)

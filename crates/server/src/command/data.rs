@@ -82,7 +82,7 @@ pub struct Data {
     pub paused: Option<Box<Paused>>,
     pub counters: Counters,
     pub evictor: Evictor,
-    /// What the log is to hold of what happens to keys goes this way.
+    /// Passes to the log what it must hold of what happens to keys.
     pub recorder: Recorder,
     /// Until when (Unix ms) writes wait at most for a cut that is walked.
     pub held_up_until_ms: i64,
@@ -233,7 +233,7 @@ impl Data {
         self.propagate(&[command, key.bytes]);
     }
 
-    /// The command as it came is not to be logged, whatever it changed.
+    /// The command as it came must not be logged, whatever it changed.
     #[inline(always)]
     pub fn propagate_nothing(&mut self) {
         self.unit.effects.be_explicit();

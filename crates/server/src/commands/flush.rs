@@ -72,7 +72,7 @@ fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool)
     call.reply.ok();
 }
 
-/// Databases that are to be freed.
+/// Databases that must be freed.
 struct Free(Vec<Database>);
 
 impl Job for Free {

@@ -23,7 +23,7 @@ pub struct Effects {
 pub struct Recorder {
     lane: Option<Lane>,
     is_on: bool,
-    /// Unix seconds that the records are to tell; 0: none.
+    /// The time to write in the records, in Unix seconds; 0: none.
     stamp_s: i64,
     /// The lane holds so much that this thread should not write on.
     far_ahead: bool,
@@ -267,7 +267,7 @@ fn append_sized(out: &mut Vec<u8>, args: &[&[u8]], len: usize) {
     }
 }
 
-/// Bytes that are to be written from the first to the last: as many as there will be.
+/// Bytes that must be written from the first to the last, and all of them.
 struct Room<'a>(&'a mut [u8]);
 
 impl Room<'_> {

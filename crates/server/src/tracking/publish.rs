@@ -11,7 +11,7 @@ use crate::notify::Event;
 use crate::pubsub::Publication;
 use crate::server::Server;
 
-/// What others are to be told of what happened to keys, before the keys' shards are unlocked.
+/// What others must be told of what happened to keys, before the keys' shards are unlocked.
 #[derive(Debug)]
 pub enum Notice {
     /// For whoever listens to keyspace events.

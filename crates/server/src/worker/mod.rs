@@ -223,7 +223,7 @@ impl Worker {
         drop(signal_stack);
     }
 
-    /// Whether nothing is left to do, for a worker that is not to serve any more.
+    /// Whether nothing is left to do, for a worker that does not serve any more.
     fn may_end(&self) -> bool {
         self.connections.is_empty()
             && !self.has_jobs()

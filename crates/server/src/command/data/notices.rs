@@ -40,7 +40,7 @@ impl Data {
         self.unit.notices = notices;
     }
 
-    /// Moves what is to follow the reply of the client at work.
+    /// Moves the bytes that must follow the reply of the client at work.
     pub fn take_own(&mut self, to: &mut Vec<u8>) {
         if let Some(subscribers) = &mut self.subscribers {
             to.append(subscribers.set_aside());

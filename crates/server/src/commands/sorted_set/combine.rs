@@ -281,7 +281,7 @@ struct Combination {
 }
 
 impl Combination {
-    /// About how many members are to be looked at.
+    /// About how many members must be looked at.
     fn work(&self) -> usize {
         match self.operation {
             Operation::Union => self.inputs.iter().map(|(input, _)| input.len()).sum(),

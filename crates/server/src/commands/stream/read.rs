@@ -297,7 +297,7 @@ struct Pinned {
 }
 
 impl Slices {
-    /// If there is so much to answer that it is not to be done at once.
+    /// Returns `None` if there is so little to answer that it can be done at once.
     fn of(read: &Read, data: &mut Data, keys: &[(usize, Key<'_>)]) -> Option<Self> {
         // Most streams are short, or have been read but for a few entries.
         let mut len = |key| stream_at(data, key).map_or(0, |found| found.map_or(0, Stream::len));
