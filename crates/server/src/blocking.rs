@@ -46,7 +46,8 @@ pub trait Wait: Send + Sync {
         None
     }
 
-    /// Whether a key that holds something else, or nothing, is to be served as well, with an error.
+    /// Whether a key that holds something else, or nothing, serves the client as well, with an
+    /// error.
     fn ends_when_gone(&self) -> bool {
         false
     }
@@ -377,7 +378,7 @@ pub fn block(
     waiting.begin(call.server, call.data, call.client, keys)
 }
 
-/// A command that its client is to be blocked for.
+/// A command that blocks its client.
 pub struct Waiting {
     pub command: &'static Registered,
     pub args: Box<[Box<[u8]>]>,
@@ -431,7 +432,7 @@ impl Waiting {
     }
 }
 
-/// Serves whom the keys that just changed were waited for by, while their shards are held.
+/// Serves the clients blocked on the keys that just changed, while the shards of the keys are held.
 #[cold]
 pub fn serve_ready(server: &Server, data: &mut Data) {
     let selected = data.database;
@@ -449,7 +450,7 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     data.database = selected;
 }
 
-/// Serves whom a key was waited for by; `false`: somebody has reserved a shard.
+/// Serves the clients blocked on a key. Returns `false` if somebody has reserved a shard.
 fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
     let (key, database) = (data.key(bytes), data.database);
     let mut at = 0;
@@ -543,7 +544,7 @@ pub fn deadline_ms(call: &Call<'_>, index: usize) -> Result<Option<i64>, Failure
     let text = call.args[index];
     let seconds = match bobbin_resp::parse_f64(text) {
         Some(seconds) => seconds,
-        // What is too large for a double is a number all the same, and so is one in base 16.
+        // A number that is too large for a double is still a number, and so is one in base 16.
         None if is_large(text) => return Err(TIMEOUT_OUT_OF_RANGE),
         None => return Err(NOT_A_TIMEOUT),
     };
@@ -559,7 +560,7 @@ fn is_large(text: &[u8]) -> bool {
     }
 }
 
-/// The same for an argument in whole milliseconds.
+/// An argument as the time until which to block, in whole milliseconds; `None`: for ever.
 pub fn deadline_of_ms(call: &Call<'_>, index: usize) -> Result<Option<i64>, Failure> {
     let ms = bobbin_resp::parse_i64(call.args[index]).ok_or(NOT_AN_INTEGER_TIMEOUT)?;
     if ms < 0 {

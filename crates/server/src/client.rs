@@ -51,7 +51,7 @@ pub struct Client {
     /// Bytes that what is executed for it may reply with: up to its output limit, or for a script
     /// to what its memory has room for.
     pub reply_bytes_max: usize,
-    /// What is to be sent behind the job's reply.
+    /// Bytes to send after the job's reply.
     pub behind: Vec<u8>,
     /// The command that left the job was sent while replies were off.
     pub job_is_quiet: bool,
@@ -86,12 +86,12 @@ pub struct ClientInfo {
     /// Worker and connection; changes when the client moves.
     pub worker: AtomicUsize,
     pub token: Mutex<Token>,
-    /// Set by CLIENT KILL and its like: the worker closes it when it next looks.
+    /// Set by CLIENT KILL and similar commands. The worker closes the client when it next looks.
     pub kill: AtomicBool,
     /// There is no connection any more, or there soon will be none.
     pub gone: AtomicBool,
-    /// Who is told of keys that this client keeps copies of: another one, itself (0), or nobody
-    /// (-1).
+    /// The client that is told of changes to keys that this client keeps copies of: another one,
+    /// itself (0), or none (-1).
     pub redirect: AtomicI64,
     /// That other one is gone.
     pub redirect_broken: AtomicBool,
@@ -418,7 +418,7 @@ impl Halts {
         self.0 != 0
     }
 
-    /// Whether the only reason is that what follows is to be parsed anew; forgets that reason.
+    /// Whether the only reason is that what follows must be parsed anew. Clears that reason.
     pub const fn take_rights_alone(&mut self) -> bool {
         let alone = self.0 == Self::RIGHTS;
         self.0 &= !Self::RIGHTS;

@@ -13,7 +13,8 @@ pub fn cores() -> usize {
     *CORES.get_or_init(|| available_parallelism().map_or(1, NonZero::get))
 }
 
-/// Work that the configuration may give cores of its own (`server-cpulist` and its like).
+/// Work to which the configuration can give cores of its own (`server-cpulist` and similar
+/// options).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
     Serving,
@@ -59,7 +60,7 @@ pub fn assign(lists: [(Work, CoreList); 4]) {
     let _ = LISTS.set(lists);
 }
 
-/// Has the calling thread, and those that it starts, run where that work is to be done.
+/// Makes the calling thread, and the threads that it starts, run on the cores for this work.
 pub fn go_to(work: Work) {
     let lists = LISTS.get().into_iter().flatten();
     let Some((_, list)) = lists.into_iter().find(|(own, _)| *own == work) else { return };
@@ -125,8 +126,8 @@ pub fn give_way() {
     std::thread::yield_now();
 }
 
-/// Has the calling thread, and those that it starts, leave the cores to the workers, as far as they
-/// want them: memory that is to be freed may wait, clients should not.
+/// Makes the calling thread, and the threads that it starts, leave the cores to the workers as far
+/// as they want them. Freeing memory can wait, clients should not.
 pub fn step_aside() {
     // SAFETY: for the calling thread (0), to which Linux applies it alone.
     let refused = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0;

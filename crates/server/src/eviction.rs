@@ -70,9 +70,9 @@ struct Candidate {
     key: Box<[u8]>,
 }
 
-/// Of so many bytes in use, those that count towards `maxmemory`: not those that are about to be
-/// freed, and not what a cut keeps. That is freed when the cut is walked; if it counted, evicting
-/// what the cut has not met would free nothing, and all that there is would be evicted.
+/// The part of `used` bytes that counts towards `maxmemory`. Memory that is about to be freed does
+/// not count, nor does what a cut keeps. That is freed when the cut is walked. If it counted,
+/// evicting keys that the cut has not reached would free nothing, and all keys would be evicted.
 fn counted(used: usize, server: &Server) -> usize {
     used.saturating_sub(not_counted(server))
 }

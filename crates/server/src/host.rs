@@ -127,9 +127,9 @@ pub fn disable_huge_pages() -> bool {
     }
 }
 
-/// Raises the limit on open files to what so many clients need, with `reserved` for the server
-/// itself. Returns the clients that are possible: `clients` or less, with warnings. The error is
-/// for when there is room for none.
+/// Raises the limit on open files to what `clients` clients need, plus `reserved` for the server
+/// itself. Returns how many clients are possible: `clients`, or fewer, with warnings. Returns an
+/// error when there is room for none.
 pub fn raise_open_files(clients: u64, reserved: u64) -> Result<u64, String> {
     let needed = clients.saturating_add(reserved);
     let before = getrlimit(Resource::Nofile);

@@ -41,7 +41,7 @@ pub struct Wanted {
     pub count: usize,
     /// How long, in milliseconds; 0: until it is stopped.
     pub duration_ms: i64,
-    /// One of so many commands is looked at.
+    /// One of this many commands is sampled.
     pub sample: u32,
 }
 
@@ -92,7 +92,8 @@ struct Part {
     by_size: Largest,
 }
 
-/// Sums by key: the largest, as far as one can tell from so many.
+/// Sums by key, of a limited number of keys. When there are that many, a new key replaces the one
+/// with the smallest sum and inherits that sum. So the sums are estimates.
 #[derive(Default)]
 struct Top {
     sums: Ranked,
@@ -104,7 +105,7 @@ struct Largest {
     figures: Ranked,
 }
 
-/// So many threads add at a time without waiting for each other.
+/// The number of parts. Up to this many threads add at a time without waiting for each other.
 const PARTS: usize = 16;
 /// Sums that a part keeps for each key that is asked for.
 const KEPT_PER_KEY: usize = 20;

@@ -33,7 +33,7 @@ pub struct Sample {
 }
 
 impl LatencyMonitor {
-    /// Remembers an event of so many microseconds, if that is over `latency-monitor-threshold`.
+    /// Remembers an event that took `us` microseconds, if that reaches `latency-monitor-threshold`.
     #[cold]
     pub fn sample(&self, config: &Config, event: &'static str, us: u64) {
         let (threshold_ms, latency_ms) = (config.latency_monitor_threshold() as u64, us / 1000);

@@ -22,7 +22,7 @@ pub enum Garbage {
     /// Somebody waits until the token is dropped.
     Awaited(OwnedEntry, Arc<()>),
     Databases(Vec<Database>),
-    /// The allocator is to give back what it keeps for the next.
+    /// The allocator must give back what it keeps for later allocations.
     Pages,
     /// What worked on pinned values, and may be the last to hold one of them.
     Job(Box<dyn Job>),

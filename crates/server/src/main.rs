@@ -82,8 +82,9 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     if daemon {
         host::daemonize().map_err(|error| format!("Can't become a daemon: {error}"))?;
     }
-    // Inherited by all threads that are started from here on: whatever they do beside the workers,
-    // and the workers until they know better, nobody is to wait for the end of their turns.
+    // All threads that are started from here on inherit this. Nobody should wait for the end of
+    // their turns, whatever they do beside the workers. The same holds for the workers until they
+    // know better.
     cores::share(Share::ShortTurns);
     logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
     cores::assign(config.core_lists());

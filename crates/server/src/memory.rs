@@ -99,8 +99,8 @@ pub fn used() -> usize {
     used
 }
 
-/// The same, about: what the thread itself allocated and freed is in it, of what the others did
-/// since its last [`look_at_others`], or some uses ago, nothing.
+/// Bytes in use, approximately. What the thread itself allocated and freed is included. What other
+/// threads did since its last [`look_at_others`], or in its last few calls of this, is not.
 #[inline]
 pub fn used_about() -> usize {
     let own = COUNTS[CELL.get().min(CELLS - 1)].0.load(Ordering::Relaxed);
@@ -130,7 +130,8 @@ pub fn peak() -> usize {
     PEAK.load(Ordering::Relaxed)
 }
 
-/// Whether the system would give so many bytes at once. An allocation that fails would be counted.
+/// Whether the system would give this many bytes at once. It asks the system directly, because an
+/// allocation that fails would be counted.
 pub fn is_available(bytes: usize) -> bool {
     let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: where no address is asked for, nothing that there is is mapped over; and nobody knows
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn threads_that_end_leave_their_cells_to_others() {
-        // Other tests have threads as well, but not so many at a time.
+        // Other tests have threads as well, but fewer at a time.
         for round in 0..CELLS * 4 {
             let block = std::thread::spawn(|| vec![1_u8; 10_000]).join().expect("it ends");
             drop(block);

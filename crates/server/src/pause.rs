@@ -34,8 +34,8 @@ impl Server {
         (left_ms > 0).then(|| Paused { all: self.pause.all.load(Ordering::Relaxed), left_ms })
     }
 
-    /// Whether dead keys may be taken out, and live ones evicted: nothing changes by itself while
-    /// clients are paused, nor while a script pauses that is to be alone.
+    /// Whether dead keys may be taken out, and live ones evicted. Nothing changes by itself while
+    /// clients are paused, nor while a script that must run alone is paused.
     pub fn may_expire(&self, now_ms: i64) -> bool {
         self.switches.load() & Switch::BUSY == 0 && self.paused(now_ms).is_none()
     }
@@ -53,7 +53,7 @@ impl Server {
         self.switches.set(Switch::PAUSED, true);
     }
 
-    /// Ends the pause, and has every worker serve whom it put off. The gate is held.
+    /// Ends the pause, and makes every worker serve the clients that it put off. The gate is held.
     pub fn unpause_clients(&self) {
         self.switches.set(Switch::PAUSED, false);
         self.workers.wake();

@@ -63,13 +63,13 @@ impl Server {
         self.workers.wake();
     }
 
-    /// Whether the log's reader is so far behind that nobody is to write.
+    /// Whether the log's reader is so far behind that nobody may write.
     #[inline]
     pub fn is_log_behind(&self) -> bool {
         self.switches.load() & Switch::LOG_BEHIND != 0
     }
 
-    /// Whether a client that is about to write has to wait. If so it is to be put off.
+    /// Whether a client that is about to write has to wait. If so, the caller must put it off.
     #[cold]
     pub(crate) fn holds_up(&self, client: &mut Client, data: &mut Data) -> bool {
         if self.is_log_behind() {
@@ -110,8 +110,8 @@ impl Server {
     }
 }
 
-/// Copies that wait for the walk of a cut may take this part of all memory, and never less than so
-/// many bytes; from so many times as much on it is given up.
+/// Copies that wait for the walk of a cut may take one part in `KEPT_SHARE` of the memory in use,
+/// and always `KEPT_MIN` bytes. Above `KEPT_ABORT` times that limit, the cut is given up.
 const KEPT_SHARE: usize = 20;
 const KEPT_MIN: usize = 16 << 20;
 const KEPT_ABORT: usize = 4;

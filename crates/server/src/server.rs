@@ -158,7 +158,7 @@ impl Switch {
     pub const DISK_FAILED: u32 = Self::SAVE_FAILED | Self::LOG_FAILED;
     /// What is looked at once a command has run.
     pub const ONLOOKERS: u32 = Self::MONITORED | Self::TRACKED | Self::SIZED;
-    /// What may keep a command from running, or is to be seen to before: all the others.
+    /// What may keep a command from running, or must be handled before it runs: all the others.
     pub const GUARDED: u32 = !(Self::TRACKED | Self::SIZED);
 }
 
@@ -374,16 +374,17 @@ impl Workers {
         }
     }
 
-    /// Has so many serve, as far as there are so many; returns how many there are. None of those
-    /// ends by itself.
+    /// Sets how many workers serve; if fewer exist, all of them do. Returns how many exist. The
+    /// workers that serve do not end by themselves.
     pub fn want(&self, count: usize) -> usize {
         let mut known = self.known.write();
         known.wanted = count;
         known.workers.len()
     }
 
-    /// Whether a worker that has nothing left to do may end: it is not to serve, and nothing waits
-    /// for it. Then it is one of the past, and nothing can be left for it any more.
+    /// Whether a worker that has nothing left to do may end. It may if it does not serve and
+    /// nothing waits for it. Then it is taken off the list, and nothing can be left for it any
+    /// more.
     pub fn may_end(&self, worker: &WorkerHandle) -> bool {
         let mut known = self.known.write();
         let ends = !known.serves(worker.id) && worker.mailbox.close_if_empty();
@@ -446,7 +447,7 @@ impl Workers {
         first.filter(|worker| load(worker) < crowd).or_else(|| least(slots))
     }
 
-    /// How many connections a worker should have of so many in all, by the rule of [`Self::next`].
+    /// How many of `connections` a worker should have, by the rule of [`Self::next`].
     pub fn share(&self, id: usize, connections: usize, crowd: usize) -> usize {
         let known = self.known.read();
         let slots = known.serving();
@@ -600,7 +601,7 @@ mod tests {
         workers
     }
 
-    /// How many connections each has once so many were given out.
+    /// How many connections each worker has once `connections` of them were given out.
     fn placed(workers: &Workers, connections: usize, crowd: usize) -> Vec<usize> {
         for _ in 0..connections {
             let worker = workers.next(crowd).expect("there are workers");

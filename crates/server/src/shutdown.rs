@@ -73,7 +73,7 @@ pub(crate) fn exit_at_once() -> ! {
 }
 
 impl Server {
-    /// Sleeps until the server is to end.
+    /// Sleeps until the server must end.
     pub(crate) fn wait_until_end_is_wanted(&self) -> Request {
         let paused = || self.switches.load() & Switch::CRON_PAUSED != 0;
         self.end.wait(|request| !(request.by_signal && paused()))

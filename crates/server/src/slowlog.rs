@@ -133,7 +133,7 @@ impl CommandLog {
         }
     }
 
-    /// The newest entries, at most so many.
+    /// The newest entries, at most `count_max` of them.
     pub fn entries(&self, class: Class, count_max: usize) -> Vec<Entry> {
         self.logs[class as usize].lock().entries.iter().take(count_max).cloned().collect()
     }
@@ -180,7 +180,7 @@ pub fn note(
     note_words(server, client, command, || shortened(command, args), measured);
 }
 
-/// The same for a command whose words were already `shortened`.
+/// Notes a command whose words were already `shortened`.
 #[cold]
 pub fn note_words(
     server: &Server,

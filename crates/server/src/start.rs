@@ -205,9 +205,9 @@ impl Server {
         if is_tls { with_tls(listeners) } else { listeners }
     }
 
-    /// Has so many workers serve, and spreads the connections over them. Those that are too many
-    /// give theirs away, but keep the ones that listen, and end once they have none; until then
-    /// they may be called upon again.
+    /// Makes `count` workers serve, and spreads the connections over them. Workers beyond that
+    /// number give their connections away, except those that listen, and end once they have none.
+    /// Until then they can be called upon again.
     pub fn set_worker_count(&'static self, count: usize) -> Result<(), String> {
         let count = count.max(1);
         for _ in self.workers.want(count)..count {

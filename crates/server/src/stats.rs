@@ -189,7 +189,7 @@ impl WorkerStats {
         }
     }
 
-    /// Counts a turn, in which so many commands were executed.
+    /// Counts a turn in which `commands` commands were executed.
     #[inline]
     pub fn turned(&self, ticks: u64, commands: u64) {
         self.totals.turns.add(1);

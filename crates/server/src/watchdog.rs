@@ -1,6 +1,6 @@
-//! What others see of a worker at work: since when it has been in its turn and whom it serves, how
-//! much processor time it took; and the watchdog (`watchdog-period`), which logs a turn that does
-//! not end.
+//! What others see of a worker at work: when its turn began, which client it serves, and how much
+//! processor time it took. It also holds the watchdog (`watchdog-period`), which logs a turn that
+//! does not end.
 //!
 //! A turn costs two plain stores here, and a connection's commands one.
 

@@ -66,13 +66,13 @@ impl Scene {
 
 /// Bytes of a name that are kept: a client may be refused keys of any size.
 const NAME_MAX: usize = 1024;
-/// The same again within this time is the same entry, ...
+/// An event like an earlier one is counted in that one's entry if it comes within this time, ...
 const GROUPED_MS: i64 = 60_000;
-/// ... if it is among so many newest ones.
+/// ... and if the entry is among this many of the newest ones.
 const SEARCHED_MAX: usize = 10;
 
 impl AclLog {
-    /// Logs an event. `keep`: so many entries at most.
+    /// Logs an event. At most `keep` entries are kept.
     pub fn add(&self, event: Event, client: String, now_ms: i64, keep: usize) {
         let mut entries = self.0.lock();
         if keep == 0 {
@@ -95,7 +95,7 @@ impl AclLog {
         entries.list.truncate(keep);
     }
 
-    /// The newest, at most so many.
+    /// The newest entries, at most `count_max` of them.
     pub fn entries(&self, count_max: usize) -> Vec<Entry> {
         self.0.lock().list.iter().take(count_max).cloned().collect()
     }

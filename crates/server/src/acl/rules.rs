@@ -84,7 +84,7 @@ pub fn join_selectors<'a>(words: &[&'a [u8]]) -> Result<Vec<Cow<'a, [u8]>>, &'a 
 }
 
 impl User {
-    /// Follows a rule. After an error the user is to be thrown away.
+    /// Applies a rule to the user. After an error the user must be thrown away.
     pub fn apply(&mut self, rule: &[u8], grammar: &Grammar<'_>) -> Result<(), RuleError> {
         let word = rule.to_ascii_lowercase();
         match (&*word, rule) {

@@ -119,7 +119,7 @@ impl User {
         parts.join(&b' ')
     }
 
-    /// The same as a line of the configuration: `user name ...`.
+    /// The user as a line of the configuration: `user name ...`.
     pub fn line(&self) -> Vec<u8> {
         [b"user ", &*self.name, b" ", &self.describe()].concat()
     }

@@ -32,7 +32,7 @@ pub fn main(arguments: &[Vec<u8>], input: &mut impl BufRead) -> ExitCode {
 enum Mode {
     Check,
     Fix,
-    /// Unix seconds up to which the log is to go.
+    /// Unix seconds up to which the log is kept.
     TruncateTo(i64),
 }
 

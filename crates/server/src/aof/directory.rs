@@ -106,7 +106,8 @@ impl Directory {
         disk::sync_directory(&self.path)
     }
 
-    /// Opens a file of the log for appending; what it held stays unless it is to be new.
+    /// Opens a file of the log for appending. With `new` it is created anew; otherwise it keeps its
+    /// content.
     pub fn open(&self, name: &str, new: bool) -> io::Result<File> {
         let path = self.file(name);
         if new {

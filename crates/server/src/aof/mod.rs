@@ -107,9 +107,9 @@ const QUICK_STEP_US: u64 = 1_000;
 /// They leave the disk to the log's thread for no longer than this behind a slow step.
 const REST_MAX_US: u64 = 600_000_000;
 
-/// For how long workers leave the disk to the log's thread behind a step that took so long: who
-/// waits for the disk serves nobody meanwhile. A few milliseconds may be chance. A disk that hung
-/// for seconds may do so again, and nobody is to wait for it in a worker before long.
+/// For how long workers leave the disk to the log's thread after a step that took `step_us`. A
+/// worker that waits for the disk serves nobody meanwhile. A few milliseconds may be chance. A disk
+/// that hung for seconds may do so again, so no worker should wait for it again soon.
 fn rest_us(step_us: u64) -> u64 {
     if step_us <= QUICK_STEP_US {
         return 0;
@@ -137,7 +137,7 @@ impl Aof {
         self.holds_replies.load(Ordering::Relaxed)
     }
 
-    /// Whether a base is to be written before the log counts.
+    /// Whether a base must be written before the log counts.
     pub fn is_waiting_for_base(&self) -> bool {
         self.waits_for_base.load(Ordering::SeqCst)
     }

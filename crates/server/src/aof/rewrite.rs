@@ -28,7 +28,7 @@ use crate::server::Server;
 /// What is known about rewrites.
 pub struct Rewrites {
     current: Mutex<Option<Current>>,
-    /// One is to be begun as soon as that is possible.
+    /// A rewrite must begin as soon as that is possible.
     wanted: AtomicBool,
     /// Not before this time (Unix ms).
     retry_ms: AtomicI64,
@@ -275,7 +275,7 @@ impl Task {
 /// Without a base nothing is safe: that is tried again as soon as the disk may have got better.
 const NEEDED_PAUSE_MS: i64 = 1000;
 
-/// How long to wait after so many failures in a row of what is only to save room.
+/// How long to wait after this many failures in a row of a rewrite that would only save room.
 fn pause_ms(failures: u64) -> i64 {
     const FREE: u64 = 3;
     const MINUTES_MAX: i64 = 60;
@@ -337,12 +337,12 @@ fn publish(
     Ok(())
 }
 
-/// Deletes the files of the history, if that is to happen by itself.
+/// Deletes the files of the history, unless `aof-disable-auto-gc` is on.
 fn collect_history(server: &Server, directory: &Directory, manifest: &mut Manifest) {
     if !server.config.aof_disable_auto_gc()
         && let Err(error) = directory.delete_history(manifest)
     {
-        // The files are gone all the same, and what the manifest says of them is of no account.
+        // The files are deleted anyway, so it does not matter that the manifest still names them.
         log::warn!("Can't write the AOF manifest without its history: {error}");
     }
 }

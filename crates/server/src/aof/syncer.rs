@@ -78,7 +78,7 @@ impl Syncer {
         Some((number, outcome))
     }
 
-    /// The same, and waits until it is over.
+    /// Like `take`, but waits until what is under way is over.
     pub(super) fn wait(&mut self) -> Option<(u64, io::Result<()>)> {
         let number = self.number.take()?;
         #[cfg(test)]

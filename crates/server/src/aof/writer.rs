@@ -34,7 +34,8 @@ pub(super) struct Writer {
     orders: Vec<Order>,
     /// Merged and not written.
     pending: Vec<u8>,
-    /// So many bytes of it the disk did not take, and were noted as such.
+    /// The number of bytes at its start that the disk did not take, and that `note_unkept` has
+    /// noted.
     noted: usize,
     /// The last record that `pending`, or what was written, holds.
     merged: u64,
@@ -213,7 +214,7 @@ impl Writer {
         self.orders.iter().find(|order| order.is_boundary()).map_or(u64::MAX, Order::after)
     }
 
-    /// Adds records to what is to be written; whether there may be more of them.
+    /// Merges records into `pending`. Returns whether there may be more of them.
     fn merge(&mut self) -> bool {
         let boundary = self.boundary();
         if self.file.is_none() {
@@ -281,7 +282,7 @@ impl Writer {
         }
     }
 
-    /// Notes what is to be written and cannot be.
+    /// Notes the commands in `pending` that cannot be written.
     fn note_unkept(&mut self) {
         let (aof, keyspace) = (&self.server.aof, &self.server.keyspace);
         let (commands, durable) = (&self.pending[self.noted..], aof.durable());

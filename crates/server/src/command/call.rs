@@ -44,7 +44,8 @@ pub struct Request<'a> {
     /// `None`: no such command.
     pub command: Option<&'static Registered>,
     pub args: &'a [&'a [u8]],
-    /// The same as an array of bulk strings, if it came as one and lies in one piece; else nothing.
+    /// The request as an array of bulk strings, if it came as one and lies in one piece; else
+    /// nothing.
     pub wire: &'a [u8],
     pub first_hash: Hash,
 }
@@ -347,8 +348,9 @@ impl Call<'_> {
         wait_for_script(self.server, self.client, self.command)
     }
 
-    /// The same for a command that holds what it needs only once it runs. The error is what it has
-    /// to return at once, with nothing done.
+    /// Checks again what may have changed while the command waited. It is for a command that gets
+    /// hold of what it needs only while it runs. The command must return an error at once, with
+    /// nothing done.
     pub fn admit_again(&mut self) -> Outcome {
         if !self.data.waited || self.in_transaction {
             return Ok(());

@@ -51,9 +51,9 @@ pub struct Data {
     pub unit: Unit,
     /// The selected database.
     pub database: u32,
-    /// The time by which keys live or die, the same for all of a transaction.
+    /// The time that decides which keys have expired. It does not change during a transaction.
     pub now_ms: i64,
-    /// When `now_ms` is to be looked at again, in ticks.
+    /// When `now_ms` must be read again, in ticks.
     pub current_until: u64,
     pub clock: AccessClock,
     /// Something was waited for, which may have taken long: what was checked before has to be
@@ -82,7 +82,7 @@ pub struct Data {
     pub paused: Option<Box<Paused>>,
     pub counters: Counters,
     pub evictor: Evictor,
-    /// What the log is to hold of what happens to keys goes this way.
+    /// Passes to the log what it must hold of what happens to keys.
     pub recorder: Recorder,
     /// Until when (Unix ms) writes wait at most for a cut that is walked.
     pub held_up_until_ms: i64,
@@ -233,7 +233,7 @@ impl Data {
         self.propagate(&[command, key.bytes]);
     }
 
-    /// The command as it came is not to be logged, whatever it changed.
+    /// The command as it came must not be logged, whatever it changed.
     #[inline(always)]
     pub fn propagate_nothing(&mut self) {
         self.unit.effects.be_explicit();
@@ -268,7 +268,7 @@ impl Data {
         self.log_in(self.database, args);
     }
 
-    /// The same, of any database.
+    /// Logs a command of any database, in addition to the command at hand.
     fn log_in(&mut self, database: u32, args: &[&[u8]]) {
         if self.recorder.is_on() {
             self.unit.note_logged();
@@ -411,7 +411,7 @@ impl Data {
         Some(self.database_of(key.hash).entry(place))
     }
 
-    /// The same for OBJECT, whose misses are no event.
+    /// The key's entry for OBJECT. It is like `look`, but a miss is not reported as an event.
     pub fn inspect(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
         if self.live(key).is_none() {
             self.counters.misses += 1;
@@ -472,7 +472,8 @@ impl Data {
         self.read(key).map(string).transpose()
     }
 
-    /// The same, with the entry that holds it.
+    /// The entry of the string at the key for reading, as `read`; an error if it holds something
+    /// else.
     #[inline(always)]
     pub fn read_string_entry(&mut self, key: Key<'_>) -> Result<Option<EntryRef<'_>>, Failure> {
         match self.read(key) {
@@ -508,8 +509,9 @@ impl Data {
         }
     }
 
-    /// The same, with `T::default()` put there if there is nothing. It must not stay empty: a key
-    /// with an empty collection does not exist.
+    /// The collection at the key for changing in place, as `write_as`. If the key does not exist,
+    /// it is created with `T::default()`. The collection must not stay empty: a key with an empty
+    /// collection does not exist.
     #[inline(always)]
     pub fn write_or_create<T: Collection + Default + 'static>(
         &mut self,
@@ -634,7 +636,7 @@ impl Data {
         self.changed_by(key, 1);
     }
 
-    /// The same for what counts as so many changes: one for each element, mostly.
+    /// Like `changed`, for a command that counts as this many changes: mostly one for each element.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn changed_by(&mut self, key: Key<'_>, changes: usize) {
@@ -643,7 +645,8 @@ impl Data {
         self.touch_watched(key);
     }
 
-    /// The same for changes that Redis does not tell WATCH of, such as those of a consumer group.
+    /// Like `changed`, for changes that Redis does not report to WATCH, such as those of a consumer
+    /// group.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn changed_inside(&mut self, _key: Key<'_>) {

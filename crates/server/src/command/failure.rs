@@ -25,7 +25,7 @@ impl Failure {
         "ERR internal error: the command names a key that was not planned; nothing of it was read. Please report this",
     );
 
-    /// No error: the command has done nothing, and is to run once its client's wait is over. Of
+    /// No error: the command has done nothing, and runs once its client's wait is over. Returned by
     /// `Call::admit_again`.
     pub const POSTPONED: Self = Self::new("");
 

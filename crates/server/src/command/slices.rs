@@ -96,8 +96,8 @@ pub fn repeat_in_slices(
     Ok(())
 }
 
-/// The same for an array, say, whose length is known at its end only: `step` adds to the count what
-/// it appends.
+/// Answers an aggregate in slices. Its length is known only at its end: `step` adds the number of
+/// elements that it appends to the count.
 pub fn elements_in_slices(
     call: &mut Call<'_>,
     kind: Aggregate,
@@ -118,7 +118,7 @@ pub trait Change: Send + 'static {
     /// meanwhile.
     fn step(&mut self, data: &mut Data) -> bool;
 
-    /// Whether it depends on more than its keys, so that all shards are to be held in the end.
+    /// Whether it depends on more than its keys, so that all shards must be held in the end.
     fn needs_everything(&self) -> bool {
         false
     }
@@ -134,8 +134,8 @@ pub trait Change: Send + 'static {
     /// Its client is gone: leaves nothing behind.
     fn abandon(&mut self, _: &mut Data) {}
 
-    /// What its client is to wait for, and until when (Unix ms), if `finish` found nothing to do
-    /// and appended nothing.
+    /// What its client must wait for, and until when (Unix ms), if `finish` found nothing to do and
+    /// appended nothing.
     fn waits(&mut self) -> Option<(Box<dyn Wait>, Option<i64>)> {
         None
     }

@@ -37,7 +37,7 @@ pub(super) fn below(random: &mut Random, bound: usize) -> usize {
     ((u128::from(random.next_u64()) * bound as u128) >> 64) as usize
 }
 
-/// Of more than one in so many a choice is made by going through all.
+/// When more than one in this many elements is wanted, the choice is made by going through all.
 const SPARSE: usize = 3;
 
 #[cfg(test)]

@@ -197,7 +197,7 @@ fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
     })
 }
 
-/// Makes sure that the system allows so many connections.
+/// Makes sure that the system allows `maxclients` connections.
 fn raise_open_files(server: &Server, config: &Config) -> Result<(), String> {
     let asked = config.maxclients() as u64;
     let reserved = crate::host::RESERVED_DESCRIPTORS + server.workers.all().len() as u64 * 4;

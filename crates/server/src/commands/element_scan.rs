@@ -70,7 +70,7 @@ impl ScanOptions {
     }
 }
 
-/// Answers a scan: the cursor, and so many elements, whose bytes are given.
+/// Answers a scan: the cursor, and `count` elements, whose encoded bytes are given.
 pub(super) fn reply_scan(reply: &mut Reply<'_>, cursor: u64, count: usize, elements: &[u8]) {
     let mut digits = itoa::Buffer::new();
     reply.array(2);

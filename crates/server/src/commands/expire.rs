@@ -11,7 +11,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// A time as TTL and its like tell it.
+    /// A time as TTL and similar commands report it.
     pub(super) fn tell(self, expire_ms: i64, now_ms: i64) -> i64 {
         let start_ms = if self.from_now { now_ms } else { 0 };
         let ms = expire_ms.saturating_sub(start_ms).max(0);
@@ -170,7 +170,7 @@ fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
     Ok(())
 }
 
-/// What TTL and its like answer where there is no time to tell.
+/// What TTL and similar commands answer when there is no time to report.
 const NO_KEY: i64 = -2;
 const NO_EXPIRY: i64 = -1;
 

@@ -59,7 +59,7 @@ fn frees_in_background(call: &Call<'_>) -> Result<bool, Failure> {
     }
 }
 
-/// Frees what was taken out and answers. What is to be freed before the answer is freed in slices,
+/// Frees what was taken out, and answers. What must be freed before the answer is freed in slices,
 /// so that only this client waits.
 fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool) {
     flushed.retain(|database| !database.is_empty());
@@ -72,7 +72,7 @@ fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool)
     call.reply.ok();
 }
 
-/// Databases that are to be freed.
+/// Databases that must be freed.
 struct Free(Vec<Database>);
 
 impl Job for Free {

@@ -77,7 +77,7 @@ fn pfadd(call: &mut Call<'_>) -> Outcome {
     added(call, key, changes)
 }
 
-/// The reply of PFADD, after so many changes (which count as one so far).
+/// The reply of PFADD, after `changes` changes, one of which has been counted already.
 fn added(call: &mut Call<'_>, key: Key<'_>, changes: u64) -> Outcome {
     if changes > 0 {
         call.data.counters.dirty += changes - 1;

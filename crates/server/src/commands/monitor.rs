@@ -52,7 +52,8 @@ pub fn feed(call: &Call<'_>) {
     }
 }
 
-/// The same for a command that is about to run: a script, whose own commands follow.
+/// Shows the monitors a command that is about to run. A script is shown in this way, so that it
+/// comes before the commands that it calls.
 #[cold]
 pub fn show(call: &Call<'_>) {
     let line: Arc<[u8]> = line(call).into();

@@ -30,7 +30,7 @@ pub fn append_to(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(mode).open(path)
 }
 
-/// Cuts a file off behind so many bytes, for good.
+/// Truncates a file to `len` bytes and forces the change to disk.
 pub fn truncate(path: &Path, len: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     file.set_len(len)?;

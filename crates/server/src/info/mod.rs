@@ -76,7 +76,7 @@ pub enum Nature {
 pub enum Value {
     Unsigned(u64),
     Signed(i64),
-    /// With so many decimals.
+    /// A number, and how many decimals to show.
     Decimal(f64, usize),
     Text(String),
 }

@@ -17,10 +17,10 @@ pub(super) const THREADS: Section = Section {
     ),
 };
 
-/// There are more than are wanted as long as clients listen that are with one too many. `busy_us`
-/// is the time between waits, and `busy_perc` its share of the uptime; `cpu_user` and `cpu_sys` are
-/// the thread's seconds of processor time. `posts` wait in its mailbox, and messages of so many
-/// bytes (`backlog_bytes`).
+/// Writes a line for each worker. There are more workers than wanted as long as clients listen
+/// whose worker is one too many. `busy_us` is the time between waits, and `busy_perc` its share of
+/// the uptime. `cpu_user` and `cpu_sys` are the thread's seconds of processor time. `posts` is the
+/// number of posts in its mailbox, and `backlog_bytes` the size of the messages there.
 fn write(snapshot: &Snapshot<'_>, text: &mut String) {
     for (at, worker) in snapshot.server.workers.all().iter().enumerate() {
         let totals = &worker.stats.totals;

@@ -23,7 +23,7 @@ pub struct Effects {
 pub struct Recorder {
     lane: Option<Lane>,
     is_on: bool,
-    /// Unix seconds that the records are to tell; 0: none.
+    /// The time to write in the records, in Unix seconds; 0: none.
     stamp_s: i64,
     /// The lane holds so much that this thread should not write on.
     far_ahead: bool,
@@ -123,7 +123,7 @@ impl Recorder {
         std::mem::replace(&mut self.far_ahead, false)
     }
 
-    /// Whether anything is to be logged.
+    /// Whether anything is logged.
     #[inline(always)]
     pub const fn is_on(&self) -> bool {
         self.is_on
@@ -162,7 +162,8 @@ impl Recorder {
         Some(self.appended(appended))
     }
 
-    /// The same, for a command of which only the arguments are there, or which is large.
+    /// Makes such a record from the arguments. It is for a command that is large, or of which
+    /// nothing else is there.
     #[inline(never)]
     fn record_args(&mut self, database: u32, args: &[&[u8]]) -> Option<u64> {
         let len = command_len(args);
@@ -266,7 +267,7 @@ fn append_sized(out: &mut Vec<u8>, args: &[&[u8]], len: usize) {
     }
 }
 
-/// Bytes that are to be written from the first to the last: as many as there will be.
+/// Bytes that must be written from the first to the last, and all of them.
 struct Room<'a>(&'a mut [u8]);
 
 impl Room<'_> {

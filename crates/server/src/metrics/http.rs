@@ -22,7 +22,7 @@ pub(super) enum State {
     #[default]
     Receiving,
     Sending,
-    /// The connection is to be closed.
+    /// The connection must be closed.
     Done,
 }
 

@@ -141,7 +141,7 @@ impl Connection {
     }
 }
 
-/// A socket on which a step, of at most so many bytes, has its deadline.
+/// A socket with a deadline for each step. A step transfers at most `STEP` bytes.
 struct Timed {
     stream: TcpStream,
     timeout: Duration,

@@ -222,7 +222,7 @@ impl Migration {
     }
 }
 
-/// What is to be done about a key that was sent.
+/// What must be done about a key that was sent.
 enum Settled {
     Done,
     /// It was deleted here meanwhile.
@@ -271,7 +271,8 @@ fn settle(
     }
 }
 
-/// Calls `f` with a key whose shard is held, and tells those whom it concerns what it did.
+/// Calls `f` with a key whose shard is held, and then tells the clients that are concerned what it
+/// did.
 fn with_key<R>(
     server: &'static Server,
     data: &mut Data,

@@ -90,7 +90,8 @@ impl Server {
         self.begin_loading_bytes(disk::length(file).unwrap_or(0));
     }
 
-    /// The same for so many bytes in whatever files.
+    /// Begins to load `total` bytes, in any number of files. Clients are told to wait until
+    /// `end_loading`.
     pub fn begin_loading_bytes(&self, total: u64) {
         let loading = &self.persistence.loading;
         loading.total_bytes.store(total, Ordering::Relaxed);
@@ -542,7 +543,7 @@ impl Block {
         }
     }
 
-    /// Reads up to so many bytes more; returns how many.
+    /// Reads up to `room` more bytes; returns how many it read.
     fn fill(&mut self, file: &mut impl Read, room: usize) -> io::Result<usize> {
         let before = self.bytes.len();
         file.take(room as u64).read_to_end(&mut self.bytes)?;

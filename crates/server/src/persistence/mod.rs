@@ -116,7 +116,7 @@ impl Persistence {
         self.saved_changes.load(Ordering::Relaxed)
     }
 
-    /// So many changes are saved, or need no saving.
+    /// Notes how many changes are saved or need no saving.
     pub fn set_saved(&self, changes: u64) {
         self.saved_changes.store(changes, Ordering::Relaxed);
     }

@@ -9,7 +9,7 @@ use crate::command::{Data, Failure};
 use crate::config::OptionId;
 use crate::server::{Server, Switch};
 
-/// So many changes after so many seconds.
+/// A save is due after this many seconds if there were at least this many changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SavePoint {
     seconds: i64,

@@ -82,7 +82,7 @@ impl Server {
         written
     }
 
-    /// A snapshot with so many changes is in place.
+    /// Notes that a snapshot that contains this many changes is in place.
     fn saved(&self, changes: u64) {
         log::info!("DB saved on disk");
         let persistence = &self.persistence;
@@ -279,5 +279,5 @@ impl Write for SnapshotFile {
     }
 }
 
-/// With `rdb-save-incremental-fsync` so many bytes are forced to disk at a time.
+/// With `rdb-save-incremental-fsync`, data is forced to disk each time this many bytes are written.
 const SYNC_BYTES: usize = 4 << 20;

@@ -235,7 +235,8 @@ impl Body {
     }
 }
 
-/// `rdb-key-save-delay`: for tests. Below zero it is a microsecond for so many keys.
+/// Slows a save down by `rdb-key-save-delay`, for tests. A positive value is the microseconds for
+/// each key. A negative value is the number of keys for each microsecond.
 fn slow_down(server: &Server, keys: usize, goes_on: impl Fn() -> bool) {
     let delay_us = server.config.rdb_key_save_delay();
     if delay_us == 0 || keys == 0 {

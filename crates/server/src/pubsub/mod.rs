@@ -79,7 +79,7 @@ struct Listener {
 /// A map by name, with the keyspace's hash function.
 type Names<V> = HashMap<Arc<[u8]>, V, NameHasher>;
 
-/// Parts of the registry: so many threads may publish at once.
+/// The number of parts of the registry: up to this many threads can publish at once.
 const PARTS: usize = 256;
 
 impl PubSub {

@@ -32,7 +32,7 @@ pub struct Subscribers {
     own: Vec<u8>,
     /// Something was published to this worker by a command of its own.
     posted_to_self: bool,
-    /// A worker that was left more than it is to have waiting.
+    /// A worker that was left more than it should have waiting.
     overrun: Option<Arc<WorkerHandle>>,
     /// Memory of the last publication's targets, for the next.
     targets: Vec<Arc<WorkerHandle>>,

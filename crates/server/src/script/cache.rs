@@ -148,7 +148,7 @@ impl Scripts {
         self.known.read().by_sha.get(&sha).cloned()
     }
 
-    /// Keeps a script; if there is one like it, that is returned. `keep`: it is not to be forgotten
+    /// Keeps a script; if there is one like it, that is returned. `keep`: it must not be forgotten
     /// because of others.
     pub fn add(&self, script: Script, keep: bool) -> Arc<Script> {
         let mut known = self.known.write();
@@ -251,8 +251,8 @@ impl Scripts {
         self.serve_waiters(server);
     }
 
-    /// Has the clients that wait for a script try again: something that one kept is free, or they
-    /// are to be told that it is slow.
+    /// Makes the clients that wait for a script try again: something that one kept is free, or they
+    /// must be told that it is slow.
     pub(super) fn serve_waiters(&self, server: &Server) {
         self.turns.fetch_add(1, Ordering::SeqCst);
         if self.has_waiters.swap(false, Ordering::SeqCst) {

@@ -1,4 +1,4 @@
-//! Scripts: EVAL and its like, from the command's words to the effects of what it called.
+//! Scripts: EVAL and similar commands, from the command's words to the effects of what it called.
 //!
 //! Every worker has a Lua state of its own and runs scripts where it reads them. `cache` is what
 //! all workers know of scripts, `lua` what one worker has compiled, `run` takes the locks and runs,

@@ -82,7 +82,7 @@ fn rights_that_are_lost_while_a_command_waits_count() {
     let answer = ask_meanwhile(&mut process, &client, "FLUSHALL", revoke);
     assert!(answer.starts_with("-NOPERM"), "{answer}");
     assert_eq!(process.ask(&admin, "DBSIZE"), ":1\r\n");
-    // The same for what waited for the end of a pause.
+    // A command that waited for the end of a pause is refused as well.
     process.ask(&admin, "CLIENT PAUSE 50 WRITE");
     assert_eq!(process.ask(&client, "SET k w"), "");
     process.ask(&admin, "ACL SETUSER default -set");

@@ -37,7 +37,7 @@ struct State {
     /// What happened to names since.
     unkept: Vec<Change>,
     faults: Faults,
-    /// After so many more changes what a power cut would leave is set aside.
+    /// After this many more changes, what a power cut would leave is stored in `left`.
     cut: Option<(usize, Random)>,
     left: Option<Disk>,
 }
@@ -45,7 +45,7 @@ struct State {
 /// What goes wrong from now on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// So many more bytes fit; `None`: as many as come.
+    /// The number of bytes that still fit; `None`: there is no limit.
     pub room: Option<usize>,
     /// How often forcing data to disk succeeds before it fails as often as `failing_syncs` says.
     pub good_syncs: usize,
@@ -107,8 +107,8 @@ impl Disk {
         self.0.lock().after_power_cut(random)
     }
 
-    /// Has the power go after so many more changes, for [`Self::left_by_power_cut`]. The disk
-    /// itself works on.
+    /// Cuts the power after `changes` more changes, for [`Self::left_by_power_cut`]. The disk
+    /// itself goes on working.
     pub fn cut_power_after(&self, changes: usize, random: Random) {
         self.0.lock().cut = Some((changes, random));
     }

@@ -19,7 +19,7 @@ type Work = Box<dyn FnOnce() -> Outcome + Send>;
 
 /// The thread that uses the disk for a process, and may hang there.
 pub struct Hands {
-    /// `None`: it is to end.
+    /// `None`: it must end.
     work: Option<Sender<(Work, Disk)>>,
     news: Receiver<News>,
     go_on: Sender<()>,

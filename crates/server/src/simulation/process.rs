@@ -23,13 +23,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// With so many workers, at a time of its own.
+    /// A process with `workers` workers, at a time of its own.
     pub fn new(workers: usize) -> Self {
         tasks::begin();
         let config = Config::new();
         config.set_internally(OptionId::save, "").expect("it is an option");
         config.set_internally(OptionId::io_driver, "epoll").expect("it is an option");
-        // A seed is to have the same keys in the same shards.
+        // With the same seed, the same keys must be in the same shards.
         config.set_internally(OptionId::hash_seed, "simulation").expect("it is an option");
         let server = Server::new(config, &[]).expect("a server can be made");
         server.follow_config();
@@ -81,7 +81,7 @@ impl Process {
         self.workers[worker].take_turn()
     }
 
-    /// Has all workers take so many turns.
+    /// Makes all workers take `count` turns.
     pub fn turns(&mut self, count: usize) {
         for _ in 0..count {
             for worker in &mut self.workers {

@@ -9,8 +9,9 @@ use crate::client::Client;
 use crate::config::TlsAuthClientsUser;
 use crate::server::Server;
 
-/// Logs the client in whose handshake ended with this certificate, as the first user that is to be
-/// found in it. Else it stays who it is, and the log of refusals tells of it, as in Valkey.
+/// Authenticates a TLS client by its certificate, as the first enabled user that the certificate
+/// names. If there is none, the client keeps its user, and the log of refusals tells of it, as in
+/// Valkey.
 pub fn identify(server: &Server, client: &mut Client, certificate: &[u8], now_ms: i64) {
     let wanted = server.config.tls_auth_clients_user();
     if wanted == TlsAuthClientsUser::Off {

@@ -31,8 +31,8 @@ use crate::config::Config;
 pub struct Tls {
     /// `None`: there is no port for it.
     current: RwLock<Option<Arc<Current>>>,
-    /// One at a time makes another: whom CONFIG SET has do so, or the thread that looks at the
-    /// files.
+    /// Only one thread at a time replaces the configuration: the one that runs CONFIG SET, or the
+    /// one that looks at the files.
     following: Mutex<()>,
     /// Handshakes that failed, and those that took too long.
     failed_handshakes: AtomicU64,
@@ -65,7 +65,7 @@ impl Tls {
     /// Takes up what the configuration says now. On an error all stays as it is; its text is for
     /// the log.
     pub fn follow(&self, config: &Config) -> Result<(), String> {
-        // Who read the configuration first may not be done last.
+        // Otherwise a thread that read the configuration first might finish last.
         let _one_at_a_time = self.following.lock();
         let settings = Settings::of(config);
         let (made, facts) = settings.make()?;

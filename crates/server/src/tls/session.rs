@@ -74,7 +74,7 @@ impl TlsSession {
         self.connection = Some(Box::new(connection));
     }
 
-    /// How much [`Self::open`] of so many bytes may give.
+    /// The most bytes that [`Self::open`] may give for `len` bytes.
     pub const fn room_for(&self, len: usize) -> usize {
         self.partial.len() + len
     }
@@ -245,7 +245,7 @@ impl TlsSession {
         self.wire.extend_from_slice(unsent);
     }
 
-    /// So many of the bytes in [`Self::wire`] went out.
+    /// Notes that `sent` bytes of [`Self::wire`] went out.
     pub fn advance(&mut self, sent: usize) {
         self.wire_sent += sent;
         if self.wire_sent >= self.wire.len() {
@@ -298,7 +298,7 @@ fn encode(
     Ok(())
 }
 
-/// Appends what `write` writes into room for so many bytes, or more if it asks for them.
+/// Appends what `write` writes. It gets room for `room` bytes, or for more if it asks for them.
 fn append(
     to: &mut Vec<u8>,
     room: usize,
@@ -315,7 +315,7 @@ fn append(
     written.map(drop)
 }
 
-/// Bytes of the records of so many bytes, at most.
+/// The most bytes that the records of `plain` bytes need.
 const fn sealed_len(plain: usize) -> usize {
     plain + (plain / RECORD_LEN_MAX + 1) * RECORD_EXTRA_MAX
 }

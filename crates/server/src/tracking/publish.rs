@@ -11,7 +11,7 @@ use crate::notify::Event;
 use crate::pubsub::Publication;
 use crate::server::Server;
 
-/// What others are to be told of what happened to keys, before the keys' shards are unlocked.
+/// What others must be told of what happened to keys, before the keys' shards are unlocked.
 #[derive(Debug)]
 pub enum Notice {
     /// For whoever listens to keyspace events.
@@ -43,7 +43,7 @@ pub struct Tracker {
     pub(super) look_at_ms: i64,
 }
 
-/// Changed keys are broadcast when there are so many, whether or not the turn is over.
+/// Changed keys are broadcast when there are this many, whether or not the turn is over.
 const CHANGED_MAX: usize = 4096;
 
 /// With more prefixes than this, those are looked for that changed keys begin with.
@@ -117,7 +117,7 @@ impl Tracker {
         }
     }
 
-    /// Tells those whom a notice concerns. `by`: the client at work, by number.
+    /// Tells the clients that a notice concerns. `by`: the client at work, by number.
     pub fn publish(&mut self, notice: &Notice, by: u64, at_work: &mut AtWork<'_>) {
         let by = |by_client: bool| if by_client { by } else { 0 };
         match notice {

@@ -120,7 +120,7 @@ pub fn remember(call: &mut Call<'_>) {
     call.each_key(|call, key| call.data.track(key, reader));
 }
 
-/// The same in the midst of a command that lets go of its keys now.
+/// Remembers the keys in the middle of a command that releases them now.
 #[cold]
 pub fn remember_already(call: &mut Call<'_>) {
     remember(call);
@@ -129,8 +129,8 @@ pub fn remember_already(call: &mut Call<'_>) {
     }
 }
 
-/// By which number the command's client is to be remembered with the keys that it reads; `None`:
-/// not at all.
+/// The number under which the command's client is remembered with the keys that it reads; `None`:
+/// it is not remembered.
 pub fn reader(call: &Call<'_>) -> Option<u64> {
     let tracked = call.client.tracking.as_ref()?;
     // What CLIENT CACHING says is the exception from the rule of either mode.

@@ -75,7 +75,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// What follows the first so many bytes is left, and parsed again when its time comes.
+    /// Leaves what follows the first `end` bytes. It is parsed again when its time comes.
     pub const fn halt_at(&mut self, end: usize) {
         self.consumed = end;
         self.wanted = 0;

@@ -50,7 +50,8 @@ impl Worker {
         }
     }
 
-    /// The same for a client that came from another worker: it may have been served on its way.
+    /// Registers a blocked client that came from another worker. It may have been served on its
+    /// way.
     pub(super) fn adopted_blocked(&mut self, slot: u32) {
         self.blocked(slot);
         // Pairs with the fence of `Waiter::tell`.

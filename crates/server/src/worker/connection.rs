@@ -1,4 +1,4 @@
-//! A connection: its socket, what has arrived and is not executed yet, what is to be sent.
+//! A connection: its socket, the input that is not executed yet, and the output to send.
 
 use std::os::fd::OwnedFd;
 

@@ -36,11 +36,12 @@ struct Turn {
     outputs: Vec<(Token, usize)>,
 }
 
-/// A connection with more bytes kept back than this executes nothing more, ...
+/// A connection that keeps back more bytes than this executes nothing more, ...
 const CONNECTION_MAX: usize = 1 << 20;
-/// ... and no connection that has any does if all together have so many.
+/// ... and if all connections together keep back more than this, none of them that keeps back any
+/// does.
 const WORKER_MAX: usize = 64 << 20;
-/// A worker that always has something to do asks for an `fsync` after so long.
+/// A worker that always has something to do asks for an `fsync` after this time.
 const ASK_AFTER: Duration = Duration::from_millis(1);
 
 impl Held {

@@ -50,7 +50,7 @@ pub struct Session {
 
 impl Process {
     pub fn new(config: Config) -> Result<Self, String> {
-        // Nothing is to be written by itself.
+        // Nothing must be saved unasked.
         config.set_internally(OptionId::save, "")?;
         let server = Server::new(config, &[])?;
         server.follow_config();

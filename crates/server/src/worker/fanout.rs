@@ -12,9 +12,9 @@ use super::output::{Arena, Range};
 use super::{Worker, touch};
 use crate::pubsub::Message;
 
-/// A turn hands messages to connections so often, at most, ...
+/// A turn hands messages to connections at most this many times, ...
 const DELIVERIES_MAX: usize = 32 * 1024;
-/// ... and of so many bytes. The rest waits for the next turn.
+/// ... and at most this many bytes of them. The rest waits for the next turn.
 const DELIVERED_BYTES_MAX: usize = 256 * 1024;
 /// How long a worker whose publishers have to wait sleeps before it looks whether they still have
 /// to.

@@ -31,7 +31,7 @@ impl Input {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes so many bytes from the front.
+    /// Takes `len` bytes from the front.
     pub fn take(&mut self, len: usize) {
         self.taken += len;
         if self.is_empty() {

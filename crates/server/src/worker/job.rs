@@ -101,7 +101,7 @@ impl Account {
         Self { command, words: slowlog::shortened(command, args), measured, quiet: false }
     }
 
-    /// The same for a client that wants no reply.
+    /// Sets whether the client wants no reply.
     pub fn quiet(self, quiet: bool) -> Self {
         Self { quiet, ..self }
     }
@@ -117,7 +117,8 @@ impl Account {
         self.measured.ticks += ticks;
     }
 
-    /// What of the reply can be sent before the rest is made, if there is to be a reply.
+    /// The part of the reply that can be sent before the rest is made. There is none if the client
+    /// wants no reply.
     pub fn ready_pieces(&mut self, job: &mut dyn Job) -> Vec<Vec<u8>> {
         let pieces = if self.quiet { Vec::new() } else { job.ready_pieces() };
         self.measured.reply_bytes += pieces.iter().map(Vec::len).sum::<usize>();

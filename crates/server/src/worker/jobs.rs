@@ -33,8 +33,8 @@ impl Worker {
                 continue;
             }
             if reply_bytes > REPLIES_MAX {
-                // Those that came first are to end first: half of each reply would be kept for
-                // long.
+                // Those that came first must end first; otherwise half of each reply would be kept
+                // for long.
                 self.jobs.push(slot);
                 continue;
             }

@@ -22,8 +22,8 @@ pub struct Outside {
 
 struct Arriving {
     position: usize,
-    /// Of capacity `len`, but for those that made no progress for a while, and those that are to be
-    /// very long.
+    /// Of capacity `len`, except for those that made no progress for a while, and those that will
+    /// be very long.
     bytes: Vec<u8>,
     len: usize,
 }

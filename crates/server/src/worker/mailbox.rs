@@ -17,7 +17,7 @@ pub type Mailbox = Inbox<Post, Waker>;
 pub enum Post {
     /// A connection to serve from now on: new, or from another worker.
     Adopt(Box<Connection>),
-    /// Look whether the client is to be closed.
+    /// Look whether the client must be closed.
     Kill(Arc<ClientInfo>),
     /// For a client that did not ask for it at this moment.
     Push { to: Arc<ClientInfo>, push: Push },
@@ -28,12 +28,12 @@ pub enum Post {
     /// These users (by identity) may not listen to all that they could: look at what their clients
     /// listen to.
     Revoked(Arc<[u64]>),
-    /// A pause has ended: look again at whom it put off.
+    /// A pause has ended: look again at the clients that it put off.
     Resume,
     /// More of the log is on disk: look again at the replies that wait for it.
     Durable,
     /// The number of workers changed: give connections away that are more than a fair share, or all
-    /// if this worker is not to serve any more.
+    /// if this worker does not serve any more.
     Rebalance,
     /// End now.
     Stop,

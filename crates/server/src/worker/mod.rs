@@ -79,8 +79,9 @@ const DIRECT_MIN: usize = 64 * 1024;
 const STRAY_MAX: usize = 16 * 1024;
 /// Most bytes that one such receive takes: a turn stays short.
 const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
-/// A turn that has so many bytes of replies executes nothing more before they are sent: so they
-/// stay in the core's cache until the kernel has copied them, and nobody waits long for the first.
+/// A turn that has this many bytes of replies executes nothing more before they are sent. So they
+/// stay in the core's cache until the kernel has copied them, and no client waits long for the
+/// first.
 const REPLIES_MAX: usize = 256 * 1024;
 /// The arena's memory is given back when a turn needed more than this, ...
 const ARENA_KEPT_MAX: usize = 1024 * 1024;
@@ -130,14 +131,14 @@ pub struct Worker {
     timer: Timer,
     schedule: Schedule,
     relief: Relief,
-    /// The next turn has something to do, whatever arrives: what is left of a reply is to be sent,
-    /// or a connection ends once its last bytes are out.
+    /// The next turn has something to do, whatever arrives: the rest of a reply must be sent, or a
+    /// connection ends once its last bytes are out.
     sleepless: bool,
-    /// Commands were executed whose answers the next wait sends, so long work, and giving the core
-    /// away, is left to the next turn. Not twice in a row.
+    /// Commands were executed whose answers the next wait sends. So long work, and giving the core
+    /// away, is left to the next turn, but not twice in a row.
     puts_off: bool,
-    /// Gets no connections any more, gives those away that do not listen, and ends when the last
-    /// has gone.
+    /// This worker gets no connections any more, gives away those that do not listen, and ends when
+    /// the last has gone.
     retiring: bool,
     stop: bool,
 }
@@ -222,7 +223,7 @@ impl Worker {
         drop(signal_stack);
     }
 
-    /// Whether nothing is left to do, for a worker that is not to serve any more.
+    /// Whether nothing is left to do, for a worker that does not serve any more.
     fn may_end(&self) -> bool {
         self.connections.is_empty()
             && !self.has_jobs()
@@ -493,7 +494,7 @@ impl Worker {
         }
     }
 
-    /// So many bytes of a large argument arrived by way of TLS.
+    /// `len` bytes of a large argument arrived over TLS.
     fn fed(&mut self, token: Token, len: usize) {
         let Some(connection) = self.connections.find(token) else { return };
         arrived(self.server, &self.handle, connection, len);

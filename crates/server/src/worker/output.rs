@@ -191,7 +191,7 @@ impl Output {
         self.push_into(bytes, if more { BLOCK } else { FIRST_BLOCK });
     }
 
-    /// The same. `room`: what a block has at least, if another one is needed.
+    /// Appends a copy of `bytes`. `room`: the least capacity of another block, if one is needed.
     fn push_into(&mut self, mut bytes: &[u8], room: usize) {
         self.len += bytes.len();
         if let Some(Piece::Bytes(last)) = self.pieces.back_mut() {
@@ -207,7 +207,7 @@ impl Output {
         self.push_piece(Piece::Bytes(block));
     }
 
-    /// The same, for many bytes: they are not copied.
+    /// Appends bytes that are given away. If they are many, they are not copied.
     pub fn push_owned(&mut self, bytes: Vec<u8>) {
         if bytes.len() < BLOCK {
             self.push(&bytes);
@@ -217,7 +217,7 @@ impl Output {
         }
     }
 
-    /// The same, for an arena of replies that is given away.
+    /// Appends the replies of an arena that is given away.
     pub fn push_arena(&mut self, arena: Arena) {
         if arena.parts.is_empty() {
             self.push_owned(arena.bytes);
@@ -226,7 +226,7 @@ impl Output {
         }
     }
 
-    /// The same, for replies that the arena will forget, but for the first `sent` bytes of them.
+    /// Appends replies that the arena will forget, without the first `sent` bytes of them.
     pub fn push_replies(&mut self, arena: &Arena, range: Range, mut sent: usize) {
         let mut start = range.start;
         for part in arena.parts_of(range) {
@@ -309,7 +309,7 @@ impl Output {
         self.held
     }
 
-    /// Lets so many of the bytes go that were kept back, unless they were dropped meanwhile.
+    /// Releases `bytes` of the bytes that were kept back, unless they were dropped meanwhile.
     pub fn release(&mut self, bytes: usize) {
         let bytes = bytes.min(self.held);
         self.held -= bytes;
@@ -324,7 +324,7 @@ impl Output {
         }
     }
 
-    /// So many of the pending bytes went out.
+    /// Notes that `sent` of the pending bytes went out.
     pub fn advance(&mut self, sent: usize) {
         debug_assert!(sent <= self.free && self.free <= self.len);
         self.len -= sent;
@@ -355,7 +355,7 @@ impl Output {
     }
 }
 
-/// What of these bytes is not among the first `sent`, which are then so many less.
+/// The bytes that are not among the first `sent`. Subtracts the others from `sent`.
 fn unsent<'a>(bytes: &'a [u8], sent: &mut usize) -> &'a [u8] {
     let skipped = bytes.len().min(*sent);
     *sent -= skipped;

@@ -12,7 +12,7 @@ use super::connection::Reading;
 const READ_AHEAD_MAX: usize = 256 * 1024;
 
 impl Worker {
-    /// Reads no more of a connection while it has a lot of input and its replies are to be sent
+    /// Reads no more of a connection while it has a lot of input and its replies must be sent
     /// first.
     pub(super) fn fit_reading(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };

@@ -68,7 +68,7 @@ impl Schedule {
     }
 }
 
-/// A worker's business is looked at in windows of so long ...
+/// A worker's load is measured in windows of this length ...
 const WINDOW_US: u64 = 5000;
-/// ... and from so many commands in one, 40,000 a second, it is busy.
+/// ... and with this many commands in one, 40,000 a second, it is busy.
 const BUSY_COMMANDS: u64 = 200;

@@ -39,7 +39,7 @@ struct Complaints {
 }
 
 impl Workspace {
-    /// Forgets what the turn opened and sealed, and gives back memory beyond so many bytes.
+    /// Forgets what the turn opened and sealed, and gives back memory beyond `kept_max` bytes.
     pub(super) fn clear(&mut self, kept_max: usize) {
         if self.plain.capacity() + self.sealed.capacity() > 0 {
             self.plain.clear();
@@ -130,7 +130,7 @@ impl Worker {
         Some(tls.room_for(len))
     }
 
-    /// Makes sure that so many bytes can be opened without moving those that were.
+    /// Makes sure that `len` bytes can be opened without moving those that were opened before.
     fn make_room(&mut self, len: usize) {
         let plain = &self.workspace.plain;
         if plain.capacity() - plain.len() >= len {

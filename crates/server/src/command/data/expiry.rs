@@ -14,7 +14,7 @@ use crate::tracking::Notice;
 struct ReapedHash {
     key: Box<[u8]>,
     count: u64,
-    /// Their names, if they are to be logged.
+    /// Their names, if they must be logged.
     fields: Vec<Box<[u8]>>,
 }
 

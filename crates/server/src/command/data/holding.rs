@@ -83,7 +83,7 @@ impl Data {
         self.release();
         match self.lock(shard) {
             Some(guard) => {
-                // Nothing was held, so nothing is to be dropped.
+                // Nothing was held, so nothing needs to be dropped.
                 std::mem::forget(std::mem::replace(&mut self.unit.held, Held::One(guard)));
                 true
             }
@@ -216,7 +216,8 @@ impl Data {
         true
     }
 
-    /// The same, though changes may be half done: the caller is who reserved, or looks at no keys.
+    /// Holds everything, even if something is reserved and changes may be half done. The caller has
+    /// made the reservation itself, or looks at no keys.
     pub fn hold_gate_anyway(&mut self) {
         if !self.holds_all() {
             self.release();
@@ -259,9 +260,9 @@ impl Data {
         }
     }
 
-    /// Holds nothing any more, but has what was held reserved until it is taken back. What was
-    /// changed is to be seen as one with what comes then, so the effects so far must have been
-    /// taken out.
+    /// Releases everything, but reserves what was held until it is taken back. Others must see what
+    /// was changed together with what comes after that, so the effects so far must have been taken
+    /// out.
     pub(super) fn set_aside(&mut self) -> Box<Aside> {
         self.unit.check_end();
         let held = std::mem::take(&mut self.unit.held);
@@ -355,7 +356,7 @@ impl Data {
         self.refresh();
     }
 
-    /// The same, for a thread that serves no clients: not while something is reserved.
+    /// Begins a turn of a thread that serves no clients. Waits until nothing is reserved.
     pub fn enter_unreserved(&mut self) {
         loop {
             self.enter();

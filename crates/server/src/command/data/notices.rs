@@ -40,15 +40,15 @@ impl Data {
         self.unit.notices = notices;
     }
 
-    /// Moves what is to follow the reply of the client at work.
+    /// Moves the bytes that must follow the reply of the client at work.
     pub fn take_own(&mut self, to: &mut Vec<u8>) {
         if let Some(subscribers) = &mut self.subscribers {
             to.append(subscribers.set_aside());
         }
     }
 
-    /// Notes whom a key's change concerns. `by_client`: the client at work changed it; else it went
-    /// by itself.
+    /// Notes which clients a key's change concerns. `by_client`: the client at work changed the
+    /// key; otherwise the key went by itself.
     #[inline(never)]
     pub(super) fn tell_changed(&mut self, database: u32, key: Key<'_>, by_client: bool) {
         let shard = self.shard(key.hash.shard());

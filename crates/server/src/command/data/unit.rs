@@ -16,8 +16,8 @@ use crate::tracking::Notice;
 /// What a thread holds, and what it did there that nobody else has seen yet.
 ///
 /// It ends in one order (`Data::end_unit`, `Data::release`): its effects get their number in the
-/// log, those whom they concern are told, and then the shards are unlocked. Nothing else unlocks
-/// them.
+/// log, the clients that they concern are told, and then the shards are unlocked. Nothing else
+/// unlocks them.
 #[derive(Default)]
 pub struct Unit {
     pub(super) held: Held,

@@ -1,4 +1,4 @@
-//! BITFIELD and BITFIELD_RO: what is to be done is read as a whole before anything is done.
+//! BITFIELD and BITFIELD_RO. All operations are parsed before the first one is done.
 
 use bobbin_resp::Reply;
 
@@ -102,7 +102,7 @@ impl Step {
         (self.offset + self.width.bits as usize).div_ceil(8)
     }
 
-    /// What is to be written, if anything, and what is answered.
+    /// Returns the value to write, if any, and the value to answer.
     fn apply(&self, old: i64) -> (Option<i64>, Option<i64>) {
         match self.action {
             Action::Get => (None, Some(old)),

@@ -182,7 +182,8 @@ fn part<'a>(source: &StringRef<'a>, start: usize) -> &'a [u8] {
     &slice[..slice.len().min(BLOCK)]
 }
 
-/// The same for a block of zeros, which becomes the result. The parts are at most as long.
+/// Combines one block of each source in `block`, which holds zeros at first. The parts are at most
+/// as long as the block.
 fn combine_block<'a>(
     operation: Operation,
     block: &mut [u8],

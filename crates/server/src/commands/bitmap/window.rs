@@ -51,7 +51,8 @@ impl Width {
         bytes.write(at, &window[16 - WINDOW..][..end - at]);
     }
 
-    /// The number as one of this width; `None` when it does not fit and that is to fail.
+    /// The number as one of this width; `None` when it does not fit and `overflow` says that this
+    /// fails.
     pub(super) fn fit(self, value: i128, overflow: Overflow) -> Option<i64> {
         let (min, max) = if self.signed {
             (-1i128 << (self.bits - 1), (1i128 << (self.bits - 1)) - 1)

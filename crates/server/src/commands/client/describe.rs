@@ -9,11 +9,12 @@ use crate::config::ClientClass;
 use crate::pubsub::Kind;
 use crate::server::Server;
 
-/// `asking`: it is the one that asks, with so many bytes of arguments.
+/// The line that describes a client. `asking`: the client asks for its own line, with this many
+/// bytes of arguments.
 ///
-/// The fields in valkey-server's order. Figures of memory are what the connection holds: it has no
-/// reply buffer of its own (`rbs`, `rbp`), since replies lie in its worker's memory until they are
-/// sent.
+/// The fields are in valkey-server's order. Figures of memory are what the connection holds. It has
+/// no reply buffer of its own (`rbs`, `rbp`), since replies lie in its worker's memory until they
+/// are sent.
 pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usize>) -> String {
     let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1000;
     let idle_s = asking.map_or_else(|| seconds_since(info.last_ms.load(Relaxed)), |_| 0);

@@ -27,7 +27,7 @@ const fn row(
     )
 }
 
-/// The same with another complexity.
+/// Gives a row another complexity.
 const fn complex(row: Command, complexity: &'static str) -> Command {
     let (since, summary) = (row.since, row.summary);
     row.doc("connection", since, complexity, summary)

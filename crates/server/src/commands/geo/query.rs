@@ -161,7 +161,7 @@ impl Parser<'_> {
         self.args[self.at].eq_ignore_ascii_case(word.as_bytes())
     }
 
-    /// Whether so many words follow.
+    /// Whether at least `more` words follow.
     fn has(&self, more: usize) -> bool {
         self.at + more < self.args.len()
     }

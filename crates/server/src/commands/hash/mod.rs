@@ -20,12 +20,12 @@ pub(super) fn limits(server: &Server) -> HashLimits {
     }
 }
 
-/// To be called by whoever changed so many fields of the hash at a key.
+/// Must be called after `fields` fields of the hash at a key were changed.
 fn changed(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
     call.data.changed_by(key, fields);
 }
 
-/// Tells of expired fields whose place others took.
+/// Reports expired fields that were replaced by others.
 fn note_expired(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
     if fields > 0 {
         call.data.counters.expired_fields += fields as u64;

@@ -144,7 +144,8 @@ fn live(hash: &Hash, now_ms: i64) -> Option<Vec<usize>> {
     })
 }
 
-/// The indexes of so many live fields, all of them different.
+/// The indexes of `wanted` live fields, all of them different; of all live fields if there are no
+/// more.
 fn distinct(hash: &Hash, now_ms: i64, wanted: usize, random: &mut Random) -> Vec<usize> {
     let Some(live) = live(hash, now_ms) else { return distinct_below(hash.len(), wanted, random) };
     let mut chosen = distinct_below(live.len(), wanted, random);

@@ -353,7 +353,8 @@ impl Combined {
         }
     }
 
-    /// Whether one set of all that is to be subtracted is less work than asking each.
+    /// Whether gathering the members of all sets to subtract is less work than asking each of these
+    /// sets.
     fn should_gather(&self) -> bool {
         self.operation == Operation::Diff && self.sets.len() > 2 && {
             let others: usize = self.sets[1..].iter().map(Set::len).sum();

@@ -19,7 +19,7 @@ pub(super) fn limits(server: &Server) -> SetLimits {
     }
 }
 
-/// To be called by whoever added or removed so many members of the set at a key.
+/// Must be called after `members` members were added to the set at a key, or removed from it.
 fn changed(call: &mut Call<'_>, key: Key<'_>, members: usize) {
     call.data.changed_by(key, members);
 }

@@ -63,7 +63,7 @@ pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
 /// Members that were popped, as long as the log wants to know.
 type Gone = Option<Vec<Vec<u8>>>;
 
-/// Takes so many members away and answers them.
+/// Removes `count` members and answers them.
 fn pop_some(
     set: &mut Set,
     count: usize,

@@ -132,7 +132,7 @@ enum Weight {
 }
 
 impl Elements {
-    /// For so many elements.
+    /// Has room for `len` elements.
     pub(super) fn with_capacity(len: usize) -> Self {
         Self { blocks: Vec::new(), entries: Vec::with_capacity(len) }
     }

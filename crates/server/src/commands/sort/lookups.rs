@@ -40,7 +40,8 @@ impl Lookups {
         }
     }
 
-    /// Starts over: from now on everything is to be as it is now. All shards are held.
+    /// Starts over: from now on all look-ups must see the state of this moment. All shards are
+    /// held.
     pub(super) fn begin_anew(&mut self, data: &Data) {
         self.observer.take();
         self.looked.iter_mut().for_each(Vec::clear);

@@ -43,8 +43,8 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
         && (options.store.is_some() || in_script)
         && matches!(source, Source::Set(_))
     {
-        // What is stored, or done by a script, is to be the same everywhere, and a set has no order
-        // of its own.
+        // A result that is stored, or that a script gets, must be the same everywhere. A set has no
+        // order of its own, so it is sorted.
         options.unsorted = false;
         options.alpha = true;
         options.by = None;

@@ -73,7 +73,7 @@ impl<'a> Options<'a> {
         by.iter().chain(&self.get).any(|pattern| Pattern::new(pattern).names_keys())
     }
 
-    /// The same without the arguments, but for where the result goes.
+    /// A copy that does not borrow the arguments, without where the result goes.
     pub(super) fn owned(&self) -> Owned {
         let Self { descending, alpha, unsorted, offset, count, .. } = *self;
         let (by, get, store) = (None, Vec::new(), None);
@@ -84,7 +84,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Which of so many elements are wanted.
+    /// The range of elements that is wanted, out of `len` of them.
     pub(super) fn range(&self, len: usize) -> Range<usize> {
         let len = len as i64;
         let start = self.offset.clamp(0, len);

@@ -7,10 +7,10 @@ use crate::command::{Classes, Data, Key};
 
 /// A place for sorted elements.
 pub(super) trait Output {
-    /// There will be so many elements.
+    /// Called first: `len` elements follow.
     fn begin(&mut self, len: usize);
 
-    /// `None`: what GET names is not there.
+    /// `None`: what GET names does not exist.
     fn element(&mut self, element: Option<&[u8]>);
 }
 

@@ -189,7 +189,7 @@ impl Sorting {
         Ok(end < self.wanted.end)
     }
 
-    /// Whether of two runs in the heap one is to be used before the other.
+    /// Whether the run `one` in the heap comes before the run `other`.
     fn is_before(&self, one: usize, other: usize) -> bool {
         let (one, other) = (self.runs[one].start, self.runs[other].start);
         let Some(ordering) = self.ordering else { return one < other };

@@ -234,7 +234,7 @@ impl Request<usize> {
         Ok(self.combination(inputs, call.data.keyspace().hasher()))
     }
 
-    /// The same without the call.
+    /// A copy that does not borrow the call.
     fn owned(self, call: &Call<'_>) -> Request<Box<[u8]>> {
         Request {
             operation: self.operation,
@@ -281,7 +281,7 @@ struct Combination {
 }
 
 impl Combination {
-    /// About how many members are to be looked at.
+    /// About how many members must be looked at.
     fn work(&self) -> usize {
         match self.operation {
             Operation::Union => self.inputs.iter().map(|(input, _)| input.len()).sum(),

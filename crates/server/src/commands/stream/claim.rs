@@ -159,7 +159,8 @@ fn following(group: &Group, start: Option<StreamId>) -> Option<StreamId> {
 }
 
 impl Claim {
-    /// The options of XCLAIM behind the IDs; returns what the group's last ID is to be at least.
+    /// Parses the options of XCLAIM after the IDs. Returns the ID that the group's last ID must
+    /// reach at least.
     fn parse_options(&mut self, call: &Call<'_>, mut at: usize) -> Result<StreamId, Failure> {
         let mut last_id = StreamId::ZERO;
         while at < call.args.len() {
@@ -254,7 +255,7 @@ impl Claim {
     }
 }
 
-/// What is to be logged.
+/// The claims to log.
 struct Claims {
     logs: bool,
     claimed: Vec<propagate::Claimed>,

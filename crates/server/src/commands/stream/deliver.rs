@@ -164,7 +164,7 @@ impl Delivery {
     }
 }
 
-/// What the log is to hold of the entries behind `first`, all of which are delivered.
+/// What the log must hold of the entries behind `first`, all of which are delivered.
 fn claimed<'a>(first: StreamId, log: &'a Log, group: &'a Group) -> impl Iterator<Item = Claimed> {
     let entries = first.next().map(|start| log.range(start, group.last_id));
     entries.into_iter().flatten().filter_map(|entry| {
@@ -224,7 +224,7 @@ struct Part {
 }
 
 impl Drafts {
-    /// If there is so much to answer that it is not to be done at once.
+    /// Returns `None` if there is so little to answer that it can be done at once.
     pub(super) fn of(
         read: &Read,
         member: &Member,

@@ -117,7 +117,7 @@ pub(super) fn not_found(key: &[u8], group: &[u8]) -> Failure {
     Failure::format(format!("NOGROUP No such consumer group '{group}' for key name '{key}'"))
 }
 
-/// The same, where either may be missing.
+/// The error when either the key or the group does not exist.
 #[cold]
 pub(super) fn nothing_found(key: &[u8], group: &[u8]) -> Failure {
     let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));

@@ -16,7 +16,7 @@ pub(super) fn parse(text: &[u8], missing_seq: u64) -> Result<StreamId, Failure> 
     }
 }
 
-/// The same, where `-` and `+` are the least and the greatest.
+/// An ID as an argument, as `parse`, where `-` and `+` are the smallest and the greatest ID.
 pub(super) fn parse_or_end(text: &[u8], missing_seq: u64) -> Result<StreamId, Failure> {
     match text {
         b"-" => Ok(StreamId::ZERO),

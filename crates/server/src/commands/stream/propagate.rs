@@ -30,7 +30,7 @@ impl Claimed {
         })
     }
 
-    /// The same with another place for the group.
+    /// Replaces the group's last ID.
     pub(super) const fn with_last(mut self, last_id: StreamId) -> Self {
         self.last_id = last_id;
         self

@@ -288,7 +288,7 @@ struct Pinned {
     key: Box<[u8]>,
     stream: Stream,
     first: StreamId,
-    /// Entries that are answered; `None`: not known yet, but so many at most.
+    /// The number of entries to answer. `None`: not known yet, but `total_max` at most.
     total: Option<usize>,
     total_max: usize,
     /// How many were counted, or appended, and the first of the others.
@@ -297,7 +297,7 @@ struct Pinned {
 }
 
 impl Slices {
-    /// If there is so much to answer that it is not to be done at once.
+    /// Returns `None` if there is so little to answer that it can be done at once.
     fn of(read: &Read, data: &mut Data, keys: &[(usize, Key<'_>)]) -> Option<Self> {
         // Most streams are short, or have been read but for a few entries.
         let mut len = |key| stream_at(data, key).map_or(0, |found| found.map_or(0, Stream::len));
@@ -402,7 +402,7 @@ pub(super) fn stream_at<'d>(
     }
 }
 
-/// Begins an answer of so many streams.
+/// Begins an answer of `count` streams.
 pub(super) fn streams(reply: &mut Reply<'_>, count: usize) {
     match reply.protocol() {
         Protocol::Resp2 => reply.array(count),

@@ -6,7 +6,7 @@ use bobbin_store::value::stream::{Log, Trim};
 use super::id;
 use crate::command::{Call, Classes, Failure, Key, Outcome};
 
-/// What is to be trimmed, as the options say it.
+/// The options that say what to trim, as they were given.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Trimming {
     until: Option<Trim>,
@@ -15,7 +15,7 @@ pub(super) struct Trimming {
     limit: Option<usize>,
 }
 
-/// What is to be trimmed.
+/// What to trim from a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Trimmer {
     until: Trim,
@@ -63,7 +63,7 @@ impl Trimming {
         Ok(at + 2)
     }
 
-    /// What the options come to, once all are read; `None` when nothing is to be trimmed.
+    /// Combines the options once all are read. Returns `None` when nothing is trimmed.
     pub(super) fn finish(
         options: Option<Self>,
         call: &Call<'_>,

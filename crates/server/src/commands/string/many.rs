@@ -47,7 +47,7 @@ pub(super) fn msetex(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Logs MSETEX with the time at which its keys expire, if that is to come.
+/// Logs MSETEX with the time at which its keys expire, if that time is in the future.
 fn propagate_expiring(call: &mut Call<'_>, pairs: usize, expire_ms: i64) {
     if !call.data.is_logged() || call.data.is_past(expire_ms) {
         return;

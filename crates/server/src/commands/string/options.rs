@@ -16,10 +16,10 @@ pub(super) enum Condition<'a> {
     Equal(&'a [u8]),
 }
 
-/// What is to become of the expiry.
+/// What happens to the expiry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Expiry<'a> {
-    /// Nothing was said.
+    /// No option was given.
     Unsaid,
     /// KEEPTTL
     Keep,

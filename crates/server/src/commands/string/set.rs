@@ -147,7 +147,7 @@ pub(super) fn delifeq(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Logs that the argument at `index` was stored until a time, if that is to come.
+/// Logs that the argument at `index` was stored until a time, if that time is in the future.
 fn propagate_expiring(call: &mut Call<'_>, index: usize, expire_ms: i64) {
     if call.data.is_logged() && !call.data.is_past(expire_ms) {
         let mut digits = itoa::Buffer::new();
