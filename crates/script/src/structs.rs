@@ -42,7 +42,7 @@ enum Item {
     Double,
     /// Up to a zero byte.
     Terminated,
-    /// So many bytes; 0: as many as a value before says (unpacking), or as there are.
+    /// This many bytes. 0: as many as the value before says (unpacking), or as there are.
     Bytes(usize),
 }
 

@@ -97,7 +97,7 @@ impl TrackedKeys {
         Some(readers)
     }
 
-    /// Takes any keys out, at most so many, with their readers.
+    /// Takes out at most `count` keys, any of them, with their readers.
     pub fn take_some(&mut self, count: usize) -> Vec<(Box<[u8]>, Vec<u64>)> {
         let hashes: Vec<u64> = self.keys.keys().take(count).copied().collect();
         let of_hash = hashes.iter().filter_map(|hash| self.keys.remove(hash));

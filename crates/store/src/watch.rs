@@ -55,7 +55,7 @@ struct Changes {
 /// Changes that an observer remembers at most: 8 MB of them.
 const CHANGES_MAX: usize = 1 << 20;
 
-/// Whom the change of a key concerns.
+/// The clients that the change of a key concerns.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Concerned {
     /// Blocked clients wait for it.

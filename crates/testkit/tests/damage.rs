@@ -17,7 +17,7 @@ fn start(folder: &Folder, arguments: &[&str]) -> Server {
     Server::bobbin(&[&own[..], arguments].concat())
 }
 
-/// What a server leaves that was killed after it wrote so many keys.
+/// The folder of a server that was killed after it wrote `keys` keys.
 fn log_of(keys: usize) -> Folder {
     let folder = Folder::new();
     let mut server = start(&folder, &LOG);

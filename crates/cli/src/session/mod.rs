@@ -38,7 +38,7 @@ pub struct Session {
     redirection: Option<Redirection>,
 }
 
-/// Why a command got no reply. What is to be said has been said.
+/// A command got no reply. The user has already been told why.
 #[derive(Debug)]
 pub struct Lost;
 

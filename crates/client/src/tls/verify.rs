@@ -14,7 +14,8 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// Believes whom the authorities signed, under any name or only under the one asked for.
+/// Trusts certificates that the authorities signed: for any name or, if `checks_name` is set, only
+/// for the name asked for.
 pub(super) fn authorities(
     authorities: RootCertStore,
     provider: &Arc<CryptoProvider>,

@@ -84,8 +84,8 @@ impl Set {
         set
     }
 
-    /// Makes a table of it if so many members are about to be added that Redis would, even if they
-    /// turn out to be there already.
+    /// Converts the set to a table if Redis would do so when `added` members are about to be added,
+    /// even if they turn out to be there already.
     #[inline]
     pub fn expect(&mut self, added: usize, limits: &SetLimits, hasher: &Hasher) {
         let packs = match self {

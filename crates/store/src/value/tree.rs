@@ -198,7 +198,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         .0
     }
 
-    /// The same, with how many elements the leaves before have.
+    /// Finds the same leaf as `seek`, and returns how many elements the leaves before it have.
     pub(crate) fn seek_counting(&self, reaches: impl Fn(&S) -> bool) -> (Path, usize) {
         self.descend(|children| {
             let index = children[1..].partition_point(|child| reaches(&child.separator));
@@ -432,7 +432,7 @@ impl Path {
 
 /// Children of a node at most.
 const FANOUT: usize = 64;
-/// A level more needs 32 times as many insertions, so there never are so many.
+/// Each further level needs 32 times as many insertions, so no tree gets this deep.
 const DEPTH_MAX: usize = 15;
 
 #[cfg(test)]
