@@ -455,8 +455,8 @@ fn stream(last_ms: u64, groups: &[u8]) -> Vec<u8> {
     [vec![STREAM_3], number(1), node, facts, groups.to_vec()].concat()
 }
 
-/// An entry that is pending with two consumers at once, with none, or with a consumer that is not
-/// the one in the group's list.
+/// An entry that is pending with two consumers at once, with no consumer, or with a consumer though
+/// it is not pending in the group.
 #[test]
 fn cve_2026_63639_an_entry_that_is_pending_with_two_consumers() {
     let mut bench = Bench::new();

@@ -199,14 +199,14 @@ impl Shard {
         self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
     }
 
-    /// Whether clients may be watching keys of the shard. If so, `key_changed` must be called when
-    /// a key changes.
+    /// Whether clients may watch, wait for or keep copies of keys of the shard. If so,
+    /// `key_changed` must be called when a key changes.
     #[inline(always)]
     pub const fn has_watched(&self) -> bool {
         self.watched.is_some()
     }
 
-    /// Notes that a key changed; returns the clients to notify.
+    /// Must be called when a key changed; returns which clients the change concerns.
     pub fn key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
         let mut concerned = Concerned::default();
         self.leave(|watched| concerned = watched.changed(database, key, hash));

@@ -62,7 +62,7 @@ fn what_is_set_does_not_become_a_directive() {
     assert!(differ.is_empty(), "{differ:?}\n{text}");
 }
 
-/// CONFIG REWRITE and ACL SAVE keep the owner of their files, and do not let other users read
+/// CONFIG REWRITE and ACL SAVE keep the permissions of their files, but never let other users read
 /// passwords.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
