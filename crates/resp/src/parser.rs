@@ -305,7 +305,7 @@ impl Limits {
         }
     }
 
-    /// The same before authentication.
+    /// The limits before authentication.
     pub fn unauthenticated(bulk_len_max: usize) -> Self {
         Self { unauthenticated: true, ..Self::new(bulk_len_max) }
     }

@@ -301,7 +301,7 @@ impl Stack {
         Raise
     }
 
-    /// The same for an argument of the function at hand.
+    /// Pushes the text of an error about an argument of the current function.
     pub(crate) fn bad_argument(self, at: c_int, function: &str, text: &str) -> Raise {
         self.fail(&format!("bad argument #{at} to '{function}' ({text})"))
     }
@@ -328,7 +328,7 @@ impl Stack {
         Err(self.bad_argument(at, function, &text))
     }
 
-    /// The same as an integer; see [`integer`].
+    /// An argument that must be a number, as an integer; see [`integer`].
     pub(crate) fn check_integer(self, at: c_int, function: &str) -> Result<i64, Raise> {
         self.check_number(at, function).map(integer)
     }

@@ -484,8 +484,8 @@ impl Core {
         Raise
     }
 
-    /// The same without raising it now: Lua may be in the midst of anything. The text that was
-    /// noted first.
+    /// Has the script end as `stop` does, but does not raise the error now: Lua may be in the midst
+    /// of anything. Returns the text that was noted first.
     fn note_stop(&self, state: *mut lua_State, text: &'static str) -> &'static str {
         let text = self.stopping.get().unwrap_or(text);
         self.stopping.set(Some(text));

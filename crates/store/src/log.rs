@@ -205,7 +205,8 @@ impl Lane {
         Appended { number, waiting_bytes: records.len() }
     }
 
-    /// The same; a large record is taken out of the vector instead of being copied.
+    /// Appends a record as `append` does, but takes a large one out of the vector instead of
+    /// copying it.
     #[inline]
     pub fn append_from(&self, record: &mut Vec<u8>) -> Appended {
         if record.len() < LARGE_MIN { self.append(record) } else { self.append_large(record) }

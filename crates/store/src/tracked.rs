@@ -1,5 +1,5 @@
-//! Who has read which keys and keeps a copy of what they held: the readers of client-side caching,
-//! by number.
+//! Which clients have read which keys and keep a copy of what they held: the readers of client-side
+//! caching, by number.
 //!
 //! A key counts by its name alone, whatever the database: a copy does not say where it is from
 //! either.

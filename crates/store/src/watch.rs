@@ -3,8 +3,8 @@
 //!
 //! Only such keys cost anything: a shard without them has no table at all.
 //!
-//! Who reads very many keys one after the other does not watch each of them: an [`Observer`] is
-//! told of every change.
+//! A command that reads very many keys one after the other does not watch each of them. Instead an
+//! [`Observer`] is told of every change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -24,7 +24,7 @@ pub struct WatchedKeys {
     clock: u64,
     /// Those that are gone are forgotten with the next change.
     observers: Vec<Weak<Observer>>,
-    /// Of which clients keep copies.
+    /// The keys of which clients keep copies.
     pub tracked: TrackedKeys,
 }
 

@@ -207,7 +207,8 @@ fn a_command_that_is_named_again_is_told_of_once() {
     assert_eq!(again.expect("it answers").items().len(), 4);
 }
 
-/// Who answers MIGRATE a byte now and then is not waited for much longer than who is silent.
+/// A target of MIGRATE that answers a byte now and then is given up not much later than a silent
+/// one.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_target_that_answers_by_bytes_is_given_up() {

@@ -402,7 +402,7 @@ fn add(workload: &mut Workload, numbers: Numbers) -> usize {
     workload.patterns.len() - 1
 }
 
-/// The same for numbers that are in no key.
+/// Adds a pattern of numbers that are in no key.
 fn add_free(workload: &mut Workload, numbers: Numbers) -> usize {
     let pattern = add(workload, numbers);
     workload.free_patterns.push(pattern);

@@ -35,7 +35,7 @@ fn manage(arguments: &[&str]) -> Ran {
     manage_with(arguments, "")
 }
 
-/// The same by valkey-cli.
+/// Runs valkey-cli's manager.
 fn manage_by_valkey(arguments: &[&str]) -> Ran {
     let mut command = Command::new(peers::peer("valkey-cli"));
     // Its colours depend on the terminal's name alone; what stays of them is taken out.

@@ -25,18 +25,18 @@ pub struct TlsOptions {
     pub certificate: Option<PathBuf>,
     /// A PEM file with its private key.
     pub key: Option<PathBuf>,
-    /// A PEM file with the authorities to believe. Without one and without a folder they are those
-    /// that the system believes.
+    /// A PEM file with the authorities to trust. Without a file and a folder, the authorities that
+    /// the system trusts are used.
     pub authorities: Option<PathBuf>,
     /// A folder of such files.
     pub authorities_folder: Option<PathBuf>,
     /// The name to ask for, and that the certificate must have.
     pub server_name: Option<String>,
-    /// Believe everybody.
+    /// Trust every server.
     pub insecure: bool,
     /// For version 1.2, by OpenSSL's names with colons between; the first is preferred.
     pub ciphers: Option<String>,
-    /// The same for version 1.3.
+    /// For version 1.3, in the same form.
     pub ciphersuites: Option<String>,
     /// The versions to speak, with commas or blanks between.
     pub protocols: Option<String>,

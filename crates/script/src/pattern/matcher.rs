@@ -62,7 +62,8 @@ impl<'a, W: FnMut() -> bool> Matcher<'a, W> {
         &self.captures[..self.level]
     }
 
-    /// The same from within a match: what follows an item that left a choice.
+    /// Tries the pattern from `item` on at `at`, from within a match: what follows an item that
+    /// left a choice.
     fn attempt(&mut self, at: usize, item: usize) -> Matched {
         if self.depth >= DEPTH_MAX {
             return Err(Fault::Pattern("pattern too complex"));

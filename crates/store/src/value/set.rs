@@ -170,7 +170,7 @@ impl Set {
         }
     }
 
-    /// The same for a member of another set.
+    /// Whether the set contains a member of another set.
     pub fn contains_item(&self, member: Item<'_>, hasher: &Hasher) -> bool {
         match (self, member) {
             (Self::Integers(integers), Item::Integer(value)) => integers.contains(value),
