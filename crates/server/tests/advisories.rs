@@ -115,7 +115,7 @@ fn cve_2021_32627_and_32628_packed_lengths_that_overflow() {
     }
 }
 
-/// The same where it is the number of elements that is claimed: nothing is allocated for it.
+/// Values that claim a huge number of elements: nothing is allocated for it.
 #[test]
 fn cve_2021_32625_and_21309_sizes_that_are_products() {
     let mut bench = Bench::new();

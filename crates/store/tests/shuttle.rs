@@ -255,7 +255,7 @@ impl Lock for RawLock {
     }
 }
 
-/// Who has slept takes the lock as if nobody else did.
+/// A faulty lock: a thread that has slept takes it as if no other thread slept.
 #[derive(Default)]
 struct Forgetful {
     state: Futex,

@@ -77,8 +77,8 @@ impl RawLock {
         }
         loop {
             match self.state.word().load(Ordering::Relaxed) {
-                // Who has slept does not know whether others still do, so it takes the lock as
-                // contended.
+                // A thread that has slept does not know whether others still do, so it takes the
+                // lock as contended.
                 FREE if self.swap_if(FREE, CONTENDED) => return true,
                 HELD => _ = self.swap_if(HELD, CONTENDED),
                 CONTENDED => self.state.wait(CONTENDED),

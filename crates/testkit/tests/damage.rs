@@ -142,8 +142,7 @@ fn a_base_that_cannot_be_loaded_is_found() {
     }
 }
 
-/// The same for the snapshot that a log begins with: the tool finds it, and the server does not
-/// start.
+/// Damage in the snapshot that a log begins with: the tool finds it, and the server does not start.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn every_flipped_byte_of_a_base_is_found() {

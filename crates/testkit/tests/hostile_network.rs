@@ -9,7 +9,7 @@ use std::time::Duration;
 use bobbin_testkit::connection::{Received, encode_command};
 use bobbin_testkit::{Connection, PATIENCE, Server, on_each_driver, until};
 
-/// Who waits, or has had its last word, may not be left more than others to be read later.
+/// A client that waits, or is about to be closed, may not leave more to be read later than others.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_query_buffer_of_a_blocked_client_has_its_limit() {

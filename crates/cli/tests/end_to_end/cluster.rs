@@ -220,7 +220,7 @@ fn nodes_come_and_go() {
         assert_eq!((ours.status, theirs.status), (Some(1), Some(1)));
         assert_eq!(plan(ours), plan(theirs));
     }
-    // The same in answers, and by what Valkey 9 moves itself.
+    // Now with answers typed on the standard input, and by ranges that Valkey 9 moves itself.
     let answers = format!("50\n{}\nall\nyes\n", id(&cluster.nodes[0]));
     let moved = manage_with(&["reshard", &first, "--cluster-pipeline", "3"], &answers).ok();
     assert_eq!(moved.matches("Moving slot ").count(), 50 + moved.matches("slot range").count());

@@ -1,9 +1,9 @@
 //! A tree of leaves in an order, each with a count: finds a leaf by what separates it from the one
 //! before it, or by how many elements come before.
 //!
-//! It knows nothing of what is in a leaf. Who changes a leaf says by how much its count changed,
-//! and splits, merges and removes leaves itself; the tree keeps the counts along the path, and
-//! splits its own nodes. Clones share all nodes until one of them changes.
+//! It knows nothing of what is in a leaf. Code that changes a leaf says by how much its count
+//! changed, and splits, merges and removes leaves itself. The tree keeps the counts along the path,
+//! and splits its own nodes. Clones share all nodes until one of them changes.
 
 use super::cow::Cow;
 
