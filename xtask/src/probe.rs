@@ -28,7 +28,7 @@ pub(crate) enum Asked {
 pub(crate) enum Keys {
     /// Only GETs, of [`KEY`].
     One,
-    /// A GET and a SET by turns, of any of so many that [`numbered_key`] names.
+    /// A GET and a SET in turn, each of any of this many keys that [`numbered_key`] names.
     Numbered(usize),
 }
 

@@ -196,7 +196,7 @@ const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// What is there in several versions, and for whom.
+/// Crates that are there in several versions, and what needs them.
 const DUPLICATES: &[(&str, &str)] = &[
     ("base64", "hdrhistogram; pem of rcgen in tests"),
     ("bit-vec", "yasna of rcgen; proptest: both in tests"),

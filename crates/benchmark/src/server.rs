@@ -92,7 +92,7 @@ pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<Node>, String> 
         .collect()
 }
 
-/// The same again whenever somebody asks, where there is a cluster.
+/// For a cluster, a function that asks for its nodes again.
 pub fn topology(common: &Common, read_from: ReadFrom) -> Option<Topology> {
     let common = common.clone();
     common.cluster.then(|| Topology(Box::new(move || nodes(&common, read_from))))

@@ -88,7 +88,7 @@ fn a_cluster_whose_slots_move() {
     let output = running.wait_with_output().unwrap();
     let text = common::text_of("--cluster", output);
     assert!(text.contains("  redirections: "), "{text}");
-    // Who asks the first node now learns of two that have slots.
+    // A client that asks the first node now learns of two nodes that have slots.
     let text = bench(first, "--cluster -n 100 -r 100 GET k:{tag}:__rand_int__");
     assert!(text.contains("  cluster mode: yes (2 primaries)"), "{text}");
     assert!(!text.contains("redirections"), "{text}");

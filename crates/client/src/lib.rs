@@ -44,7 +44,7 @@ impl Client {
         Self::connect_by(address, &Transport::default())
     }
 
-    /// The same, giving up on each address of the host after `timeout`.
+    /// Connects as `connect` does, but gives up on each address of the host after `timeout`.
     pub fn connect_timeout(address: &str, timeout: Duration) -> io::Result<Self> {
         Self::connect_by(address, &Transport { timeout: Some(timeout), ..Transport::default() })
     }

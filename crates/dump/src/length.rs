@@ -1,4 +1,4 @@
-//! RDB's length encoding: the two high bits of the first byte say how the rest is to be read.
+//! RDB's length encoding. The two high bits of the first byte say how to read the rest.
 //!
 //! | first byte | length |
 //! |---|---|

@@ -1,8 +1,9 @@
 //! LZF, the compression of long strings in RDB (Marc Lehmann's liblzf defines the format).
 //!
-//! A stream is a row of items. A control byte below 32 starts so many literals and one. Any other
-//! starts a repetition of earlier output: its high three bits are the length less two (7: a further
-//! byte is to be added), its low five bits and the byte after that the distance less one.
+//! A stream is a row of items. A control byte below 32 starts a run of literals, one more than its
+//! value. Any other control byte starts a repetition of earlier output. Its high three bits are the
+//! length less two (7: add the next byte to it). Its low five bits and the byte after that are the
+//! distance less one.
 //!
 //! Any stream of that form will do for a reader. Ours are byte for byte those of the reference
 //! servers, so that DUMP gives the same here and there: the hash of three bytes, the number of its
@@ -209,8 +210,9 @@ impl Memory {
     }
 }
 
-/// How far a match may go when so many bytes remain. The reference keeps clear of the last two, but
-/// does not look for the end before a match has three bytes, nor between seventeen and nineteen.
+/// How far a match may go when `remaining` bytes are left. The reference keeps clear of the last
+/// two, but does not look for the end before a match has three bytes, nor between seventeen and
+/// nineteen.
 fn len_max(remaining: usize) -> usize {
     match remaining {
         ..=4 => MATCH_LEN_MIN,

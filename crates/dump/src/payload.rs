@@ -33,7 +33,8 @@ pub fn append_collection_payload(
     append_versioned(collection, compress, RDB_VERSION, output);
 }
 
-/// The same in the version that Redis reads as well, unless only Valkey's has a form for the value.
+/// Appends the DUMP payload of a collection in the version that Redis reads as well, unless only
+/// Valkey's version has a form for the value.
 pub fn append_shared_collection_payload(
     collection: CollectionRef<'_>,
     compress: bool,
@@ -148,7 +149,8 @@ pub enum VersionCheck {
 }
 
 impl VersionCheck {
-    /// The same for files, whose headers tell two families of versions apart.
+    /// Whether a file of this version may be loaded. The headers of files tell two families of
+    /// versions apart.
     pub(crate) fn allows_file(self, version: u16, is_valkey: bool) -> bool {
         match self {
             Self::Strict if is_valkey => version == RDB_VERSION,

@@ -36,7 +36,7 @@ pub fn append_string(value: &[u8], compress: bool, output: &mut Vec<u8>) {
     output.extend_from_slice(value);
 }
 
-/// The same for a string that may lie in chunks. To be compressed it is copied into one piece.
+/// Appends a string that may lie in chunks. To be compressed it is copied into one piece.
 pub fn append_stored_string(value: StringRef<'_>, compress: bool, output: &mut Vec<u8>) {
     match value {
         StringRef::Chunked(chunked) if !compress || chunked.len() > LZF_INPUT_LEN_MAX => {

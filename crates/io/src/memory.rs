@@ -29,7 +29,7 @@ struct Line {
     input: Vec<u8>,
     /// What the worker has sent and the test has not seen.
     output: Vec<u8>,
-    /// So many more bytes the worker may send; `None`: all.
+    /// How many more bytes the worker may send; `None`: no limit.
     room: Option<usize>,
     /// The test has closed its end.
     is_closed: bool,
@@ -97,7 +97,7 @@ impl Peer {
         self.line(|line| std::mem::take(&mut line.output))
     }
 
-    /// Has the line take so many more bytes; `None`: all.
+    /// Sets how many more bytes the worker may send; `None`: no limit.
     pub fn set_room(&self, room: Option<usize>) {
         self.line(|line| line.room = room);
     }

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// What one `receive_into` brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
-    /// So many bytes were appended (at least one).
+    /// This many bytes were appended (at least one).
     Bytes(usize),
     /// Nothing there now: wait for the next `Event::Readable`.
     WouldBlock,
@@ -51,8 +51,8 @@ pub fn receive_split(
         }
     };
     let filled = buffer.len() + received.min(wanted);
-    // SAFETY: the kernel fills the parts in order, so it wrote so many bytes from the old length
-    // on.
+    // SAFETY: the kernel fills the parts in order, so it wrote all bytes from the old length up to
+    // `filled`.
     unsafe { buffer.set_len(filled) };
     behind.extend_from_slice(&rest[..received.saturating_sub(wanted)]);
     Ok(if received == 0 { Received::End } else { Received::Bytes(received) })

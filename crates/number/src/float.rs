@@ -18,7 +18,8 @@ pub fn format_f64(value: f64) -> FloatText {
     format_f64_as_digits(value)
 }
 
-/// The same, but large integers are not written in full: `1e+17`. So are scores in digests.
+/// Formats `value` as `format_f64` does, but does not write large integers in full: `1e+17`.
+/// Digests contain scores in this form.
 pub fn format_f64_as_digits(value: f64) -> FloatText {
     let mut text = FloatText { bytes: [0; FLOAT_TEXT_LEN_MAX], len: 0 };
     if value.is_nan() {

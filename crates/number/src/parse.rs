@@ -59,7 +59,7 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
 /// Digits of `i64::MAX` and `i64::MIN`.
 const I64_DIGITS_MAX: usize = 19;
 
-/// Any integer of so many digits is exact in an `f64`.
+/// Any integer of at most this many digits is exact in an `f64`.
 const EXACT_DIGITS_MAX: usize = 15;
 
 #[cfg(test)]

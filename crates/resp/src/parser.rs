@@ -31,7 +31,7 @@ impl Parser {
     /// `*position` stands behind it. On `Incomplete` nothing is pushed and `*position` has not
     /// moved: call again when more bytes have been appended. The bytes may have been moved in
     /// between, as long as the command again starts at the position passed, and none of those seen
-    /// are changed. After an error the connection is to be closed.
+    /// are changed. After an error the connection must be closed.
     #[inline]
     pub fn next<'a>(
         &mut self,
@@ -270,8 +270,8 @@ impl Parser {
 pub enum Step {
     /// A command; its arguments have been pushed.
     Complete,
-    /// The same, but the arguments of these numbers are kept outside (`Parser::keep_outside`):
-    /// empty slices were pushed for them.
+    /// A command whose arguments of these numbers are kept outside (`Parser::keep_outside`). Empty
+    /// slices were pushed for them.
     CompleteOutside(Vec<usize>),
     /// A command typed as a line with quotes; its arguments had to be unquoted.
     Inline(Vec<Vec<u8>>),
@@ -305,7 +305,7 @@ impl Limits {
         }
     }
 
-    /// The same before authentication.
+    /// The limits before authentication.
     pub fn unauthenticated(bulk_len_max: usize) -> Self {
         Self { unauthenticated: true, ..Self::new(bulk_len_max) }
     }
@@ -505,9 +505,9 @@ pub const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16 * 1024;
 /// From this length on an argument is a large one: `Parser::large`.
 pub const LARGE_LEN_MIN: usize = 8 * 1024;
 
-/// From so many complete arguments on, a partial command's progress is kept.
+/// From this many complete arguments on, the progress of a partial command is kept.
 const RESUME_ARGUMENTS_MIN: usize = 16;
-/// From so many bytes on, it is kept that a line's end was not among them.
+/// After searching this many bytes for the end of a line, the parser remembers how far it got.
 const RESUME_LINE_LEN_MIN: usize = 256;
 
 const CRLF_LEN: usize = 2;

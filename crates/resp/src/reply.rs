@@ -508,7 +508,7 @@ pub struct Deferred {
 
 /// A prefix, up to 20 digits, and a line end.
 const HEADER_LEN_MAX: usize = 23;
-/// The same, and the line end behind the bytes.
+/// A header, and the line end behind the bytes.
 const BULK_OVERHEAD_LEN_MAX: usize = HEADER_LEN_MAX + 2;
 const VERBATIM_FORMAT_LEN: usize = 3;
 /// `*N` CR LF.

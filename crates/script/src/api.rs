@@ -11,7 +11,7 @@ use crate::raw::{LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, l
 use crate::vm::{Buffers, Registration, core_of, is_function};
 use crate::{Chunk, ScriptFlags};
 
-/// Who carries out what a script asks for.
+/// Carries out what a script asks for.
 pub trait Host {
     /// Executes a command, whose name is the first argument, and appends its reply to `reply`:
     /// errors too, in RESP2 or RESP3. There is memory for a reply of `room` bytes.
@@ -60,7 +60,7 @@ pub enum Level {
 /// Marks a table with an error that was counted when the command failed.
 pub(crate) const COUNTED_FIELD: &[u8] = b"ignore_error_stats_update";
 
-/// Who finds the table.
+/// Which code finds the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Audience {
     Scripts,

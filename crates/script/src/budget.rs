@@ -1,9 +1,9 @@
 //! What a script may take: steps between two looks at its host, and bytes of memory.
 //!
-//! Lua asks the watch's hook every so many instructions, but one instruction may call a function
-//! that works for long, or work on a value that is large. So every function of ours charges its
-//! steps here, the allocator charges what it moves, and the hook comes the sooner, the larger the
-//! values are that the state has.
+//! Lua calls the watch's hook after a number of instructions, but one instruction may call a
+//! function that works for long, or work on a large value. So each of our functions charges its
+//! steps here, and the allocator charges for the bytes it moves. The larger the values of the state
+//! are, the sooner the hook is called.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -114,7 +114,8 @@ impl Budget {
 }
 
 impl Core {
-    /// Charges a script for work; the error is to be raised. Asks the host from time to time.
+    /// Charges a script for work, and asks the host from time to time. The caller must raise the
+    /// error.
     #[inline(always)]
     pub(crate) fn charge(&self, stack: Stack, steps: usize) -> Result<(), Raise> {
         let left = self.budget.steps.get();
@@ -161,7 +162,7 @@ impl Core {
         (lease.get() + pool.limit().saturating_sub(pool.leased())).saturating_sub(self.used.get())
     }
 
-    /// Whether there is memory for so many bytes more.
+    /// Fails if there is no memory for this many more bytes.
     #[cold]
     fn check_room(&self, stack: Stack, bytes: usize) -> Result<(), Raise> {
         if self.budget.covers(self.used.get().saturating_add(bytes)) {
@@ -294,7 +295,7 @@ impl<'a> Output<'a> {
         self.core.charge_table(self.stack)
     }
 
-    /// Makes room for so many bytes, if there is memory for them.
+    /// Makes room for `more` bytes, or fails if there is no memory for them.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, more: usize) -> Result<(), Raise> {
         self.core.charge_bytes(self.stack, more)?;

@@ -184,7 +184,7 @@ struct Converter<'a, 'b> {
 }
 
 impl Converter<'_, '_> {
-    /// Where a value of so many bytes is written to.
+    /// Makes room for a value of this many bytes, and returns where to write it.
     #[inline(always)]
     fn reply(&mut self, bytes: usize) -> Result<Reply<'_>, Raise> {
         self.output.reserve(bytes + HEADER_LEN_MAX)?;

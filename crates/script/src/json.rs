@@ -261,7 +261,7 @@ fn set_integer(
     Ok(())
 }
 
-/// The same for the only argument; pushes what holds now.
+/// Sets the value to the only argument, if there is one; pushes the current value.
 fn set_alone(stack: Stack, function: &str, most: usize, value: &mut usize) -> Result<(), Raise> {
     check_count(stack, 1, function)?;
     set_integer(stack, 1, function, 1, most, value)?;

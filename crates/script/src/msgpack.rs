@@ -205,8 +205,8 @@ fn optional(stack: Stack, at: i32, function: &str) -> Result<i64, Raise> {
     if is_there { stack.check_integer(at, function) } else { Ok(0) }
 }
 
-/// Pushes the values from an offset on: all, or at most so many, and before those where the next
-/// one begins (-1: there is none).
+/// Pushes the values from an offset on: all of them, or at most `most`. In the second case it first
+/// pushes the position where the next value begins (-1: there is none).
 fn take(stack: Stack, data: &[u8], offset: i64, most: Option<i64>) -> Returned {
     let Some(at) = usize::try_from(offset).ok().filter(|_| most.is_none_or(|most| most >= 0))
     else {
@@ -280,7 +280,7 @@ impl<'a> Reader<'a> {
         Ok(array)
     }
 
-    /// A length of so many bytes.
+    /// Reads a length that takes `bytes` bytes.
     fn len(&mut self, bytes: usize) -> Result<usize, Fault> {
         Ok(self.bytes(bytes)?.iter().fold(0, |len, &byte| len << 8 | usize::from(byte)))
     }

@@ -14,7 +14,7 @@ pub struct MemoryPool {
 const GRAIN: usize = 256 * 1024;
 
 impl MemoryPool {
-    /// A pool of so many bytes.
+    /// A pool of `limit` bytes.
     pub const fn new(limit: usize) -> Self {
         Self { limit: AtomicUsize::new(limit), leased: AtomicUsize::new(0) }
     }

@@ -24,7 +24,7 @@ unsafe extern "C" {
 #[derive(Clone, Copy)]
 pub(crate) struct Stack(pub(crate) *mut lua_State);
 
-/// The error value lies on top of the stack and is to be raised.
+/// An error whose value lies on top of the stack. It must be raised.
 pub(crate) struct Raise;
 
 /// What a function that Lua calls comes to: how many results it pushed.
@@ -81,7 +81,7 @@ impl Stack {
         self.set_top(-count - 1);
     }
 
-    /// Whether there is room for so many values more; if so it is made.
+    /// Makes room for `count` more values; returns whether that was possible.
     #[inline(always)]
     pub(crate) fn reserve(self, count: c_int) -> bool {
         unsafe { lua::lua_checkstack(self.0, count) != 0 }
@@ -301,7 +301,7 @@ impl Stack {
         Raise
     }
 
-    /// The same for an argument of the function at hand.
+    /// Pushes the text of an error about an argument of the current function.
     pub(crate) fn bad_argument(self, at: c_int, function: &str, text: &str) -> Raise {
         self.fail(&format!("bad argument #{at} to '{function}' ({text})"))
     }
@@ -328,7 +328,7 @@ impl Stack {
         Err(self.bad_argument(at, function, &text))
     }
 
-    /// The same as an integer; see [`integer`].
+    /// An argument that must be a number, as an integer; see [`integer`].
     pub(crate) fn check_integer(self, at: c_int, function: &str) -> Result<i64, Raise> {
         self.check_number(at, function).map(integer)
     }

@@ -383,7 +383,7 @@ unsafe extern "C-unwind" fn resume_wrapped(state: *mut lua_State) -> c_int {
     }
 }
 
-/// Resuming is charged with so many steps: there may be many instructions in it.
+/// Steps that resuming is charged with: it may execute many instructions.
 const RESUMED_STEPS: usize = 4096;
 
 /// A value's metatable; of what is protected a view, if Redis has one there.

@@ -42,7 +42,7 @@ enum Item {
     Double,
     /// Up to a zero byte.
     Terminated,
-    /// So many bytes; 0: as many as a value before says (unpacking), or as there are.
+    /// This many bytes. 0: as many as the value before says (unpacking), or as there are.
     Bytes(usize),
 }
 
@@ -110,7 +110,7 @@ impl<'a> Format<'a> {
                     self.align_max = align;
                     continue;
                 }
-                // Who only counts passes over letters that it does not know, as the library does.
+                // `size` passes over letters that it does not know, as the library does.
                 _ if self.function == "size" && option.is_ascii_alphanumeric() => continue,
                 _ => {
                     let text = format!("invalid format option '{}'", option as char);

@@ -484,8 +484,8 @@ impl Core {
         Raise
     }
 
-    /// The same without raising it now: Lua may be in the midst of anything. The text that was
-    /// noted first.
+    /// Has the script end as `stop` does, but does not raise the error now: Lua may be in the midst
+    /// of anything. Returns the text that was noted first.
     fn note_stop(&self, state: *mut lua_State, text: &'static str) -> &'static str {
         let text = self.stopping.get().unwrap_or(text);
         self.stopping.set(Some(text));
@@ -635,7 +635,7 @@ impl Core {
 }
 
 impl Core {
-    /// Whether Lua may have memory, so that it uses so many bytes.
+    /// Whether Lua may resize a block, which makes the state use `used` bytes.
     #[cold]
     fn may_grow(&self, old: usize, new: usize, used: usize) -> bool {
         // Functions of ours are not prepared for a lack of it: they ask before they need much.
@@ -774,7 +774,7 @@ unsafe extern "C" fn allocate(
     }
 }
 
-/// Called every so many instructions: asks the host whether the script may go on.
+/// Called by Lua at intervals: asks the host whether the script may go on.
 pub(crate) unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut lua_Debug) {
     // SAFETY: Lua calls it with a live state and record. Nothing with a destructor lives in this
     // frame when it raises.

@@ -11,8 +11,8 @@ use common::{Echo, new_vm};
 
 /// How many are sent at once: a power of two, so that they fill the table.
 const COUNT: u32 = 4096;
-/// Of so many keys in so many chains, some six lie in the longest; more than this in one of 10^12
-/// keys of the process.
+/// With `COUNT` keys in as many chains, the longest chain has about six. It is longer than this for
+/// only one in 10^12 keys of the process.
 const CHAIN_MAX: usize = 18;
 
 /// The longest chains while a script with these arguments runs.

@@ -115,7 +115,7 @@ fn cve_2021_32627_and_32628_packed_lengths_that_overflow() {
     }
 }
 
-/// The same where it is the number of elements that is claimed: nothing is allocated for it.
+/// Values that claim a huge number of elements: nothing is allocated for it.
 #[test]
 fn cve_2021_32625_and_21309_sizes_that_are_products() {
     let mut bench = Bench::new();
@@ -455,8 +455,8 @@ fn stream(last_ms: u64, groups: &[u8]) -> Vec<u8> {
     [vec![STREAM_3], number(1), node, facts, groups.to_vec()].concat()
 }
 
-/// An entry that is pending with two consumers at once, with none, or with one whom it is not
-/// pending for in the group.
+/// An entry that is pending with two consumers at once, with no consumer, or with a consumer though
+/// it is not pending in the group.
 #[test]
 fn cve_2026_63639_an_entry_that_is_pending_with_two_consumers() {
     let mut bench = Bench::new();

@@ -1,7 +1,7 @@
-//! Damaged RDB files: `--check-rdb` and loading agree on each, as both are to read by the same
-//! code.
+//! Damaged RDB files: `--check-rdb` and loading must agree on each, as both should read it with the
+//! same code.
 //!
-//! `BOBBIN_FILES=100000` tries so many, from `BOBBIN_SEED` on (else from 0).
+//! `BOBBIN_FILES=100000` tries that many files, with seeds from `BOBBIN_SEED` on (default 0).
 
 #[allow(dead_code, reason = "values are of use here, what restores them is not")]
 mod payloads;

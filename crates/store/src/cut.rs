@@ -289,7 +289,8 @@ impl Part {
     }
 }
 
-/// Writers of so many different shards do not wait for each other.
+/// Shards are spread over this many locks. Writers of shards with different locks do not wait for
+/// each other.
 const STRIPES: usize = 32;
 /// The walk fetches what writers kept when there is more than this.
 const FETCH_BYTES: usize = 256 * 1024;

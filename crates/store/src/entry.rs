@@ -44,7 +44,7 @@ const INTEGER_LEN_MAX: usize = 20;
 /// A string that grows to this length, by more than its half, gets no spare room.
 const FRESH_ZEROS_MIN: usize = 64 * 1024;
 
-/// Values of at most so many blocks of memory are freed at once.
+/// Collections of at most this many blocks of memory are freed at once.
 const LIGHT_EFFORT: usize = 64;
 
 const HEADER: usize = 8;
@@ -161,9 +161,9 @@ impl Form {
 pub enum NewValue<'a> {
     /// A string of at most `INLINE_MAX` bytes.
     Inline(&'a [u8]),
-    /// The same, but OBJECT ENCODING says `raw`: it was changed in place.
+    /// A short string for which OBJECT ENCODING says `raw`: it was changed in place.
     InlineRaw(&'a [u8]),
-    /// The same, but OBJECT ENCODING never says `int`: INCRBYFLOAT made it.
+    /// A short string for which OBJECT ENCODING never says `int`: INCRBYFLOAT made it.
     InlineText(&'a [u8]),
     Shared(Shared),
     Chunked(Chunked),
@@ -762,7 +762,7 @@ pub(crate) fn prefetch(pointer: *const u8) {
     let _ = pointer;
 }
 
-/// The same, for a line that is going to be written: no other core keeps it.
+/// Brings a cache line towards the core to write to it: no other core keeps the line.
 #[inline(always)]
 pub(crate) fn prefetch_to_write(pointer: *const u8) {
     #[cfg(target_arch = "x86_64")]

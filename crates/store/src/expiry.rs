@@ -146,7 +146,7 @@ impl ExpiryIndex {
         }
     }
 
-    /// Whether so many items lead nowhere that the index should be rebuilt from the table.
+    /// Whether most items of the index are stale, so that it should be rebuilt from the table.
     #[inline(always)]
     pub fn wants_rebuild(&self) -> bool {
         self.items.as_ref().is_some_and(|items| {

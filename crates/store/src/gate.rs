@@ -1,9 +1,9 @@
 //! The gate: how one thread gets the whole process to itself.
 //!
 //! Each thread that works on shared state owns a flag on a cache line of its own and keeps it set
-//! while it works. Who takes the gate closes it and waits for the flags, of which there are as many
-//! as threads, instead of locking thousands of shards. Setting the flag costs one store and one
-//! fence; nothing is shared unless the gate is closed.
+//! while it works. A thread that takes the gate closes it and waits for the flags, one for each
+//! thread, instead of locking thousands of shards. Setting the flag costs one store and one fence;
+//! nothing is shared unless the gate is closed.
 //!
 //! Waiting for it is fair. Takers have it in the order in which they came; and members that the
 //! gate shut out have their turn before the next taker shuts it.

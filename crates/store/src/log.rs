@@ -90,7 +90,7 @@ const LENGTH_BYTES: usize = size_of::<u64>();
 const HEADER_BYTES: usize = NUMBER_BYTES + LENGTH_BYTES;
 /// Where the length is, for a record that lies elsewhere.
 const IS_LARGE: u64 = u64::MAX;
-/// From so many bytes on a record that may be kept is not copied.
+/// A record of at least this many bytes is not copied if it may be kept.
 const LARGE_MIN: usize = 64 * 1024;
 /// A buffer larger than this is given back once it is empty.
 const KEPT_MAX: usize = 1 << 20;
@@ -189,7 +189,8 @@ impl Lane {
         self.append_with(|bytes| bytes.extend_from_slice(record))
     }
 
-    /// The same, for a record that `write` writes where it stays: it appends to what is there.
+    /// Appends a record as `append` does, but has `write` write it in place: it appends to the
+    /// bytes that are there.
     #[inline]
     pub fn append_with(&self, write: impl FnOnce(&mut Vec<u8>)) -> Appended {
         let mut records = self.buffer.lock();
@@ -204,7 +205,8 @@ impl Lane {
         Appended { number, waiting_bytes: records.len() }
     }
 
-    /// The same; a large record is taken out of the vector instead of being copied.
+    /// Appends a record as `append` does, but takes a large one out of the vector instead of
+    /// copying it.
     #[inline]
     pub fn append_from(&self, record: &mut Vec<u8>) -> Appended {
         if record.len() < LARGE_MIN { self.append(record) } else { self.append_large(record) }

@@ -199,14 +199,14 @@ impl Shard {
         self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
     }
 
-    /// Whether somebody may have an eye on keys of the shard; then `key_changed` is to be called
-    /// when one changed.
+    /// Whether clients may watch, wait for or keep copies of keys of the shard. If so,
+    /// `key_changed` must be called when a key changes.
     #[inline(always)]
     pub const fn has_watched(&self) -> bool {
         self.watched.is_some()
     }
 
-    /// To be called when a key changed; who has to be told of it.
+    /// Must be called when a key changed; returns which clients the change concerns.
     pub fn key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
         let mut concerned = Concerned::default();
         self.leave(|watched| concerned = watched.changed(database, key, hash));
@@ -231,14 +231,14 @@ impl Shard {
         tracked.map_or((0, 0), |tracked| (tracked.len(), tracked.items()))
     }
 
-    /// Forgets of some keys, at most so many, who keeps copies; returns them.
+    /// Takes out at most `count` tracked keys; returns them with the clients that keep copies.
     pub fn untrack_some(&mut self, count: usize) -> Vec<(Box<[u8]>, Vec<u64>)> {
         let mut taken = Vec::new();
         self.leave(|watched| taken = watched.tracked.take_some(count));
         taken
     }
 
-    /// Forgets of all keys who keeps copies.
+    /// Forgets which clients keep copies, for all keys.
     pub fn untrack_all(&mut self) {
         self.leave(|watched| TrackedKeys::clear(&mut watched.tracked));
     }
@@ -479,8 +479,8 @@ impl Database {
         self.unmark_old(removed)
     }
 
-    /// Makes a string of the key, whatever it was. Returns the entry that made way, if one did; it
-    /// is to be dropped when no lock is held.
+    /// Sets the key to a string, whatever it was. Returns the entry that was replaced, if there was
+    /// one. It must be dropped while no lock is held.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "a struct of them would be made for every SET")]
     pub fn set(

@@ -1,5 +1,5 @@
-//! Who has read which keys and keeps a copy of what they held: the readers of client-side caching,
-//! by number.
+//! Which clients have read which keys and keep a copy of what they held: the readers of client-side
+//! caching, by number.
 //!
 //! A key counts by its name alone, whatever the database: a copy does not say where it is from
 //! either.
@@ -97,7 +97,7 @@ impl TrackedKeys {
         Some(readers)
     }
 
-    /// Takes any keys out, at most so many, with their readers.
+    /// Takes out at most `count` keys, any of them, with their readers.
     pub fn take_some(&mut self, count: usize) -> Vec<(Box<[u8]>, Vec<u64>)> {
         let hashes: Vec<u64> = self.keys.keys().take(count).copied().collect();
         let of_hash = hashes.iter().filter_map(|hash| self.keys.remove(hash));

@@ -3,8 +3,8 @@
 //!
 //! Only such keys cost anything: a shard without them has no table at all.
 //!
-//! Who reads very many keys one after the other does not watch each of them: an [`Observer`] is
-//! told of every change.
+//! A command that reads very many keys one after the other does not watch each of them. Instead an
+//! [`Observer`] is told of every change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -24,7 +24,7 @@ pub struct WatchedKeys {
     clock: u64,
     /// Those that are gone are forgotten with the next change.
     observers: Vec<Weak<Observer>>,
-    /// Of which clients keep copies.
+    /// The keys of which clients keep copies.
     pub tracked: TrackedKeys,
 }
 
@@ -55,7 +55,7 @@ struct Changes {
 /// Changes that an observer remembers at most: 8 MB of them.
 const CHANGES_MAX: usize = 1 << 20;
 
-/// Whom the change of a key concerns.
+/// The clients that the change of a key concerns.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Concerned {
     /// Blocked clients wait for it.

@@ -255,7 +255,7 @@ impl Lock for RawLock {
     }
 }
 
-/// Who has slept takes the lock as if nobody else did.
+/// A faulty lock: a thread that has slept takes it as if no other thread slept.
 #[derive(Default)]
 struct Forgetful {
     state: Futex,
@@ -503,7 +503,7 @@ fn log_storm(number_is_taken_before_unlocking: bool) {
     });
 }
 
-/// Reads so many records, and checks that they can have happened in their order.
+/// Reads `records` records, and checks that they can have happened in their order.
 fn read_log(log: &Log, records: u32) {
     let (mut merger, mut versions) = (Merger::default(), [0, 0]);
     for done in 0..records {
@@ -721,7 +721,7 @@ fn run(scheduler: impl Scheduler + 'static, work: impl Fn() + Send + Sync + 'sta
     Runner::new(scheduler, config).run(work);
 }
 
-/// Runs `work` on so many threads, each with its number, and waits for all.
+/// Runs `work` on `threads` threads, each with its number, and waits for all.
 fn spawn_and_join(threads: u32, work: impl Fn(u32) + Send + Sync + 'static) {
     let work = Arc::new(work);
     let spawn = |number| {

@@ -56,7 +56,8 @@ fn a_lock_orders_what_is_done_with_it_held() {
     assert_eq!(count.read(), THREADS * ROUNDS);
 }
 
-/// Who has the gate writes what members only read, and reads what each member writes for itself.
+/// The thread that has the gate writes what members only read, and reads what each member writes
+/// for itself.
 #[test]
 fn the_gate_orders_members_and_takers() {
     let (gate, common) = (Gate::new(THREADS as usize), Plain::default());

@@ -117,7 +117,7 @@ impl<P, B: Bell> Inbox<P, B> {
         std::mem::take(&mut queue.posts)
     }
 
-    /// The same if nothing is left, and else nothing.
+    /// Closes the inbox if nothing is left in it; returns whether it is closed.
     pub fn close_if_empty(&self) -> bool {
         let mut queue = self.lock();
         queue.closed |= queue.posts.is_empty();

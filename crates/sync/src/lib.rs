@@ -29,17 +29,17 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 /// Held, and somebody may sleep on it.
 const CONTENDED: u32 = 2;
-/// Kept for somebody who is not here at the moment.
+/// Kept for a thread that does not hold it at the moment.
 const RESERVED: u32 = 3;
-/// Reserved, and held by a visitor, or by whom it is reserved for, for some moments.
+/// Reserved, and held for a short time by a visitor or by the thread that reserved it.
 const VISITED: u32 = 4;
-/// The same, and somebody may sleep on it.
+/// Reserved and held for a short time, and a thread may sleep on it.
 const VISITED_CONTENDED: u32 = 5;
 
 /// A mutex of one word: one compare-and-swap to take, one swap to give back, a futex to sleep on.
 ///
-/// Its holder may leave it *reserved*: then who wants it is refused instead of waiting, but for
-/// visitors, whom the holder need not be alone for.
+/// Its holder may leave it *reserved*. Then others that want it are refused instead of waiting.
+/// Only visitors still get it: the holder does not need to keep them out.
 #[derive(Default)]
 pub struct RawLock {
     state: Futex,
@@ -77,8 +77,8 @@ impl RawLock {
         }
         loop {
             match self.state.word().load(Ordering::Relaxed) {
-                // Who has slept does not know whether others still do, so it takes the lock as
-                // contended.
+                // A thread that has slept does not know whether others still do, so it takes the
+                // lock as contended.
                 FREE if self.swap_if(FREE, CONTENDED) => return true,
                 HELD => _ = self.swap_if(HELD, CONTENDED),
                 CONTENDED => self.state.wait(CONTENDED),
@@ -190,7 +190,7 @@ impl Futex {
         self.wait_for(expected, None);
     }
 
-    /// The same, at most for the given time.
+    /// Sleeps while the word is `expected`, at most for the given time; may return early.
     pub fn wait_for(&self, expected: u32, timeout: Option<Duration>) {
         use rustix::thread::futex;
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());

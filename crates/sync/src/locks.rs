@@ -23,8 +23,8 @@ pub struct MutexGuard<'a, T> {
     held: Held,
 }
 
-/// In release builds a `std::sync::RwLock` and nothing more. Who reads must not read again before
-/// he is done: a writer who came in between has both wait for ever.
+/// In release builds a `std::sync::RwLock` and nothing more. A reader must not read again before it
+/// is done: if a writer came in between, both would wait for ever.
 pub struct RwLock<T> {
     class: Class,
     lock: primitive::RwLock<T>,

@@ -2,10 +2,10 @@
 //! then, not only where two threads happen to meet.
 //!
 //! Locks that are made in the same place and guard the same type are of one [`Class`]. Each thread
-//! knows what it holds, and all threads together what was ever waited for with what held. Who waits
-//! for B with A held while A was waited for beneath B before, or beneath what was waited for
-//! beneath B, could have met that thread. He also may not wait for a lock of a class that he holds,
-//! unless it has a higher rank. Release builds have nothing of this.
+//! knows what it holds, and all threads together know what was ever waited for with what held. A
+//! thread that waits for B with A held could have met a thread that waited for A with B held, or
+//! with a lock held that was waited for beneath B. A thread also may not wait for a lock of a class
+//! that it holds, unless the lock has a higher rank. Release builds have nothing of this.
 
 #[cfg(debug_assertions)]
 mod graph;
@@ -89,7 +89,7 @@ impl Class {
         graph::release(self.taken(Location::caller()));
     }
 
-    /// The same as `hold`, until what this returns is dropped.
+    /// Does what `hold` does, until the returned value is dropped.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn held(&self) -> Held {

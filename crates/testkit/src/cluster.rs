@@ -14,7 +14,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts so many nodes and waits until they agree.
+    /// Starts `count` nodes and waits until they agree.
     pub fn valkey(count: u16) -> Self {
         let nodes = nodes(count, &[]);
         let cluster = Self { nodes };

@@ -33,7 +33,8 @@ impl Server {
         Self::start_under(|| power::trace::tracer(trace), arguments)
     }
 
-    /// The same, and a system call fails or takes long ([`power::trace::meddler`]).
+    /// Starts Bobbin under `strace`, which makes a system call fail or take long
+    /// ([`power::trace::meddler`]).
     pub fn meddled_with(fault: &str, arguments: &[&str]) -> Result<Self, String> {
         Self::start_under(|| power::trace::meddler(fault), arguments)
     }

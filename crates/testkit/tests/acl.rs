@@ -443,7 +443,7 @@ fn mode_of(path: &Path) -> u32 {
     path.metadata().expect("it is there").permissions().mode()
 }
 
-/// Who may only write is told nothing of what is there, not even whether it was guessed.
+/// A user that may only write learns nothing of what is there, not even whether it guessed right.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn who_may_only_write_learns_no_value() {

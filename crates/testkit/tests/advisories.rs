@@ -174,8 +174,7 @@ fn cve_2023_45145_a_unix_socket_is_never_open_to_more() {
             })
         };
         let mut child = command.spawn().expect("started");
-        // From the first moment that there is a file, it is for no more than it is to be in the
-        // end.
+        // From the moment the file exists, it permits no more than it will in the end.
         let mut stream = None;
         while stream.is_none() {
             assert!(matches!(child.try_wait(), Ok(None)), "it runs");

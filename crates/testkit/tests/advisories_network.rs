@@ -92,7 +92,7 @@ fn cve_2025_49112_lengths_that_are_known_last() {
     });
 }
 
-/// Who breaks the protocol over and over starves nobody who keeps to it.
+/// A client that breaks the protocol over and over does not starve clients that keep to it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2025_48367_errors_of_the_protocol_without_end() {

@@ -357,8 +357,8 @@ fn libraries_come_back_from_the_log() {
     }
 }
 
-/// Who asks for a rewrite while one that was given up is on its way out gets one, and INFO tells of
-/// it until it is over.
+/// A client that asks for a rewrite while one that was given up is on its way out gets one, and
+/// INFO reports it until it is over.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_rewrite_after_one_that_was_given_up() {

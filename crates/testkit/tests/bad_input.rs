@@ -387,7 +387,7 @@ fn long_replies_that_nobody_reads_are_bounded() {
     }
 }
 
-/// A command that names one value again and again has it answered without so many copies of it.
+/// A command that names the same value many times is answered without a copy for each time.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_value_that_is_named_again_is_not_copied_again() {
@@ -409,7 +409,7 @@ fn a_value_that_is_named_again_is_not_copied_again() {
     }
 }
 
-/// Has many clients ask for lists of so many elements, and read nothing.
+/// Has many clients ask for lists of `elements` elements, and read nothing.
 fn ask_for_long_replies(elements: usize) {
     const CLIENTS: usize = 40;
     const PEAK_MAX: u64 = 128 * MIB;
@@ -588,7 +588,8 @@ fn assert_serves(name: &str, server: &Server) {
     assert_eq!(server.connect().say("PING").text(), "PONG", "{name} serves others");
 }
 
-/// Ports of closed connections run out for a moment when so many are opened.
+/// Connects, trying again for a while: the tests open many connections, and ports of closed ones
+/// may run out for a moment.
 fn connect_patiently(server: &Server) -> TcpStream {
     let deadline = Instant::now() + PATIENCE;
     loop {

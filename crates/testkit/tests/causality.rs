@@ -105,7 +105,7 @@ fn key(number: usize) -> String {
     format!("shared:{number}")
 }
 
-/// Who wrote a value, and what it knew, its own write included.
+/// Which client wrote a value, and what it knew, its own write included.
 fn parse(value: &[u8]) -> Option<(usize, Known)> {
     let mut words = str::from_utf8(value).ok()?.strip_prefix('w')?.split(' ');
     let number = words.next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Where the server's threads run (`server-cpulist` and its like).
+//! Where the server's threads run (`server-cpulist` and similar options).
 
 use std::time::{Duration, Instant};
 

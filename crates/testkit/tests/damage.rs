@@ -17,7 +17,7 @@ fn start(folder: &Folder, arguments: &[&str]) -> Server {
     Server::bobbin(&[&own[..], arguments].concat())
 }
 
-/// What a server leaves that was killed after it wrote so many keys.
+/// The folder of a server that was killed after it wrote `keys` keys.
 fn log_of(keys: usize) -> Folder {
     let folder = Folder::new();
     let mut server = start(&folder, &LOG);
@@ -142,8 +142,7 @@ fn a_base_that_cannot_be_loaded_is_found() {
     }
 }
 
-/// The same for the snapshot that a log begins with: the tool finds it, and the server does not
-/// start.
+/// Damage in the snapshot that a log begins with: the tool finds it, and the server does not start.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn every_flipped_byte_of_a_base_is_found() {

@@ -78,7 +78,7 @@ fn a_disk_too_full_for_snapshots() {
     assert_eq!(ask(&mut client, &["STRLEN", "b"]), value.len().to_string());
 }
 
-/// A disk that cannot be written to: the same, and the log cannot be turned on.
+/// On a read-only disk writes are refused too, and the log cannot be turned on.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_folder_that_is_read_only() {
@@ -262,8 +262,8 @@ fn a_full_disk_prevents_no_diagnosis_and_no_other_read() {
     assert_eq!(client.receive().expect("at last").text(), "OK");
 }
 
-/// An `fsync` that fails has lost what it was about, whatever the next one says: there is to be a
-/// new base before anything counts as safe.
+/// A failed `fsync` has lost the data it was called for, even if the next one succeeds. So the
+/// server must write a new base before anything counts as safe.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_a_failed_fsync_lost_is_written_anew() {

@@ -62,8 +62,8 @@ fn what_is_set_does_not_become_a_directive() {
     assert!(differ.is_empty(), "{differ:?}\n{text}");
 }
 
-/// CONFIG REWRITE and ACL SAVE leave their files to whom they belonged; passwords are not for
-/// others.
+/// CONFIG REWRITE and ACL SAVE keep the permissions of their files, but never let other users read
+/// passwords.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn secrets_stay_with_their_owner() {

@@ -143,7 +143,7 @@ fn fill(control: &mut Connection, elements: usize) {
     }
 }
 
-/// A value of so many elements. (`w` is so many keys.)
+/// Makes a value of this many elements (a stream gets a fifth), or as many keys if `key` is `w`.
 fn fill_one(control: &mut Connection, key: &str, elements: usize) {
     let head: &[&str] = match key {
         "s" | "s2" => &["SADD", key],

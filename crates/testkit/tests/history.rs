@@ -185,7 +185,7 @@ fn bobbin_is_linearizable_with_what_concerns_all_keys() {
     }
 }
 
-/// The same of the runner and the checker: on a server that executes one command at a time.
+/// Checks the runner and the checker: on a server that executes one command at a time.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn valkey_is_linearizable_with_what_concerns_all_keys() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bobbin_testkit::connection::{Received, encode_command};
 use bobbin_testkit::{Connection, PATIENCE, Server, on_each_driver, until};
 
-/// Who waits, or has had its last word, may not be left more than others to be read later.
+/// A client that waits, or is about to be closed, may not leave more to be read later than others.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_query_buffer_of_a_blocked_client_has_its_limit() {
@@ -207,7 +207,8 @@ fn a_command_that_is_named_again_is_told_of_once() {
     assert_eq!(again.expect("it answers").items().len(), 4);
 }
 
-/// Who answers MIGRATE a byte now and then is not waited for much longer than who is silent.
+/// A target of MIGRATE that answers a byte now and then is given up not much later than a silent
+/// one.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_target_that_answers_by_bytes_is_given_up() {

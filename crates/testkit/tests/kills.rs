@@ -163,7 +163,7 @@ struct Ledger {
     sent: u64,
     /// When each unit of this round was acknowledged, with its client and number.
     told: Vec<(Instant, usize, u64)>,
-    /// The same, for units of others that were seen.
+    /// When each unit of another client was seen in this round, with its client and number.
     seen: Vec<(Instant, usize, u64)>,
     /// How many have to be there.
     least: u64,

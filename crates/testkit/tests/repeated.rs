@@ -164,7 +164,7 @@ fn others_have_their_turns() {
     }
 }
 
-/// A command that ends in so many copies of some words.
+/// A command that ends in `times` copies of some words.
 fn repeated(head: &[&str], words: &[&str], times: usize) -> Vec<u8> {
     let mut request = Vec::new();
     encode_command(&[head, &words.repeat(times)].concat(), &mut request);

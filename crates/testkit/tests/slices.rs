@@ -240,7 +240,8 @@ fn leave_midway(server: &Server, control: &mut Connection) {
                 _ => drop(control.say("CLIENT KILL TYPE normal SKIPME yes")),
             }
         }
-        // Else there are more at once when the machine is busy, for whom more is kept.
+        // Without this wait, more clients would be connected at once on a busy machine, and the
+        // server would keep more for them.
         wait_until(control, "only one client is left", |control| {
             control.say("INFO clients").text().contains("connected_clients:1\r\n")
         });

@@ -16,7 +16,7 @@ use common::on_both;
 const KEYS: usize = 40;
 const WRITERS: usize = 3;
 const WRITES: usize = 3000;
-/// Silence after which nothing more is to be expected.
+/// After this much silence nothing more is expected.
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// Copies of keys, as a client keeps them: a missing key is kept too.

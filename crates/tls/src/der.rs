@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
         Some((tag, content))
     }
 
-    /// The next value's content, if its tag is this one; else the reader stays where it is.
+    /// The next value's content, if it has this tag; otherwise the reader stays where it is.
     pub(crate) fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
         let mut ahead = *self;
         let (found, content) = ahead.next()?;
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         Some(content)
     }
 
-    /// The same, to read what is in it.
+    /// A reader of the next value's content, if the value has this tag.
     pub(crate) fn enter(&mut self, tag: u8) -> Option<Self> {
         self.take(tag).map(Self::new)
     }

@@ -5,7 +5,7 @@ use bobbin_testkit::connection::encode_command;
 
 use crate::probe;
 
-/// Makes a value of so many members, or so many keys.
+/// Makes a value of `members` members, or that many keys.
 pub(super) fn fill(control: &mut Connection, what: &str, members: usize) -> Result<(), String> {
     let head: &[&str] = match what {
         "keys" => &["MSET"],

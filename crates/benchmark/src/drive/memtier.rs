@@ -402,7 +402,7 @@ fn add(workload: &mut Workload, numbers: Numbers) -> usize {
     workload.patterns.len() - 1
 }
 
-/// The same for numbers that are in no key.
+/// Adds a pattern of numbers that are in no key.
 fn add_free(workload: &mut Workload, numbers: Numbers) -> usize {
     let pattern = add(workload, numbers);
     workload.free_patterns.push(pattern);
@@ -477,7 +477,7 @@ const GET: usize = 1;
 const WAIT: usize = 2;
 /// Ratios that fit so badly that they would need more steps begin again in the middle.
 const STEPS_MAX: usize = 10_000;
-/// The same numbers in every run of the program, unless somebody asks for others.
+/// The default seed: random numbers are the same in every run, unless the user gives another seed.
 const SEED: u64 = 0xb0bb_1234;
 
 #[cfg(test)]

@@ -36,7 +36,8 @@ pub fn expand(settings: &Settings) -> Result<Sequence, Failure> {
         return Err(fault("--monitor-pattern R goes with one --command"));
     }
     let all = places.iter().filter(|place| **place == Some(Place::All));
-    // Each round takes so many of all lines, until a round would begin with the first one again.
+    // Each round takes the next `taken` lines. The sequence ends where a round would begin with the
+    // first line again.
     let taken: u64 = match all.count() {
         0 => 0,
         1 if is_random => lines.len() as u64,

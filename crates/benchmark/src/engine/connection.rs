@@ -21,7 +21,7 @@ pub(super) struct Connection {
     pub(super) flights: VecDeque<Flight>,
     /// Replies to the greeting that have not come.
     pub(super) greetings: u32,
-    /// Greeting bytes that have not been sent: the last so many.
+    /// How many bytes at the end of the greeting have not been sent.
     greeting_left: usize,
     /// The requests; those from `sent` to `end` have still to go.
     pub(super) output: Vec<u8>,

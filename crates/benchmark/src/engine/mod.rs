@@ -43,7 +43,7 @@ pub struct Job<'a> {
     pub warm_up: Duration,
     /// Sent first on every connection, and how many replies that brings.
     pub greeting: &'a Greeting,
-    /// After so many requests a connection is closed and opened anew.
+    /// After this many requests a connection is closed and opened anew.
     pub reconnect_after: Option<u64>,
     /// The first error reply ends the run.
     pub stop_on_error: bool,
@@ -97,7 +97,7 @@ pub enum Limit {
 pub enum Pace {
     /// When the replies to those before it have come.
     Closed,
-    /// The same, but at most so many a second.
+    /// When the replies to those before it have come, but at most this many requests a second.
     Limited { per_second: f64 },
     /// At its time, whether or not replies have come; its latency counts from then.
     Open { per_second: f64, arrivals: Arrivals },

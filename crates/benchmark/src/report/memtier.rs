@@ -45,7 +45,7 @@ pub fn text(settings: &Settings, title: &str, outcome: &Outcome) -> String {
     text
 }
 
-/// The same as JSON, for the section of that title.
+/// The report as JSON, for the section of that title.
 pub fn json(settings: &Settings, outcome: &Outcome, started: SystemTime) -> Value {
     let mut section = Map::new();
     let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -68,7 +68,7 @@ pub fn hdr_text(latencies: &Latencies) -> String {
     text
 }
 
-/// The same for programs: a log of HdrHistogram's with one line for the whole run, which began at
+/// The report for programs: an HdrHistogram log with one line for the whole run, which began at
 /// `started`. Values are whole microseconds.
 pub fn hdr_log(
     latencies: &Latencies,

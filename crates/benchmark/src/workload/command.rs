@@ -23,7 +23,7 @@ pub enum Part {
     Text(Vec<u8>),
     /// A number of the slot, as [`PADDED_LEN`] digits.
     Padded(usize),
-    /// The same without leading zeros.
+    /// A number of the slot without leading zeros.
     Decimal(usize),
     /// A value of these [`super::Values`]; its size may depend on the number in `key_slot`.
     Value {

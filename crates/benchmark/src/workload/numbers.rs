@@ -23,7 +23,7 @@ pub enum Numbers {
         low: u64,
         count: u64,
     },
-    /// The same, but each connection has its own part of the numbers.
+    /// Every connection goes round and round as well, but through its own part of the numbers.
     Parts {
         low: u64,
         count: u64,

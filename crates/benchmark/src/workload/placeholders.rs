@@ -1,5 +1,5 @@
-//! Commands as people write them for redis-benchmark, with `__rand_int__` and its like, made into
-//! templates.
+//! Turns commands as people write them for redis-benchmark, with `__rand_int__` and similar
+//! placeholders, into templates.
 
 use super::{Numbers, Part, SLOTS_MAX, Template, Workload, Zipf};
 

@@ -18,7 +18,7 @@ pub fn append_quoted(bytes: &[u8], output: &mut Vec<u8>) {
     output.push(b'"');
 }
 
-/// The same, as text.
+/// Returns the bytes as text in double quotes, escaping what is not printable ASCII.
 pub fn quoted(bytes: &[u8]) -> String {
     let mut output = Vec::with_capacity(bytes.len() + 2);
     append_quoted(bytes, &mut output);

@@ -25,7 +25,7 @@ pub fn run(session: &mut Session) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The same for a SYNC or PSYNC that somebody typed and that has been queued.
+/// Shows commands after a SYNC or PSYNC that the user typed and that has been queued.
 pub fn attach_by_command(session: &mut Session) -> Result<(), Lost> {
     let style = Style { form: Form::Csv, ..session.options.style.clone() };
     let interactive = session.interactive;

@@ -11,7 +11,7 @@ use crate::session::explain;
 /// What follows.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// A file of so many bytes.
+    /// A file of this many bytes.
     Length(u64),
     /// A file that ends before these bytes.
     Mark([u8; MARK_LEN]),

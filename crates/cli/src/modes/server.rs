@@ -17,7 +17,7 @@ pub fn receive(client: &mut Client) -> Value {
     received(client.receive())
 }
 
-/// The same, ending the program with a message when the reply is an error.
+/// The reply to a command. An error reply ends the program with a message.
 pub fn demand(client: &mut Client, words: &[impl AsRef<[u8]>]) -> Value {
     let reply = ask(client, words);
     if let Some(text) = reply.as_error() {
@@ -71,7 +71,8 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// From `cursor` on. It pauses for the options' interval after so many cycles.
+    /// Scans from `cursor` on. Pauses for the options' interval after every `cycles_between`
+    /// cycles.
     pub fn new(session: &Session, cursor: u64, cycles_between: u64) -> Self {
         let options = &session.options;
         Self {

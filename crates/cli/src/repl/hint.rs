@@ -93,7 +93,7 @@ fn match_optional(arguments: &[Argument], matches: &mut [Match], words: &[Vec<u8
             (count > 0).then_some((index, count))
         });
         let Some((index, count)) = fitting else { break };
-        // Who began another has finished the one before.
+        // Words that begin another argument finish the one before.
         if let Some(previous) = previous.replace(index) {
             matches[previous].whole = true;
         }

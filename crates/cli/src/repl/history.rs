@@ -2,7 +2,7 @@
 
 use std::{env, path::PathBuf};
 
-/// The file of the history, or `None` where there is to be none.
+/// The file of the history, or `None` if no history is kept.
 pub fn file() -> Option<PathBuf> {
     dot_file(["VALKEYCLI_HISTFILE", "REDISCLI_HISTFILE"], ".valkeycli_history")
 }

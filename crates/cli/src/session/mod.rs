@@ -38,7 +38,7 @@ pub struct Session {
     redirection: Option<Redirection>,
 }
 
-/// Why a command got no reply. What is to be said has been said.
+/// A command got no reply. The user has already been told why.
 #[derive(Debug)]
 pub struct Lost;
 
@@ -83,7 +83,7 @@ impl Session {
         self.client.as_mut().expect("connect() left a connection")
     }
 
-    /// The same without a word about a failure.
+    /// Connects, but prints nothing about a failure.
     pub fn connect_quietly(&mut self) -> Option<&mut Client> {
         self.disconnect();
         self.client = Some(self.open().ok()?);

@@ -35,7 +35,7 @@ fn manage(arguments: &[&str]) -> Ran {
     manage_with(arguments, "")
 }
 
-/// The same by valkey-cli.
+/// Runs valkey-cli's manager.
 fn manage_by_valkey(arguments: &[&str]) -> Ran {
     let mut command = Command::new(peers::peer("valkey-cli"));
     // Its colours depend on the terminal's name alone; what stays of them is taken out.
@@ -220,7 +220,7 @@ fn nodes_come_and_go() {
         assert_eq!((ours.status, theirs.status), (Some(1), Some(1)));
         assert_eq!(plan(ours), plan(theirs));
     }
-    // The same in answers, and by what Valkey 9 moves itself.
+    // Now with answers typed on the standard input, and by ranges that Valkey 9 moves itself.
     let answers = format!("50\n{}\nall\nyes\n", id(&cluster.nodes[0]));
     let moved = manage_with(&["reshard", &first, "--cluster-pipeline", "3"], &answers).ok();
     assert_eq!(moved.matches("Moving slot ").count(), 50 + moved.matches("slot range").count());

@@ -42,12 +42,12 @@ pub fn program() -> Command {
     command
 }
 
-/// Runs it with the server's port before the arguments.
+/// Runs the program with the server's port before the arguments.
 pub fn run(server: &Server, arguments: &[&str]) -> Ran {
     run_with(server, arguments, b"", &[])
 }
 
-/// The same with a standard input and variables of the environment.
+/// Runs the program as `run` does, with a standard input and environment variables.
 pub fn run_with(
     server: &Server,
     arguments: &[&str],

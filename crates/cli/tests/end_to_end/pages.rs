@@ -61,7 +61,7 @@ fn what_the_page_about_keeping_data_shows() {
     hold_page(&mut shell, "docs/persistence.md", 2);
 }
 
-/// Runs all blocks of a page, of which there are so many.
+/// Runs all blocks of a page, and checks that there are `count` of them.
 fn hold_page(shell: &mut Shell, page: &str, count: usize) {
     let blocks = blocks(page, "console");
     assert_eq!(blocks.len(), count, "{page}");

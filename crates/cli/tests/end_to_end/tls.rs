@@ -22,7 +22,7 @@ fn certificates_are_judged() {
         let authority = server.certificates.path("ca.crt");
         let known = ["--tls", "--cacert", &authority];
         let ping = |more: &[&str]| run(&server, &[&known, more, &["PING"]].concat());
-        // Whom our own authorities signed is believed under any name, as redis-cli does it.
+        // A certificate signed by our own authorities is accepted for any name, as in redis-cli.
         assert_eq!(ping(&[]).ok(), "PONG\n");
         assert_eq!(ping(&["--sni", "elsewhere.test"]).ok(), "PONG\n");
         let named = ping(&["--sni", "other.test"]).failed();

@@ -18,25 +18,25 @@ use rustls::{
 
 pub use session::TlsSession;
 
-/// What to show and whom to believe, as users say it.
+/// The certificate to show and the authorities to trust, as users give them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// A PEM file with the certificate to show, and those between it and an authority.
     pub certificate: Option<PathBuf>,
     /// A PEM file with its private key.
     pub key: Option<PathBuf>,
-    /// A PEM file with the authorities to believe. Without one and without a folder they are those
-    /// that the system believes.
+    /// A PEM file with the authorities to trust. Without a file and a folder, the authorities that
+    /// the system trusts are used.
     pub authorities: Option<PathBuf>,
     /// A folder of such files.
     pub authorities_folder: Option<PathBuf>,
     /// The name to ask for, and that the certificate must have.
     pub server_name: Option<String>,
-    /// Believe everybody.
+    /// Trust every server.
     pub insecure: bool,
     /// For version 1.2, by OpenSSL's names with colons between; the first is preferred.
     pub ciphers: Option<String>,
-    /// The same for version 1.3.
+    /// For version 1.3, in the same form.
     pub ciphersuites: Option<String>,
     /// The versions to speak, with commas or blanks between.
     pub protocols: Option<String>,
@@ -108,9 +108,10 @@ impl fmt::Debug for TlsConnector {
 
 /// How a server's certificate is judged.
 ///
-/// Who names the authorities knows whom they sign for, and their servers' certificates often have
-/// no names in them; redis-cli looks at no name, ever. The system's authorities sign for the whole
-/// world: then the name must be right, and so it must where somebody gave one.
+/// A user who names authorities knows which servers they sign for, and the certificates of those
+/// servers often contain no names. So no name is checked then; redis-cli never checks one. The
+/// system's authorities sign for the whole world, so the name must match then, and also whenever
+/// the user gives one.
 fn verifier(
     options: &TlsOptions,
     provider: &Arc<CryptoProvider>,
@@ -125,7 +126,7 @@ fn verifier(
     verify::authorities(authorities, provider, !are_own || options.server_name.is_some())
 }
 
-/// Whom to believe, and whether the options say so.
+/// The authorities to trust, and whether the options name them.
 fn authorities(options: &TlsOptions) -> Result<(RootCertStore, bool), String> {
     let (file, folder) = (options.authorities.as_deref(), options.authorities_folder.as_deref());
     let mut store = bobbin_tls::authorities(file, folder)?;

@@ -38,9 +38,9 @@ impl TlsSession {
         Ok(is_over)
     }
 
-    /// Appends to `network` what is to be sent, so that the other side gets `plain`. Before the
-    /// handshake is done that is only as much as the handshake needs now; the rest comes with a
-    /// later call.
+    /// Appends to `network` the bytes to send, so that the other side gets `plain`. Before the
+    /// handshake is done these are only the bytes that the handshake needs now; the rest comes with
+    /// a later call.
     pub fn send(&mut self, plain: &[u8], network: &mut Vec<u8>) -> io::Result<()> {
         self.connection.writer().write_all(plain)?;
         while self.connection.wants_write() {

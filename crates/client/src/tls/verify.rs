@@ -14,7 +14,8 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// Believes whom the authorities signed, under any name or only under the one asked for.
+/// Trusts certificates that the authorities signed: for any name or, if `checks_name` is set, only
+/// for the name asked for.
 pub(super) fn authorities(
     authorities: RootCertStore,
     provider: &Arc<CryptoProvider>,
@@ -27,15 +28,15 @@ pub(super) fn authorities(
     Ok(if checks_name { chain } else { lenient(Some(chain), provider) })
 }
 
-/// Believes everybody.
+/// Trusts every server.
 pub(super) fn anybody(provider: &Arc<CryptoProvider>) -> Arc<dyn ServerCertVerifier> {
     lenient(None, provider)
 }
 
-/// Does not mind for which name a certificate is. The other side must have the certificate's key.
+/// Accepts a certificate for any name. The other side must have the certificate's key.
 #[derive(Debug)]
 struct Lenient {
-    /// Who has to have signed it; `None`: anybody.
+    /// Checks that the authorities signed the certificate; `None`: anybody may have.
     chain: Option<Arc<WebPkiServerVerifier>>,
     algorithms: WebPkiSupportedAlgorithms,
 }

@@ -169,7 +169,7 @@ fn numbers(input: &mut Input<'_>, count: usize) -> Step {
     (0..count).try_for_each(|_| number(input).map(drop))
 }
 
-/// A number, and so many times what `each` passes over.
+/// Passes over a number, and calls `each` as many times as the number says.
 fn repeat(input: &mut Input<'_>, each: impl Fn(&mut Input<'_>) -> Step) -> Step {
     (0..number(input)?).try_for_each(|_| each(input))
 }

@@ -17,7 +17,7 @@ pub struct Writer {
     written: u64,
 }
 
-/// Who can read the file.
+/// Which servers can read the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// Version 11: Redis from 7.2 on, and Valkey.

@@ -193,8 +193,8 @@ fn append_number(value: f64, options: &Options, text: &mut Output<'_>) -> Result
     Ok(())
 }
 
-/// A number with so many significant digits: in full, or with an exponent if it is very large or
-/// small; as `%g` of C.
+/// Formats a number with `digits` significant digits: in full, or with an exponent if it is very
+/// large or small, as `%g` of C.
 fn general(value: f64, digits: usize) -> String {
     let scientific = format!("{value:.*e}", digits - 1);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -212,7 +212,7 @@ fn trimmed(number: &str) -> &str {
     if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }
 
-/// Whole numbers below this have at most so many digits.
+/// Whole numbers below this have at most `WHOLE_DIGITS` digits.
 const WHOLE_MAX: f64 = 1e14;
 const WHOLE_DIGITS: usize = 14;
 /// What a number, or what stands around a value, takes at most, in bytes.

@@ -1,7 +1,7 @@
 //! Whether a text matches a Lua pattern, by trying.
 //!
-//! Trying may take for ever: the steps are counted, and every so many of them somebody is asked
-//! whether to go on. Nothing here has a destructor, as Lua may jump over these frames.
+//! Trying may take for ever. So the steps are counted, and every `STEPS` of them the caller is
+//! asked whether to go on. Nothing here has a destructor, as Lua may jump over these frames.
 
 /// What one attempt to match works with.
 pub(super) struct Matcher<'a, W> {
@@ -12,7 +12,7 @@ pub(super) struct Matcher<'a, W> {
     captures: [Capture; CAPTURES_MAX],
     depth: usize,
     steps: u32,
-    /// Asked every so many steps; `false`: enough.
+    /// Called every `STEPS` steps; returns `false` to stop the attempt.
     watch: W,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Extent {
 pub(super) enum Fault {
     /// The pattern is wrong.
     Pattern(&'static str),
-    /// Who watches wants no more.
+    /// The watch ended the attempt.
     Stopped,
 }
 
@@ -62,7 +62,8 @@ impl<'a, W: FnMut() -> bool> Matcher<'a, W> {
         &self.captures[..self.level]
     }
 
-    /// The same from within a match: what follows an item that left a choice.
+    /// Tries the pattern from `item` on at `at`, from within a match: what follows an item that
+    /// left a choice.
     fn attempt(&mut self, at: usize, item: usize) -> Matched {
         if self.depth >= DEPTH_MAX {
             return Err(Fault::Pattern("pattern too complex"));
@@ -319,7 +320,7 @@ fn is_in_class(class: u8, byte: u8) -> bool {
 pub(super) const CAPTURES_MAX: usize = 32;
 /// Choices that may be open within one another: what they take of the machine's stack is bounded.
 const DEPTH_MAX: usize = 4096;
-/// Steps between two looks at who watches: less than a millisecond.
+/// Steps between two calls of the watch: less than a millisecond.
 const STEPS: u32 = 50_000;
 
 #[cfg(test)]

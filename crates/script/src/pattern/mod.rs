@@ -1,6 +1,6 @@
-//! Those functions of `string` that may take for ever in one call: what searches for patterns, and
-//! `rep`. Lua's own look at nothing while they work, so that no script within them could pause or
-//! be ended. These behave the same, and let the script's host have its say.
+//! The functions of `string` that may take for ever in one call: those that search for patterns,
+//! and `rep`. Lua's own versions check nothing while they work, so a script could not be paused or
+//! ended inside them. These give the same results, and ask the script's host while they work.
 //!
 //! All but the matching itself is done by functions of Lua that raise errors by jumping, over
 //! frames which own nothing.

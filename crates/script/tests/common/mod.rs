@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Called, Ended, Host, Level, MemoryPool, Profile, Progress, Verdict, Vm};
 
-/// Answers each command with its own words, and lets scripts run for so many looks.
+/// Answers each command with its own words. Lets scripts go on until it has been asked `looks`
+/// times, then returns `verdict`.
 pub struct Echo {
     pub looks: u32,
     pub verdict: Verdict,
@@ -40,7 +41,7 @@ impl Host for Echo {
     }
 }
 
-/// A state that may take so many bytes.
+/// A state that may take `memory` bytes.
 pub fn new_vm(memory: usize) -> Vm {
     Vm::new(Profile::Scripts, 1, Arc::new(MemoryPool::new(memory)))
 }
@@ -49,7 +50,7 @@ pub fn run(vm: &mut Vm, code: &str) -> (Ended, String) {
     run_for(vm, code, 200)
 }
 
-/// Runs a script that is killed after so many looks.
+/// Runs a script that is killed when its host has been asked `looks` times.
 pub fn run_for(vm: &mut Vm, code: &str, looks: u32) -> (Ended, String) {
     let chunk = vm.compile(code.as_bytes(), c"@user_script").expect("it compiles");
     let mut host = Echo { looks, verdict: Verdict::Stop("Script killed.") };

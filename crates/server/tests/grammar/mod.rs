@@ -1,10 +1,10 @@
 //! Commands from any bytes, made after the syntax that their rows declare, and what a user with few
 //! keys can do with them. Shared by `tests/planned_keys.rs` and the fuzz target `planned_keys`.
 //!
-//! The user may use the keys that begin with `open:`. Two servers hold the same under those names
-//! and something else under all others. Whatever the user asks, both must answer the same, and what
-//! is outside stays as it was. So a command that reads or writes a key which its plan does not name
-//! is found, whatever it makes of it.
+//! The user may use the keys that begin with `open:`. Two servers hold the same data under those
+//! names and different data under all others. Whatever the user asks, both must give the same
+//! answer, and the data under other names must not change. So this finds any command that reads or
+//! writes a key which its plan does not name, whatever the command does with that key.
 
 use bobbin_server::command::keys::KeyUse;
 use bobbin_server::command::syntax::{self, Argument, Kind};

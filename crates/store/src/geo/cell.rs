@@ -35,7 +35,8 @@ impl Cell {
         Self { bits, steps }
     }
 
-    /// The cell so many cells to the east and to the north; the map is joined at its edges.
+    /// The cell that is `east` cells to the east and `north` cells to the north. The map is joined
+    /// at its edges.
     pub(super) fn neighbour(self, east: i32, north: i32) -> Self {
         let (latitude, longitude) = separate(self.bits);
         let mask = (1u64 << self.steps) - 1;

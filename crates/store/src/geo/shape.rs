@@ -102,8 +102,8 @@ impl Shape {
         cells.into_iter().map(Cell::scores).collect()
     }
 
-    /// How much work it is to say whether a position is within it: about so many times what one
-    /// edge of a polygon takes.
+    /// How much work it is to check whether a position is within the shape. The unit is about the
+    /// work for one edge of a polygon.
     pub fn effort(&self) -> usize {
         match self {
             Self::Polygon { vertices, .. } => CIRCLE_EFFORT + vertices.len(),

@@ -204,7 +204,7 @@ impl Listpack {
         block::size(self.byte_len())
     }
 
-    /// Whether values of so many bytes altogether, in so many entries, may still be added.
+    /// Whether `entries` more entries, of `bytes` bytes altogether, may still be added.
     pub fn has_room(&self, entries: usize, bytes: usize) -> bool {
         bytes.saturating_add(entries.saturating_mul(OVERHEAD_MAX)) <= LEN_MAX - self.byte_len()
     }
@@ -287,7 +287,7 @@ impl Listpack {
         self.find_at(HEADER, Encoded::new(value.into()), step)
     }
 
-    /// The same, beginning at a position.
+    /// The first of every `step`-th entry, beginning at a position, that equals the value.
     pub fn find_from<'a>(
         &self,
         position: Position,

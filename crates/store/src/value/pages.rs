@@ -558,14 +558,15 @@ const fn tag(hash: u64) -> u8 {
     hash as u8
 }
 
-/// A position is so many bits less than a hash.
+/// A position has this many bits fewer than a hash.
 const POSITION_SHIFT: u32 = 16;
 const POSITIONS: u64 = 1 << (64 - POSITION_SHIFT);
 /// The root's index gets no larger.
 const INDEX_BITS_MAX: u8 = 28;
-/// The root's index has at most about so many slots for each node, or one for so many records. The
-/// first lets a table of few nodes tell apart hashes that begin alike; the second has whoever looks
-/// for such hashes try the more keys the more there are.
+/// The root's index may have about `INDEX_SPARE` slots for each node, or one slot for
+/// `RECORDS_PER_SLOT` records if that is more. The first limit lets a table of few nodes tell apart
+/// hashes that begin alike. With the second, an attacker looking for such hashes must try more keys
+/// the more there are.
 const INDEX_SPARE: usize = 64;
 const RECORDS_PER_SLOT: usize = 4;
 /// A node with so few pages is merged with its other half.

@@ -84,8 +84,8 @@ impl Set {
         set
     }
 
-    /// Makes a table of it if so many members are about to be added that Redis would, even if they
-    /// turn out to be there already.
+    /// Converts the set to a table if Redis would do so when `added` members are about to be added,
+    /// even if they turn out to be there already.
     #[inline]
     pub fn expect(&mut self, added: usize, limits: &SetLimits, hasher: &Hasher) {
         let packs = match self {
@@ -170,7 +170,7 @@ impl Set {
         }
     }
 
-    /// The same for a member of another set.
+    /// Whether the set contains a member of another set.
     pub fn contains_item(&self, member: Item<'_>, hasher: &Hasher) -> bool {
         match (self, member) {
             (Self::Integers(integers), Item::Integer(value)) => integers.contains(value),

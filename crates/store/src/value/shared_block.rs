@@ -30,9 +30,9 @@ struct Header {
 pub(crate) enum Slack {
     /// What the allocator's rounding leaves, behind the bytes.
     Behind,
-    /// Room for so many bytes altogether, all of the slack behind the bytes.
+    /// Room for this many bytes in total, with all slack behind the bytes.
     FillBehind(usize),
-    /// The same, in front of the bytes.
+    /// Room for this many bytes in total, with all slack in front of the bytes.
     FillBefore(usize),
 }
 
@@ -90,7 +90,7 @@ impl SharedBlock {
                 header.len += count as u32;
             }
         } else {
-            // SAFETY: the same, for the bytes behind the gap and the slack behind them.
+            // SAFETY: as above, for the bytes behind the gap and the slack behind them.
             unsafe {
                 let start = self.header().start as usize;
                 let base = self.base().as_ptr();
@@ -140,7 +140,7 @@ impl SharedBlock {
         }
     }
 
-    /// Bytes of memory that a block takes which holds so many bytes and no slack.
+    /// Bytes of memory taken by a block that holds `len` bytes and no slack.
     pub(crate) fn memory_of(len: usize) -> usize {
         Self::HEADER + capacity_for(len)
     }

@@ -1,9 +1,9 @@
 //! A tree of leaves in an order, each with a count: finds a leaf by what separates it from the one
 //! before it, or by how many elements come before.
 //!
-//! It knows nothing of what is in a leaf. Who changes a leaf says by how much its count changed,
-//! and splits, merges and removes leaves itself; the tree keeps the counts along the path, and
-//! splits its own nodes. Clones share all nodes until one of them changes.
+//! It knows nothing of what is in a leaf. Code that changes a leaf says by how much its count
+//! changed, and splits, merges and removes leaves itself. The tree keeps the counts along the path,
+//! and splits its own nodes. Clones share all nodes until one of them changes.
 
 use super::cow::Cow;
 
@@ -198,7 +198,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         .0
     }
 
-    /// The same, with how many elements the leaves before have.
+    /// Finds the same leaf as `seek`, and returns how many elements the leaves before it have.
     pub(crate) fn seek_counting(&self, reaches: impl Fn(&S) -> bool) -> (Path, usize) {
         self.descend(|children| {
             let index = children[1..].partition_point(|child| reaches(&child.separator));
@@ -432,7 +432,7 @@ impl Path {
 
 /// Children of a node at most.
 const FANOUT: usize = 64;
-/// A level more needs 32 times as many insertions, so there never are so many.
+/// Each further level needs 32 times as many insertions, so no tree gets this deep.
 const DEPTH_MAX: usize = 15;
 
 #[cfg(test)]

@@ -74,8 +74,8 @@ fn a_taker_of_the_gate_that_looks_too_early_is_caught() {
     assert_caught("half a change", || script_storm(Way::Shards, Look::Before));
 }
 
-/// The canary: a script that is over and leaves its shards reserved. Who waits for one does so for
-/// ever.
+/// The canary: a script that is over leaves its shards reserved. A thread that waits for one of
+/// them waits for ever.
 #[test]
 fn a_script_that_frees_nothing_is_caught() {
     assert_caught("exceeded max_steps bound", || {
@@ -173,7 +173,7 @@ impl Ledger {
         member.leave();
     }
 
-    /// The same with the gate held.
+    /// Looks at all with the gate held.
     fn audit(&self, look: Look) {
         for _ in 0..2 {
             if self.gate.is_reserved() {

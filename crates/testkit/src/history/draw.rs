@@ -28,7 +28,7 @@ impl Draw {
 
     /// A command on the keys of a group.
     pub fn command(&mut self, kind: Kind, group: usize) -> Command {
-        // The same for all: keys go, and values are cloned.
+        // Every kind of group has these: keys are deleted, and values are cloned.
         match self.random.below(24) {
             0 => return Command::Del(self.keys(group)),
             1 => {

@@ -45,9 +45,9 @@ pub enum Luck {
     Least,
     /// All.
     Most,
-    /// Some: names each by itself, of a file the first bytes.
+    /// Some: each name by itself, and of a file the first bytes.
     Some,
-    /// The same, but a file may have got longer and hold zeros where its bytes were to be.
+    /// Some, as above, but a file may have got longer and hold zeros in place of the missing bytes.
     Zeros,
 }
 

@@ -43,7 +43,7 @@ const CORNERS: [(Luck, Luck); 6] = [
     (Luck::Some, Luck::Zeros),
 ];
 
-/// Tries so many folders at most; what went wrong.
+/// Tries at most `folders` folders; returns what went wrong.
 pub(crate) fn check(work: &Work, folders: usize, random: &mut Random) -> Result<Tried, String> {
     let disk = &work.recording.disk;
     let moments = disk.moments();
@@ -181,7 +181,7 @@ fn describe(work: &Work, cut: Cut, error: &str) -> String {
     )
 }
 
-/// Every so manieth folder is started twice.
+/// One folder in this many is started twice.
 const AGAIN: u64 = 4;
-/// Calls of so many lines before are told.
+/// A report of a failure shows the calls of this many lines before it.
 const NEAR: usize = 12;

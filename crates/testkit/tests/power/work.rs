@@ -134,7 +134,8 @@ impl Stage {
         self.read(restart)
     }
 
-    /// The same, and the server is ended by a command. Then all is promised.
+    /// Has the clients work while `conduct` runs; then a command ends the server. So all is
+    /// promised.
     pub(crate) fn play_to_the_end(
         mut self,
         random: &mut Random,
@@ -201,7 +202,7 @@ impl Stage {
         std::array::from_fn(|number| self.told[number].count())
     }
 
-    /// Waits until the clients have been told of so many units more.
+    /// Waits until the clients have been told of `more` more units.
     pub(crate) fn await_units(&self, more: u64) {
         let all = || self.told().iter().map(|count| count.plain + count.grouped).sum::<u64>();
         let (before, deadline) = (all(), Instant::now() + LIMIT);

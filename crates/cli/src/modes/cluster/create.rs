@@ -51,7 +51,7 @@ pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
     Ok(())
 }
 
-/// Who becomes what, said step by step.
+/// Chooses which nodes become primaries and replicas, and reports each step.
 fn arrange(cluster: &Cluster, replicas: usize) -> Layout {
     let count = cluster.members.len();
     say::step(&format!("Performing hash slots allocation on {count} node(s)..."));

@@ -130,7 +130,7 @@ impl Cluster {
         })
     }
 
-    /// Who cannot reach whom.
+    /// Warns about each node that another node cannot reach.
     fn warn_of_links(&mut self) {
         for member in &mut self.members {
             let from = member.node.address();
@@ -210,7 +210,7 @@ impl Member {
         receive(&mut self.client)
     }
 
-    /// The same, with an error said.
+    /// Returns the reply to a command; prints the error if there is one.
     pub fn demand(&mut self, words: &[impl AsRef<[u8]>]) -> Outcome<Value> {
         self.ask(words).map_err(|text| self.replied_with_error(&text))
     }
@@ -420,5 +420,5 @@ const JOIN_POLL: Duration = Duration::from_millis(200);
 const JOIN_WAIT_MAX: Duration = Duration::from_secs(600);
 const LINKS_WARNED_AFTER: Duration = Duration::from_secs(20);
 const LINKS_WARNED_AFTER_EACH: Duration = Duration::from_millis(150);
-/// So many questions are on their way at once.
+/// The slots whose counts are asked for in one pipeline.
 const COUNTS_AT_ONCE: usize = SLOTS as usize / 16;

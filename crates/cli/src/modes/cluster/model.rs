@@ -166,7 +166,7 @@ impl Node {
     }
 }
 
-/// Who owns what, in the order of ids: equal for nodes that agree.
+/// Which node owns which slots, in the order of ids. Equal for nodes that agree.
 pub fn signature(nodes: &[Node]) -> Vec<(String, String)> {
     let owners = nodes.iter().filter(|node| !node.slots.is_empty());
     let mut owners: Vec<_> = owners.map(|node| (node.id.clone(), node.slots.to_string())).collect();

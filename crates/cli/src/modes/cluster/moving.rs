@@ -32,7 +32,7 @@ pub enum Shown {
     Lines,
     /// A `#` for each slot.
     Marks,
-    /// A bar on a terminal, which has counted so many slots.
+    /// A bar on a terminal, and how many slots it has counted.
     Bar(Progress, u64),
 }
 

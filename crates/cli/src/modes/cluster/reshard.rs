@@ -1,4 +1,4 @@
-//! `reshard`: so many slots, from some nodes to one.
+//! `reshard`: moves a number of slots from some nodes to one.
 
 use bobbin_client::SLOTS;
 

@@ -58,8 +58,8 @@ impl List {
         Self::Packed(Listpack::new())
     }
 
-    /// To be called before elements of so many bytes are pushed, with all that one command pushes:
-    /// a list that would become too large for it is packed no longer.
+    /// Must be called before one command pushes its elements, with the bytes and entries of all of
+    /// them. Unpacks a list that would become too large to stay packed.
     #[inline]
     pub fn prepare(&mut self, bytes: usize, entries: usize, limits: ListLimits) {
         if let Self::Packed(pack) = self
@@ -179,9 +179,9 @@ impl List {
         self.remove_some_equal(value, most, end, limits, &mut 0, usize::MAX).0
     }
 
-    /// The same, in several calls: each looks at about `looks` elements behind the `passed` ones
-    /// that were looked at before and stay. Returns how many it removed, and whether there is more
-    /// to look at.
+    /// Does what `remove_equal` does in several calls. Each call looks at about `looks` elements,
+    /// behind the `passed` ones that were looked at before and stay. Returns how many it removed,
+    /// and whether there is more to look at.
     pub fn remove_some_equal(
         &mut self,
         value: &[u8],

@@ -559,7 +559,8 @@ unsafe fn matches(tags: *const u8, tag: u8) -> u32 {
 
 /// That no record expires.
 pub const NEVER: i64 = i64::MAX;
-/// Records of a page, unless so many hashes begin with the same bits that it cannot be split.
+/// Records of a page at most, unless it cannot be split because their hashes begin with the same
+/// bits.
 const COUNT_MAX: usize = 64;
 /// A page is not split for its length alone while it has fewer records: long ones might all have
 /// the same bits, and the directory double for a few of them.

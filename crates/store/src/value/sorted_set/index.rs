@@ -172,7 +172,7 @@ impl Index {
     }
 }
 
-/// How many bits tell apart so many pages.
+/// How many bits it takes to tell `pages` pages apart.
 #[inline(always)]
 const fn bits(pages: usize) -> u32 {
     usize::BITS - (pages - 1).leading_zeros()

@@ -216,7 +216,7 @@ impl SortedSet {
         }
     }
 
-    /// The element with so many others before it.
+    /// The element with `rank` others before it.
     pub fn get(&self, rank: usize) -> Option<(Item<'_>, f64)> {
         self.range(rank..rank.saturating_add(1)).next()
     }

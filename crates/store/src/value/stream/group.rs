@@ -123,7 +123,7 @@ impl Group {
         &self.pending
     }
 
-    /// Makes an entry pending with a consumer, whomever it was with.
+    /// Makes an entry pending with a consumer, and takes it from the consumer that had it.
     pub fn assign(
         &mut self,
         id: StreamId,

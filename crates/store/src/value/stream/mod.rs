@@ -139,7 +139,7 @@ impl std::fmt::Debug for Stream {
 }
 
 impl Log {
-    /// Whether an entry of so many fields and values, of so many bytes together, can be kept.
+    /// Whether an entry of `count` fields and values, of `bytes` bytes together, can be kept.
     pub fn takes(count: usize, bytes: usize) -> bool {
         node::packed_len_max(count, bytes) <= NODE_BYTES_MAX
     }
@@ -292,7 +292,7 @@ impl Log {
         Range::new(self, start, end)
     }
 
-    /// The same, against their order.
+    /// The entries from one ID to another, both included, last to first.
     pub fn range_back(&self, start: StreamId, end: StreamId) -> RangeBack<'_> {
         RangeBack::new(self, start, end)
     }

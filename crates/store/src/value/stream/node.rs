@@ -92,7 +92,7 @@ impl Node {
         }
     }
 
-    /// Whether another entry, of so many fields and values of so many bytes together, may still be
+    /// Whether an entry of `count_added` fields and values, of `bytes` bytes together, may still be
     /// added.
     #[inline]
     pub fn has_room(&self, count_added: usize, bytes: usize, limits: StreamLimits) -> bool {
@@ -493,8 +493,8 @@ fn write<'r>(encoded: Encoded<'_>, room: &'r mut [u8]) -> &'r mut [u8] {
     rest
 }
 
-/// The bytes at most by which an entry, of so many fields and values of so many bytes together,
-/// makes the listpack of its node longer, a new one included.
+/// How many bytes an entry of `count` fields and values, of `bytes` bytes together, adds at most to
+/// the listpack of its node. That includes a new listpack.
 pub fn packed_len_max(count: usize, bytes: usize) -> usize {
     bytes.saturating_add(count.saturating_mul(OVERHEAD_MAX)).saturating_add(ENTRY_OVERHEAD_MAX)
 }

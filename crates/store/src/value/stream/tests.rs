@@ -188,7 +188,7 @@ proptest! {
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
-    /// Who has which entry pending, and how often it was delivered, against a map.
+    /// Compares with a map which consumer has which entry pending, and how often it was delivered.
     #[test]
     fn a_group_behaves_like_a_map_while_clones_stay_as_they_were(
         steps in proptest::collection::vec((0..10u8, 0..400u64, 0..3usize), 1..if cfg!(miri) { 80 } else { 700 })
