@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering;
 
 use bobbin_io::{Driver, Event};
 
+use super::Worker;
 use super::output::Sending;
-use super::{ARENA_KEPT_MAX, Worker};
+use super::turn::ARENA_KEPT_MAX;
 use crate::clock::ticks;
 
 /// How long replies may wait for the disk.

@@ -30,13 +30,14 @@ mod schedule;
 mod sealed;
 mod slab;
 mod timer;
+mod turn;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
+use bobbin_io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 use bobbin_resp::{Limits, Parser};
 
 pub use self::batch::Batch;
@@ -57,20 +58,16 @@ use self::relief::Relief;
 use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
-use crate::blocking;
 use crate::client::ClientInfo;
 use crate::clock::ticks;
 use crate::command::{Data, transaction};
 use crate::commands::kill_client;
-use crate::cores;
 use crate::crash::{self, SignalStack};
 use crate::lazyfree;
 use crate::log::Recorder;
-use crate::memory;
 use crate::pubsub::Subscribers;
-use crate::server::{Server, Switch, WorkerHandle};
+use crate::server::{Server, WorkerHandle};
 use crate::tracking::{self, Tracker};
-use bobbin_io::{AnyDriver, Driver, Event, Received, Token, receive_into, receive_split};
 
 /// An argument of which at least this much is missing is received straight into the connection's
 /// own buffer.
@@ -83,12 +80,6 @@ const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
 /// stay in the core's cache until the kernel has copied them, and no client waits long for the
 /// first.
 const REPLIES_MAX: usize = 256 * 1024;
-/// The arena's memory is given back when a turn needed more than this, ...
-const ARENA_KEPT_MAX: usize = 1024 * 1024;
-/// ... and when there is nothing to do, down to this.
-const ARENA_IDLE_MAX: usize = 16 * 1024;
-/// How long a worker sleeps between turns when all its jobs wait for something.
-const PARKED_PAUSE: Duration = Duration::from_millis(1);
 
 /// One thread that serves clients.
 pub struct Worker {
@@ -236,105 +227,7 @@ impl Worker {
         self.data.subscribers.as_ref().is_some_and(|subscribers| subscribers.has_more())
     }
 
-    /// One round: wait, then see to all that happened.
-    fn turn(&mut self) {
-        self.wait();
-        let (started, commands) = (ticks(), self.handle.stats.totals.commands.get());
-        self.handle.watch.enter(started);
-        self.data.enter();
-        self.look_at_clock();
-        let mut events = std::mem::take(&mut self.events);
-        self.take_sent(&events);
-        if events.is_empty() && self.deferred.is_empty() {
-            self.arena.clear(ARENA_IDLE_MAX);
-            self.workspace.clear(ARENA_IDLE_MAX);
-            self.batch.rest();
-            if !self.has_jobs() {
-                self.driver.rest();
-            }
-        } else {
-            self.arena.clear(ARENA_KEPT_MAX);
-            self.workspace.clear(ARENA_KEPT_MAX);
-        }
-        self.resume_deferred();
-        for event in events.drain(..) {
-            self.take_event(event);
-        }
-        self.events = events;
-        self.execute();
-        self.puts_off = !self.puts_off && self.handle.stats.totals.commands.get() > commands;
-        self.give_to_others();
-        self.take_posts();
-        self.look_at_deadlines();
-        self.resume_postponed();
-        self.resume_behind_scripts();
-        if !self.puts_off {
-            self.work_on_jobs();
-        }
-        if self.server.switches.load() & Switch::BUSY == 0 {
-            self.timer_slices();
-        }
-        if !self.data.unit.ready.is_empty() {
-            blocking::serve_ready(self.server, &mut self.data);
-        }
-        self.data.release();
-        self.data.broadcast();
-        self.release_replies();
-        self.hold_replies();
-        self.flush();
-        self.limit_memory();
-        self.collect();
-        self.data.leave();
-        let commands = self.handle.stats.totals.commands.get().saturating_sub(commands);
-        let now = ticks();
-        self.handle.watch.leave();
-        self.handle.stats.turned(now - started, commands);
-        let works_long = std::mem::take(&mut self.sends_long) || self.has_jobs();
-        self.schedule.turned(now, commands, works_long);
-        self.note_burden(now);
-        // Whose turns a test takes has nobody to give way to.
-        #[cfg(test)]
-        let works_long = works_long && !crate::simulation::tasks::is_driven();
-        if works_long && !self.puts_off {
-            cores::give_way();
-        }
-    }
-
-    // Step: wait.
-
-    fn wait(&mut self) {
-        let idle = self.handle.mailbox.sleep();
-        let more = self.has_posts() || self.missed_script();
-        let work = self.has_jobs() || !self.deferred.is_empty() || self.await_disk();
-        let busy = !idle || more || work || self.sleepless;
-        let mut timeout = if busy { Duration::ZERO } else { self.timer.until_next() };
-        if self.is_parked && self.has_jobs() {
-            timeout = timeout.max(PARKED_PAUSE);
-        }
-        timeout = timeout.min(self.deadlines.until_next(self.data.now_ms));
-        if !self.postponed.is_empty() {
-            timeout = timeout.min(self.until_resumed());
-        }
-        if let Err(error) = self.driver.wait(Some(timeout), &mut self.events) {
-            // Nothing that a client does leads here; without the driver the worker is of no use.
-            log::error!("Worker {} cannot wait for events: {error}", self.handle.id);
-            std::process::abort();
-        }
-        self.handle.mailbox.awake();
-        if self.events.is_empty() {
-            self.commit_held();
-        }
-        self.sleepless = false;
-    }
-
-    fn look_at_clock(&mut self) {
-        self.data.refresh_time(self.server);
-        memory::look_at_others();
-        self.server.end_pause_in_time(self.data.now_ms);
-        self.data.follow_config(self.server);
-    }
-
-    // Step: what became of the sends of the last turn.
+    // What became of the sends of the last turn.
 
     fn take_sent(&mut self, events: &[Event]) {
         for event in events {
@@ -394,7 +287,7 @@ impl Worker {
         self.check_output(slot);
     }
 
-    // Step: events.
+    // Events.
 
     fn take_event(&mut self, event: Event) {
         match event {
@@ -512,7 +405,7 @@ impl Worker {
         }
     }
 
-    // Step: parse.
+    // Parsing.
 
     fn parse_own(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
@@ -548,7 +441,7 @@ impl Worker {
         self.spans.push(Span { slot, found, own, start, len, large });
     }
 
-    // Step: execute.
+    // Execution.
 
     /// Executes the batch, and puts what is left of each connection's bytes aside.
     fn execute(&mut self) {
@@ -682,7 +575,7 @@ impl Worker {
         self.check_input(span.slot);
     }
 
-    // Step: posts.
+    // Posts.
 
     /// Sees to a post, the worker's how-many-eth it is; returns how often a message was handed out.
     fn take_post(&mut self, number: u64, post: Post) -> usize {
@@ -813,7 +706,7 @@ impl Worker {
         }
     }
 
-    // Step: connections on their way to other workers.
+    // Connections on their way to other workers.
 
     /// The number of workers that serve has changed, or somebody else wants the connections shared
     /// out anew.
@@ -865,7 +758,7 @@ impl Worker {
         self.server.hand_over(connection);
     }
 
-    // Step: send.
+    // Sending.
 
     fn flush(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
