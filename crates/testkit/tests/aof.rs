@@ -480,6 +480,10 @@ fn what_expires_until_the_log_is_replayed_changes_nothing() {
         "HSET alive1 f v",
         "HPEXPIRE alive1 150 FIELDS 1 f",
         "SORT list BY weight:* GET alive*->f STORE early",
+        "HSET deadline a 1 b 2",
+        "PEXPIRE deadline 600000",
+        "HPEXPIRE deadline 150 FIELDS 1 a",
+        "COPY deadline deadline2",
         // Long enough for slices.
         &rpush_many,
         "SORT long BY weight:* GET # GET weight:* STORE longsorted",
@@ -494,6 +498,10 @@ fn what_expires_until_the_log_is_replayed_changes_nothing() {
         "COPY alive other DB 1",
         "HSETEX alive KEEPTTL FIELDS 2 f new g new",
         "SORT list BY weight:* STORE sorted",
+        "HDEL deadline a b",
+        "HSET deadline b 3",
+        "HGETDEL deadline2 FIELDS 2 a b",
+        "HSET deadline2 b 3",
     ] {
         assert!(!client.say(command).is_error(), "{command}");
     }
@@ -506,6 +514,10 @@ fn what_expires_until_the_log_is_replayed_changes_nothing() {
         "LRANGE early 0 -1",
         "LRANGE longsorted 0 -1",
         "LRANGE sorted 0 -1",
+        "PEXPIRETIME deadline",
+        "HGETALL deadline",
+        "PEXPIRETIME deadline2",
+        "HGETALL deadline2",
     ];
     let look = |client: &mut Connection| {
         let seen = looks.map(|command| format!("{:?}", client.say(command)));

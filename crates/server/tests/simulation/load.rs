@@ -123,7 +123,7 @@ pub fn single(random: &mut Random) -> Command {
     let stream = key("stream");
     let some = number % 7;
     let twin = format!("{}", number % TWINS);
-    words(&match below(random, 56) {
+    words(&match below(random, 58) {
         0 => format!("SET {string} {number}"),
         1 => format!("SET {string} {number} PX {}", 1 + number),
         2 => format!("APPEND {string} {some}"),
@@ -151,7 +151,7 @@ pub fn single(random: &mut Random) -> Command {
         24 => format!("HINCRBY {hash} {some} 1"),
         25 => format!("HINCRBYFLOAT {hash} {some} 0.1"),
         26 => format!("HPEXPIRE {hash} {number} FIELDS 1 {some}"),
-        27 => format!("HDEL {hash} {some}"),
+        27 => format!("HDEL {hash} {some} 0"),
         28 => format!("ZADD {zset} {number} {some}"),
         29 => format!("ZINCRBY {zset} 1.5 {some}"),
         30 => format!("ZPOPMIN {zset}"),
@@ -179,6 +179,8 @@ pub fn single(random: &mut Random) -> Command {
         52 => format!("HGETDEL {hash} FIELDS 1 {some}"),
         53 => format!("COPY {hash} {hash2} REPLACE"),
         54 => format!("SORT {list} ALPHA BY string:* GET hash:*->0 GET # STORE {list2}"),
+        55 => format!("PEXPIRE {hash} {}", 1000 * number),
+        56 => format!("HGETDEL {hash} FIELDS 2 {some} 1"),
         _ => format!("HGETALL {hash}"),
     })
 }

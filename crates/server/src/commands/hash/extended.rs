@@ -230,8 +230,10 @@ pub(super) fn hgetdel(call: &mut Call<'_>) -> Outcome {
     let hasher = call.data.keyspace().hasher();
     let mut hash = call.data.write_as::<Hash>(key)?;
     call.reply.array(names.len());
+    let may_have_expired = hash.as_ref().is_some_and(|hash| hash.may_have_expired(now_ms));
+    let mut logged = may_have_expired.then(Vec::new);
     let mut removed = 0;
-    for name in names {
+    for &name in names {
         match hash.as_deref().and_then(|hash| hash.get(name, now_ms, hasher)) {
             Some(field) => reply_value(&mut call.reply, field.value),
             None => {
@@ -239,10 +241,13 @@ pub(super) fn hgetdel(call: &mut Call<'_>) -> Outcome {
                 continue;
             }
         }
-        if let Some(hash) = &mut hash {
-            removed += usize::from(hash.remove(name, now_ms, hasher));
+        if let Some(hash) = &mut hash
+            && hash.remove(name, now_ms, hasher)
+        {
+            removed += 1;
+            logged.iter_mut().for_each(|names| names.push(name));
         }
     }
-    removed_fields(call, key, removed);
+    removed_fields(call, key, removed, logged);
     Ok(())
 }

@@ -160,16 +160,33 @@ pub(super) fn hdel(call: &mut Call<'_>) -> Outcome {
         call.reply.integer(0);
         return Ok(());
     };
-    let removed = args[2..].iter().filter(|name| hash.remove(name, now_ms, hasher)).count();
-    removed_fields(call, key, removed);
+    // Expired fields are alive while the log is replayed, and must not be deleted there either.
+    let mut logged = hash.may_have_expired(now_ms).then(Vec::new);
+    let mut removed = 0;
+    for &name in &args[2..] {
+        if hash.remove(name, now_ms, hasher) {
+            removed += 1;
+            logged.iter_mut().for_each(|names| names.push(name));
+        }
+    }
+    removed_fields(call, key, removed, logged);
     call.reply.integer(removed as i64);
     Ok(())
 }
 
-/// What follows after fields were deleted: the events, and the end of an empty hash.
-pub(super) fn removed_fields(call: &mut Call<'_>, key: Key<'_>, removed: usize) {
+/// What follows after fields were deleted: the events, and the end of an empty hash. The log gets
+/// the command as it came, or an HDEL of the fields `logged`.
+pub(super) fn removed_fields(
+    call: &mut Call<'_>,
+    key: Key<'_>,
+    removed: usize,
+    logged: Option<Vec<&[u8]>>,
+) {
     if removed == 0 {
         return;
+    }
+    if let Some(names) = logged {
+        propagate_fields(call, &[b"HDEL", key.bytes], None, &names);
     }
     changed(call, key, removed);
     call.data.event(Classes::HASH, "hdel", key);
