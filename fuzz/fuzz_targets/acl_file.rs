@@ -5,15 +5,15 @@
 
 use std::sync::LazyLock;
 
-use bobbin_server::acl::file;
-use bobbin_server::acl::rules::{Grammar, has_spaces, join_selectors};
-use bobbin_server::acl::user::User;
-use bobbin_server::command::Registry;
+use bobbin_server::engine::acl::file;
+use bobbin_server::engine::acl::rules::{Grammar, has_spaces, join_selectors};
+use bobbin_server::engine::acl::user::User;
+use bobbin_server::engine::command::Registry;
 use bobbin_server::config::split;
 use libfuzzer_sys::fuzz_target;
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
-    Registry::new(bobbin_server::commands::FAMILIES, &[]).expect("nothing is renamed")
+    Registry::new(&bobbin_server::process::families(), &[]).expect("nothing is renamed")
 });
 
 // A name and rules, with a byte between them that seldom means anything.

@@ -4,13 +4,13 @@
 
 use std::sync::LazyLock;
 
-use bobbin_server::acl::rules::{Grammar, join_selectors};
-use bobbin_server::acl::user::User;
-use bobbin_server::command::Registry;
+use bobbin_server::engine::acl::rules::{Grammar, join_selectors};
+use bobbin_server::engine::acl::user::User;
+use bobbin_server::engine::command::Registry;
 use libfuzzer_sys::fuzz_target;
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
-    Registry::new(bobbin_server::commands::FAMILIES, &[]).expect("nothing is renamed")
+    Registry::new(&bobbin_server::process::families(), &[]).expect("nothing is renamed")
 });
 
 fuzz_target!(|data: &[u8]| {

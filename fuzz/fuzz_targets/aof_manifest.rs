@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bobbin_server::aof::Manifest;
+use bobbin_server::persistence::aof::Manifest;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

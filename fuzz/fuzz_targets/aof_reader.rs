@@ -1,7 +1,7 @@
 #![no_main]
 //! The reader of logs: any bytes, and what it calls whole must be so when the rest is cut off.
 
-use bobbin_server::aof::{Item, Reader};
+use bobbin_server::persistence::aof::{Item, Reader};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

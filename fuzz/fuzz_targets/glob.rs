@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use bobbin_server::glob::{matches_text, means};
+use bobbin_server::base::glob::{matches_text, means};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

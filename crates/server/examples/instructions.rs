@@ -4,7 +4,7 @@
 //! `@limited` one of those sends them.
 
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::worker::embedded::{Embedded, Session};
+use bobbin_server::embedded::{Embedded, Session};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();

@@ -6,12 +6,16 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bobbin_server::acl::rules::Grammar;
-use bobbin_server::command::Registry;
+use bobbin_server::base::cores::{self, Share, Work};
+use bobbin_server::base::memory;
 use bobbin_server::config::{CommandLine, Config, Directives};
-use bobbin_server::cores::{self, Share, Work};
-use bobbin_server::server::{Server, VERSION};
-use bobbin_server::{acl, aof, crash, host, logging, memory, persistence, start, title};
+use bobbin_server::engine::acl;
+use bobbin_server::engine::acl::rules::Grammar;
+use bobbin_server::engine::command::Registry;
+use bobbin_server::engine::server::{Server, VERSION};
+use bobbin_server::persistence::{self, aof};
+use bobbin_server::process::{self, crash, start};
+use bobbin_server::system::{host, logging, title};
 
 const USAGE: &str = "\
 Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
@@ -146,7 +150,7 @@ struct Named {
 
 impl Directives for Named {
     fn rename_command(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
-        let known = bobbin_server::commands::FAMILIES.iter().flat_map(|family| family.iter());
+        let known = process::families().into_iter().flatten();
         if !known.into_iter().any(|row| row.name.as_bytes().eq_ignore_ascii_case(from)) {
             return Err("No such command in rename-command".into());
         }
@@ -164,7 +168,7 @@ impl Directives for Named {
         }
         let registry = match &mut self.registry {
             Some(registry) => registry,
-            none => none.insert(Registry::new(bobbin_server::commands::FAMILIES, &[])?),
+            none => none.insert(Registry::new(&process::families(), &[])?),
         };
         acl::file::read_user(words, 0, &Grammar { registry, all_channels: false })?;
         self.users.push(words.iter().map(|word| word.to_vec()).collect());

@@ -6,7 +6,8 @@ use grammar::{Choices, Keys, Row, WAYS, Walls, rows};
 
 /// The same bytes for the same seed.
 fn bytes(seed: u64) -> Vec<u8> {
-    let mut random = bobbin_server::random::Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut random =
+        bobbin_server::base::random::Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (0..200).map(|_| random.next_u32() as u8).collect()
 }
 

@@ -8,8 +8,8 @@ mod payloads;
 
 use bobbin_dump::crc64;
 use bobbin_server::config::{Config, OptionId};
+use bobbin_server::engine::server::Server;
 use bobbin_server::persistence::check::examine;
-use bobbin_server::server::Server;
 use payloads::Bench;
 
 /// Files of a run of the tests.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::random::Random;
+use crate::base::random::Random;
 
 /// `count` different numbers below `len`, equally random; all of them in order when there are no
 /// more.

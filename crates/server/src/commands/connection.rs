@@ -4,17 +4,18 @@ use std::sync::atomic::Ordering;
 
 use bobbin_resp::Protocol;
 
-use super::client::name::{checked_name, set_name};
-use super::{monitor, pubsub};
-use crate::acl::check::Reason;
-use crate::acl::log::{Event, Scene};
-use crate::acl::{self, DEFAULT_USER, Rights};
-use crate::client::Replies;
-use crate::command::{
+use super::pubsub;
+use crate::engine::acl::check::Reason;
+use crate::engine::acl::log::{Event, Scene};
+use crate::engine::acl::{self, DEFAULT_USER, Rights};
+use crate::engine::client::Replies;
+use crate::engine::client::name::{checked_name, set_name};
+use crate::engine::command::{
     Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome, transaction,
 };
-use crate::server::{HELLO_SERVER, REDIS_VERSION};
-use crate::tracking;
+use crate::engine::monitor;
+use crate::engine::server::{HELLO_SERVER, REDIS_VERSION};
+use crate::engine::tracking;
 
 fn ping(call: &mut Call<'_>) -> Outcome {
     match call.args {

@@ -8,10 +8,10 @@ use bobbin_store::entry::Shared;
 use bobbin_store::value::{AnyCollection, Chunked, StringRef};
 use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 use crate::config::RdbVersionCheck;
-use crate::server::Server;
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
+use crate::engine::server::Server;
 
 fn dump(call: &mut Call<'_>) -> Outcome {
     let compress = call.server.config.rdbcompression();

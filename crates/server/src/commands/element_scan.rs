@@ -3,9 +3,9 @@
 use bobbin_resp::Reply;
 use bobbin_store::value::{Item, integer};
 
-use crate::command::slices::{SLICE, reply_in_slices};
-use crate::command::{Call, Failure};
-use crate::glob;
+use crate::base::glob;
+use crate::engine::command::slices::{SLICE, reply_in_slices};
+use crate::engine::command::{Call, Failure};
 
 /// The options of HSCAN, SSCAN and ZSCAN.
 pub(super) struct ScanOptions {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bobbin_resp::{Reply, parse_i64};
 use bobbin_store::value::Item;
 
-use crate::command::{Call, Failure};
+use crate::engine::command::{Call, Failure};
 
 /// Appends an element as a bulk string.
 #[inline]

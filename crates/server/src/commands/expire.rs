@@ -1,7 +1,7 @@
 //! Commands about when keys expire.
 
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 
 /// What a time on the way in is counted in, and from when.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! FCALL, FCALL_RO and FUNCTION.
 
 use super::scripting::{ANY_USE, READING, RUN};
-use super::{container, help};
-use crate::command::keys::KeySpec;
-use crate::command::{Call, Categories, Command, Failure, Flags, Handler, Outcome};
-use crate::glob;
-use crate::script::{Policy, call_function, kill};
+use crate::base::glob;
+use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::keys::KeySpec;
+use crate::engine::command::{Call, Categories, Command, Failure, Flags, Handler, Outcome};
+use crate::engine::script::{Policy, call_function, kill};
 
 fn fcall(call: &mut Call<'_>) -> Outcome {
     call_function(call, false)

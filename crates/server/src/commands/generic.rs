@@ -3,11 +3,11 @@
 use bobbin_store::value::AnyCollection;
 use bobbin_store::{NewValue, OwnedEntry, SHARDS};
 
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::{
     Call, Categories, Classes, Command, DatabaseUse, Failure, Flags, Key, Outcome,
 };
-use crate::lazyfree::Freeing;
+use crate::engine::lazyfree::Freeing;
 
 fn exists(call: &mut Call<'_>) -> Outcome {
     let mut found = 0;
@@ -232,7 +232,7 @@ fn pick(call: &mut Call<'_>) -> Option<bool> {
         return Some(false);
     }
     let (now_ms, reply) = (call.data.now_ms, &mut call.reply);
-    let mut random = crate::random::Random::new(call.data.random.next_u64());
+    let mut random = crate::base::random::Random::new(call.data.random.next_u64());
     let dead = call.data.visit(index, |shard| {
         let table = shard.database(database)?.table();
         let entry = table.pick(|bound| random.below(bound))?;
@@ -265,14 +265,13 @@ fn database(call: &Call<'_>, at: usize) -> Result<u32, Failure> {
     let number = i32::try_from(number).map_err(|_| NOT_AN_INT)?;
     match u32::try_from(number) {
         Ok(index) if i64::from(index) < call.server.config.databases() => Ok(index),
-        _ => Err(NO_DATABASE),
+        _ => Err(Failure::NO_DATABASE),
     }
 }
 
 /// How often RANDOMKEY comes upon a dead key before it says that there is none.
 const RANDOM_TRIES_MAX: usize = 100;
 
-pub(super) const NO_DATABASE: Failure = Failure::new("ERR DB index is out of range");
 const SAME_OBJECT: Failure = Failure::new("ERR source and destination objects are the same");
 const NOT_AN_INT: Failure =
     Failure::new("ERR value is out of range, value must between -2147483648 and 2147483647");

@@ -11,11 +11,13 @@ use bobbin_store::hyperloglog::{
 use bobbin_store::shard::Expire;
 use bobbin_store::{EntryRef, NewValue};
 
-use crate::command::data::string;
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::slices::reply_in_slices;
-use crate::command::{Call, Categories, Command, Data, Failure, Family, Flags, Key, Outcome};
-use crate::notify::Classes;
+use crate::engine::command::data::string;
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::slices::reply_in_slices;
+use crate::engine::command::{
+    Call, Categories, Command, Data, Failure, Family, Flags, Key, Outcome,
+};
+use crate::engine::notify::Classes;
 
 fn pfadd(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;

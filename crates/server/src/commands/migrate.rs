@@ -1,14 +1,14 @@
-//! MIGRATE: the arguments, and the keys under their locks. The rest is `crate::migration`.
+//! MIGRATE: the arguments, and the keys under their locks. The rest is `crate::commands::migration`.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use super::Pinned;
-use crate::blocking::{self, Wait};
-use crate::command::distinct::Distinct;
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
-use crate::migration::{Migration, Sent, Target, Traveller};
+use crate::commands::migration::{Migration, Sent, Target, Traveller};
+use crate::engine::blocking::{self, Wait};
+use crate::engine::command::distinct::Distinct;
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
 
 fn migrate(call: &mut Call<'_>) -> Outcome {
     let options = Options::parse(call.args)?;

@@ -9,12 +9,12 @@ use bobbin_resp::Reply;
 use bobbin_store::NewValue;
 use bobbin_store::entry::INLINE_MAX;
 
-use super::help;
-use crate::client::{Client, Replies};
-use crate::command::keys::{Channels, KeySpec, KeyUse};
-use crate::command::{Call, Command, Failure, Flags, Outcome};
-use crate::pubsub::{Kind, Payload, Publication, Subscribers};
-use crate::tracking::Notice;
+use crate::engine::client::{Client, Replies};
+use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::keys::{Channels, KeySpec, KeyUse};
+use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
+use crate::engine::pubsub::{Kind, Payload, Publication, Subscribers};
+use crate::engine::tracking::Notice;
 
 fn subscribe(call: &mut Call<'_>) -> Outcome {
     join(call, Kind::Channel, "subscribe")
@@ -223,7 +223,7 @@ const PER_ACTIVE: &str = "O(N), N: channels that somebody listens to";
 const fn row(
     name: &'static str,
     arity: i32,
-    handler: crate::command::Handler,
+    handler: crate::engine::command::Handler,
     flags: Flags,
     since: &'static str,
     complexity: &'static str,
@@ -323,7 +323,7 @@ pub(super) const COMMANDS: &[Command] = &[
     .values(2, 0)
     .channels(Channels::First)
     .syntax("shardchannel message"),
-    Command::new("pubsub", -2, super::container)
+    Command::new("pubsub", -2, container)
         .doc("pubsub", "2.8.0", "Depends on subcommand.", "Tells who listens to what.")
         .subcommands(&[
             row(

@@ -14,7 +14,7 @@ use bobbin_resp::Reply;
 pub(super) struct Repeats<'a>(HashMap<&'a [u8], Option<Arc<Vec<u8>>>>);
 
 /// Commands with fewer words need not look: as many copies are no burden.
-pub(super) const MANY: usize = 1000;
+pub(crate) const MANY: usize = 1000;
 /// Shorter values are copied. A reference, with the header before it, takes half as much memory.
 const SHARED_MIN: usize = 128;
 

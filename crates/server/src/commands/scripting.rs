@@ -1,9 +1,9 @@
 //! EVAL, EVALSHA, their read-only forms, and SCRIPT.
 
-use super::{container, help};
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
-use crate::script::{Lua, Source, evaluate, kill};
+use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::script::{Lua, Source, evaluate, kill};
 
 fn eval(call: &mut Call<'_>) -> Outcome {
     evaluate(call, Source::Text, false)
@@ -97,7 +97,7 @@ const fn run(
     name: &'static str,
     flags: Flags,
     keys: &'static [KeySpec],
-    handler: crate::command::Handler,
+    handler: crate::engine::command::Handler,
     summary: &'static str,
 ) -> Command {
     Command::new(name, -3, handler)
@@ -111,7 +111,7 @@ const fn sub(
     name: &'static str,
     arity: i32,
     flags: Flags,
-    handler: crate::command::Handler,
+    handler: crate::engine::command::Handler,
     since: &'static str,
     complexity: &'static str,
     summary: &'static str,

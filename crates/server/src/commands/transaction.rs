@@ -1,7 +1,7 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Command, Flags, Outcome, transaction};
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::{Call, Categories, Command, Flags, Outcome, transaction};
 
 fn unwatch(call: &mut Call<'_>) -> Outcome {
     transaction::unwatch(call);

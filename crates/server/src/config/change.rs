@@ -8,7 +8,7 @@ use super::kind::{Kind, Value};
 use super::options::{OPTIONS, OptionId};
 use super::table::{Flags, OptionRow, Support};
 use super::{Config, find, row};
-use crate::glob;
+use crate::base::glob;
 
 /// What a change may not be about.
 #[derive(Clone, Copy, Default)]

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::cores::CoreList;
+use crate::base::cores::CoreList;
 
 pub(super) fn any(_: &[u8]) -> Result<(), String> {
     Ok(())

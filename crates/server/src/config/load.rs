@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::change::{parse, system_text, unsupported};
 use super::options::{OBSOLETE, OptionId};
 use super::{Config, find, quote, split};
-use crate::glob;
+use crate::base::glob;
 
 /// Files that may include each other in a chain.
 const INCLUDE_DEPTH_MAX: usize = 16;

@@ -24,7 +24,7 @@ mod special;
 mod table;
 mod words;
 
-use crate::cores::{CoreList, Work, cores};
+use crate::base::cores::{CoreList, Work, cores};
 use options::COUNT;
 
 pub(crate) use change::system_text;

@@ -12,7 +12,7 @@ use bobbin_dump::rdb::Item;
 
 use super::Loaded;
 use crate::config::{Config, OptionId};
-use crate::server::Server;
+use crate::engine::server::Server;
 
 /// What was found.
 #[derive(Default, Debug, PartialEq, Eq)]

@@ -20,12 +20,12 @@ use bobbin_store::value::AnyCollection;
 use bobbin_store::{AccessClock, Hash, Hasher, NewValue, OwnedEntry};
 use bobbin_sync::Mutex;
 
-use crate::allocator;
-use crate::command::Data;
+use crate::base::allocator;
+use crate::base::files::{File, disk};
 use crate::commands;
-use crate::files::{File, disk};
-use crate::script::Policy;
-use crate::server::{Server, Switch};
+use crate::engine::command::Data;
+use crate::engine::script::Policy;
+use crate::engine::server::{Server, Switch};
 
 /// What becomes of a key or a library of the file that is there already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +96,7 @@ impl Server {
         let loading = &self.persistence.loading;
         loading.total_bytes.store(total, Ordering::Relaxed);
         loading.loaded_bytes.store(0, Ordering::Relaxed);
-        loading.started_s.store(crate::clock::system_ms() / 1000, Ordering::Relaxed);
+        loading.started_s.store(crate::base::clock::system_ms() / 1000, Ordering::Relaxed);
         loading.is_on.store(true, Ordering::Relaxed);
         self.switches.set(Switch::LOADING, true);
     }
@@ -340,7 +340,7 @@ impl Server {
             "bobbin-ver" => log::info!("Loading RDB produced by Bobbin version {value}"),
             "ctime" => {
                 let made_s: i64 = value.parse().unwrap_or(0);
-                let age_s = (crate::clock::system_ms() / 1000).saturating_sub(made_s).max(0);
+                let age_s = (crate::base::clock::system_ms() / 1000).saturating_sub(made_s).max(0);
                 log::info!("RDB age {age_s} seconds");
             }
             "used-mem" => {

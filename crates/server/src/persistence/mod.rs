@@ -4,6 +4,7 @@
 //! file of them, in a thread of its own; `points` says when that is due; `load` reads a file. Here
 //! is what they and INFO share.
 
+pub mod aof;
 pub mod check;
 pub mod load;
 mod points;
@@ -16,9 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use bobbin_store::CutHandle;
 use bobbin_sync::{Condvar, Mutex};
 
-use crate::blocking::Waiter;
-use crate::command::Failure;
-use crate::server::{Server, Switch};
+use crate::engine::blocking::Waiter;
+use crate::engine::command::Failure;
+use crate::engine::server::{Server, Switch};
 
 pub use load::{Existing, Loaded};
 pub use save::{NotBegun, remove_unfinished};

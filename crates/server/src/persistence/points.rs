@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{NotBegun, Persistence};
-use crate::blocking::Waiter;
-use crate::command::{Data, Failure};
 use crate::config::OptionId;
-use crate::server::{Server, Switch};
+use crate::engine::blocking::Waiter;
+use crate::engine::command::{Data, Failure};
+use crate::engine::server::{Server, Switch};
 
 /// A save is due after this many seconds if there were at least this many changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

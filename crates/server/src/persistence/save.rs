@@ -15,11 +15,11 @@ use bobbin_store::Cut;
 
 use super::snapshot::{self, Beside, Purpose};
 use super::{Persistence, Running};
-use crate::blocking::Waiter;
-use crate::command::{Data, Failure};
-use crate::cores::Work;
-use crate::files::{self, DATA_MODE, File, disk};
-use crate::server::{Server, Switch};
+use crate::base::cores::Work;
+use crate::base::files::{self, DATA_MODE, File, disk};
+use crate::engine::blocking::Waiter;
+use crate::engine::command::{Data, Failure};
+use crate::engine::server::{Server, Switch};
 
 /// Why no save was begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

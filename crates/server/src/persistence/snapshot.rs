@@ -9,11 +9,11 @@ use std::time::Duration;
 use bobbin_dump::rdb::{Format, Usage, Writer};
 use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 
-use crate::background;
-use crate::clock::system_ms;
-use crate::command::Data;
-use crate::cores::{self, Work};
-use crate::server::{Server, VERSION};
+use crate::base::clock::system_ms;
+use crate::base::cores::{self, Work};
+use crate::engine::background;
+use crate::engine::command::Data;
+use crate::engine::server::{Server, VERSION};
 
 /// What a snapshot is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,7 +171,7 @@ impl Body {
         writer.aux("bobbin-ver", VERSION.as_bytes());
         writer.aux("redis-bits", usize::BITS.to_string().as_bytes());
         writer.aux("ctime", (system_ms() / 1000).to_string().as_bytes());
-        writer.aux("used-mem", crate::memory::used().to_string().as_bytes());
+        writer.aux("used-mem", crate::base::memory::used().to_string().as_bytes());
         writer.aux("aof-base", if purpose == Purpose::LogBase { b"1" } else { b"0" });
         for library in server.functions.all() {
             writer.function(&library.source);

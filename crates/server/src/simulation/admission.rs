@@ -7,7 +7,7 @@ use bobbin_io::Peer;
 
 use super::process::Process;
 use super::waits;
-use crate::server::{Server, Switch};
+use crate::engine::server::{Server, Switch};
 
 /// Something that keeps commands from running, or lets them run again.
 type Change = fn(&'static Server, i64);
@@ -31,7 +31,7 @@ fn ask_meanwhile(process: &mut Process, client: &Peer, line: &str, change: Chang
 
 /// Has somebody within do what takes the gate.
 fn within(server: &'static Server, line: &str) {
-    let mut embedded = crate::worker::embedded::Process::of(server).worker(1).expect("a thread");
+    let mut embedded = crate::embedded::Process::of(server).worker(1).expect("a thread");
     embedded.set_time(server.clock.now_ms());
     let mut session = embedded.connect();
     let answer = embedded.feed(&mut session, format!("{line}\r\n").as_bytes()).to_vec();

@@ -2,7 +2,7 @@
 //! shard is free.
 
 use super::process::Process;
-use crate::command::data::Then;
+use crate::engine::command::data::Then;
 
 #[test]
 fn a_waiter_is_served_by_another_worker() {

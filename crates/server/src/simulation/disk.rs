@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bobbin_sync::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
-use crate::files::system;
-use crate::random::Random;
+use crate::base::files::system;
+use crate::base::random::Random;
 
 thread_local! {
     static CURRENT: RefCell<Option<Disk>> = const { RefCell::new(None) };

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use super::disk::Disk;
 use super::{tasks, ticks};
-use crate::random::Random;
+use crate::base::random::Random;
 
 type Outcome = Box<dyn Any + Send>;
 type Work = Box<dyn FnOnce() -> Outcome + Send>;

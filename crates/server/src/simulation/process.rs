@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use bobbin_io::{AnyDriver, Memory, Network, Peer, Token};
 
-use crate::acl::Rights;
-use crate::client::{Client, ClientInfo};
 use crate::config::{Config, OptionId};
-use crate::server::Server;
-use crate::worker::embedded;
-use crate::worker::{Connection, Worker};
+use crate::embedded;
+use crate::engine::acl::Rights;
+use crate::engine::client::{Client, ClientInfo};
+use crate::engine::connection::Connection;
+use crate::engine::server::Server;
+use crate::worker::Worker;
 
 use super::{tasks, ticks};
 

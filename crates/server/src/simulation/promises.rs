@@ -35,9 +35,9 @@ use super::process::Process;
 use super::reply::Reply;
 use super::stage::{Stage, WORKERS, Within};
 use super::{Exits, tasks, ticks};
-use crate::random::Random;
-use crate::server::Switch;
-use crate::shutdown::Request;
+use crate::base::random::Random;
+use crate::engine::server::Switch;
+use crate::process::shutdown::Request;
 
 const CLIENTS: usize = 5;
 const STEPS: usize = 250;

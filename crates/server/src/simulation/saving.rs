@@ -5,7 +5,7 @@ use bobbin_io::Peer;
 use super::disk::{Disk, Faults};
 use super::process::Process;
 use super::tasks;
-use crate::random::Random;
+use crate::base::random::Random;
 
 /// A process on an empty disk, and a client.
 fn process() -> (Process, Disk, Peer) {

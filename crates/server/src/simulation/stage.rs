@@ -8,7 +8,7 @@ use super::disk::Disk;
 use super::process::Process;
 use super::reply::Reply;
 use super::tasks;
-use crate::worker::embedded::{Embedded, Session};
+use crate::embedded::{Embedded, Session};
 
 pub const WORKERS: usize = 2;
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use bobbin_sync::Mutex;
 
-use crate::random::Random;
+use crate::base::random::Random;
 
-const PER_US: u64 = crate::clock::SIMULATED_PER_US as u64;
+const PER_US: u64 = crate::base::clock::SIMULATED_PER_US as u64;
 
 /// The counter, and what it jumps by.
 pub type Shared = Arc<Mutex<Ticks>>;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bobbin_io::Token;
 
 use super::{Connection, Range, Worker, touch};
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 
 /// What past turns keep back, in their order.
 #[derive(Default)]

@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 use bobbin_io::{Driver, Event};
 
 use super::Worker;
-use super::output::Sending;
 use super::turn::ARENA_KEPT_MAX;
-use crate::clock::ticks;
+use crate::base::clock::ticks;
+use crate::engine::connection::output::Sending;
 
 /// How long replies may wait for the disk.
 const DISK_LIMIT_US: u64 = 10_000_000;

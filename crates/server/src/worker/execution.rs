@@ -1,19 +1,19 @@
 //! Running the parsed commands of one connection, one after the other, with their times measured.
 
 use super::batch::{Batch, Found};
-use super::job::Account;
 use super::limits::ReplyLimit;
-use super::output::Arena;
-use crate::client::Client;
-use crate::clock::ticks;
-use crate::command::call::{Context, Executed, Request, execute};
-use crate::command::{Data, Registered};
-use crate::server::Server;
-use crate::slowlog::{self, Measured};
-use crate::stats::WorkerStats;
+use crate::base::clock::ticks;
+use crate::engine::client::Client;
+use crate::engine::command::call::{Context, Executed, Request, execute};
+use crate::engine::command::{Data, Registered};
+use crate::engine::connection::output::Arena;
+use crate::engine::job::Account;
+use crate::engine::server::Server;
+use crate::engine::slowlog::{self, Measured};
+use crate::engine::stats::WorkerStats;
 
 /// What a worker executes commands with.
-pub(super) struct Executor<'a> {
+pub(crate) struct Executor<'a> {
     pub server: &'static Server,
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
@@ -27,7 +27,7 @@ pub(super) struct Executor<'a> {
 
 /// What became of a connection's commands.
 #[derive(Default)]
-pub(super) struct Execution {
+pub(crate) struct Execution {
     /// Commands that ran.
     pub executed: u64,
     /// Those of them that wait for nothing.

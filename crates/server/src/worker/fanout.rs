@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bobbin_resp::Protocol;
 
-use super::connection::Connection;
-use super::output::{Arena, Range};
 use super::{Worker, touch};
-use crate::pubsub::Message;
+use crate::engine::connection::Connection;
+use crate::engine::connection::output::{Arena, Range};
+use crate::engine::pubsub::Message;
 
 /// A turn hands messages to connections at most this many times, ...
 const DELIVERIES_MAX: usize = 32 * 1024;

@@ -1,12 +1,12 @@
 //! A worker's step for jobs: each goes on for a slice, until the time for all of them is over.
 
-use super::connection::Connection;
-use super::job::Slice;
-use super::output::Arena;
 use super::{Worker, limits, touch};
-use crate::clock::ticks;
-use crate::lazyfree;
-use crate::server::Switch;
+use crate::base::clock::ticks;
+use crate::engine::connection::Connection;
+use crate::engine::connection::output::Arena;
+use crate::engine::job::Slice;
+use crate::engine::lazyfree;
+use crate::engine::server::Switch;
 
 impl Worker {
     pub(super) fn has_jobs(&self) -> bool {

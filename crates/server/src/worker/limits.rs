@@ -4,12 +4,12 @@
 use std::sync::atomic::Ordering;
 
 use super::Worker;
-use super::connection::Connection;
-use super::output::Arena;
-use crate::client::ClientFlag;
-use crate::commands::{client_class, describe_client};
-use crate::lazyfree;
-use crate::server::{Server, WorkerHandle};
+use crate::engine::client::ClientFlag;
+use crate::engine::client::describe;
+use crate::engine::connection::Connection;
+use crate::engine::connection::output::Arena;
+use crate::engine::lazyfree;
+use crate::engine::server::{Server, WorkerHandle};
 
 /// How often idle clients and soft limits are looked at.
 const LOOK_MS: i64 = 1000;
@@ -23,7 +23,7 @@ const UNCOUNTED: usize = 16 * 1024;
 const UNAUTHENTICATED_OUTPUT_MAX: usize = 1024;
 
 /// How much a connection's commands may reply with before it is over its hard limit.
-pub(super) struct ReplyLimit(usize);
+pub(crate) struct ReplyLimit(usize);
 
 impl ReplyLimit {
     /// As much as memory holds.
@@ -31,7 +31,7 @@ impl ReplyLimit {
 
     pub fn new(server: &Server, connection: &Connection, arena: &Arena) -> Self {
         let hard = if is_known(server, connection) {
-            let limit = server.config.output_limit(client_class(&connection.client.info));
+            let limit = server.config.output_limit(describe::class(&connection.client.info));
             if limit.hard_bytes == 0 {
                 return Self(usize::MAX);
             }
@@ -57,7 +57,7 @@ impl ReplyLimit {
 
 /// Takes all replies of a connection back, which ends for their size.
 #[cold]
-pub(super) fn drop_replies(
+pub(crate) fn drop_replies(
     server: &Server,
     handle: &WorkerHandle,
     connection: &mut Connection,
@@ -71,7 +71,7 @@ pub(super) fn drop_replies(
 }
 
 fn note_overcoming(server: &Server, handle: &WorkerHandle, connection: &Connection, now_ms: i64) {
-    let line = describe_client(server, &connection.client.info, now_ms, None);
+    let line = describe::line(server, &connection.client.info, now_ms, None);
     let line = line.trim_end();
     log::warn!("Client {line} closed for overcoming of output buffer limits.");
     lazyfree::give_back_soon();
@@ -80,13 +80,13 @@ fn note_overcoming(server: &Server, handle: &WorkerHandle, connection: &Connecti
 
 /// Whether a client has said who it is, or need not.
 #[inline]
-pub(super) fn is_known(server: &Server, connection: &Connection) -> bool {
+pub(crate) fn is_known(server: &Server, connection: &Connection) -> bool {
     connection.client.rights.authenticated || !server.acl.demands_password()
 }
 
 /// Whether a connection has more output waiting than its class may.
 fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i64) -> bool {
-    let limit = server.config.output_limit(client_class(&connection.client.info));
+    let limit = server.config.output_limit(describe::class(&connection.client.info));
     let bytes = connection.output_memory() as u64;
     if !is_known(server, connection) && bytes >= (UNCOUNTED + UNAUTHENTICATED_OUTPUT_MAX) as u64 {
         return true;
@@ -108,7 +108,7 @@ fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i6
 /// Whether what a connection's transaction has queued, together with bytes that are not parsed, is
 /// more than its query buffer may be. As in Redis the next bytes to arrive tell.
 #[inline]
-pub(super) fn is_queue_too_long(server: &Server, connection: &Connection, unparsed: usize) -> bool {
+pub(crate) fn is_queue_too_long(server: &Server, connection: &Connection, unparsed: usize) -> bool {
     connection.client.transaction.as_ref().is_some_and(|transaction| {
         let bytes = transaction.argument_bytes() + unparsed;
         bytes as u64 > server.config.client_query_buffer_limit()
@@ -118,7 +118,7 @@ pub(super) fn is_queue_too_long(server: &Server, connection: &Connection, unpars
 impl Worker {
     /// Notes how much memory a connection's input takes, and closes it when that is too much;
     /// whether it is still there.
-    pub(super) fn check_input(&mut self, slot: u32) -> bool {
+    pub(crate) fn check_input(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let (input, large) = (&connection.input, &connection.large);
         // Of a command with large arguments they alone are shown, as in Redis.
@@ -135,7 +135,7 @@ impl Worker {
 
     /// Closes a connection whose query buffer is over its limit.
     #[cold]
-    pub(super) fn close_for_input(&mut self, slot: u32) {
+    pub(crate) fn close_for_input(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         let id = connection.client.info.id;
         log::warn!("Closing client {id} that reached max query buffer length");
@@ -145,7 +145,7 @@ impl Worker {
 
     /// Notes how much memory a connection's output takes, and closes it when that is too much;
     /// whether it is still there.
-    pub(super) fn check_output(&mut self, slot: u32) -> bool {
+    pub(crate) fn check_output(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let info = &connection.client.info;
         let bytes = connection.output_memory();
@@ -165,10 +165,10 @@ impl Worker {
     /// to be, and closes it when that is too much, with what it has to send; whether it is still
     /// there. A reply that is longer than the limit is too much, however quickly it is read: so it
     /// does not depend on that.
-    pub(super) fn check_job(&mut self, slot: u32, reply_bytes: usize, sent: usize) -> bool {
+    pub(crate) fn check_job(&mut self, slot: u32, reply_bytes: usize, sent: usize) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let bytes = connection.output_memory() + reply_bytes;
-        let limit = self.server.config.output_limit(client_class(&connection.client.info));
+        let limit = self.server.config.output_limit(describe::class(&connection.client.info));
         connection.client.info.output_bytes.store(bytes, Ordering::Relaxed);
         if limit.hard_bytes > 0 && bytes.max(sent + reply_bytes) as u64 >= limit.hard_bytes {
             note_overcoming(self.server, &self.handle, connection, self.data.now_ms);
@@ -182,7 +182,7 @@ impl Worker {
     }
 
     /// Has clients closed when all of them take too much memory.
-    pub(super) fn limit_memory(&mut self) {
+    pub(crate) fn limit_memory(&mut self) {
         if self.server.is_over_client_memory(self.data.now_ms) {
             let evicted = self.server.evict_clients(self.data.now_ms);
             self.handle.stats.totals.evicted_clients.add(evicted);
@@ -191,7 +191,7 @@ impl Worker {
 
     /// Once a second: clients that were silent for `timeout` or in the midst of a large argument,
     /// and soft limits of those that send nothing.
-    pub(super) fn look_at_clients(&mut self) {
+    pub(crate) fn look_at_clients(&mut self) {
         let now_ms = self.data.now_ms;
         if now_ms < self.timer.clients_at_ms {
             return;

@@ -4,23 +4,16 @@
 //! Its life is a loop over the steps of `turn`. Everything between two waits happens with the
 //! worker's flag of the gate set; see `bobbin_store::gate`.
 
-mod batch;
+pub(crate) mod batch;
 mod blocked;
-mod connection;
 #[cfg(test)]
 mod driven;
 mod durable;
-pub mod embedded;
 mod ending;
-mod execution;
+pub(crate) mod execution;
 mod fanout;
-mod input;
-mod job;
 mod jobs;
-mod large;
-mod limits;
-mod mailbox;
-mod output;
+pub(crate) mod limits;
 mod postponed;
 mod push;
 mod reading;
@@ -43,31 +36,31 @@ use bobbin_resp::{Limits, Parser};
 pub use self::batch::Batch;
 use self::batch::Found;
 use self::blocked::Deadlines;
-pub use self::connection::Connection;
-use self::connection::Reading;
 use self::durable::Held;
 use self::execution::Executor;
-use self::input::Input;
-use self::job::Orphans;
-pub use self::job::{Account, Job, Slice};
-use self::large::Outside;
 use self::limits::{ReplyLimit, is_queue_too_long};
-pub use self::mailbox::{Mailbox, Post};
-use self::output::{Arena, Range, Sending};
 use self::relief::Relief;
 use self::schedule::Schedule;
 use self::slab::Slab;
 use self::timer::Timer;
-use crate::client::ClientInfo;
-use crate::clock::ticks;
-use crate::command::{Data, transaction};
-use crate::commands::kill_client;
-use crate::crash::{self, SignalStack};
-use crate::lazyfree;
-use crate::log::Recorder;
-use crate::pubsub::Subscribers;
-use crate::server::{Server, WorkerHandle};
-use crate::tracking::{self, Tracker};
+use crate::base::clock::ticks;
+use crate::engine::client;
+use crate::engine::client::ClientInfo;
+use crate::engine::command::{Data, transaction};
+pub use crate::engine::connection::Connection;
+use crate::engine::connection::Reading;
+use crate::engine::connection::input::Input;
+use crate::engine::connection::large::Outside;
+use crate::engine::connection::output::{Arena, Range, Sending};
+use crate::engine::job::Orphans;
+pub use crate::engine::job::{Account, Job, Slice};
+use crate::engine::lazyfree;
+use crate::engine::log::Recorder;
+pub use crate::engine::mailbox::{Mailbox, Post};
+use crate::engine::pubsub::Subscribers;
+use crate::engine::server::{Server, WorkerHandle};
+use crate::engine::tracking::{self, Tracker};
+use crate::process::crash::{self, SignalStack};
 
 /// An argument of which at least this much is missing is received straight into the connection's
 /// own buffer.
@@ -672,7 +665,7 @@ impl Worker {
             Some(connection) if connection.client.info.id == info.id => self.close(token.slot()),
             _ if info.gone.load(Ordering::Acquire) => {}
             // It has moved.
-            _ => kill_client(self.server, info),
+            _ => client::kill(self.server, info),
         }
     }
 

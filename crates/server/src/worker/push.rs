@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Worker, touch};
-use crate::client::{ClientInfo, Replies};
-use crate::tracking::Push;
+use crate::engine::client::{ClientInfo, Replies};
+use crate::engine::tracking::Push;
 
 impl Worker {
     /// Sends a client what it did not ask for at this moment, behind the replies that it has.

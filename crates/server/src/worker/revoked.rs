@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use super::{Worker, touch};
-use crate::client::Client;
-use crate::pubsub::Kind;
-use crate::server::Server;
+use crate::engine::client::Client;
+use crate::engine::pubsub::Kind;
+use crate::engine::server::Server;
 
 impl Worker {
     /// Ends those among these users' clients.

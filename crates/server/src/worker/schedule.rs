@@ -10,8 +10,8 @@
 //! thread's time slice to end: it has short turns instead. So has one that works on a long command,
 //! and gives way after each slice of it (ADR 4).
 
-use crate::cores::{Share, cores, share};
-use crate::server::Server;
+use crate::base::cores::{Share, cores, share};
+use crate::engine::server::Server;
 
 /// How the calling worker's thread is scheduled, and from what that follows.
 #[derive(Default)]

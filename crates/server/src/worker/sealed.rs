@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering;
 use bobbin_io::{Driver, Token};
 use rustix::net::SendFlags;
 
-use super::connection::Connection;
-use super::output::{Range, Sending};
 use super::{Worker, touch};
-use crate::tls::{Handshake, TlsSession, identify};
+use crate::engine::acl::certificate::identify;
+use crate::engine::connection::Connection;
+use crate::engine::connection::output::{Range, Sending};
+use crate::system::tls::{Handshake, TlsSession};
 
 /// Memory of a worker for such connections.
 #[derive(Default)]

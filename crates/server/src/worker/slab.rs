@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bobbin_io::Token;
 
-use super::connection::Connection;
+use crate::engine::connection::Connection;
 
 /// The connections of a worker.
 #[derive(Default)]

@@ -5,11 +5,11 @@ use std::time::Duration;
 use bobbin_store::SHARDS;
 
 use super::Worker;
-use crate::clock::ticks;
-use crate::eviction::{self, Room};
+use crate::base::clock::ticks;
+use crate::engine::eviction::{self, Room};
+use crate::engine::rates::Rates;
+use crate::engine::server::Switch;
 use crate::persistence::Persistence;
-use crate::rates::Rates;
-use crate::server::Switch;
 
 /// How often a worker looks for keys to expire, while there are any.
 const EXPIRE_MS: i64 = 10;

@@ -5,9 +5,10 @@ use std::time::Duration;
 use bobbin_io::Driver;
 
 use super::Worker;
-use crate::clock::ticks;
-use crate::server::Switch;
-use crate::{blocking, cores, memory};
+use crate::base::clock::ticks;
+use crate::base::{cores, memory};
+use crate::engine::blocking;
+use crate::engine::server::Switch;
 
 /// The arena's memory is given back when a turn needed more than this, ...
 pub(super) const ARENA_KEPT_MAX: usize = 1024 * 1024;

@@ -6,12 +6,12 @@
 //! answer, and the data under other names must not change. So this finds any command that reads or
 //! writes a key which its plan does not name, whatever the command does with that key.
 
-use bobbin_server::command::keys::KeyUse;
-use bobbin_server::command::syntax::{self, Argument, Kind};
-use bobbin_server::command::{Command, Flags};
-use bobbin_server::commands::FAMILIES;
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::worker::embedded::{Embedded, Session};
+use bobbin_server::embedded::{Embedded, Session};
+use bobbin_server::engine::command::keys::KeyUse;
+use bobbin_server::engine::command::syntax::{self, Argument, Kind};
+use bobbin_server::engine::command::{Command, Flags};
+use bobbin_server::process::families;
 
 type Words = Vec<Vec<u8>>;
 
@@ -29,7 +29,7 @@ pub struct Row {
 /// server.
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
-    for command in FAMILIES.iter().flat_map(|family| family.iter()) {
+    for command in families().into_iter().flatten() {
         if NOT_FOR_KEYS.contains(&command.name) || command.is_absent {
             continue;
         }

@@ -6,7 +6,7 @@ mod keys;
 mod sequence;
 
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::worker::embedded::{Embedded, Session};
+use bobbin_server::embedded::{Embedded, Session};
 
 use self::keys::Model;
 use self::sequence::{Bytes, Step};

@@ -8,7 +8,7 @@ mod uses;
 use bobbin_dump::{RDB_VERSION, crc64};
 use bobbin_resp::{Value, read_reply};
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::worker::embedded::{Embedded, Session};
+use bobbin_server::embedded::{Embedded, Session};
 
 /// A server to restore payloads at, one after the other.
 pub struct Bench {

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use bobbin_server::aof::embedded::Start;
-use bobbin_server::random::Random;
-use bobbin_server::worker::embedded::{Embedded, Process, Session};
+use bobbin_server::base::random::Random;
+use bobbin_server::embedded::records::Start;
+use bobbin_server::embedded::{Embedded, Process, Session};
 
 use super::load::{ACCOUNTS, DATABASES, TWINS};
 use super::{below, encode, process, words};

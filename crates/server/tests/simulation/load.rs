@@ -2,7 +2,7 @@
 //! are always written together, so that half a unit shows in the sum of the accounts, or in twins
 //! that differ.
 
-use bobbin_server::random::Random;
+use bobbin_server::base::random::Random;
 
 use super::{Command, below, words};
 

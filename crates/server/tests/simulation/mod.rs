@@ -5,9 +5,9 @@ mod load;
 pub mod threads;
 pub mod turns;
 
+use bobbin_server::base::random::Random;
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::random::Random;
-use bobbin_server::worker::embedded::Process;
+use bobbin_server::embedded::Process;
 
 /// A command, in words.
 pub type Command = Vec<String>;

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bobbin_server::aof::embedded::Records;
-use bobbin_server::worker::embedded::{Embedded, Process, Session};
+use bobbin_server::embedded::records::Records;
+use bobbin_server::embedded::{Embedded, Process, Session};
 
 use super::crash::{Checker, History, weigh};
 use super::load::{library, single, unit};

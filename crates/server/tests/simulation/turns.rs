@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
-use bobbin_server::aof::embedded::{Base, Records};
-use bobbin_server::random::Random;
-use bobbin_server::worker::embedded::{Embedded, Process, Session};
+use bobbin_server::base::random::Random;
+use bobbin_server::embedded::records::{Base, Records};
+use bobbin_server::embedded::{Embedded, Process, Session};
 
 use super::crash::{Checker, Digest, History};
 use super::load::{library, other, single, unit};

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use bobbin_store::value::StringRef;
 
-use crate::command::{Call, Failure, Outcome};
 use crate::commands::string::{clamp, slice};
+use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn bitcount(call: &mut Call<'_>) -> Outcome {
     let wanted = Wanted::parse(call, 2)?;

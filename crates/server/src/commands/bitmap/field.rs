@@ -4,8 +4,8 @@ use bobbin_resp::Reply;
 
 use super::BAD_OFFSET;
 use super::window::{Overflow, Width};
-use crate::command::{Call, Classes, Failure, KeyUse, Outcome};
 use crate::commands::string::{BytesMut, Change, edit_or_make, len_max};
+use crate::engine::command::{Call, Classes, Failure, KeyUse, Outcome};
 
 /// One subcommand.
 #[derive(Clone, Copy)]

@@ -8,8 +8,8 @@ use bobbin_store::shard::Expire;
 use bobbin_store::value::{CHUNK_LEN, Chunked, StringRef};
 use bobbin_store::{NewValue, ValueRef};
 
-use crate::command::data::string;
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::engine::command::data::string;
+use crate::engine::command::{Call, Classes, Failure, Outcome};
 
 /// How strings are combined. In the names of Redis 8.2, X is the first source and Y the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

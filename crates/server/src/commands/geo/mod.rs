@@ -7,8 +7,8 @@ use bobbin_resp::{Reply, parse_f64};
 use bobbin_store::geo::Position;
 use bobbin_store::value::{SortedSet, SortedSetLimits};
 
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Outcome};
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Outcome};
 
 fn geoadd(call: &mut Call<'_>) -> Outcome {
     let (mut new_only, mut old_only, mut count_changes) = (false, false, false);
@@ -155,7 +155,7 @@ fn append_position(reply: &mut Reply<'_>, place: Position) {
 }
 
 /// The limits of the packed form as they are now.
-fn limits(server: &crate::server::Server) -> SortedSetLimits {
+fn limits(server: &crate::engine::server::Server) -> SortedSetLimits {
     SortedSetLimits {
         packed_entries: server.config.zset_max_listpack_entries() as usize,
         packed_value_len: server.config.zset_max_listpack_value() as usize,

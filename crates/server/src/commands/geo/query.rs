@@ -6,7 +6,7 @@ use bobbin_store::hash::Hasher;
 use bobbin_store::value::SortedSet;
 
 use super::{position, unit};
-use crate::command::Failure;
+use crate::engine::command::Failure;
 
 /// The forms of the search commands.
 #[derive(Clone, Copy, PartialEq, Eq)]

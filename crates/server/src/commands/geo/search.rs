@@ -10,9 +10,9 @@ use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
 
 use super::query::{Form, Order, Query};
 use super::{append_distance, append_position, limits};
-use crate::command::slices::{Change, change_in_slices};
-use crate::command::{Call, Classes, Data, Failure, Key, KeyUse, Outcome};
 use crate::commands::elements;
+use crate::engine::command::slices::{Change, change_in_slices};
+use crate::engine::command::{Call, Classes, Data, Failure, Key, KeyUse, Outcome};
 
 pub(super) fn geosearch(call: &mut Call<'_>) -> Outcome {
     search(call, Form::Search)

@@ -6,7 +6,7 @@ use super::super::expire::{
     Conditions, MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS,
 };
 use super::{changed, note_expired};
-use crate::command::{Call, Classes, Failure, Key, Outcome};
+use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 
 pub(super) fn hexpire(call: &mut Call<'_>) -> Outcome {
     set(call, SECONDS)

@@ -10,7 +10,7 @@ use super::expiry::{
 use super::read::reply_value;
 use super::write::{given, removed_fields, shared_values};
 use super::{changed, limits, note_expired};
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::engine::command::{Call, Classes, Failure, Outcome};
 
 /// What the words before FIELDS ask for.
 #[derive(Default)]

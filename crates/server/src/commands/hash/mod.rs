@@ -8,9 +8,11 @@ mod write;
 
 use bobbin_store::value::HashLimits;
 
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Failure, Family, Flags, Handler, Key};
-use crate::server::Server;
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::{
+    Call, Categories, Classes, Command, Failure, Family, Flags, Handler, Key,
+};
+use crate::engine::server::Server;
 
 /// When a hash stops being packed.
 pub(super) fn limits(server: &Server) -> HashLimits {

@@ -8,8 +8,8 @@ use super::super::element_scan::{ScanOptions, Scanned, reply_scan, scan_in_slice
 use super::super::elements::bulk;
 use super::super::repeats::{MANY, Repeats};
 use super::super::scan::parse_cursor;
-use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
-use crate::command::{Call, Outcome};
+use crate::engine::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
+use crate::engine::command::{Call, Outcome};
 
 pub(super) fn hget(call: &mut Call<'_>) -> Outcome {
     let (key, now_ms) = (call.key(1)?, call.data.now_ms);

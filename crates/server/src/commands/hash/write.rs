@@ -9,7 +9,7 @@ use bobbin_store::value::{Hash, integer};
 use super::super::string::Extended;
 use super::expiry::propagate_fields;
 use super::{changed, limits, note_expired, wrong_arity};
-use crate::command::{Call, Classes, Failure, Key, Outcome};
+use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 
 pub(super) fn hset(call: &mut Call<'_>) -> Outcome {
     let added = set_pairs(call)?;

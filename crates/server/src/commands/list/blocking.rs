@@ -7,8 +7,8 @@ use bobbin_store::value::{End, ListLimits};
 use super::super::elements;
 use super::transfer::{self, Transfer};
 use super::{end, ends, limits};
-use crate::blocking::{self, Wait};
-use crate::command::{Call, Data, Failure, Key, Outcome};
+use crate::engine::blocking::{self, Wait};
+use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 pub(super) fn blpop(call: &mut Call<'_>) -> Outcome {
     pop(call, End::Front)

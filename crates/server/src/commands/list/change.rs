@@ -6,8 +6,8 @@ use bobbin_store::value::{End, List, ListLimits};
 use super::super::elements;
 use super::read::index_of;
 use super::{element, limits, shrunk};
-use crate::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices};
-use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices};
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn linsert(call: &mut Call<'_>) -> Outcome {
     let after = if call.word_is(2, "after") {

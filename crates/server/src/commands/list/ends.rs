@@ -5,7 +5,7 @@ use bobbin_store::value::{End, List, ListLimits};
 
 use super::super::elements::{self, bulk};
 use super::{element, end, limits, pop_event, push_event, shrunk};
-use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn lpush(call: &mut Call<'_>) -> Outcome {
     push(call, End::Front)

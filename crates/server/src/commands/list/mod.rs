@@ -9,9 +9,9 @@ mod transfer;
 
 use bobbin_store::value::{End, Item, ListLimits};
 
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Categories, Classes, Command, Data, Failure, Family, Flags, Key};
-use crate::server::Server;
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::{Categories, Classes, Command, Data, Failure, Family, Flags, Key};
+use crate::engine::server::Server;
 
 /// `list-max-listpack-size` as it is now.
 pub(super) fn limits(server: &Server) -> ListLimits {

@@ -3,7 +3,7 @@
 use bobbin_store::value::List;
 
 use super::super::elements::TOO_LOW;
-use crate::command::{Call, Failure, Outcome};
+use crate::engine::command::{Call, Failure, Outcome};
 
 /// What is looked for.
 struct Search<'a> {

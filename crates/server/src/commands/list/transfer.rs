@@ -5,7 +5,7 @@ use bobbin_store::value::{End, List, ListLimits};
 
 use super::super::elements::bulk;
 use super::{end, limits, pop_event, push_event, shrunk};
-use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn lmove(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (end(call.args[3])?, end(call.args[4])?);

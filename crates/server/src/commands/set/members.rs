@@ -8,8 +8,8 @@ use super::super::element_scan::{ScanOptions, Scanned, reply_scan, scan_in_slice
 use super::super::elements::bulk;
 use super::super::scan::parse_cursor;
 use super::{changed, ended, limits};
-use crate::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
-use crate::command::{Call, Classes, Outcome};
+use crate::engine::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
+use crate::engine::command::{Call, Classes, Outcome};
 
 pub(super) fn sadd(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;

@@ -6,9 +6,9 @@ mod random;
 
 use bobbin_store::value::SetLimits;
 
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Call, Categories, Classes, Command, Data, Family, Flags, Key};
-use crate::server::Server;
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::{Call, Categories, Classes, Command, Data, Family, Flags, Key};
+use crate::engine::server::Server;
 
 /// When a set takes another form.
 pub(super) fn limits(server: &Server) -> SetLimits {

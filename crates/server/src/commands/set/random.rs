@@ -9,11 +9,11 @@ use super::super::choice::{below, distinct_below};
 use super::super::elements::TOO_LOW;
 use super::super::elements::bulk;
 use super::ended;
-use crate::command::slices::{
+use crate::base::random::Random;
+use crate::engine::command::slices::{
     Change, Draft, Pieces, SLICE, SLICED_MIN, change_in_slices, repeat_in_slices, reply_in_slices,
 };
-use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
-use crate::random::Random;
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn spop(call: &mut Call<'_>) -> Outcome {
     let count = match call.args.len() {

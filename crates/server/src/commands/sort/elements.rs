@@ -8,7 +8,7 @@ use bobbin_store::hash::Hasher;
 use bobbin_store::value::{CollectionRef, Item, List, Set, SortedSet, integer};
 use bobbin_store::{EntryRef, ValueRef};
 
-use crate::command::Failure;
+use crate::engine::command::Failure;
 
 /// What is sorted: a value of its own, or pinned.
 #[derive(Clone)]

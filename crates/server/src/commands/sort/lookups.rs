@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bobbin_store::watch::Observer;
 use bobbin_store::{Hash, SHARDS};
 
-use crate::command::{Data, Key};
+use crate::engine::command::{Data, Key};
 
 /// The look-ups of one sort.
 pub(super) struct Lookups {

@@ -20,10 +20,10 @@ use self::options::Options;
 use self::output::Stored;
 use self::sliced::Sliced;
 use self::sorting::Sorting;
-use crate::acl;
-use crate::command::keys::{Begin, Find, KeySpec, KeyUse};
-use crate::command::slices::{SLICED_MIN, change_in_slices};
-use crate::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::acl;
+use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
+use crate::engine::command::slices::{SLICED_MIN, change_in_slices};
+use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 
 fn sort(call: &mut Call<'_>) -> Outcome {
     run(call, true)

@@ -6,7 +6,7 @@ use bobbin_resp::parse_i64;
 
 use super::elements::Ordering;
 use super::pattern::Pattern;
-use crate::command::Failure;
+use crate::engine::command::Failure;
 
 /// The options of one SORT.
 pub(super) struct Options<'a> {

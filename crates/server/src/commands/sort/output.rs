@@ -3,7 +3,7 @@
 use bobbin_resp::Reply;
 use bobbin_store::value::{End, Item, List, ListLimits};
 
-use crate::command::{Classes, Data, Key};
+use crate::engine::command::{Classes, Data, Key};
 
 /// A place for sorted elements.
 pub(super) trait Output {

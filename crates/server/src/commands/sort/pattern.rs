@@ -4,7 +4,7 @@ use bobbin_store::ValueRef;
 use bobbin_store::value::{CollectionRef, integer};
 
 use super::lookups::Lookups;
-use crate::command::Data;
+use crate::engine::command::Data;
 
 /// A pattern of BY or GET.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,8 +9,8 @@ use super::lookups::Lookups;
 use super::options::{Options, Owned};
 use super::output::Stored;
 use super::sorting::Sorting;
-use crate::command::slices::{Change, Pieces};
-use crate::command::{Call, Data, Failure, Key, Outcome};
+use crate::engine::command::slices::{Change, Pieces};
+use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 /// A SORT in slices.
 pub(super) struct Sliced {

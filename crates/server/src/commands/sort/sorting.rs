@@ -11,8 +11,8 @@ use super::lookups::Lookups;
 use super::options::Options;
 use super::output::Output;
 use super::pattern::Pattern;
-use crate::command::slices::{REPEATED_BYTES_MAX, SLICE, TOO_LONG};
-use crate::command::{Data, Failure};
+use crate::engine::command::slices::{REPEATED_BYTES_MAX, SLICE, TOO_LONG};
+use crate::engine::command::{Data, Failure};
 
 /// One sort at work.
 pub(super) struct Sorting {

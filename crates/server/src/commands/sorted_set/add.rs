@@ -4,7 +4,7 @@ use bobbin_resp::parse_f64;
 use bobbin_store::value::SortedSet;
 
 use super::{check_member, limits};
-use crate::command::{Call, Classes, Failure, KeyUse, Outcome};
+use crate::engine::command::{Call, Classes, Failure, KeyUse, Outcome};
 
 /// What ZADD is asked to do, and what not.
 #[derive(Default, Clone, Copy)]

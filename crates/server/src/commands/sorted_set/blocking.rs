@@ -5,8 +5,8 @@ use bobbin_store::Kind;
 
 use super::super::elements;
 use super::pop::{Extreme, pop_from, pop_one_from};
-use crate::blocking::{self, Wait};
-use crate::command::{Call, Data, Failure, Key, Outcome};
+use crate::engine::blocking::{self, Wait};
+use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 pub(super) fn bzpopmin(call: &mut Call<'_>) -> Outcome {
     pop(call, Extreme::Lowest)

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bobbin_resp::parse_f64;
 use bobbin_store::value::SortedSet;
 
-use crate::command::Failure;
+use crate::engine::command::Failure;
 
 /// A range of elements; to be turned into ranks.
 pub(super) enum Bounds<'a> {

@@ -9,8 +9,10 @@ use bobbin_store::value::{SortedSet, SortedSetLimits, integer};
 use super::input::{Input, Place};
 use super::limits;
 use super::range::{element, header, store};
-use crate::command::slices::{Change, SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
-use crate::command::{Call, Data, Failure, Outcome};
+use crate::engine::command::slices::{
+    Change, SLICE, SLICED_MIN, change_in_slices, reply_in_slices,
+};
+use crate::engine::command::{Call, Data, Failure, Outcome};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {

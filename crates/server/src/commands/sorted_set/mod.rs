@@ -14,9 +14,9 @@ mod scan;
 
 use bobbin_store::value::SortedSetLimits;
 
-use crate::command::keys::{KeySpec, KeyUse};
-use crate::command::{Categories, Classes, Command, Data, Failure, Family, Flags, Key};
-use crate::server::Server;
+use crate::engine::command::keys::{KeySpec, KeyUse};
+use crate::engine::command::{Categories, Classes, Command, Data, Failure, Family, Flags, Key};
+use crate::engine::server::Server;
 
 /// The limits of the packed form as they are now.
 pub(super) fn limits(server: &Server) -> SortedSetLimits {

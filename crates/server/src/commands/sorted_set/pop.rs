@@ -7,7 +7,7 @@ use bobbin_store::value::SortedSet;
 
 use super::super::elements::{self, bulk};
 use super::shrunk;
-use crate::command::{Call, Data, Failure, Key, Outcome};
+use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 /// Which members go first.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use bobbin_store::value::SortedSet;
 
 use super::super::elements::{TOO_LOW, bulk};
 use super::range::{element, header};
-use crate::command::slices::repeat_in_slices;
-use crate::command::{Call, Failure, Outcome};
-use crate::random::Random;
+use crate::base::random::Random;
+use crate::engine::command::slices::repeat_in_slices;
+use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
     if call.args.len() == 2 {

@@ -9,8 +9,10 @@ use bobbin_store::{Encoding, Hasher};
 use super::super::elements::bulk;
 use super::bounds::Bounds;
 use super::limits;
-use crate::command::slices::{Change, SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
-use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::command::slices::{
+    Change, SLICE, SLICED_MIN, change_in_slices, reply_in_slices,
+};
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 /// What a range is of.
 #[derive(Clone, Copy, PartialEq, Eq)]

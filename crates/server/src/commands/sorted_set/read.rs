@@ -3,7 +3,7 @@
 use bobbin_store::value::SortedSet;
 
 use super::bounds::Bounds;
-use crate::command::{Call, Failure, Outcome};
+use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn zcard(call: &mut Call<'_>) -> Outcome {
     let len = call.data.read_as::<SortedSet>(call.key(1)?)?.map_or(0, SortedSet::len);

@@ -8,8 +8,8 @@ use bobbin_store::value::SortedSet;
 
 use super::bounds::Bounds;
 use super::shrunk;
-use crate::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices};
-use crate::command::{Call, Data, Failure, Key, Outcome};
+use crate::engine::command::slices::{Change, Draft, SLICE, SLICED_MIN, change_in_slices};
+use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 
 pub(super) fn zrem(call: &mut Call<'_>) -> Outcome {
     let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());

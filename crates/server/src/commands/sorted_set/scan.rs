@@ -7,8 +7,8 @@ use bobbin_store::value::{Item, SortedSet};
 use super::super::element_scan::{ScanOptions, Scanned, reply_scan, scan_in_slices};
 use super::super::elements::bulk;
 use super::super::scan::parse_cursor;
-use crate::command::slices::SLICED_MIN;
-use crate::command::{Call, Outcome};
+use crate::engine::command::slices::SLICED_MIN;
+use crate::engine::command::{Call, Outcome};
 
 pub(super) fn zscan(call: &mut Call<'_>) -> Outcome {
     let cursor = parse_cursor(call.args[2]).ok_or("ERR invalid cursor")?;

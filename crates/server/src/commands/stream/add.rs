@@ -5,7 +5,7 @@ use bobbin_store::value::{Item, Stream, StreamId};
 
 use super::id::{self, NewId};
 use super::trim::{self, LogEnds, Trimming};
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::engine::command::{Call, Classes, Failure, Outcome};
 
 pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     let mut trimming = None;

@@ -7,7 +7,7 @@ use bobbin_store::value::stream::{ConsumerNumber, Entry, Group, Log};
 use super::super::repeats::Repeats;
 use super::range::append_entry;
 use super::{consumer, group, id, propagate};
-use crate::command::{Call, Failure, Outcome};
+use crate::engine::command::{Call, Failure, Outcome};
 
 /// How entries are taken over.
 struct Claim {

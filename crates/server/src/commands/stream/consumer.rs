@@ -3,7 +3,7 @@
 use bobbin_store::value::stream::ConsumerNumber;
 
 use super::group;
-use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 /// The consumer of this name, which did something just now; it is added if it is new.
 pub(super) fn seen(

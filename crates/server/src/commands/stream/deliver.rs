@@ -15,9 +15,9 @@ use super::propagate::{self, Claimed};
 use super::range::append_entry;
 use super::read::{From, Member, Read, name, no_group, stream_at, streams};
 use super::{consumer, group, id};
-use crate::blocking::Wait;
-use crate::command::slices::{Change, Pieces, SLICE, SLICED_MIN};
-use crate::command::{Data, Failure, Key, Outcome};
+use crate::engine::blocking::Wait;
+use crate::engine::command::slices::{Change, Pieces, SLICE, SLICED_MIN};
+use crate::engine::command::{Data, Failure, Key, Outcome};
 
 /// Reads one stream at once; whether there was something, or might have been.
 pub(super) fn read(

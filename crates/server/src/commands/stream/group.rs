@@ -4,7 +4,7 @@ use bobbin_store::value::stream::{Group, Log};
 use bobbin_store::value::{Stream, StreamId};
 
 use super::id;
-use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 /// The group of a stream, and the stream's entries; `None` if the key or the group is not there.
 pub(super) fn find<'d>(

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use bobbin_resp::{Reply, parse_i64};
 use bobbin_store::value::StreamId;
 
-use crate::command::Failure;
+use crate::engine::command::Failure;
 
 /// An ID as an argument. Without a sequence number it has the one given as `missing_seq`.
 pub(super) fn parse(text: &[u8], missing_seq: u64) -> Result<StreamId, Failure> {

@@ -6,7 +6,7 @@ use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
 use super::{group, id};
-use crate::command::{Call, Failure, Outcome};
+use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
     let key = call.key(2)?;

@@ -15,10 +15,9 @@ mod trim;
 
 use bobbin_store::value::StreamLimits;
 
-use super::container;
-use crate::command::help::help;
-use crate::command::keys::{Begin, Find, KeySpec, KeyUse};
-use crate::command::{Call, Categories, Command, Family, Flags};
+use crate::engine::command::help::{container, help};
+use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
+use crate::engine::command::{Call, Categories, Command, Family, Flags};
 
 /// How large nodes may become, as it is now.
 fn limits(call: &Call<'_>) -> StreamLimits {

@@ -4,7 +4,7 @@ use bobbin_resp::Reply;
 use bobbin_store::value::stream::{Group, Stream, StreamId};
 
 use super::{group, id};
-use crate::command::{Call, Failure, Outcome};
+use crate::engine::command::{Call, Failure, Outcome};
 
 pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);

@@ -5,7 +5,7 @@ use bobbin_store::value::StreamId;
 use bobbin_store::value::stream::{ConsumerNumber, Group};
 
 use super::id;
-use crate::command::{Data, Key};
+use crate::engine::command::{Data, Key};
 
 /// A pending entry, as a command of the log makes it.
 pub(super) struct Claimed {

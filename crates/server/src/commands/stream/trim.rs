@@ -4,7 +4,7 @@ use bobbin_store::value::Stream;
 use bobbin_store::value::stream::{Log, Trim};
 
 use super::id;
-use crate::command::{Call, Classes, Failure, Key, Outcome};
+use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 
 /// The options that say what to trim, as they were given.
 #[derive(Clone, Copy, Default)]

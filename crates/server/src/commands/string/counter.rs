@@ -4,8 +4,8 @@ use bobbin_store::NewValue;
 use bobbin_store::shard::Expire;
 
 use super::extended::Extended;
-use crate::command::data::string;
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::engine::command::data::string;
+use crate::engine::command::{Call, Classes, Failure, Outcome};
 
 pub(super) fn incr(call: &mut Call<'_>) -> Outcome {
     add(call, 1)

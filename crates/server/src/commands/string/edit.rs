@@ -6,9 +6,9 @@ use bobbin_store::NewValue;
 use bobbin_store::shard::Expire;
 use bobbin_store::value::{CHUNKED_LEN_MIN, Chunked, StringRef};
 
-use crate::command::data::string;
-use crate::command::{Call, Classes, Data, Failure, Key, Outcome};
-use crate::memory;
+use crate::base::memory;
+use crate::engine::command::data::string;
+use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 /// A string that outgrows its entry and is longer than this becomes a long one, which grows without
 /// a new entry each time.

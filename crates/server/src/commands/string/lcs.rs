@@ -7,9 +7,9 @@ use bobbin_store::ValueRef;
 use bobbin_store::entry::Shared;
 
 use super::edit::len_max;
-use crate::command::data::string;
-use crate::command::slices::reply_in_slices;
-use crate::command::{Call, Failure, Outcome};
+use crate::engine::command::data::string;
+use crate::engine::command::slices::reply_in_slices;
+use crate::engine::command::{Call, Failure, Outcome};
 
 /// What the options ask for.
 #[derive(Clone, Copy, Default)]

@@ -5,7 +5,7 @@ use bobbin_store::shard::Expire;
 
 use super::options::{Condition, Grammar, Options};
 use super::set::store;
-use crate::command::{Call, Classes, Failure, Outcome};
+use crate::engine::command::{Call, Classes, Failure, Outcome};
 
 /// Most keys of MSETEX, as in Valkey.
 const KEYS_MAX: i64 = i32::MAX as i64;

@@ -14,8 +14,8 @@ mod slice;
 pub(super) use self::edit::{Bytes, BytesMut, Change, edit_or_make, len_max};
 pub(super) use self::extended::Extended;
 pub(super) use self::slice::{clamp, slice};
-use crate::command::keys::{Begin, Find, KeySpec, KeyUse};
-use crate::command::{Categories, Command, Family, Flags};
+use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
+use crate::engine::command::{Categories, Command, Family, Flags};
 
 const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);
 const CHANGE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE);

@@ -2,7 +2,7 @@
 
 use bobbin_store::shard::Expire;
 
-use crate::command::{Call, Failure};
+use crate::engine::command::{Call, Failure};
 
 /// When a key is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

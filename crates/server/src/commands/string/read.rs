@@ -10,8 +10,8 @@ use bobbin_store::entry::Shared;
 use bobbin_store::value::{Chunked, StringRef};
 use bobbin_store::{EntryRef, ValueRef};
 
-use crate::command::{Call, Key, Outcome};
-use crate::server::Server;
+use crate::engine::command::{Call, Key, Outcome};
+use crate::engine::server::Server;
 
 pub(super) fn get(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;

@@ -4,8 +4,8 @@ use bobbin_store::shard::Expire;
 
 use super::options::{Condition, Expiry, Grammar, Options, Unit};
 use super::read::{append, get, get_key};
-use crate::command::data::string;
-use crate::command::{Call, Classes, Failure, Key, KeyUse, Outcome};
+use crate::engine::command::data::string;
+use crate::engine::command::{Call, Classes, Failure, Key, KeyUse, Outcome};
 
 pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     if call.args.len() == 3 {

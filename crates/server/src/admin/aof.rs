@@ -1,0 +1,93 @@
+//! Commands about the log on disk: BGREWRITEAOF and WAITAOF.
+
+use bobbin_resp::Reply;
+
+use crate::engine::blocking::{self, Wait};
+use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::server::Server;
+use crate::persistence::aof::NO_LOG;
+
+fn bgrewriteaof(call: &mut Call<'_>) -> Outcome {
+    let rewrites = &call.server.aof.rewrites;
+    // One that is given up will be gone in a moment.
+    if rewrites.is_running() && !rewrites.is_given_up() {
+        return Err("ERR Background append only file rewriting already in progress".into());
+    }
+    // What EXEC has not finished is in no base.
+    if call.in_transaction || call.server.cut_is_busy() {
+        rewrites.schedule();
+        call.reply.simple("Background append only file rewriting scheduled");
+        return Ok(());
+    }
+    if !call.server.begin_rewrite(call.data) {
+        return Err(Failure::new(
+            "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.",
+        ));
+    }
+    call.reply.simple("Background append only file rewriting started");
+    Ok(())
+}
+
+/// WAITAOF numlocal numreplicas timeout. There are no replicas: for those it waits in vain.
+fn waitaof(call: &mut Call<'_>) -> Outcome {
+    let local = call.integer(1)?;
+    if !(0..=1).contains(&local) {
+        return Err("ERR value is out of range, value must between 0 and 1".into());
+    }
+    let replicas = call.integer(2)?;
+    if replicas < 0 {
+        return Err("ERR value is out of range, must be positive".into());
+    }
+    let deadline_ms = blocking::deadline_of_ms(call, 3)?;
+    let (server, number) = (call.server, call.client.last_record);
+    if local > 0 && !server.config.appendonly() {
+        return Err(NO_LOG);
+    }
+    let wait = WaitForDisk { server, number };
+    if call.in_transaction || replicas == 0 && (local == 0 || wait.is_over()) {
+        wait.append(&mut call.reply);
+        return Ok(());
+    }
+    let waiter = blocking::block(call, wait, &[], deadline_ms);
+    if replicas == 0 {
+        server.aof.await_record(server, number, waiter);
+    }
+    Ok(())
+}
+
+/// A client that waits until what it wrote is on disk.
+struct WaitForDisk {
+    server: &'static Server,
+    number: u64,
+}
+
+impl WaitForDisk {
+    fn is_over(&self) -> bool {
+        self.server.aof.kept().is_some_and(|kept| kept >= self.number)
+    }
+
+    fn append(&self, reply: &mut Reply<'_>) {
+        let local = self.server.config.appendonly() && self.is_over();
+        reply.array(2);
+        reply.integer(i64::from(local));
+        reply.integer(0);
+    }
+}
+
+impl Wait for WaitForDisk {
+    fn timed_out(&self, reply: &mut Reply<'_>) {
+        self.append(reply);
+    }
+}
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("bgrewriteaof", 1, bgrewriteaof)
+        .flags(Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::NO_ASYNC_LOADING).with(Flags::GATE))
+        .doc("server", "1.0.0", "O(1)", "Begins to write the log on disk anew, and shorter."),
+    Command::new("waitaof", 4, waitaof)
+        .flags(Flags::BLOCKING)
+        .categories(Categories::CONNECTION)
+        .doc("generic", "7.2.0", "O(1)", "Waits until the writes before it are on disk.")
+        .syntax("numlocal numreplicas timeout")
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
+];

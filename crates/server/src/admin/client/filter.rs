@@ -1,0 +1,245 @@
+//! Which clients CLIENT LIST shows and CLIENT KILL ends.
+
+use std::sync::atomic::Ordering;
+
+use crate::config::ClientClass;
+use crate::engine::client::ClientInfo;
+use crate::engine::client::describe;
+use crate::engine::command::{Call, Failure};
+
+/// Conditions that a client has to fulfil, all of them.
+#[derive(Debug, Default)]
+pub(super) struct Filter {
+    conditions: Vec<Condition>,
+    skip_me: bool,
+}
+
+#[derive(Debug)]
+struct Condition {
+    field: Field,
+    /// Written as `NOT-...`: the client must be another.
+    negated: bool,
+}
+
+/// What is compared, and with what.
+#[derive(Debug)]
+enum Field {
+    /// Ascending: there may be as many as a command has words, and each client is looked for among
+    /// them.
+    Id(Vec<u64>),
+    /// None: no client of ours is of that type (primaries, replicas).
+    Type(Option<ClientClass>),
+    Address(Box<[u8]>),
+    LocalAddress(Box<[u8]>),
+    User(Box<[u8]>),
+    Flags(String),
+    Name(Box<[u8]>),
+    LibraryName(Box<[u8]>),
+    LibraryVersion(Box<[u8]>),
+    Database(u32),
+    Capabilities(String),
+    Ip(Box<[u8]>),
+    IdleSeconds(i64),
+    AgeSeconds(i64),
+}
+
+impl Filter {
+    /// Reads the conditions from this argument on. A later one on the same field replaces an
+    /// earlier.
+    pub(super) fn parse(call: &Call<'_>, from: usize, skip_me: bool) -> Result<Self, Failure> {
+        let mut filter = Self { conditions: Vec::new(), skip_me };
+        let mut rest = &call.args[from..];
+        while let [option, words @ ..] = rest {
+            let option = option.to_ascii_lowercase();
+            let [value, after @ ..] = words else { return Err(Failure::SYNTAX) };
+            rest = after;
+            if option == b"skipme" {
+                filter.skip_me = yes_or_no(value)?;
+                continue;
+            }
+            let negated = option.starts_with(b"not-");
+            let name = option.strip_prefix(b"not-").unwrap_or(&option);
+            let field = if name == b"id" {
+                let (ids, after) = ids(value, rest)?;
+                rest = after;
+                Field::Id(ids)
+            } else {
+                Field::parse(name, negated, value, call)?
+            };
+            filter.add(Condition { field, negated });
+        }
+        Ok(filter)
+    }
+
+    fn add(&mut self, condition: Condition) {
+        let kind =
+            |condition: &Condition| (std::mem::discriminant(&condition.field), condition.negated);
+        self.conditions.retain(|earlier| kind(earlier) != kind(&condition));
+        self.conditions.push(condition);
+    }
+
+    pub(super) fn matches(&self, call: &Call<'_>, info: &ClientInfo) -> bool {
+        if self.skip_me && info.id == call.client.info.id {
+            return false;
+        }
+        let now_ms = call.data.now_ms;
+        self.conditions.iter().all(|c| c.field.matches(info, now_ms) != c.negated)
+    }
+}
+
+impl Field {
+    fn parse(name: &[u8], negated: bool, value: &[u8], call: &Call<'_>) -> Result<Self, Failure> {
+        Ok(match name {
+            b"type" => Self::Type(class(value)?),
+            b"addr" => Self::Address(value.into()),
+            b"laddr" => Self::LocalAddress(value.into()),
+            b"user" if call.server.acl.find(value).is_some() => Self::User(value.into()),
+            b"user" => {
+                let user = String::from_utf8_lossy(value);
+                return Err(Failure::format(format!("ERR No such user '{user}'")));
+            }
+            b"flags" => Self::Flags(letters(value, "flags", FLAG_LETTERS)?),
+            b"name" => Self::Name(value.into()),
+            b"lib-name" => Self::LibraryName(value.into()),
+            b"lib-ver" => Self::LibraryVersion(value.into()),
+            b"db" => Self::Database(database(value, call)?),
+            b"capa" => Self::Capabilities(letters(value, "capa", CAPABILITY_LETTERS)?),
+            b"ip" => Self::Ip(value.into()),
+            b"idle" if !negated => Self::IdleSeconds(positive(value, "idle")?),
+            b"maxage" if !negated => Self::AgeSeconds(positive(value, "maxage")?),
+            _ => return Err(Failure::SYNTAX),
+        })
+    }
+
+    fn matches(&self, info: &ClientInfo, now_ms: i64) -> bool {
+        // A name that is not set is no name, not even an empty one.
+        let is = |name: &[u8], wanted: &[u8]| !name.is_empty() && name == wanted;
+        match self {
+            Self::Id(ids) => ids.binary_search(&info.id).is_ok(),
+            Self::Type(wanted) => *wanted == Some(describe::class(info)),
+            Self::Address(wanted) => info.peer.as_bytes() == &**wanted,
+            Self::LocalAddress(wanted) => info.local.as_bytes() == &**wanted,
+            Self::User(wanted) => info.user().is_some_and(|user| *user.name == **wanted),
+            Self::Flags(wanted) => has_all(&describe::flags(info), wanted),
+            Self::Name(wanted) => is(&info.names().name, wanted),
+            Self::LibraryName(wanted) => is(&info.names().library, wanted),
+            Self::LibraryVersion(wanted) => is(&info.names().library_version, wanted),
+            Self::Database(wanted) => info.database.load(Ordering::Relaxed) == *wanted,
+            Self::Capabilities(wanted) => has_all(describe::capabilities(info), wanted),
+            Self::Ip(wanted) => ip(info).as_bytes() == &**wanted,
+            Self::IdleSeconds(least) => {
+                (now_ms - info.last_ms.load(Ordering::Relaxed)) / 1000 >= *least
+            }
+            Self::AgeSeconds(least) => (now_ms - info.created_ms) / 1000 >= *least,
+        }
+    }
+}
+
+/// The numbers of `ID`, in order: the first, and those that follow it.
+fn ids<'a, 'b>(
+    first: &[u8],
+    mut rest: &'a [&'b [u8]],
+) -> Result<(Vec<u64>, &'a [&'b [u8]]), Failure> {
+    let valid = |id: i64| {
+        u64::try_from(id).ok().filter(|id| *id > 0).ok_or("ERR client-id should be greater than 0")
+    };
+    let first = bobbin_resp::parse_i64(first).ok_or(Failure::SYNTAX)?;
+    let mut ids = vec![valid(first)?];
+    while let [word, after @ ..] = rest
+        && let Some(id) = bobbin_resp::parse_i64(word)
+    {
+        ids.push(valid(id)?);
+        rest = after;
+    }
+    ids.sort_unstable();
+    Ok((ids, rest))
+}
+
+fn class(value: &[u8]) -> Result<Option<ClientClass>, Failure> {
+    Ok(match &*value.to_ascii_lowercase() {
+        b"normal" => Some(ClientClass::Normal),
+        b"pubsub" => Some(ClientClass::Pubsub),
+        b"replica" | b"slave" | b"primary" | b"master" => None,
+        _ => {
+            let value = String::from_utf8_lossy(value);
+            return Err(Failure::format(format!("ERR Unknown client type '{value}'")));
+        }
+    })
+}
+
+fn database(value: &[u8], call: &Call<'_>) -> Result<u32, Failure> {
+    let Some(number) = bobbin_resp::parse_i64(value) else {
+        return Err("ERR DB is not an integer or out of range".into());
+    };
+    let last = call.server.config.databases() - 1;
+    let database = u32::try_from(number).ok().filter(|_| number <= last);
+    let refused = || Failure::format(format!("ERR DB number should be between 0 and {last}"));
+    database.ok_or_else(refused)
+}
+
+fn positive(value: &[u8], name: &str) -> Result<i64, Failure> {
+    let Some(number) = bobbin_resp::parse_i64(value) else {
+        return Err(Failure::format(format!("ERR {name} is not an integer or out of range")));
+    };
+    if number <= 0 {
+        return Err(Failure::format(format!("ERR {name} should be greater than 0")));
+    }
+    Ok(number)
+}
+
+fn letters(value: &[u8], name: &str, known: &str) -> Result<String, Failure> {
+    let text = String::from_utf8_lossy(value);
+    if has_all(known, &text) {
+        return Ok(text.into_owned());
+    }
+    let text = format!("ERR Unknown {name} found in the provided filter: {text}");
+    Err(Failure::format(text))
+}
+
+fn yes_or_no(value: &[u8]) -> Result<bool, Failure> {
+    match () {
+        () if value.eq_ignore_ascii_case(b"yes") => Ok(true),
+        () if value.eq_ignore_ascii_case(b"no") => Ok(false),
+        () => Err(Failure::SYNTAX),
+    }
+}
+
+fn has_all(letters: &str, wanted: &str) -> bool {
+    wanted.chars().all(|letter| letters.contains(letter))
+}
+
+/// A peer's address without its port.
+fn ip(info: &ClientInfo) -> &str {
+    let ip = info.peer.rsplit_once(':').map_or(&*info.peer, |(ip, _)| ip);
+    ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')).unwrap_or(ip)
+}
+
+/// Every letter that CLIENT LIST may show, in any version.
+const FLAG_LETTERS: &str = "OSMPxbtRBdcuAUreTIiEN";
+const CAPABILITY_LETTERS: &str = "r";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_ids_follow_each_other() {
+        let words: Vec<&[u8]> = vec![b"8", b"7", b"TYPE", b"10"];
+        let (ids, rest) = ids(b"9", &words).unwrap();
+        assert_eq!(ids, [7, 8, 9]);
+        assert_eq!(rest, [&b"TYPE"[..], b"10"]);
+        assert!(super::ids(b"x", &[]).is_err());
+        assert!(super::ids(b"7", &[b"0"]).is_err());
+    }
+
+    #[test]
+    fn an_address_without_its_port() {
+        let ip_of = |peer: &str| {
+            let info = ClientInfo::new(1, 0, peer.into(), String::new(), false, 0);
+            ip(&info).to_owned()
+        };
+        assert_eq!(ip_of("127.0.0.1:6379"), "127.0.0.1");
+        assert_eq!(ip_of("[::1]:6379"), "::1");
+        assert_eq!(ip_of("/tmp/bobbin.sock:0"), "/tmp/bobbin.sock");
+    }
+}

@@ -1,0 +1,187 @@
+//! CLIENT: what clients know about themselves and each other, and may do to each other.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use self::filter::Filter;
+use crate::engine::client::{self, ClientFlag, ClientInfo, Replies};
+use crate::engine::command::{Call, Failure, Outcome};
+
+mod filter;
+pub(super) mod name;
+mod rows;
+mod tracking;
+
+pub(super) use rows::COMMANDS;
+
+/// A container's own handler: unreachable, since two words are its least.
+fn container(_: &mut Call<'_>) -> Outcome {
+    Err(Failure::SYNTAX)
+}
+
+// About oneself.
+
+fn id(call: &mut Call<'_>) -> Outcome {
+    call.reply.integer(call.client.info.id as i64);
+    Ok(())
+}
+
+fn info(call: &mut Call<'_>) -> Outcome {
+    let line = line(call, &call.client.info);
+    call.reply.verbatim("txt", line.as_bytes());
+    Ok(())
+}
+
+fn no_evict(call: &mut Call<'_>) -> Outcome {
+    let on = switch(call)?;
+    call.client.set_no_evict(on);
+    call.reply.ok();
+    Ok(())
+}
+
+fn no_touch(call: &mut Call<'_>) -> Outcome {
+    let on = switch(call)?;
+    call.client.set_no_touch(on);
+    call.reply.ok();
+    Ok(())
+}
+
+fn reply(call: &mut Call<'_>) -> Outcome {
+    if call.word_is(2, "on") {
+        call.client.replies = Replies::On;
+        call.reply.ok();
+    } else if call.word_is(2, "off") {
+        call.client.replies = Replies::Off;
+    } else if call.word_is(2, "skip") {
+        if call.client.replies != Replies::Off {
+            call.client.replies = Replies::SkipNext;
+        }
+    } else {
+        return Err(Failure::SYNTAX);
+    }
+    Ok(())
+}
+
+/// What the client can deal with; unknown abilities are those of a later version.
+fn capa(call: &mut Call<'_>) -> Outcome {
+    if (2..call.args.len()).any(|index| call.word_is(index, "redirect")) {
+        call.client.info.flag(ClientFlag::CAPA_REDIRECT, true);
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+/// There is no import mode, so nobody can be its source.
+fn import_source(call: &mut Call<'_>) -> Outcome {
+    if !call.word_is(2, "off") {
+        return Err("ERR Server is not in import mode".into());
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+/// An argument that is `on` or `off`.
+fn switch(call: &Call<'_>) -> Result<bool, Failure> {
+    match () {
+        () if call.word_is(2, "on") => Ok(true),
+        () if call.word_is(2, "off") => Ok(false),
+        () => Err(Failure::SYNTAX),
+    }
+}
+
+// About others.
+
+fn list(call: &mut Call<'_>) -> Outcome {
+    let filter = Filter::parse(call, 2, false)?;
+    let mut lines = String::new();
+    for info in call.server.clients.all() {
+        let gone = info.kill.load(Ordering::Relaxed);
+        if !gone && filter.matches(call, &info) {
+            lines.push_str(&line(call, &info));
+        }
+    }
+    call.reply.verbatim("txt", lines.as_bytes());
+    Ok(())
+}
+
+fn line(call: &Call<'_>, info: &ClientInfo) -> String {
+    let asks = info.id == call.client.info.id;
+    let asking = asks.then(|| call.args.iter().map(|arg| arg.len()).sum());
+    client::describe::line(call.server, info, call.data.now_ms, asking)
+}
+
+/// `CLIENT KILL addr`, or a filter: then the answer is how many there were.
+fn kill(call: &mut Call<'_>) -> Outcome {
+    let clients = call.server.clients.all();
+    if let [_, _, address] = call.args {
+        let Some(info) = clients.iter().find(|info| info.peer.as_bytes() == *address) else {
+            return Err("ERR No such client".into());
+        };
+        end(call, info);
+        call.reply.ok();
+        return Ok(());
+    }
+    let filter = Filter::parse(call, 2, true)?;
+    let mut count = 0;
+    for info in &clients {
+        if !info.kill.load(Ordering::Relaxed) && filter.matches(call, info) {
+            end(call, info);
+            count += 1;
+        }
+    }
+    call.reply.integer(count);
+    Ok(())
+}
+
+/// Ends a client: at once, or, when it is the one that asks, after the reply.
+fn end(call: &mut Call<'_>, info: &Arc<ClientInfo>) {
+    if info.id == call.client.info.id {
+        call.client.close();
+    } else {
+        client::kill(call.server, info);
+    }
+}
+
+/// `CLIENT PAUSE timeout [WRITE | ALL]`; the gate is held.
+fn pause(call: &mut Call<'_>) -> Outcome {
+    let all = match call.args.get(3) {
+        None => true,
+        Some(mode) if mode.eq_ignore_ascii_case(b"write") => false,
+        Some(mode) if mode.eq_ignore_ascii_case(b"all") => true,
+        Some(_) => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
+    };
+    let Some(timeout_ms) = bobbin_resp::parse_i64(call.args[2]) else {
+        return Err("ERR timeout is not an integer or out of range".into());
+    };
+    if timeout_ms < 0 {
+        return Err("ERR timeout is negative".into());
+    }
+    let now_ms = call.data.now_ms;
+    let Some(until_ms) = now_ms.checked_add(timeout_ms) else {
+        return Err("ERR timeout is out of range".into());
+    };
+    call.server.pause_clients(until_ms, all, now_ms);
+    call.data.may_expire = call.server.may_expire(now_ms);
+    call.reply.ok();
+    Ok(())
+}
+
+fn unpause(call: &mut Call<'_>) -> Outcome {
+    call.server.unpause_clients();
+    call.data.may_expire = true;
+    call.reply.ok();
+    Ok(())
+}
+
+/// `CLIENT UNBLOCK id [TIMEOUT | ERROR]`.
+fn unblock(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() >= 4 && !call.word_is(3, "timeout") && !call.word_is(3, "error") {
+        return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
+    }
+    let with_error = call.args.len() >= 4 && call.word_is(3, "error");
+    let id = u64::try_from(call.integer(2)?).unwrap_or(0);
+    let waiter = call.server.clients.find(id).and_then(|info| info.waiter.lock().clone());
+    let unblocked = waiter.is_some_and(|waiter| waiter.unblock(call.server, with_error));
+    call.reply.integer(i64::from(unblocked));
+    Ok(())
+}

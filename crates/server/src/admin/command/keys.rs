@@ -1,0 +1,27 @@
+//! Which arguments of a command are keys: COMMAND GETKEYS.
+
+use crate::engine::command::registry::KeyShape;
+use crate::engine::command::{Call, Failure, Flags, KeyUse};
+
+/// The keys of the command that begins at this argument, and what it does with each.
+pub(super) fn of<'a>(call: &Call<'a>, from: usize) -> Result<Vec<(&'a [u8], KeyUse)>, Failure> {
+    let args: &'a [&'a [u8]] = &call.args[from..];
+    let mut command = call.server.registry.find(args[0]).ok_or(INVALID_COMMAND)?;
+    if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
+        command = command.subcommand(name).ok_or(INVALID_COMMAND)?;
+    }
+    if command.shape == KeyShape::None {
+        return Err("ERR The command has no key arguments".into());
+    }
+    if !command.accepts(args.len()) {
+        return Err("ERR Invalid number of arguments specified for command".into());
+    }
+    let mut keys = Vec::new();
+    command.key_uses(args, |at, usage| keys.push((args[at], usage)));
+    if keys.is_empty() && !command.has(Flags::NO_MANDATORY_KEYS) {
+        return Err("ERR Invalid arguments specified for command".into());
+    }
+    Ok(keys)
+}
+
+const INVALID_COMMAND: Failure = Failure::new("ERR Invalid command specified");

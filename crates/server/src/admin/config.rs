@@ -1,0 +1,258 @@
+//! CONFIG, and what the process does when an option changes.
+
+use bobbin_resp::Reply;
+
+use crate::config::{Barred, Config, ConfigError, OptionId, Selection};
+use crate::engine::acl;
+use crate::engine::command::data::Counters;
+use crate::engine::command::slices::reply_in_slices;
+use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
+use crate::engine::server::{Server, Switch};
+
+use crate::commands::repeats::MANY;
+use crate::engine::command::help::{container, help_of as help};
+
+fn get(call: &mut Call<'_>) -> Outcome {
+    let patterns = &call.args[2..];
+    if patterns.len() > MANY {
+        // Each is compared with all names.
+        let patterns: Vec<Box<[u8]>> = patterns.iter().map(|&pattern| pattern.into()).collect();
+        let (mut patterns, mut selection) = (patterns.into_iter(), Selection::default());
+        let server = call.server;
+        reply_in_slices(call, move |reply| {
+            let next = patterns.next();
+            match &next {
+                Some(pattern) => selection.add(pattern),
+                None => answer(std::mem::take(&mut selection), server, reply),
+            }
+            next.is_some()
+        });
+        return Ok(());
+    }
+    let mut selection = Selection::default();
+    patterns.iter().for_each(|pattern| selection.add(pattern));
+    answer(selection, call.server, &mut call.reply);
+    Ok(())
+}
+
+fn answer(selection: Selection, server: &Server, reply: &mut Reply<'_>) {
+    let found = selection.shown(&server.config);
+    reply.map(found.len());
+    for (name, value) in &found {
+        reply.bulk(name);
+        reply.bulk(value);
+    }
+}
+
+fn set(call: &mut Call<'_>) -> Outcome {
+    if !call.args.len().is_multiple_of(2) {
+        return Err(Failure::SYNTAX);
+    }
+    let pairs: Vec<_> = call.args[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
+    let server = call.server;
+    let is_loading = server.switches.load() & Switch::LOADING != 0;
+    let loading = Failure::LOADING;
+    let barred = Barred {
+        protected: !acl::is_allowed(server.config.enable_protected_configs(), call.client),
+        loading: is_loading.then_some(&*loading.0),
+    };
+    let (data, in_transaction) = (&mut *call.data, call.in_transaction);
+    let mut apply = |option: OptionId, config: &Config| match option {
+        OptionId::appendonly => server.switch_log(data, in_transaction),
+        _ => apply(server, option, config),
+    };
+    server.config.set(&pairs, barred, &mut apply).map_err(failure)?;
+    call.data.event_classes = server.event_classes();
+    call.reply.ok();
+    Ok(())
+}
+
+fn rewrite(call: &mut Call<'_>) -> Outcome {
+    call.server.config.rewrite(&call.server.user_lines()).map_err(failure)?;
+    log::info!("CONFIG REWRITE executed with success.");
+    call.reply.ok();
+    Ok(())
+}
+
+fn reset_statistics(call: &mut Call<'_>) -> Outcome {
+    let server = call.server;
+    server.persistence.forget_counts(server.workers.totals().dirty.get());
+    server.workers.reset();
+    server.errors.reset();
+    server.services.reset_statistics(&server.clients);
+    server.scripts.reset_statistics();
+    server.acl.reset_statistics();
+    server.tls.reset_statistics();
+    crate::base::memory::reset_peak();
+    crate::engine::lazyfree::reset_freed_objects();
+    // Whether a command changes something is seen by this one.
+    call.data.counters = Counters { dirty: call.data.counters.dirty, ..Counters::default() };
+    call.reply.ok();
+    Ok(())
+}
+
+/// Does what follows from an option's new value. The gate is held.
+fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(), String> {
+    match option {
+        OptionId::io_threads => server.set_worker_count(config.worker_count()),
+        OptionId::bind => server.listen_again(false).and_then(|()| server.listen_again(true)),
+        OptionId::port => server.listen_again(false).map_err(|reason| {
+            log::warn!("Unable to listen on port {}: {reason}", config.port());
+            "Unable to listen on this port. Check server logs.".to_owned()
+        }),
+        OptionId::tls_port => {
+            follow_tls(server, config)?;
+            server.listen_again(true).map_err(|reason| {
+                log::warn!("Unable to listen on port {}: {reason}", config.tls_port());
+                "Unable to listen on this port. Check server logs.".to_owned()
+            })
+        }
+        OptionId::tls_auto_reload_interval => {
+            server.tls.reloader.follow(&server.tls, &server.config)
+        }
+        option if crate::system::tls::OPTIONS.contains(&option) => follow_tls(server, config),
+        OptionId::tcp_keepalive => {
+            if let Some(acceptor) = &*server.acceptor.lock() {
+                acceptor.change_keepalive(config.tcp_keepalive() as u32);
+            }
+            Ok(())
+        }
+        OptionId::maxmemory_clients
+        | OptionId::maxmemory_scripts
+        | OptionId::notify_keyspace_events => {
+            server.follow_config();
+            Ok(())
+        }
+        OptionId::watchdog_period => {
+            server.follow_watchdog();
+            Ok(())
+        }
+        OptionId::aof_disable_auto_gc => {
+            server.follow_log_history();
+            Ok(())
+        }
+        OptionId::appendfsync => {
+            server.follow_log_config();
+            Ok(())
+        }
+        OptionId::requirepass => {
+            server.follow_requirepass();
+            Ok(())
+        }
+        OptionId::maxclients => raise_open_files(server, config),
+        OptionId::maxmemory => {
+            let maxmemory = config.maxmemory();
+            server.follow_config();
+            let used = crate::base::memory::used() as u64;
+            if maxmemory > 0 && used > maxmemory {
+                log::warn!(
+                    "maxmemory is now {maxmemory} bytes, less than the {used} bytes in use: keys \
+                     will be evicted or writes refused, as maxmemory-policy says."
+                );
+            }
+            Ok(())
+        }
+        OptionId::loglevel | OptionId::log_format | OptionId::log_timestamp_format => {
+            crate::system::logging::follow(config);
+            Ok(())
+        }
+        OptionId::proc_title_template => {
+            crate::system::title::show(config);
+            Ok(())
+        }
+        OptionId::oom_score_adj | OptionId::oom_score_adj_values => {
+            server.services.oom_score.lock().apply(config)
+        }
+        OptionId::commandlog_execution_slower_than
+        | OptionId::commandlog_slow_execution_max_len
+        | OptionId::commandlog_request_larger_than
+        | OptionId::commandlog_large_request_max_len
+        | OptionId::commandlog_reply_larger_than
+        | OptionId::commandlog_large_reply_max_len
+        | OptionId::latency_monitor_threshold => {
+            server.services.follow(config, &server.clock);
+            Ok(())
+        }
+        // The others are read where they are used.
+        _ => Ok(()),
+    }
+}
+
+/// Has connections from now on begin as the options for TLS say.
+fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
+    if config.tls_port() == 0 {
+        return Ok(());
+    }
+    server.tls.follow(config).map_err(|reason| {
+        log::warn!("Failed to configure TLS: {reason}");
+        "Unable to update TLS configuration. Check server logs.".to_owned()
+    })
+}
+
+/// Makes sure that the system allows `maxclients` connections.
+fn raise_open_files(server: &Server, config: &Config) -> Result<(), String> {
+    let asked = config.maxclients() as u64;
+    let reserved =
+        crate::system::host::RESERVED_DESCRIPTORS + server.workers.all().len() as u64 * 4;
+    let possible = crate::system::host::raise_open_files(asked, reserved)?;
+    if possible < asked {
+        return Err(format!(
+            "The operating system is not able to handle the specified number of clients, try with {possible}"
+        ));
+    }
+    Ok(())
+}
+
+fn failure(error: ConfigError) -> Failure {
+    Failure::format(error.text)
+}
+
+fn config_help(call: &mut Call<'_>) -> Outcome {
+    help(
+        call,
+        &[
+            ("GET <pattern> [<pattern> ...]", "The options whose names match, with their values."),
+            ("SET <option> <value> [<option> <value> ...]", "Change options, all of them or none."),
+            ("RESETSTAT", "Start the statistics of INFO over."),
+            ("REWRITE", "Write the values of now into the configuration file."),
+        ],
+    )
+}
+
+const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::LOADING).with(Flags::STALE);
+const ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
+
+pub(super) const COMMANDS: &[Command] = &[Command::new("config", -2, container)
+    .doc("server", "2.0.0", "Depends on subcommand.", "Holds the commands of the configuration.")
+    .subcommands(&[
+        Command::new("get", -3, get)
+            .flags(ADMIN)
+            .doc("server", "2.0.0", "O(N), N: parameters given", "Answers the values of options.")
+            .syntax("parameter [parameter ...]")
+            .history(&[("7.0.0", "Takes several patterns.")]),
+        Command::new("help", 2, config_help).flags(Flags::LOADING.with(Flags::STALE)).doc(
+            "server",
+            "5.0.0",
+            "O(1)",
+            "Tells what the subcommands do.",
+        ),
+        Command::new("resetstat", 2, reset_statistics)
+            .flags(ADMIN.with(Flags::GATE))
+            .doc("server", "2.0.0", "O(1)", "Starts the server's statistics over.")
+            .tips(ALL_NODES),
+        Command::new("rewrite", 2, rewrite)
+            .flags(ADMIN)
+            .doc("server", "2.8.0", "O(1)", "Writes the values of now into the configuration file.")
+            .tips(ALL_NODES),
+        Command::new("set", -4, set)
+            .flags(ADMIN.with(Flags::GATE))
+            .doc(
+                "server",
+                "2.0.0",
+                "O(N), N: parameters given",
+                "Changes options while the server runs.",
+            )
+            .syntax("parameter value [parameter value ...]")
+            .history(&[("7.0.0", "Takes several options.")])
+            .tips(ALL_NODES),
+    ])];

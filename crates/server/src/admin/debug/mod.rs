@@ -1,0 +1,372 @@
+//! DEBUG: what tests and tools need to look inside, or to provoke.
+//!
+//! It runs with the whole process stopped, so that all of it sees and changes a state that stands
+//! still.
+
+pub(crate) mod digest;
+mod keys;
+mod protocol;
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::base::allocator;
+use crate::engine::acl::check_debug_allowed;
+use crate::engine::blocking::{self, Wait};
+use crate::engine::command::{Call, Command, Failure, Flags, Key, Outcome};
+use crate::engine::server::Switch;
+use crate::persistence::Existing;
+
+use crate::engine::command::help::help_of as help;
+
+fn debug(call: &mut Call<'_>) -> Outcome {
+    check_debug_allowed(call.server, call.client)?;
+    let name = call.args[1].to_ascii_lowercase();
+    let arguments = call.args.len() - 2;
+    let found = SUBCOMMANDS
+        .iter()
+        .find(|sub| sub.name.as_bytes() == name && sub.arguments.contains(&arguments));
+    match found {
+        Some(sub) => (sub.run)(call),
+        None => Err(unknown(call)),
+    }
+}
+
+/// A subcommand, and how many arguments behind its name it takes.
+struct Subcommand {
+    name: &'static str,
+    arguments: std::ops::RangeInclusive<usize>,
+    run: fn(&mut Call<'_>) -> Outcome,
+}
+
+const fn sub(
+    name: &'static str,
+    least: usize,
+    most: usize,
+    run: fn(&mut Call<'_>) -> Outcome,
+) -> Subcommand {
+    Subcommand { name, arguments: least..=most, run }
+}
+
+const ANY: usize = usize::MAX;
+
+/// Those that only answer OK steer what Bobbin has no need of: tables that are resized in the
+/// background, reply buffers, conversions of lists.
+static SUBCOMMANDS: &[Subcommand] = &[
+    sub("aof-flush-sleep", 1, 1, slow_log),
+    sub("assert", 0, 0, |_| crash("=== ASSERTION FAILED === DEBUG ASSERT")),
+    sub("client-enforce-reply-list", 1, 1, ok),
+    sub("config-rewrite-force-all", 0, 0, rewrite_every_option),
+    sub("dict-resizing", 1, 1, ok),
+    sub("digest", 0, 0, digest::all),
+    sub("digest-value", 0, ANY, digest::values),
+    sub("error", 1, 1, error),
+    sub("hashtable-can-abort-shrink", 1, 1, ok),
+    sub("help", 0, 0, debug_help),
+    sub("htstats", 1, 2, keys::table_statistics),
+    sub("htstats-key", 1, 2, keys::value_statistics),
+    sub("loadaof", 0, 0, load_log),
+    sub("log", 1, 1, log),
+    sub("mallctl", 1, 2, mallctl),
+    sub("mallctl-str", 1, 1, mallctl_text),
+    sub("object", 1, 2, keys::object),
+    sub("panic", 0, 0, |_| crash("------ DEBUG PANIC ------")),
+    sub("pause-cron", 1, 1, |call| switch(call, Switch::CRON_PAUSED, b"1")),
+    sub("populate", 1, 3, keys::populate),
+    sub("protocol", 1, 1, protocol::reply),
+    sub("quicklist-packed-threshold", 1, 1, packed_threshold),
+    sub("reload", 0, ANY, reload),
+    sub("replybuffer", 2, 2, reply_buffer),
+    sub("sdslen", 1, 1, keys::string_length),
+    sub("segfault", 0, 0, segfault),
+    sub("set-active-expire", 1, 1, |call| switch(call, Switch::NO_ACTIVE_EXPIRE, b"0")),
+    sub("set-disable-deny-scripts", 1, 1, |call| switch(call, Switch::SCRIPTS_UNBOUND, b"1")),
+    sub("set-skip-checksum-validation", 1, 1, skip_checksums),
+    sub("sleep", 1, 1, sleep),
+    sub("stringmatch-len", 2, 2, match_text),
+];
+
+/// Before a file is read that has it all.
+fn forget_everything(call: &mut Call<'_>) {
+    super::flush::flush_everything(call);
+    call.server.functions.flush();
+}
+
+fn unknown(call: &Call<'_>) -> Failure {
+    let name = String::from_utf8_lossy(&call.args[1][..call.args[1].len().min(128)]);
+    Failure::format(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP."
+    ))
+}
+
+fn ok(call: &mut Call<'_>) -> Outcome {
+    call.reply.ok();
+    Ok(())
+}
+
+/// Turns a switch on if the argument is this word, else off.
+fn switch(call: &mut Call<'_>, bit: u32, on: &[u8]) -> Outcome {
+    call.server.switches.set(bit, call.args[2] == on);
+    call.server.end.look_again();
+    ok(call)
+}
+
+fn skip_checksums(call: &mut Call<'_>) -> Outcome {
+    let skip = call.args[2] != b"0";
+    call.server.services.skip_checksums.store(skip, Ordering::Relaxed);
+    ok(call)
+}
+
+/// Seconds, with decimals. Everybody waits.
+fn sleep(call: &mut Call<'_>) -> Outcome {
+    let seconds = bobbin_resp::parse_f64(call.args[2]).unwrap_or(0.0);
+    std::thread::sleep(Duration::from_secs_f64(seconds.clamp(0.0, SLEEP_MAX_S)));
+    ok(call)
+}
+
+fn log(call: &mut Call<'_>) -> Outcome {
+    log::warn!("DEBUG LOG: {}", String::from_utf8_lossy(call.args[2]));
+    ok(call)
+}
+
+/// The argument as an error, which is nobody's error and is not counted.
+fn error(call: &mut Call<'_>) -> Outcome {
+    call.reply.error(call.args[2]);
+    Ok(())
+}
+
+fn match_text(call: &mut Call<'_>) -> Outcome {
+    let matches = crate::base::glob::matches_text(call.args[2], call.args[3]);
+    call.reply.integer(i64::from(matches));
+    Ok(())
+}
+
+fn packed_threshold(call: &mut Call<'_>) -> Outcome {
+    match memory(call.args[2]) {
+        Some(bytes) if bytes <= PACKED_THRESHOLD_MAX => ok(call),
+        _ => Err("ERR argument must be a memory value bigger than 1 and smaller than 4gb".into()),
+    }
+}
+
+/// Bytes, with a unit as in the configuration.
+fn memory(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?.to_ascii_lowercase();
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn reply_buffer(call: &mut Call<'_>) -> Outcome {
+    let is_time = |call: &Call<'_>| {
+        call.word_is(3, "never") || call.word_is(3, "reset") || call.integer(3).is_ok()
+    };
+    if call.word_is(2, "peak-reset-time") {
+        if !is_time(call) {
+            return Err("ERR value is out of range".into());
+        }
+    } else if !call.word_is(2, "resizing") {
+        return Err(unknown(call));
+    }
+    ok(call)
+}
+
+fn rewrite_every_option(call: &mut Call<'_>) -> Outcome {
+    call.server.config.rewrite_every_option(&call.server.user_lines()).map_err(|error| {
+        let reason = error.text.strip_prefix("ERR ").unwrap_or(&error.text);
+        Failure::format(format!("ERR CONFIG-REWRITE-FORCE-ALL failed: {reason}"))
+    })?;
+    ok(call)
+}
+
+fn mallctl(call: &mut Call<'_>) -> Outcome {
+    let value = if call.args.len() > 3 { Some(call.integer(3)?) } else { None };
+    let found = allocator::control_integer(call.args[2], value);
+    let found = found.map_err(|reason| Failure::format(format!("ERR {reason}")))?;
+    call.reply.integer(found);
+    Ok(())
+}
+
+fn mallctl_text(call: &mut Call<'_>) -> Outcome {
+    let found = allocator::control_text(call.args[2]);
+    let found = found.map_err(|reason| Failure::format(format!("ERR {reason}")))?;
+    call.reply.bulk(&found);
+    Ok(())
+}
+
+fn slow_log(call: &mut Call<'_>) -> Outcome {
+    let us = u64::try_from(call.integer(2)?).unwrap_or(0);
+    call.server.aof.write_delay_us.store(us, Ordering::Relaxed);
+    ok(call)
+}
+
+/// LOADAOF: writes what is logged, empties all and loads the log. Its client waits, the others are
+/// told that the server loads.
+fn load_log(call: &mut Call<'_>) -> Outcome {
+    let server = call.server;
+    if call.in_transaction {
+        return Err("ERR DEBUG LOADAOF is not allowed in transactions".into());
+    }
+    if !server.has_log_to_load() {
+        return Err("ERR there is no append only file to load".into());
+    }
+    server.abort_save();
+    server.aof.rewrites.cancel();
+    call.data.propagate_nothing();
+    forget_everything(call);
+    let waiter = blocking::block(call, Loading, &[], None);
+    server.load_log_again(waiter);
+    Ok(())
+}
+
+/// The client of LOADAOF.
+struct Loading;
+
+impl Wait for Loading {
+    fn can_be_unblocked(&self) -> bool {
+        false
+    }
+}
+
+/// RELOAD [NOSAVE] [NOFLUSH] [MERGE]: saves, empties, loads. Everybody waits.
+fn reload(call: &mut Call<'_>) -> Outcome {
+    let (mut save, mut flush, mut existing) = (true, true, Existing::Refuse);
+    for at in 2..call.args.len() {
+        if call.word_is(at, "merge") {
+            existing = Existing::Replace;
+        } else if call.word_is(at, "noflush") {
+            flush = false;
+        } else if call.word_is(at, "nosave") {
+            save = false;
+        } else {
+            return Err(
+                "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.".into()
+            );
+        }
+    }
+    // Also when it stays: what it was based on goes.
+    call.server.abort_save();
+    call.data.propagate_nothing();
+    if save {
+        call.server.save_held(call.data).map_err(|_| Failure::new("ERR"))?;
+    }
+    let name = call.server.config.dbfilename();
+    let file = std::fs::File::open(std::ffi::OsStr::from_bytes(&name));
+    if flush && (save || file.is_ok()) {
+        forget_everything(call);
+    }
+    let loaded = file
+        .map_err(|error| error.to_string())
+        .and_then(|file| call.server.load_held(call.data, file, existing));
+    match loaded {
+        Ok(loaded) => {
+            call.server.log_loaded(loaded);
+            let changes = call.server.workers.totals().dirty.get() + call.data.counters.dirty;
+            call.server.persistence.set_saved(changes);
+            log::warn!("DB reloaded by DEBUG RELOAD");
+            ok(call)
+        }
+        Err(error) => {
+            log::warn!("{error}");
+            Err("ERR Error trying to load the RDB dump, check server logs.".into())
+        }
+    }
+}
+
+fn crash(text: &str) -> Outcome {
+    log::error!("{text}");
+    std::process::abort()
+}
+
+/// Sends the signal to the very thread that executes this, as a fault would.
+fn segfault(call: &mut Call<'_>) -> Outcome {
+    // SAFETY: a system call about this thread.
+    if unsafe { libc::raise(libc::SIGSEGV) } != 0 {
+        return Err("ERR The signal could not be sent".into());
+    }
+    ok(call)
+}
+
+fn debug_help(call: &mut Call<'_>) -> Outcome {
+    help(
+        call,
+        &[
+            ("AOF-FLUSH-SLEEP <microseconds>", "Let each write of the log take longer."),
+            ("ASSERT", "Crash as by a failed assertion."),
+            ("CONFIG-REWRITE-FORCE-ALL", "CONFIG REWRITE with every option."),
+            ("DICT-RESIZING <0|1>", "Accepted: tables are resized where they are used."),
+            ("DIGEST", "A sum of all keys and values; the same for the same data."),
+            ("DIGEST-VALUE <key> [<key> ...]", "A sum for the value of each key."),
+            ("ERROR <string>", "Answer with that error."),
+            ("HTSTATS <dbid> [full]", "Figures of a database's tables."),
+            ("HTSTATS-KEY <key> [full]", "Figures of the table that is a key's value."),
+            ("LOADAOF", "Empty all and load the append only file."),
+            ("LOG <message>", "Write to the log."),
+            ("MALLCTL <key> [<val>]", "Get or set a number of the allocator."),
+            ("MALLCTL-STR <key>", "Get a text of the allocator."),
+            ("OBJECT <key> [fast]", "How a value is kept; fast leaves out what costs time."),
+            ("PANIC", "Crash as by a panic."),
+            ("PAUSE-CRON <0|1>", "Stop the work that is done by the clock."),
+            ("POPULATE <count> [<prefix>] [<size>]", "Make <count> strings key:<n>."),
+            ("PROTOCOL <type>", "Answer with a value of a type: string, integer, double, bignum,"),
+            ("", "null, array, set, map, attrib, push, verbatim, true, false."),
+            ("QUICKLIST-PACKED-THRESHOLD <size>", "Accepted: sizes of list nodes are built in."),
+            (
+                "RELOAD [NOSAVE] [NOFLUSH] [MERGE]",
+                "Save a snapshot, empty all and load it: without saving,",
+            ),
+            ("", "without emptying, replacing what is there already."),
+            ("REPLYBUFFER <PEAK-RESET-TIME|RESIZING> <value>", "Accepted: no reply has a buffer."),
+            ("SDSLEN <key>", "Lengths of a key and of its string."),
+            ("SEGFAULT", "Crash by a signal."),
+            ("SET-ACTIVE-EXPIRE <0|1>", "Whether keys that nobody looks at expire."),
+            ("SET-DISABLE-DENY-SCRIPTS <0|1>", "Whether scripts may run what they must not."),
+            ("SET-SKIP-CHECKSUM-VALIDATION <0|1>", "Whether RESTORE trusts its payloads."),
+            ("SLEEP <seconds>", "Stop the whole server for a while."),
+            ("STRINGMATCH-LEN <pattern> <string>", "Whether a pattern matches."),
+        ],
+    )
+}
+
+const PACKED_THRESHOLD_MAX: u64 = 4 << 30;
+/// A day: longer is a mistake.
+const SLEEP_MAX_S: f64 = 86_400.0;
+
+/// The key at this argument. As with Redis, DEBUG declares no keys: everything is held, and whoever
+/// may use it may look at all.
+fn any_key<'a>(call: &Call<'a>, index: usize) -> Key<'a> {
+    call.data.key(call.args[index])
+}
+
+pub(super) const COMMANDS: &[Command] = &[Command::new("debug", -2, debug)
+    .flags(
+        Flags::ADMIN
+            .with(Flags::NOSCRIPT)
+            .with(Flags::LOADING)
+            .with(Flags::STALE)
+            .with(Flags::PROTECTED)
+            .with(Flags::GATE),
+    )
+    .doc("server", "1.0.0", "Depends on subcommand.", "Looks inside the server, and provokes it.")];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subcommands_are_sorted_and_memory_has_units() {
+        assert!(SUBCOMMANDS.windows(2).all(|pair| pair[0].name < pair[1].name));
+        assert_eq!(memory(b"100b"), Some(100));
+        assert_eq!(memory(b"5GB"), Some(5 << 30));
+        assert_eq!((memory(b"x"), memory(b"")), (None, None));
+    }
+}

@@ -1,0 +1,160 @@
+//! Commands about whole databases: emptying, exchanging, counting.
+
+use bobbin_resp::Reply;
+use bobbin_store::SHARDS;
+use bobbin_store::shard::Database;
+
+use crate::engine::command::{
+    Call, Categories, Command, Data, DatabaseUse, Failure, Flags, Outcome,
+};
+use crate::engine::job::{Job, Slice};
+use crate::engine::lazyfree;
+
+fn flushall(call: &mut Call<'_>) -> Outcome {
+    let in_background = frees_in_background(call)?;
+    call.data.propagate(call.args);
+    let flushed = take_everything(call.data);
+    let server = call.server;
+    // A snapshot of what is no more is worth nothing; one of nothing takes its place.
+    server.abort_save();
+    if server.has_save_points() && !call.in_transaction {
+        // The log says it when that fails.
+        let _ = server.save_held(call.data);
+    }
+    dispose(call, flushed, in_background);
+    Ok(())
+}
+
+/// Takes all keys of all databases out; the gate is held.
+fn take_everything(data: &mut Data) -> Vec<Database> {
+    let mut flushed = Vec::new();
+    for index in 0..SHARDS {
+        let databases = data.visit(index, |shard| shard.databases());
+        flushed.extend((0..databases).map(|database| data.flush(index, database)));
+    }
+    data.all_changed();
+    flushed
+}
+
+/// Deletes all keys of all databases; the gate is held.
+pub(super) fn flush_everything(call: &mut Call<'_>) {
+    drop(take_everything(call.data));
+}
+
+fn flushdb(call: &mut Call<'_>) -> Outcome {
+    let in_background = frees_in_background(call)?;
+    call.data.propagate(call.args);
+    let database = call.client.database;
+    let flushed = (0..SHARDS).map(|index| call.data.flush(index, database)).collect();
+    call.data.all_changed();
+    dispose(call, flushed, in_background);
+    Ok(())
+}
+
+fn frees_in_background(call: &Call<'_>) -> Result<bool, Failure> {
+    match call.args.len() {
+        1 => Ok(call.server.config.lazyfree_lazy_user_flush()),
+        2 if call.word_is(1, "async") => Ok(true),
+        2 if call.word_is(1, "sync") => Ok(false),
+        _ => Err(Failure::SYNTAX),
+    }
+}
+
+/// Frees what was taken out, and answers. What must be freed before the answer is freed in slices,
+/// so that only this client waits.
+fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool) {
+    flushed.retain(|database| !database.is_empty());
+    if in_background {
+        lazyfree::free_databases(flushed);
+    } else if !flushed.is_empty() && !call.in_transaction {
+        call.client.job = Some(Box::new(Free(flushed)));
+        return;
+    }
+    call.reply.ok();
+}
+
+/// Databases that must be freed.
+struct Free(Vec<Database>);
+
+impl Job for Free {
+    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
+        // One shard's part of a database is small.
+        while self.0.pop().is_some() && (slice.more)() {}
+        self.0.is_empty()
+    }
+
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        reply.ok();
+    }
+}
+
+fn swapdb(call: &mut Call<'_>) -> Outcome {
+    let number = |at| call.integer(at).ok().and_then(|number| i32::try_from(number).ok());
+    let a = number(1).ok_or("ERR invalid first DB index")?;
+    let b = number(2).ok_or("ERR invalid second DB index")?;
+    let databases = call.server.config.databases();
+    let index = |number: i32| u32::try_from(number).ok().filter(|&n| i64::from(n) < databases);
+    let (Some(a), Some(b)) = (index(a), index(b)) else { return Err(Failure::NO_DATABASE) };
+    if a != b {
+        (0..SHARDS).for_each(|index| call.data.swap(index, a, b));
+        call.data.all_changed();
+    }
+    call.data.counters.dirty += 1;
+    call.reply.ok();
+    Ok(())
+}
+
+fn dbsize(call: &mut Call<'_>) -> Outcome {
+    let database = call.client.database;
+    let total: usize = (0..SHARDS).map(|index| call.data.len(index, database)).sum();
+    call.reply.integer(total as i64);
+    Ok(())
+}
+
+const FLUSH_HISTORY: &[(&str, &str)] = &[("4.0.0", "Takes `ASYNC`."), ("6.2.0", "Takes `SYNC`.")];
+const FLUSH_TIPS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
+const DANGEROUS: Categories = Categories::KEYSPACE.with(Categories::DANGEROUS);
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("flushall", -1, flushall)
+        .flags(Flags::WRITE.with(Flags::GATE))
+        .categories(DANGEROUS)
+        .databases(DatabaseUse::Every)
+        .doc(
+            "server",
+            "1.0.0",
+            "O(N), N: keys of all databases",
+            "Deletes the keys of all databases.",
+        )
+        .syntax("[<ASYNC @4.0.0 | SYNC @6.2.0>]")
+        .history(FLUSH_HISTORY)
+        .tips(FLUSH_TIPS),
+    Command::new("flushdb", -1, flushdb)
+        .flags(Flags::WRITE.with(Flags::GATE))
+        .categories(DANGEROUS)
+        .doc(
+            "server",
+            "1.0.0",
+            "O(N), N: keys of the database",
+            "Deletes the keys of the database.",
+        )
+        .syntax("[<ASYNC @4.0.0 | SYNC @6.2.0>]")
+        .history(FLUSH_HISTORY)
+        .tips(FLUSH_TIPS),
+    Command::new("swapdb", 3, swapdb)
+        .flags(Flags::WRITE.with(Flags::FAST).with(Flags::GATE))
+        .categories(DANGEROUS)
+        .databases(DatabaseUse::Named(|_, found| (1..=2).for_each(found)))
+        .doc(
+            "server",
+            "4.0.0",
+            "O(N), N: clients that watch or wait for keys of either",
+            "Exchanges the contents of two databases.",
+        )
+        .syntax("index1 index2"),
+    Command::new("dbsize", 1, dbsize)
+        .flags(Flags::READONLY.with(Flags::FAST).with(Flags::WALKS))
+        .categories(Categories::KEYSPACE)
+        .doc("server", "1.0.0", "O(1)", "Counts the keys of the database.")
+        .tips(&["request_policy:all_shards", "response_policy:agg_sum"]),
+];

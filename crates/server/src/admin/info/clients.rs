@@ -1,0 +1,77 @@
+//! The section of clients, and the figures summed over them.
+
+use std::sync::atomic::Ordering;
+
+use super::{Lines, Section, Shown, gauge, label, zero};
+use crate::engine::client::ClientFlag;
+use crate::engine::pause::Paused;
+use crate::engine::server::Server;
+
+pub(super) const CLIENTS: Section = Section {
+    name: "clients",
+    title: "Clients",
+    shown: Shown::Default,
+    lines: Lines::Fields(&[
+        gauge("connected_clients", |s| s.clients().connected.into()),
+        zero("cluster_connections"),
+        label("maxclients", |s| s.server.config.maxclients().into()),
+        gauge("client_recent_max_input_buffer", |s| s.clients().input_max_bytes.into()),
+        gauge("client_recent_max_output_buffer", |s| s.clients().output_max_bytes.into()),
+        gauge("blocked_clients", |s| s.clients().blocked.into()),
+        gauge("tracking_clients", |s| s.server.tracking.clients().into()),
+        gauge("pubsub_clients", |s| s.clients().pubsub.into()),
+        gauge("watching_clients", |s| s.clients().watching.into()),
+        gauge("clients_in_timeout_table", |s| (s.server.waiters.timed() as u64).into()),
+        gauge("total_watched_keys", |s| s.clients().watched_keys.into()),
+        gauge("total_blocking_keys", |s| (s.server.waiters.keys().0 as u64).into()),
+        gauge("total_blocking_keys_on_nokey", |s| (s.server.waiters.keys().1 as u64).into()),
+        label("paused_reason", |s| pause(s.server).map_or("none", |_| "client_pause").into()),
+        label("paused_actions", |s| {
+            pause(s.server).map_or("none", |pause| if pause.all { "all" } else { "write" }).into()
+        }),
+        gauge("paused_timeout_milliseconds", |s| {
+            pause(s.server).map_or(0, |pause| pause.left_ms).into()
+        }),
+    ]),
+};
+
+/// Sums over all clients.
+#[derive(Default, Debug)]
+pub struct ClientFigures {
+    pub connected: usize,
+    pub blocked: usize,
+    pub pubsub: usize,
+    pub watching: usize,
+    pub watched_keys: usize,
+    pub input_max_bytes: usize,
+    pub output_max_bytes: usize,
+    /// Memory of all connections and their buffers.
+    pub memory_bytes: usize,
+    /// Connections by worker id.
+    pub by_worker: std::collections::BTreeMap<usize, usize>,
+}
+
+impl ClientFigures {
+    pub(super) fn of(server: &Server) -> Self {
+        let mut figures = Self::default();
+        for info in server.clients.all() {
+            figures.connected += 1;
+            figures.blocked += usize::from(info.has(ClientFlag::BLOCKED));
+            figures.pubsub += usize::from(info.has(ClientFlag::PUBSUB));
+            let watched = info.watched.load(Ordering::Relaxed);
+            figures.watching += usize::from(watched > 0);
+            figures.watched_keys += watched;
+            let input = info.input_capacity.load(Ordering::Relaxed);
+            let output = info.output_bytes.load(Ordering::Relaxed);
+            figures.input_max_bytes = figures.input_max_bytes.max(input);
+            figures.output_max_bytes = figures.output_max_bytes.max(output);
+            figures.memory_bytes += info.memory();
+            *figures.by_worker.entry(info.worker.load(Ordering::Relaxed)).or_default() += 1;
+        }
+        figures
+    }
+}
+
+fn pause(server: &Server) -> Option<Paused> {
+    server.paused(server.clock.now_ms())
+}

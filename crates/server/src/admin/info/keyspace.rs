@@ -1,0 +1,95 @@
+//! The section of databases.
+
+use bobbin_store::SHARDS;
+
+use super::{Lines, Section, Shown, Snapshot, line};
+use crate::engine::command::Data;
+
+pub(super) const KEYSPACE: Section = Section {
+    name: "keyspace",
+    title: "Keyspace",
+    shown: Shown::Default,
+    lines: Lines::Written(write),
+};
+
+/// Figures of all shards.
+#[derive(Default, Clone, Debug)]
+pub struct KeyspaceFigures {
+    /// By number.
+    pub databases: Vec<DatabaseFigures>,
+    /// Bytes of tables and indexes.
+    pub overhead_bytes: usize,
+}
+
+/// One database's.
+#[derive(Default, Clone, Copy, Debug)]
+pub struct DatabaseFigures {
+    pub keys: usize,
+    /// Those that expire.
+    pub volatile: usize,
+    /// Buckets of its tables.
+    pub table_bytes: usize,
+    pub expiry_bytes: usize,
+    /// Milliseconds that are left to sampled keys, all together, and how many those are.
+    ttl_sum_ms: i64,
+    ttl_count: i64,
+}
+
+impl DatabaseFigures {
+    /// Milliseconds that keys have left on average, by a sample of them.
+    pub const fn average_ttl_ms(&self) -> i64 {
+        if self.ttl_count == 0 { 0 } else { self.ttl_sum_ms / self.ttl_count }
+    }
+}
+
+impl KeyspaceFigures {
+    /// Walks the shards, one at a time.
+    pub fn of(data: &mut Data) -> Self {
+        figures(data)
+    }
+}
+
+fn figures(data: &mut Data) -> KeyspaceFigures {
+    let mut figures = KeyspaceFigures::default();
+    let now_ms = data.now_ms;
+    for index in 0..SHARDS {
+        let random = data.random.next_u32();
+        data.visit(index, |shard| {
+            figures.overhead_bytes += shard.overhead();
+            for number in 0..shard.databases() {
+                let Some(database) = shard.database(number) else { continue };
+                if database.is_empty() {
+                    continue;
+                }
+                if figures.databases.len() <= number as usize {
+                    figures.databases.resize(number as usize + 1, DatabaseFigures::default());
+                }
+                let sum = &mut figures.databases[number as usize];
+                sum.keys += database.len();
+                sum.volatile += database.volatile();
+                sum.table_bytes += database.table().memory();
+                sum.expiry_bytes += database.overhead() - database.table().memory();
+                if database.volatile() > 0 && sum.ttl_count < TTL_SAMPLES_MAX {
+                    for expire_ms in database.table().sample(random).filter_map(|e| e.expire_ms()) {
+                        sum.ttl_sum_ms += (expire_ms - now_ms).max(0);
+                        sum.ttl_count += 1;
+                    }
+                }
+            }
+        });
+    }
+    figures
+}
+
+fn write(snapshot: &Snapshot<'_>, text: &mut String) {
+    for (number, database) in snapshot.keyspace().databases.iter().enumerate() {
+        if database.keys > 0 {
+            let (keys, volatile) = (database.keys, database.volatile);
+            let ttl_ms = database.average_ttl_ms();
+            line(text, format_args!("db{number}:keys={keys},expires={volatile},avg_ttl={ttl_ms}"));
+        }
+    }
+}
+
+/// Keys whose expiry is looked at, about, for each database.
+const TTL_SAMPLES_MAX: i64 = 1000;

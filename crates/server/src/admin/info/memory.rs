@@ -1,0 +1,174 @@
+//! The section of memory, and the figures that MEMORY STATS and DOCTOR share with it.
+
+use std::sync::atomic::Ordering;
+
+use super::{Lines, Section, Shown, Snapshot, Value, counter, gauge, human, label, zero};
+use crate::base::allocator;
+use crate::engine::server::Server;
+
+pub(super) const MEMORY: Section = Section {
+    name: "memory",
+    title: "Memory",
+    shown: Shown::Default,
+    lines: Lines::Fields(&[
+        gauge("used_memory", |s| s.memory().used.into()),
+        label("used_memory_human", |s| human(s.memory().used as u64).into()),
+        gauge("used_memory_rss", |s| s.memory().resident.into()),
+        label("used_memory_rss_human", |s| human(s.memory().resident as u64).into()),
+        gauge("used_memory_peak", |s| s.memory().peak.into()),
+        label("used_memory_peak_human", |s| human(s.memory().peak as u64).into()),
+        label("used_memory_peak_perc", |s| percent(s.memory().used, s.memory().peak)),
+        gauge("used_memory_overhead", |s| s.memory().overhead.into()),
+        gauge("used_memory_startup", |s| s.memory().startup.into()),
+        gauge("used_memory_dataset", |s| s.memory().dataset().into()),
+        label("used_memory_dataset_perc", |s| {
+            percent(s.memory().dataset(), s.memory().since_startup())
+        }),
+        gauge("allocator_allocated", |s| s.memory().allocator.allocated.into()),
+        gauge("allocator_active", |s| s.memory().allocator.active.into()),
+        gauge("allocator_resident", |s| s.memory().allocator.resident.into()),
+        gauge("allocator_muzzy", |s| s.memory().allocator.muzzy.into()),
+        gauge("total_system_memory", |_| total_system_memory().into()),
+        label("total_system_memory_human", |_| human(total_system_memory()).into()),
+        gauge("used_memory_lua", |s| (s.server.scripts.state_memory() as u64).into()),
+        gauge("used_memory_vm_eval", |s| (s.server.scripts.state_memory() as u64).into()),
+        label("used_memory_lua_human", |s| human(s.server.scripts.state_memory() as u64).into()),
+        gauge("used_memory_scripts_eval", |s| (s.server.scripts.memory() as u64).into()),
+        gauge("number_of_cached_scripts", |s| (s.server.scripts.len() as u64).into()),
+        gauge("number_of_functions", |s| (s.server.functions.counts().1 as u64).into()),
+        gauge("number_of_libraries", |s| (s.server.functions.counts().0 as u64).into()),
+        gauge("used_memory_vm_functions", |s| (s.server.functions.state_memory() as u64).into()),
+        gauge("used_memory_vm_total", |s| state_memory(s.server).into()),
+        label("used_memory_vm_total_human", |s| human(state_memory(s.server)).into()),
+        gauge("used_memory_functions", |s| (s.server.functions.memory() as u64).into()),
+        gauge("used_memory_scripts", |s| script_memory(s.server).into()),
+        label("used_memory_scripts_human", |s| human(script_memory(s.server)).into()),
+        gauge("maxmemory", |s| s.server.config.maxmemory().into()),
+        label("maxmemory_human", |s| human(s.server.config.maxmemory()).into()),
+        label("maxmemory_policy", |s| s.server.config.maxmemory_policy().word().into()),
+        gauge("allocator_frag_ratio", |s| Value::Decimal(s.memory().fragmentation().0, 2)),
+        gauge("allocator_frag_bytes", |s| s.memory().fragmentation().1.into()),
+        gauge("allocator_rss_ratio", |s| Value::Decimal(s.memory().allocator_rss().0, 2)),
+        gauge("allocator_rss_bytes", |s| s.memory().allocator_rss().1.into()),
+        gauge("rss_overhead_ratio", |s| Value::Decimal(s.memory().rss_overhead().0, 2)),
+        gauge("rss_overhead_bytes", |s| s.memory().rss_overhead().1.into()),
+        gauge("mem_fragmentation_ratio", |s| Value::Decimal(s.memory().total_overhead().0, 2)),
+        gauge("mem_fragmentation_bytes", |s| s.memory().total_overhead().1.into()),
+        gauge("mem_not_counted_for_evict", |s| {
+            crate::engine::eviction::not_counted(s.server).into()
+        }),
+        zero("mem_replication_backlog"),
+        zero("mem_total_replication_buffers"),
+        zero("mem_replicas_repl_buffer"),
+        zero("mem_clients_slaves"),
+        gauge("mem_clients_normal", |s| s.clients().memory_bytes.into()),
+        zero("mem_cluster_links"),
+        zero("mem_cluster_slot_import"),
+        zero("mem_cluster_slot_export"),
+        zero("mem_aof_buffer"),
+        label("mem_allocator", |_| mem_allocator().into()),
+        zero("mem_overhead_db_hashtable_rehashing"),
+        zero("active_defrag_running"),
+        gauge("lazyfree_pending_objects", |_| crate::engine::lazyfree::pending_objects().into()),
+        counter("lazyfreed_objects", |_| crate::engine::lazyfree::freed_objects().into()),
+    ]),
+};
+
+/// Bytes of all Lua states.
+fn state_memory(server: &Server) -> u64 {
+    (server.scripts.state_memory() + server.functions.state_memory()) as u64
+}
+
+/// Bytes of what the server knows of scripts and libraries.
+fn script_memory(server: &Server) -> u64 {
+    (server.scripts.memory() + server.functions.memory()) as u64
+}
+
+/// Bytes by what they are for.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct MemoryFigures {
+    /// In use, by our own count.
+    pub used: usize,
+    pub peak: usize,
+    /// What was in use when the server had just started.
+    pub startup: usize,
+    /// What is neither keys nor values: the start, clients, tables.
+    pub overhead: usize,
+    /// What the kernel has given to the process.
+    pub resident: usize,
+    pub allocator: allocator::Figures,
+}
+
+/// A ratio and a difference, in bytes, of the same two figures.
+type Comparison = (f64, i64);
+
+impl MemoryFigures {
+    pub(super) fn of(snapshot: &Snapshot<'_>) -> Self {
+        let (used, peak) = (snapshot.used_bytes, crate::base::memory::peak());
+        let startup = snapshot.server.services.startup_bytes.load(Ordering::Relaxed).min(used);
+        let clients = snapshot.clients().memory_bytes;
+        Self {
+            used,
+            peak,
+            startup,
+            overhead: startup + clients + snapshot.keyspace().overhead_bytes,
+            resident: resident(),
+            allocator: allocator::figures(),
+        }
+    }
+
+    /// Bytes of keys and values.
+    pub const fn dataset(&self) -> usize {
+        self.used.saturating_sub(self.overhead)
+    }
+
+    pub const fn since_startup(&self) -> usize {
+        self.used.saturating_sub(self.startup)
+    }
+
+    /// Free parts of used pages.
+    pub fn fragmentation(&self) -> Comparison {
+        compare(self.allocator.active, self.allocator.allocated)
+    }
+
+    /// Pages that the allocator has and does not use.
+    pub fn allocator_rss(&self) -> Comparison {
+        compare(self.allocator.resident, self.allocator.active)
+    }
+
+    /// What the process has beside the allocator's.
+    pub fn rss_overhead(&self) -> Comparison {
+        compare(self.resident, self.allocator.resident)
+    }
+
+    /// What the process has, against what is in use.
+    pub fn total_overhead(&self) -> Comparison {
+        compare(self.resident, self.used)
+    }
+}
+
+fn compare(whole: usize, part: usize) -> Comparison {
+    (whole as f64 / part.max(1) as f64, whole as i64 - part as i64)
+}
+
+fn percent(part: usize, whole: usize) -> Value {
+    format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64).into()
+}
+
+/// Bytes of memory that the process has, from the kernel's pages.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size()
+}
+
+fn total_system_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram * u64::from(info.mem_unit)
+}
+
+fn mem_allocator() -> String {
+    let version = allocator::control_text(b"version").unwrap_or_default();
+    let version = String::from_utf8_lossy(&version);
+    format!("jemalloc-{}", version.split('-').next().unwrap_or_default())
+}

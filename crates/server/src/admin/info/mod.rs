@@ -1,0 +1,258 @@
+//! What the server tells about itself: one table of sections and fields, from which INFO is written
+//! and other readers can be.
+//!
+//! A [`Field`] is one line whose name is fixed: its name, whether it counts up, and how it is read
+//! from a [`Snapshot`]. Sections whose lines depend on what there is (commands, databases, threads)
+//! write them themselves.
+
+mod clients;
+mod command;
+mod commands;
+mod keyspace;
+mod memory;
+mod process;
+mod snapshot;
+mod stats;
+mod threads;
+mod tls;
+
+pub(super) use command::COMMANDS;
+pub use keyspace::{DatabaseFigures, KeyspaceFigures};
+pub use memory::MemoryFigures;
+pub use snapshot::{Snapshot, Usage};
+
+/// A group of lines under a title.
+pub struct Section {
+    /// As INFO's argument names it, in lower case.
+    pub name: &'static str,
+    pub title: &'static str,
+    pub shown: Shown,
+    pub lines: Lines,
+}
+
+/// When a section is part of the answer, beside when it is named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shown {
+    /// Without arguments, and with `default`, `all` and `everything`.
+    Default,
+    /// With `all` and `everything`.
+    All,
+    /// Without arguments, and with `default` and `everything`, but not with `all`: modules.
+    NotAll,
+    /// Only when it is named.
+    Named,
+}
+
+pub enum Lines {
+    Fields(&'static [Field]),
+    Written(Writer),
+    /// Fields, then lines that depend on what there is.
+    Both(&'static [Field], Writer),
+}
+
+/// Appends lines that depend on what there is.
+pub type Writer = fn(&Snapshot<'_>, &mut String);
+
+/// One line with a fixed name.
+pub struct Field {
+    pub name: &'static str,
+    pub nature: Nature,
+    pub value: fn(&Snapshot<'_>) -> Value,
+}
+
+/// What becomes of a field over time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Nature {
+    /// Only rises, until the statistics start over.
+    Counter,
+    /// Rises and falls.
+    Gauge,
+    /// No number, or one that says the same as another field.
+    Label,
+    /// Of something that is not there: always zero.
+    Absent,
+}
+
+/// What a field shows.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Value {
+    Unsigned(u64),
+    Signed(i64),
+    /// A number, and how many decimals to show.
+    Decimal(f64, usize),
+    Text(String),
+}
+
+/// The sections, in the order of INFO.
+pub static SECTIONS: &[Section] = &[
+    process::SERVER,
+    tls::TLS,
+    clients::CLIENTS,
+    memory::MEMORY,
+    process::PERSISTENCE,
+    stats::STATS,
+    process::REPLICATION,
+    process::CPU,
+    process::MODULES,
+    commands::COMMANDSTATS,
+    commands::ERRORSTATS,
+    commands::LATENCYSTATS,
+    process::CLUSTER,
+    threads::THREADS,
+    stats::DEBUG,
+    keyspace::KEYSPACE,
+];
+
+/// INFO's text for these arguments. Unknown names are passed over.
+pub fn write(snapshot: &Snapshot<'_>, names: &[&[u8]]) -> String {
+    let is = |name: &str| names.iter().any(|given| given.eq_ignore_ascii_case(name.as_bytes()));
+    let (everything, all) = (is("everything"), is("all"));
+    let default = names.is_empty() || is("default");
+    let mut text = String::with_capacity(TEXT_USUAL_BYTES);
+    for section in SECTIONS {
+        let shown = match section.shown {
+            Shown::Default => default || all || everything,
+            Shown::All => all || everything,
+            Shown::NotAll => default || everything,
+            Shown::Named => false,
+        };
+        if shown || is(section.name) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            section.write(snapshot, &mut text);
+        }
+    }
+    text
+}
+
+impl Section {
+    fn write(&self, snapshot: &Snapshot<'_>, text: &mut String) {
+        line(text, format_args!("# {}", self.title));
+        let (fields, written) = match self.lines {
+            Lines::Fields(fields) => (fields, None),
+            Lines::Written(written) => (&[][..], Some(written)),
+            Lines::Both(fields, written) => (fields, Some(written)),
+        };
+        for field in fields {
+            line(text, format_args!("{}:{}", field.name, (field.value)(snapshot)));
+        }
+        if let Some(written) = written {
+            written(snapshot, text);
+        }
+    }
+}
+
+/// Appends a line.
+fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
+    use std::fmt::Write;
+    // Writing to a String does not fail.
+    let _ = write!(text, "{content}\r\n");
+}
+
+const fn counter(name: &'static str, value: fn(&Snapshot<'_>) -> Value) -> Field {
+    Field { name, nature: Nature::Counter, value }
+}
+
+const fn gauge(name: &'static str, value: fn(&Snapshot<'_>) -> Value) -> Field {
+    Field { name, nature: Nature::Gauge, value }
+}
+
+const fn label(name: &'static str, value: fn(&Snapshot<'_>) -> Value) -> Field {
+    Field { name, nature: Nature::Label, value }
+}
+
+/// A counter or gauge of something that is not there, which never leaves zero.
+const fn zero(name: &'static str) -> Field {
+    Field { name, nature: Nature::Absent, value: |_| Value::Unsigned(0) }
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unsigned(value) => write!(f, "{value}"),
+            Self::Signed(value) => write!(f, "{value}"),
+            Self::Decimal(value, decimals) => write!(f, "{value:.decimals$}"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        Self::Unsigned(value)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(value: usize) -> Self {
+        Self::Unsigned(value as u64)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Signed(value)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Unsigned(u64::from(value))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// A number of bytes for people: `336B`, `919.42K`, `23.54G`.
+pub fn human(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["K", "M", "G", "T", "P"];
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.2}{}", UNITS[unit])
+}
+
+/// What INFO without arguments comes to, about.
+const TEXT_USUAL_BYTES: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_field_is_there_twice() {
+        let (mut sections, mut fields) = (BTreeSet::new(), BTreeSet::new());
+        for section in SECTIONS {
+            assert!(sections.insert(section.name), "{}", section.name);
+            assert_eq!(section.name, section.name.to_lowercase());
+            if let Lines::Fields(rows) | Lines::Both(rows, _) = section.lines {
+                rows.iter().for_each(|row| assert!(fields.insert(row.name), "{}", row.name));
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_for_people() {
+        let shown = [0, 336, 1024, 941_488, 14_684_160, 25_276_510_208].map(human);
+        assert_eq!(shown, ["0B", "336B", "1.00K", "919.42K", "14.00M", "23.54G"]);
+        assert_eq!(Value::Decimal(1.0, 2).to_string(), "1.00");
+    }
+}

@@ -1,0 +1,265 @@
+//! The sections of the process itself, and of features that are not there yet: those show what a
+//! server shows that has just started and does not use them.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, label, line, zero};
+use crate::config::OptionId;
+use crate::engine::server::{REDIS_VERSION, VERSION};
+
+pub(super) const SERVER: Section = Section {
+    name: "server",
+    title: "Server",
+    shown: Shown::Default,
+    lines: Lines::Both(
+        &[
+            label("redis_version", |_| REDIS_VERSION.into()),
+            label("server_name", |_| "bobbin".into()),
+            label("bobbin_version", |_| VERSION.into()),
+            label("redis_git_sha1", |_| "00000000".into()),
+            label("redis_git_dirty", |_| 0u64.into()),
+            label("redis_mode", |_| "standalone".into()),
+            label("server_mode", |_| "standalone".into()),
+            label("os", |_| operating_system().into()),
+            label("arch_bits", |_| u64::from(usize::BITS).into()),
+            label("monotonic_clock", |_| clock().into()),
+            label("multiplexing_api", |s| s.server.driver.name().into()),
+            label("io_driver", |s| s.server.driver.name().into()),
+            label("process_id", |_| u64::from(std::process::id()).into()),
+            label("process_supervised", |s| s.server.config.supervised().word().into()),
+            label("run_id", |s| s.server.run_id.as_str().into()),
+            label("tcp_port", |s| {
+                let (plain, tls) = (s.server.config.port(), s.server.config.tls_port());
+                (if plain == 0 { tls } else { plain }).into()
+            }),
+            label("server_time_usec", |_| crate::base::clock::system_us().into()),
+            gauge("uptime_in_seconds", |s| (s.server.clock.uptime_ms() / 1000).into()),
+            label("uptime_in_days", |s| (s.server.clock.uptime_ms() / 86_400_000).into()),
+            label("hz", |s| s.server.config.hz().into()),
+            label("configured_hz", |s| s.server.config.hz().into()),
+            label("clients_hz", |s| s.server.config.hz().into()),
+            label("lru_clock", |_| ((crate::base::clock::system_ms() / 1000) & 0xff_ffff).into()),
+            label("executable", |_| executable().into()),
+            label("config_file", |s| config_file(s).into()),
+            gauge("io_threads_active", |s| s.server.workers.serving().into()),
+            label("availability_zone", |s| {
+                String::from_utf8_lossy(&s.server.config.availability_zone()).as_ref().into()
+            }),
+        ],
+        listeners,
+    ),
+};
+
+pub(super) const PERSISTENCE: Section = Section {
+    name: "persistence",
+    title: "Persistence",
+    shown: Shown::Default,
+    lines: Lines::Both(
+        &[
+            gauge("loading", |s| {
+                u64::from(s.server.persistence.loading.is_on.load(Relaxed)).into()
+            }),
+            zero("async_loading"),
+            zero("current_cow_peak"),
+            zero("current_cow_size"),
+            zero("current_cow_size_age"),
+            gauge("current_fork_perc", |_| Value::Decimal(0.0, 2)),
+            gauge("current_save_keys_processed", |s| {
+                let saving = s.server.persistence.current().is_some();
+                let written = s.server.persistence.written_keys.load(Relaxed);
+                (if saving { written } else { 0 }).into()
+            }),
+            gauge("current_save_keys_total", |s| {
+                s.server.persistence.current().map_or(0, |(keys, _)| keys).into()
+            }),
+            gauge("rdb_changes_since_last_save", |s| {
+                s.server.persistence.unsaved(s.totals().dirty.get()).into()
+            }),
+            gauge("rdb_bgsave_in_progress", |s| u64::from(s.server.persistence.is_saving()).into()),
+            label("rdb_last_save_time", |s| s.server.persistence.last_save_s.load(Relaxed).into()),
+            label("rdb_last_bgsave_status", |s| {
+                if s.server.persistence.last_failed.load(Relaxed) {
+                    "err".into()
+                } else {
+                    "ok".into()
+                }
+            }),
+            label("rdb_last_bgsave_time_sec", |s| {
+                s.server.persistence.last_duration_s.load(Relaxed).into()
+            }),
+            label("rdb_current_bgsave_time_sec", |s| {
+                let seconds =
+                    |(_, started_ms)| (crate::base::clock::system_ms() - started_ms) / 1000;
+                s.server.persistence.current().map_or(-1, seconds).into()
+            }),
+            counter("rdb_saves", |s| s.server.persistence.saves.load(Relaxed).into()),
+            zero("rdb_last_cow_size"),
+            gauge("rdb_last_load_keys_expired", |s| {
+                s.server.persistence.loading.last_keys_expired.load(Relaxed).into()
+            }),
+            gauge("rdb_last_load_keys_loaded", |s| {
+                s.server.persistence.loading.last_keys_loaded.load(Relaxed).into()
+            }),
+            // Copies of keys that were changed and wait to be written.
+            gauge("rdb_current_kept_bytes", |s| s.server.keyspace.kept_bytes().into()),
+            gauge("aof_enabled", |s| s.server.log.is_on().into()),
+            gauge("aof_rewrite_in_progress", |s| s.server.is_rewriting().into()),
+            gauge("aof_rewrite_scheduled", |s| s.server.aof.rewrites.is_scheduled().into()),
+            label("aof_last_rewrite_time_sec", |s| {
+                s.server.aof.rewrites.last_duration_s.load(Relaxed).into()
+            }),
+            label("aof_current_rewrite_time_sec", |s| {
+                let since_ms = s.server.aof.rewrites.running_since_ms();
+                since_ms
+                    .map_or(-1, |ms| (crate::base::clock::system_ms() - ms).max(0) / 1000)
+                    .into()
+            }),
+            label("aof_last_bgrewrite_status", |s| {
+                status(!s.server.aof.rewrites.failed.load(Relaxed))
+            }),
+            counter("aof_rewrites", |s| s.server.aof.rewrites.count.load(Relaxed).into()),
+            gauge("aof_rewrites_consecutive_failures", |s| {
+                s.server.aof.rewrites.failures.load(Relaxed).into()
+            }),
+            label("aof_last_write_status", |s| {
+                status(s.server.aof.figures.error.load(Relaxed) == 0)
+            }),
+            zero("aof_last_cow_size"),
+            zero("module_fork_in_progress"),
+            zero("module_fork_last_cow_size"),
+            zero("slot_migration_fork_in_progress"),
+        ],
+        persistence_extras,
+    ),
+};
+
+pub(super) const REPLICATION: Section = Section {
+    name: "replication",
+    title: "Replication",
+    shown: Shown::Default,
+    lines: Lines::Fields(&[
+        label("role", |_| "master".into()),
+        zero("connected_slaves"),
+        zero("replicas_waiting_psync"),
+        label("master_failover_state", |_| "no-failover".into()),
+        label("master_replid", |s| s.server.run_id.as_str().into()),
+        label("master_replid2", |_| "0".repeat(40).into()),
+        counter("master_repl_offset", |_| Value::Unsigned(0)),
+        label("second_repl_offset", |_| Value::Signed(-1)),
+        zero("repl_backlog_active"),
+        label("repl_backlog_size", |s| s.server.config.repl_backlog_size().into()),
+        zero("repl_backlog_first_byte_offset"),
+        zero("repl_backlog_histlen"),
+    ]),
+};
+
+pub(super) const CPU: Section = Section {
+    name: "cpu",
+    title: "CPU",
+    shown: Shown::Default,
+    lines: Lines::Fields(&[
+        counter("used_cpu_sys", |s| Value::Decimal(s.usage().system_s, 6)),
+        counter("used_cpu_user", |s| Value::Decimal(s.usage().user_s, 6)),
+        counter("used_cpu_sys_children", |_| Value::Decimal(0.0, 6)),
+        counter("used_cpu_user_children", |_| Value::Decimal(0.0, 6)),
+        // No thread is the main one: these are of the worker that answers.
+        label("used_cpu_sys_main_thread", |s| Value::Decimal(s.usage().thread_system_s, 6)),
+        label("used_cpu_user_main_thread", |s| Value::Decimal(s.usage().thread_user_s, 6)),
+    ]),
+};
+
+pub(super) const MODULES: Section =
+    Section { name: "modules", title: "Modules", shown: Shown::NotAll, lines: Lines::Fields(&[]) };
+
+pub(super) const CLUSTER: Section = Section {
+    name: "cluster",
+    title: "Cluster",
+    shown: Shown::Default,
+    lines: Lines::Fields(CLUSTER_FIELDS),
+};
+
+fn persistence_extras(snapshot: &Snapshot<'_>, text: &mut String) {
+    log_fields(snapshot, text);
+    loading(snapshot, text);
+}
+
+/// What there is to tell of the log while it is on.
+fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
+    let (server, figures) = (snapshot.server, &snapshot.server.aof.figures);
+    if !server.log.is_on() {
+        return;
+    }
+    let number = |value: &std::sync::atomic::AtomicU64| value.load(Relaxed);
+    line(text, format_args!("aof_current_size:{}", number(&figures.size)));
+    line(text, format_args!("aof_base_size:{}", number(&figures.base_size)));
+    line(
+        text,
+        format_args!("aof_pending_rewrite:{}", u8::from(server.aof.rewrites.is_scheduled())),
+    );
+    line(text, format_args!("aof_buffer_length:{}", number(&figures.buffered)));
+    let syncs = server.aof.syncs_beside.load(Relaxed);
+    line(text, format_args!("aof_pending_bio_fsync:{}", u8::from(syncs)));
+    line(text, format_args!("aof_delayed_fsync:{}", number(&figures.delayed_fsync)));
+}
+
+fn status(is_good: bool) -> Value {
+    if is_good { "ok" } else { "err" }.into()
+}
+
+const CLUSTER_FIELDS: &[Field] = &[zero("cluster_enabled")];
+
+/// How far the loading of a file is.
+fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
+    let loading = &snapshot.server.persistence.loading;
+    if !loading.is_on.load(Relaxed) {
+        return;
+    }
+    let started_s = loading.started_s.load(Relaxed);
+    let (total, loaded) = (loading.total_bytes.load(Relaxed), loading.loaded_bytes.load(Relaxed));
+    let elapsed_s = (crate::base::clock::system_ms() / 1000 - started_s).max(0) as u64;
+    let left_s = (elapsed_s * total.saturating_sub(loaded)).checked_div(loaded).unwrap_or(1);
+    let percent = loaded as f64 * 100.0 / total.max(1) as f64;
+    line(text, format_args!("loading_start_time:{started_s}"));
+    line(text, format_args!("loading_total_bytes:{total}"));
+    line(text, format_args!("loading_rdb_used_mem:{}", loading.used_memory.load(Relaxed)));
+    line(text, format_args!("loading_loaded_bytes:{loaded}"));
+    line(text, format_args!("loading_loaded_perc:{percent:.2}"));
+    line(text, format_args!("loading_eta_seconds:{left_s}"));
+}
+
+fn listeners(snapshot: &Snapshot<'_>, text: &mut String) {
+    let config = &snapshot.server.config;
+    let binds = config.words_of(OptionId::bind);
+    let binds: String = binds.iter().map(|address| format!(",bind={address}")).collect();
+    // Each kind has its number, as in Valkey.
+    if config.port() != 0 {
+        line(text, format_args!("listener0:name=tcp{binds},port={}", config.port()));
+    }
+    let path = config.unixsocket();
+    if !path.is_empty() {
+        let path = String::from_utf8_lossy(&path);
+        line(text, format_args!("listener1:name=unix,bind={path}"));
+    }
+    if config.tls_port() != 0 {
+        line(text, format_args!("listener2:name=tls{binds},port={}", config.tls_port()));
+    }
+}
+
+fn operating_system() -> String {
+    let name = rustix::system::uname();
+    let [system, release, machine] =
+        [name.sysname(), name.release(), name.machine()].map(|part| part.to_string_lossy());
+    format!("{system} {release} {machine}")
+}
+
+const fn clock() -> &'static str {
+    if cfg!(target_arch = "x86_64") { "X86 TSC" } else { "POSIX clock_gettime" }
+}
+
+fn executable() -> String {
+    std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string())
+}
+
+fn config_file(snapshot: &Snapshot<'_>) -> String {
+    snapshot.server.config.file().map_or_else(String::new, |path| path.display().to_string())
+}

@@ -1,0 +1,135 @@
+//! What the fields are read from: the server, and what is costly enough to be worked out once, and
+//! only when a field asks for it.
+
+use std::cell::{OnceCell, RefCell};
+
+use super::clients::ClientFigures;
+use super::keyspace::KeyspaceFigures;
+use super::memory::MemoryFigures;
+use crate::engine::command::Data;
+use crate::engine::server::Server;
+use crate::engine::stats::Totals;
+
+/// The source of all fields of one INFO.
+pub struct Snapshot<'a> {
+    pub server: &'static Server,
+    /// Bytes in use before we took any ourselves.
+    pub used_bytes: usize,
+    /// `None`: what would be looked for there is known.
+    data: RefCell<Option<&'a mut Data>>,
+    totals: OnceCell<Totals>,
+    clients: OnceCell<ClientFigures>,
+    memory: OnceCell<MemoryFigures>,
+    keyspace: OnceCell<KeyspaceFigures>,
+    usage: OnceCell<Usage>,
+    tracked: OnceCell<(usize, usize)>,
+}
+
+/// Processor time in seconds.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Usage {
+    pub system_s: f64,
+    pub user_s: f64,
+    pub thread_system_s: f64,
+    pub thread_user_s: f64,
+}
+
+impl<'a> Snapshot<'a> {
+    /// Keys are looked at through `data`, which holds nothing or everything.
+    pub fn new(server: &'static Server, data: &'a mut Data) -> Self {
+        Self::with(server, Some(data))
+    }
+
+    /// With what was found in the shards before.
+    pub fn gathered(
+        server: &'static Server,
+        keyspace: KeyspaceFigures,
+        tracked: (usize, usize),
+    ) -> Self {
+        let (keyspace, tracked) = (OnceCell::from(keyspace), OnceCell::from(tracked));
+        Self { keyspace, tracked, ..Self::with(server, None) }
+    }
+
+    fn with(server: &'static Server, data: Option<&'a mut Data>) -> Self {
+        Self {
+            server,
+            used_bytes: crate::base::memory::used(),
+            data: RefCell::new(data),
+            totals: OnceCell::new(),
+            clients: OnceCell::new(),
+            memory: OnceCell::new(),
+            keyspace: OnceCell::new(),
+            usage: OnceCell::new(),
+            tracked: OnceCell::new(),
+        }
+    }
+
+    /// The workers' counters, all together. What the command's own worker has done in this turn is
+    /// in it as far as it can be.
+    pub fn totals(&self) -> &Totals {
+        self.totals.get_or_init(|| {
+            let totals = self.server.workers.totals();
+            let data = self.data.borrow();
+            let pending = data.as_ref().map(|data| data.counters).unwrap_or_default();
+            totals.keyspace_hits.add(pending.hits);
+            totals.keyspace_misses.add(pending.misses);
+            totals.expired_keys.add(pending.expired);
+            totals.expired_fields.add(pending.expired_fields);
+            totals.evicted_keys.add(pending.evicted);
+            totals.dirty.add(pending.dirty);
+            totals
+        })
+    }
+
+    pub fn clients(&self) -> &ClientFigures {
+        self.clients.get_or_init(|| ClientFigures::of(self.server))
+    }
+
+    pub fn memory(&self) -> &MemoryFigures {
+        self.memory.get_or_init(|| MemoryFigures::of(self))
+    }
+
+    pub fn keyspace(&self) -> &KeyspaceFigures {
+        let look = |data: &mut &mut Data| KeyspaceFigures::of(data);
+        self.keyspace.get_or_init(|| self.data.borrow_mut().as_mut().map(look).unwrap_or_default())
+    }
+
+    /// Keys that clients keep copies of, and copies.
+    pub fn tracked(&self) -> (usize, usize) {
+        *self.tracked.get_or_init(|| match self.server.tracking.clients() {
+            0 => (0, 0),
+            _ => self.data.borrow_mut().as_mut().map_or((0, 0), |data| data.tracked()),
+        })
+    }
+
+    pub fn usage(&self) -> Usage {
+        *self.usage.get_or_init(Usage::now)
+    }
+
+    /// Microseconds that this many ticks are.
+    pub fn us(&self, ticks: u64) -> u64 {
+        self.server.clock.us(ticks) as u64
+    }
+}
+
+impl Usage {
+    /// Until now.
+    pub fn now() -> Self {
+        let (process, thread) = (usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_THREAD));
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        Self {
+            system_s: seconds(process.ru_stime),
+            user_s: seconds(process.ru_utime),
+            thread_system_s: seconds(thread.ru_stime),
+            thread_user_s: seconds(thread.ru_utime),
+        }
+    }
+}
+
+fn usage(who: i32) -> libc::rusage {
+    // SAFETY: all zeros are a valid `rusage`: it holds numbers only.
+    let mut usage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a `rusage` of ours. It fails only for an unknown `who`.
+    unsafe { libc::getrusage(who, &mut usage) };
+    usage
+}

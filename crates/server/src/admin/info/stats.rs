@@ -1,0 +1,134 @@
+//! The section of counters, and the one of figures about the event loop that is shown when named.
+
+use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, zero};
+use crate::commands::migration;
+use crate::engine::acl::check::Reason;
+use crate::engine::pubsub::Kind;
+use crate::engine::rates::Note;
+
+pub(super) const STATS: Section =
+    Section { name: "stats", title: "Stats", shown: Shown::Default, lines: Lines::Fields(FIELDS) };
+
+pub(super) const DEBUG: Section = Section {
+    name: "debug",
+    title: "Debug",
+    shown: Shown::Named,
+    lines: Lines::Fields(&[
+        zero("eventloop_duration_aof_sum"),
+        counter("eventloop_duration_cron_sum", |s| s.us(s.totals().timer_ticks.get()).into()),
+        gauge("eventloop_duration_max", |s| {
+            s.us(s.server.workers.maximum(|worker| worker.longest_turn_ticks.get())).into()
+        }),
+        gauge("eventloop_cmd_per_cycle_max", |s| {
+            s.server.workers.maximum(|worker| worker.most_commands.get()).into()
+        }),
+    ]),
+};
+
+const FIELDS: &[Field] = &[
+    counter("total_connections_received", |s| {
+        s.server.services.connections_received(&s.server.clients).into()
+    }),
+    counter("total_commands_processed", |s| s.totals().commands.get().into()),
+    gauge("instantaneous_ops_per_sec", |s| rate(s, |note| note.commands).round().into()),
+    counter("total_net_input_bytes", |s| s.totals().net_input_bytes.get().into()),
+    counter("total_net_output_bytes", |s| s.totals().net_output_bytes.get().into()),
+    zero("total_net_repl_input_bytes"),
+    zero("total_net_repl_output_bytes"),
+    zero("total_net_cluster_slot_import_bytes"),
+    zero("total_net_cluster_slot_export_bytes"),
+    gauge("instantaneous_input_kbps", |s| kilobytes(rate(s, |note| note.net_input_bytes))),
+    gauge("instantaneous_output_kbps", |s| kilobytes(rate(s, |note| note.net_output_bytes))),
+    gauge("instantaneous_input_repl_kbps", |_| kilobytes(0.0)),
+    gauge("instantaneous_output_repl_kbps", |_| kilobytes(0.0)),
+    counter("rejected_connections", |s| s.server.clients.rejected().into()),
+    zero("sync_full"),
+    zero("sync_partial_ok"),
+    zero("sync_partial_err"),
+    counter("expired_keys", |s| s.totals().expired_keys.get().into()),
+    counter("expired_fields", |s| s.totals().expired_fields.get().into()),
+    // The index of expiries knows which keys are due: none is looked at in vain.
+    gauge("expired_stale_perc", |_| Value::Decimal(0.0, 2)),
+    gauge("expired_keys_with_volatile_items_stale_perc", |_| Value::Decimal(0.0, 2)),
+    zero("expired_time_cap_reached_count"),
+    zero("expire_cycle_cpu_milliseconds"),
+    counter("evicted_keys", |s| s.totals().evicted_keys.get().into()),
+    counter("evicted_clients", |s| s.totals().evicted_clients.get().into()),
+    gauge("evicted_scripts", |s| s.server.scripts.evicted().into()),
+    zero("total_eviction_exceeded_time"),
+    zero("current_eviction_exceeded_time"),
+    counter("keyspace_hits", |s| s.totals().keyspace_hits.get().into()),
+    counter("keyspace_misses", |s| s.totals().keyspace_misses.get().into()),
+    gauge("pubsub_channels", |s| (s.server.pubsub.len(Kind::Channel) as u64).into()),
+    gauge("pubsub_patterns", |s| (s.server.pubsub.len(Kind::Pattern) as u64).into()),
+    gauge("pubsubshard_channels", |s| (s.server.pubsub.len(Kind::Shard) as u64).into()),
+    zero("latest_fork_usec"),
+    zero("total_forks"),
+    counter("migrate_cached_sockets", |_| (migration::idle_connections() as u64).into()),
+    zero("slave_expires_tracked_keys"),
+    zero("active_defrag_hits"),
+    zero("active_defrag_misses"),
+    zero("active_defrag_key_hits"),
+    zero("active_defrag_key_misses"),
+    zero("total_active_defrag_time"),
+    zero("current_active_defrag_time"),
+    gauge("tracking_total_keys", |s| s.tracked().0.into()),
+    gauge("tracking_total_items", |s| s.tracked().1.into()),
+    gauge("tracking_total_prefixes", |s| s.server.tracking.prefixes().into()),
+    counter("unexpected_error_replies", |s| s.totals().unexpected_error_replies.get().into()),
+    counter("total_error_replies", |s| s.totals().error_replies.get().into()),
+    zero("dump_payload_sanitizations"),
+    counter("total_reads_processed", |s| s.totals().reads_processed.get().into()),
+    counter("total_writes_processed", |s| s.totals().writes_processed.get().into()),
+    // No thread only reads or only writes for another.
+    zero("io_threaded_reads_processed"),
+    zero("io_threaded_writes_processed"),
+    zero("io_threaded_freed_objects"),
+    zero("io_threaded_accept_processed"),
+    zero("io_threaded_poll_processed"),
+    zero("io_threaded_total_prefetch_batches"),
+    zero("io_threaded_total_prefetch_entries"),
+    counter("client_query_buffer_limit_disconnections", |s| {
+        s.totals().client_query_buffer_limit_disconnections.get().into()
+    }),
+    counter("client_output_buffer_limit_disconnections", |s| {
+        s.totals().client_output_buffer_limit_disconnections.get().into()
+    }),
+    zero("reply_buffer_shrinks"),
+    zero("reply_buffer_expands"),
+    counter("eventloop_cycles", |s| s.totals().turns.get().into()),
+    counter("eventloop_duration_sum", |s| s.us(s.totals().busy_ticks.get()).into()),
+    counter("eventloop_duration_cmd_sum", |s| s.us(command_ticks(s)).into()),
+    gauge("instantaneous_eventloop_cycles_per_sec", |s| rate(s, |note| note.turns).round().into()),
+    gauge("instantaneous_eventloop_duration_usec", |s| {
+        let ticks = s.server.services.rates.ratio(|note| note.busy_ticks, |note| note.turns);
+        s.us(ticks as u64).into()
+    }),
+    counter("acl_access_denied_auth", |s| s.server.acl.denied(Reason::Password).into()),
+    counter("acl_access_denied_cmd", |s| s.server.acl.denied(Reason::Command).into()),
+    counter("acl_access_denied_key", |s| s.server.acl.denied(Reason::Key).into()),
+    counter("acl_access_denied_channel", |s| s.server.acl.denied(Reason::Channel).into()),
+    counter("acl_access_denied_tls_cert", |s| s.server.acl.denied(Reason::Certificate).into()),
+    counter("acl_access_denied_db", |s| s.server.acl.denied(Reason::Database).into()),
+];
+
+fn rate(snapshot: &Snapshot<'_>, counter: impl Fn(&Note) -> u64) -> f64 {
+    snapshot.server.services.rates.per_second(counter)
+}
+
+fn kilobytes(bytes: f64) -> Value {
+    Value::Decimal(bytes / 1024.0, 2)
+}
+
+/// Ticks that commands took, of all commands.
+fn command_ticks(snapshot: &Snapshot<'_>) -> u64 {
+    let server = snapshot.server;
+    server.registry.all().iter().map(|c| server.workers.command_ticks(c.id)).sum()
+}
+
+impl From<f64> for Value {
+    /// A whole number.
+    fn from(value: f64) -> Self {
+        Self::Unsigned(value as u64)
+    }
+}

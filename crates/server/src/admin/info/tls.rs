@@ -1,0 +1,32 @@
+//! The section about TLS: which certificates there are, and how handshakes went.
+
+use bobbin_tls::CertificateFacts;
+
+use super::{Lines, Section, Shown, Value, counter, gauge, label};
+
+pub(super) const TLS: Section = Section {
+    name: "tls",
+    title: "TLS",
+    shown: Shown::All,
+    lines: Lines::Fields(&[
+        label("tls_server_cert_serial", |s| serial(s.server.tls.facts().server)),
+        gauge("tls_server_cert_expires_in_seconds", |s| left_s(s.server.tls.facts().server)),
+        label("tls_client_cert_serial", |s| serial(s.server.tls.facts().client)),
+        gauge("tls_client_cert_expires_in_seconds", |s| left_s(s.server.tls.facts().client)),
+        label("tls_ca_cert_serial", |s| serial(s.server.tls.facts().authority)),
+        gauge("tls_ca_cert_expires_in_seconds", |s| left_s(s.server.tls.facts().authority)),
+        counter("tls_handshakes", |s| s.server.tls.finished().into()),
+        counter("tls_handshakes_resumed", |s| s.server.tls.resumed().into()),
+        counter("tls_handshakes_failed", |s| s.server.tls.failed().into()),
+    ]),
+};
+
+fn serial(facts: Option<CertificateFacts>) -> Value {
+    facts.map_or_else(|| "none".into(), |facts| facts.serial.as_str().into())
+}
+
+/// Until it expires; 0 when it has, and without a certificate.
+fn left_s(facts: Option<CertificateFacts>) -> Value {
+    let left_s = |facts: CertificateFacts| facts.expires_s - crate::base::clock::system_ms() / 1000;
+    facts.map_or(0, left_s).max(0).into()
+}

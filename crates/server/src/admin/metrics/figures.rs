@@ -1,0 +1,96 @@
+//! Figures for which the shards have to be looked through, gathered by a thread that may have to
+//! wait for them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bobbin_sync::{Condvar, Mutex};
+
+use crate::admin::info::KeyspaceFigures;
+use crate::engine::command::Data;
+use crate::engine::server::Server;
+
+/// What was gathered.
+#[derive(Clone, Default)]
+pub(super) struct Figures {
+    pub keyspace: KeyspaceFigures,
+    /// Keys that clients keep copies of, and copies.
+    pub tracked: (usize, usize),
+    /// When; `None`: nothing was yet.
+    pub at: Option<Instant>,
+}
+
+/// The thread that gathers the figures of the shards.
+pub(super) struct Gatherer(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    figures: Figures,
+    /// How often somebody asked, and how often that was answered.
+    asked: u64,
+    answered: u64,
+}
+
+/// How long an answer waits for new figures.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+impl Gatherer {
+    pub(super) fn start(server: &'static Server) -> Result<Self, String> {
+        let shared = Arc::new(Shared::default());
+        let seed = server.clock.now_ms() as u64;
+        let (own, keyspace, gate) = (Arc::clone(&shared), &server.keyspace, &server.gate);
+        let run = move || {
+            let Some(mut data) = Data::new(keyspace, gate, seed) else {
+                log::warn!("There are too many threads for one that counts keys for the metrics");
+                return;
+            };
+            loop {
+                own.answer(|| {
+                    data.enter();
+                    data.now_ms = server.clock.now_ms();
+                    let figures = Figures {
+                        keyspace: KeyspaceFigures::of(&mut data),
+                        tracked: data.tracked(),
+                        at: Some(Instant::now()),
+                    };
+                    data.leave();
+                    figures
+                });
+            }
+        };
+        let spawned = std::thread::Builder::new().name("bobbin-figures".into()).spawn(run);
+        spawned.map_err(|error| format!("Can't start the thread of figures: {error}"))?;
+        Ok(Self(shared))
+    }
+
+    /// New figures; those of before if that takes too long.
+    pub(super) fn figures(&self) -> Figures {
+        let mut state = self.0.state.lock();
+        state.asked += 1;
+        let asked = state.asked;
+        self.0.changed.notify_all();
+        let waiting = |state: &mut State| state.answered < asked;
+        let waited = self.0.changed.wait_timeout_while(state, PATIENCE, waiting);
+        let (state, _) = waited;
+        state.figures.clone()
+    }
+}
+
+impl Shared {
+    /// Waits until somebody asks, and answers.
+    fn answer(&self, gather: impl FnOnce() -> Figures) {
+        let state = self.state.lock();
+        let idle = |state: &mut State| state.asked == state.answered;
+        let asked = self.changed.wait_while(state, idle).asked;
+        let figures = gather();
+        let mut state = self.state.lock();
+        (state.figures, state.answered) = (figures, asked);
+        self.changed.notify_all();
+    }
+}

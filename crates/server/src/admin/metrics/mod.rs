@@ -1,0 +1,150 @@
+//! The metrics endpoint: `GET /metrics` over HTTP/1.x, in Prometheus's text format, on a port of
+//! its own.
+//!
+//! Two threads serve it. One answers, and waits for nothing that a worker could hold: what it reads
+//! are atomics and mutexes that are held for moments. What needs the shards is gathered by the
+//! other one, which may be kept waiting by a worker that is stuck; then the figures of before are
+//! shown, with their age.
+
+mod describe;
+mod figures;
+mod http;
+mod text;
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use self::figures::Gatherer;
+use self::http::{Exchange, Site, State};
+use crate::config::OptionId;
+use crate::engine::server::Server;
+
+/// Connections at a time. The oldest has to go for one more: whoever asks at once and reads the
+/// answer has it long before, however many others say nothing, or a byte at a time.
+const PEERS_MAX: usize = 16;
+/// How long an exchange may take, from the connection to the last byte.
+const EXCHANGE_MAX: Duration = Duration::from_secs(5);
+
+struct Peer {
+    stream: TcpStream,
+    exchange: Exchange,
+    until: Instant,
+}
+
+impl Server {
+    /// Serves metrics from now on, if `metrics-port` says so.
+    pub fn start_metrics(&'static self) -> Result<(), String> {
+        let port = self.config.metrics_port() as u16;
+        if port == 0 {
+            return Ok(());
+        }
+        let listeners = listeners(&self.config.words_of(OptionId::metrics_bind), port)?;
+        let gatherer = Gatherer::start(self)?;
+        let run = move || {
+            let is_known = |name: &str| {
+                let mut known = self.config.words_of(OptionId::metrics_hosts);
+                known.extend(self.config.words_of(OptionId::metrics_bind));
+                known.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name))
+            };
+            serve(&listeners, &Site { is_known, metrics: || text::write(self, &gatherer) });
+        };
+        let spawned = std::thread::Builder::new().name("bobbin-metrics".into()).spawn(run);
+        spawned.map(drop).map_err(|error| format!("Can't start the thread of metrics: {error}"))
+    }
+}
+
+/// Binds all addresses; one with a leading `-` may be missing.
+fn listeners(addresses: &[String], port: u16) -> Result<Vec<TcpListener>, String> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let (optional, host) = match address.strip_prefix('-') {
+            Some(host) => (true, host),
+            None => (false, address.as_str()),
+        };
+        match listen(host, port) {
+            Ok(listener) => listeners.push(listener),
+            Err(_) if optional => {}
+            Err(error) => return Err(format!("Can't serve metrics on {host}:{port}: {error}")),
+        }
+    }
+    if listeners.is_empty() {
+        return Err(format!("None of metrics-bind's addresses is there, for port {port}"));
+    }
+    Ok(listeners)
+}
+
+fn listen(host: &str, port: u16) -> std::io::Result<TcpListener> {
+    let host = match host {
+        "*" => "0.0.0.0",
+        "::*" => "::",
+        host => host,
+    };
+    let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+    let listener = TcpListener::bind(&addresses[..])?;
+    listener.set_nonblocking(true)?;
+    log::info!("Metrics are served on http://{}/metrics", listener.local_addr()?);
+    Ok(listener)
+}
+
+/// Answers for ever.
+fn serve(listeners: &[TcpListener], site: &impl http::Answers) {
+    // The oldest first.
+    let mut peers: Vec<Peer> = Vec::new();
+    loop {
+        wait(listeners, &peers);
+        accept(listeners, &mut peers);
+        let now = Instant::now();
+        peers.retain_mut(|peer| {
+            now < peer.until && peer.exchange.go_on(&mut peer.stream, site) != State::Done
+        });
+        peers.drain(..peers.len().saturating_sub(PEERS_MAX));
+    }
+}
+
+/// Sleeps until a peer, or a new one, can be seen to, or somebody's time is over.
+fn wait(listeners: &[TcpListener], peers: &[Peer]) {
+    let accepting = listeners.iter().map(|listener| (listener.as_fd(), PollFlags::IN));
+    let served = peers.iter().map(|peer| {
+        let sends = peer.exchange.state() == State::Sending;
+        (peer.stream.as_fd(), if sends { PollFlags::OUT } else { PollFlags::IN })
+    });
+    let all = accepting.chain(served);
+    let mut all: Vec<PollFd<'_>> =
+        all.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+    let left = peers.iter().map(|peer| peer.until.saturating_duration_since(Instant::now())).min();
+    // Rounded up: not to look just before the time.
+    let timeout = left.map(|left| rustix::event::Timespec {
+        tv_sec: left.as_secs() as i64,
+        tv_nsec: i64::from(left.subsec_nanos()),
+    });
+    if poll(&mut all, timeout.as_ref()).is_err() {
+        // Interrupted, or without memory: there is time.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn accept(listeners: &[TcpListener], peers: &mut Vec<Peer>) {
+    for listener in listeners {
+        // Those that come at once are all seen to once before the oldest go.
+        for _ in 0..PEERS_MAX {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    if stream.set_nonblocking(true).is_ok() {
+                        let until = Instant::now() + EXCHANGE_MAX;
+                        peers.push(Peer { stream, exchange: Exchange::default(), until });
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    log::warn!("Can't accept a connection for metrics: {error}");
+                    std::thread::sleep(Duration::from_millis(100));
+                    break;
+                }
+            }
+        }
+    }
+}

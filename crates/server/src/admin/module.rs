@@ -1,0 +1,60 @@
+//! MODULE: there are none, and none can be loaded: modules are made for another server's insides.
+
+use crate::engine::command::help::{container, help_of as help};
+use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
+
+fn list(call: &mut Call<'_>) -> Outcome {
+    call.reply.empty_array();
+    Ok(())
+}
+
+fn refuse(_: &mut Call<'_>) -> Outcome {
+    Err(Failure::new("ERR Modules are not supported by this server"))
+}
+
+fn help_module(call: &mut Call<'_>) -> Outcome {
+    help(
+        call,
+        &[
+            ("LIST", "The modules that are loaded: none."),
+            ("LOAD <path> [<arg> ...]", "Refused: modules are not supported."),
+            (
+                "LOADEX <path> [[CONFIG NAME VALUE] [CONFIG NAME VALUE]] [ARGS ...]",
+                "Refused: modules are not supported.",
+            ),
+            ("UNLOAD <name>", "Refused: modules are not supported."),
+        ],
+    )
+}
+
+const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT);
+const CHANGE: Flags = ADMIN.with(Flags::NO_ASYNC_LOADING);
+
+pub(super) const COMMANDS: &[Command] = &[Command::new("module", -2, container)
+    .doc("server", "4.0.0", "Depends on subcommand.", "A container for commands about modules.")
+    .subcommands(&[
+        Command::new("help", 2, help_module).flags(Flags::LOADING.with(Flags::STALE)).doc(
+            "server",
+            "5.0.0",
+            "O(1)",
+            "Lists the subcommands.",
+        ),
+        Command::new("list", 2, list)
+            .flags(ADMIN)
+            .doc("server", "4.0.0", "O(N), N: modules", "Lists the modules that are loaded.")
+            .tips(&["nondeterministic_output_order"]),
+        Command::new("load", -3, refuse)
+            .flags(CHANGE)
+            .doc("server", "4.0.0", "O(1)", "Refused: modules are not supported.")
+            .syntax("path [arg [arg ...]]"),
+        Command::new("loadex", -3, refuse)
+            .flags(CHANGE)
+            .doc("server", "7.0.0", "O(1)", "Refused: modules are not supported.")
+            .syntax(
+                "path [CONFIG name value [CONFIG name value ...]] :configs [ARGS args [args ...]]",
+            ),
+        Command::new("unload", 3, refuse)
+            .flags(CHANGE)
+            .doc("server", "4.0.0", "O(1)", "Refused: modules are not supported.")
+            .syntax("name"),
+    ])];

@@ -1,0 +1,25 @@
+//! MONITOR.
+
+use crate::engine::command::{Call, Categories, Command, Flags, Outcome};
+use crate::engine::monitor::join;
+
+fn monitor(call: &mut Call<'_>) -> Outcome {
+    if call.in_transaction {
+        return Err("ERR MONITOR isn't allowed for DENY BLOCKING client".into());
+    }
+    if join(call.server, &call.client.info) {
+        call.reply.ok();
+    }
+    Ok(())
+}
+
+pub(super) const COMMANDS: &[Command] = &[Command::new("monitor", 1, monitor)
+    .flags(
+        Flags::ADMIN
+            .with(Flags::NOSCRIPT)
+            .with(Flags::LOADING)
+            .with(Flags::STALE)
+            .with(Flags::GATE),
+    )
+    .categories(Categories::NONE)
+    .doc("server", "1.0.0", "", "Shows every command that the server executes, as it happens.")];

@@ -1,0 +1,128 @@
+//! SAVE, BGSAVE, LASTSAVE.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::engine::blocking::{self, Wait};
+use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
+use crate::persistence::NotBegun;
+
+/// The client waits; the others go on, and what they do from here on is not in the file.
+fn save(call: &mut Call<'_>) -> Outcome {
+    if call.server.persistence.is_saving() {
+        return Err(BUSY);
+    }
+    let server = call.server;
+    let waiter = blocking::block(call, Saving, &[], None);
+    if server.cut_is_busy() {
+        server.save_later(waiter);
+        return Ok(());
+    }
+    match server.start_save(call.data, Some(Arc::clone(&waiter))) {
+        Ok(()) => {}
+        Err(NotBegun::Busy) => waiter.answer(server, |_| Err(BUSY)),
+        Err(NotBegun::NoThread) => {
+            // It takes none where nobody else is served meanwhile.
+            let saved = server.save_held(call.data);
+            waiter.answer(server, |reply| {
+                saved.map_err(|_| Failure::new("ERR"))?;
+                reply.ok();
+                Ok(())
+            });
+        }
+    }
+    Ok(())
+}
+
+struct Saving;
+
+impl Wait for Saving {
+    fn can_be_unblocked(&self) -> bool {
+        false
+    }
+}
+
+fn bgsave(call: &mut Call<'_>) -> Outcome {
+    let server = call.server;
+    if call.args.len() > 1 {
+        if call.args.len() == 2 && call.word_is(1, "cancel") {
+            let unscheduled = server.unschedule_save();
+            if !server.abort_save() && !unscheduled {
+                return Err(
+                    "ERR Background saving is currently not in progress or scheduled".into()
+                );
+            }
+            let done = if unscheduled { "scheduled" } else { "saving" };
+            log::info!("Background {done} will be aborted due to user request");
+            call.reply.simple("Background saving cancelled");
+            return Ok(());
+        }
+        if call.args.len() > 2 || !call.word_is(1, "schedule") {
+            return Err(Failure::SYNTAX);
+        }
+    }
+    if call.in_transaction {
+        // What EXEC has not finished is in no file.
+        server.schedule_save();
+        call.reply.simple("Background saving scheduled");
+        return Ok(());
+    }
+    if server.cut_is_busy() && !server.persistence.is_saving() {
+        if call.args.len() == 1 {
+            return Err(REWRITING);
+        }
+        server.schedule_save();
+        call.reply.simple("Background saving scheduled");
+        return Ok(());
+    }
+    if server.persistence.is_saving() && !server.persistence.current_is_wanted() {
+        // It is given up, and will be gone in a moment.
+        server.schedule_save();
+    } else {
+        server.start_save(call.data, None).map_err(|reason| match reason {
+            NotBegun::Busy => BUSY,
+            NotBegun::NoThread => Failure::new("ERR"),
+        })?;
+    }
+    call.reply.simple("Background saving started");
+    Ok(())
+}
+
+fn lastsave(call: &mut Call<'_>) -> Outcome {
+    call.reply.integer(call.server.persistence.last_save_s.load(Ordering::Relaxed));
+    Ok(())
+}
+
+const BUSY: Failure = Failure::new("ERR Background save already in progress");
+const REWRITING: Failure = Failure::new(
+    "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to schedule a \
+     BGSAVE whenever possible.",
+);
+const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::NO_ASYNC_LOADING);
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("save", 1, save).flags(ADMIN.with(Flags::NO_MULTI).with(Flags::GATE)).doc(
+        "server",
+        "1.0.0",
+        "O(N) where N is the total number of keys in all databases",
+        "Saves a snapshot, and answers when it is on disk.",
+    ),
+    Command::new("bgsave", -1, bgsave)
+        .flags(ADMIN.with(Flags::GATE))
+        .doc("server", "1.0.0", "O(1)", "Begins to save a snapshot.")
+        .syntax("[<SCHEDULE @3.2.2 | CANCEL @8.1.0>] :operation")
+        .history(&[("3.2.2", "Takes `SCHEDULE`."), ("8.1.0", "Takes `CANCEL`.")]),
+    Command::new("lastsave", 1, lastsave)
+        .flags(Flags::LOADING.with(Flags::STALE).with(Flags::FAST))
+        .categories(
+            crate::engine::command::Categories::ADMIN
+                .with(crate::engine::command::Categories::DANGEROUS),
+        )
+        .doc(
+            "server",
+            "1.0.0",
+            "O(1)",
+            "Answers when the last snapshot was saved, in Unix seconds.",
+        )
+        .tips(&["nondeterministic_output"]),
+];

@@ -1,0 +1,129 @@
+//! Commands about the process: TIME, WAIT, SHUTDOWN and the like.
+
+use bobbin_resp::Reply;
+
+use crate::admin::lolwut;
+use crate::base::clock::system_us;
+use crate::engine::blocking::{self, Wait};
+use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::server::VERSION;
+use crate::process::shutdown::{Request, Shutdown};
+
+fn time(call: &mut Call<'_>) -> Outcome {
+    // For a transaction, and for a script, the time stands still.
+    let now_us = match call.client.time_us {
+        frozen_us if call.in_transaction && frozen_us != 0 => frozen_us,
+        _ => system_us(),
+    };
+    call.client.time_us = now_us;
+    call.reply.array(2);
+    call.reply.bulk_i64(now_us / 1_000_000);
+    call.reply.bulk_i64(now_us % 1_000_000);
+    Ok(())
+}
+
+/// LOLWUT [VERSION version] [columns [rows]]: the version, which chooses among drawings elsewhere,
+/// has one drawing here.
+fn lolwut(call: &mut Call<'_>) -> Outcome {
+    const USAGE: &str = "ERR Syntax error. Use: LOLWUT [VERSION version] [columns [rows]]";
+    let mut first = 1;
+    if call.args.len() > 1 && call.word_is(1, "version") {
+        if call.args.len() == 2 {
+            return Err(USAGE.into());
+        }
+        call.integer(2)?;
+        first = 3;
+    }
+    if call.args.len() > first + 2 {
+        return Err(USAGE.into());
+    }
+    let size = |call: &Call<'_>, index, usual, max: usize| {
+        if index >= call.args.len() {
+            return Ok(usual);
+        }
+        call.integer(index).map(|asked| asked.clamp(1, max as i64) as usize)
+    };
+    let columns = size(call, first, lolwut::COLUMNS, lolwut::COLUMNS_MAX)?;
+    let rows = size(call, first + 1, lolwut::ROWS, lolwut::ROWS_MAX)?;
+    let cloth = lolwut::weave(columns, rows, &mut call.data.random);
+    let text = format!("{cloth}\nWoven on the spot, and no two are alike. Bobbin ver. {VERSION}\n");
+    call.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// There are no replicas: a count above zero is never reached, and the client waits in vain.
+fn wait(call: &mut Call<'_>) -> Outcome {
+    let replicas = call.integer(1)?;
+    let deadline_ms = blocking::deadline_of_ms(call, 2)?;
+    if replicas <= 0 || call.in_transaction {
+        call.reply.integer(0);
+    } else {
+        blocking::block(call, WaitForReplicas, &[], deadline_ms);
+    }
+    Ok(())
+}
+
+struct WaitForReplicas;
+
+impl Wait for WaitForReplicas {
+    fn timed_out(&self, reply: &mut Reply<'_>) {
+        reply.integer(0);
+    }
+}
+
+fn shutdown(call: &mut Call<'_>) -> Outcome {
+    let shutdown = Shutdown::parse(&call.args[1..]).ok_or(Failure::SYNTAX)?;
+    let Shutdown::End { save, force } = shutdown else {
+        let cancelled = call.server.end.cancel().ok_or("ERR No shutdown in progress.")?;
+        cancelled.refuse(call.server);
+        log::info!("Shutdown manually aborted.");
+        call.reply.ok();
+        return Ok(());
+    };
+    if let Some(busy) = call.server.scripts.busy().filter(|_| save != Some(false)) {
+        // What is half done must not be saved.
+        return Err(busy.failure());
+    }
+    // No reply: the connection ends with the process, unless that cannot end.
+    log::warn!("User requested shutdown...");
+    let waiter = Some(blocking::block(call, ShuttingDown, &[], None));
+    call.server.end.end(Request { save, force, waiter, by_signal: false });
+    Ok(())
+}
+
+struct ShuttingDown;
+
+impl Wait for ShuttingDown {
+    fn can_be_unblocked(&self) -> bool {
+        false
+    }
+}
+
+const ADMIN: Flags = Flags::ADMIN.with(Flags::NOSCRIPT).with(Flags::STALE);
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("time", 1, time)
+        .flags(Flags::LOADING.with(Flags::STALE).with(Flags::FAST))
+        .doc("server", "2.6.0", "O(1)", "Answers the server's time.")
+        .tips(&["nondeterministic_output"]),
+    Command::new("lolwut", -1, lolwut)
+        .flags(Flags::READONLY.with(Flags::FAST))
+        .doc("server", "5.0.0", "", "Draws something, and tells the version.")
+        .syntax("[VERSION version]"),
+    Command::new("wait", 3, wait)
+        .flags(Flags::BLOCKING)
+        .categories(Categories::CONNECTION)
+        .doc("generic", "3.0.0", "O(1)", "Waits until replicas have the writes before it.")
+        .syntax("numreplicas timeout")
+        .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
+    Command::new("shutdown", -1, shutdown)
+        .flags(ADMIN.with(Flags::LOADING).with(Flags::NO_MULTI).with(Flags::ALLOW_BUSY))
+        .doc(
+            "server",
+            "1.0.0",
+            "O(1), with saving O(N), N: keys of all databases",
+            "Ends the server.",
+        )
+        .syntax("[[NOSAVE | SAVE] [NOW @7.0.0] [FORCE @7.0.0] [SAFE @9.0.0] | ABORT @7.0.0] :abort-selector")
+        .history(&[("7.0.0", "Takes NOW, FORCE and ABORT."), ("9.0.0", "Takes SAFE.")]),
+];

@@ -1,0 +1,265 @@
+//! What jemalloc says of itself, and what it can be told.
+
+use std::ffi::{CStr, CString, c_uint, c_void};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use bobbin_sync::Mutex;
+use rustix::mm::Advice;
+use tikv_jemalloc_ctl::{epoch, raw, stats, stats_print};
+use tikv_jemalloc_sys::extent_hooks_t;
+
+use crate::base::cores;
+
+/// Bytes, by how near they are to being given back.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Figures {
+    pub allocated: usize,
+    /// In pages that hold something.
+    pub active: usize,
+    /// In pages that the kernel has given.
+    pub resident: usize,
+    /// In pages that the kernel may take back.
+    pub muzzy: usize,
+}
+
+/// The figures, not older than a tenth of a second: Redis takes them as often. To take them costs
+/// some microseconds for each arena, and more beside a thread that frees much.
+pub fn figures() -> Figures {
+    static LAST: Mutex<Option<(Instant, Figures)>> = Mutex::new(None);
+    let last = *LAST.lock();
+    if let Some((_, figures)) = last.filter(|(taken, _)| taken.elapsed() < FIGURES_KEPT) {
+        return figures;
+    }
+    let figures = figures_now();
+    *LAST.lock() = Some((Instant::now(), figures));
+    figures
+}
+
+fn figures_now() -> Figures {
+    // Each fails only if jemalloc was built without statistics; then there is nothing to say.
+    let _ = epoch::advance();
+    // SAFETY: the control is a `size_t`.
+    let muzzy_pages =
+        unsafe { raw::read::<usize>(c"stats.arenas.4096.pmuzzy".to_bytes_with_nul()) };
+    Figures {
+        allocated: stats::allocated::read().unwrap_or(0),
+        active: stats::active::read().unwrap_or(0),
+        resident: stats::resident::read().unwrap_or(0),
+        muzzy: muzzy_pages.unwrap_or(0) * rustix::param::page_size(),
+    }
+}
+
+/// Gives pages without content back to the kernel; `false` if jemalloc refused.
+pub fn purge() -> bool {
+    // 4096 stands for all arenas, as MALLCTL_ARENAS_ALL does.
+    let name = c"arena.4096.purge";
+    // SAFETY: the control takes no value and returns none, so all pointers are null.
+    let result = unsafe {
+        tikv_jemalloc_sys::mallctl(
+            name.as_ptr(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            0,
+        )
+    };
+    result == 0
+}
+
+/// Has all arenas that there are give pages back to the kernel in short steps, with a core to
+/// others in between: as jemalloc does it by itself, many megabytes in one go, whoever is woken on
+/// that core waits for it. To be called when threads have come that have arenas of their own.
+pub fn give_back_in_steps() {
+    // Which arenas there are is among the figures.
+    let _ = epoch::advance();
+    let count = control_integer(b"arenas.narenas", None).unwrap_or(0);
+    for arena in 0..count {
+        if !is_in_use(arena) {
+            continue;
+        }
+        let name = hooks_of(arena);
+        // SAFETY: the control is a pointer to a table that lives as long as its arena; those of
+        // jemalloc's own and ours live as long as the process.
+        let installed = unsafe {
+            raw::read::<*mut extent_hooks_t>(name.as_bytes()).and_then(|hooks| {
+                let ours = HOOKS.get_or_init(|| extent_hooks_t {
+                    purge_forced: Some(purge_in_steps),
+                    // As without hooks: address space is kept.
+                    dalloc: None,
+                    ..*hooks
+                });
+                let ours = std::ptr::from_ref(ours).cast_mut();
+                if hooks == ours { Ok(()) } else { raw::write(name.as_bytes(), ours) }
+            })
+        };
+        if let Err(error) = installed {
+            log::debug!("Arena {arena} gives memory back in one go: {error}");
+        }
+    }
+}
+
+fn is_in_use(arena: i64) -> bool {
+    control_integer(format!("arena.{arena}.initialized").as_bytes(), None) == Ok(1)
+}
+
+fn hooks_of(arena: i64) -> String {
+    format!("arena.{arena}.extent_hooks\0")
+}
+
+/// jemalloc's own, but for what gives pages back.
+static HOOKS: OnceLock<extent_hooks_t> = OnceLock::new();
+
+/// Has the kernel take the content of pages, which are zero when they are touched again; `true` if
+/// it refused. No lock is held here that anybody waits for who allocates or frees.
+///
+/// # Safety
+///
+/// As jemalloc calls it: the pages are mapped, private, and hold nothing that is needed.
+unsafe extern "C" fn purge_in_steps(
+    _hooks: *mut extent_hooks_t,
+    address: *mut c_void,
+    _size: usize,
+    offset: usize,
+    length: usize,
+    _arena: c_uint,
+) -> bool {
+    let mut done = 0;
+    while done < length {
+        let step = STEP_BYTES.min(length - done);
+        // SAFETY: within the pages that the caller speaks of.
+        let taken = unsafe {
+            rustix::mm::madvise(address.byte_add(offset + done), step, Advice::LinuxDontNeed)
+        };
+        if taken.is_err() {
+            return true;
+        }
+        done += step;
+        cores::give_way();
+    }
+    false
+}
+
+/// jemalloc's own report.
+pub fn report() -> String {
+    let mut report = Vec::new();
+    match stats_print::stats_print(&mut report, stats_print::Options::default()) {
+        Ok(()) => String::from_utf8_lossy(&report).into_owned(),
+        Err(error) => format!("The allocator does not report: {error}"),
+    }
+}
+
+/// Reads a control that is a number, after setting it if a value is given; the error is the
+/// system's text. The size of the number is found by trying.
+pub fn control_integer(name: &[u8], value: Option<i64>) -> Result<i64, String> {
+    let name = control_name(name)?;
+    let name = name.as_bytes_with_nul();
+    // SAFETY: jemalloc compares the size with that of the control, and any bits are a number.
+    unsafe {
+        if let Some(value) = value {
+            let wrote = raw::write::<i64>(name, value)
+                .or_else(|_| raw::write::<i32>(name, value as i32))
+                .or_else(|_| raw::write::<u8>(name, u8::from(value != 0)));
+            wrote.map_err(text)?;
+        }
+        raw::read::<i64>(name)
+            .or_else(|_| raw::read::<i32>(name).map(i64::from))
+            .or_else(|_| raw::read::<u8>(name).map(i64::from))
+            .map_err(text)
+    }
+}
+
+/// Reads a control that is a text.
+pub fn control_text(name: &[u8]) -> Result<Vec<u8>, String> {
+    let name = control_name(name)?;
+    // Only these are texts: reading a number as one would follow it as a pointer.
+    let is_text = TEXTS.iter().any(|known| known.to_bytes() == name.as_bytes());
+    if !is_text {
+        return Err("Invalid argument".into());
+    }
+    // SAFETY: the listed controls are C strings that live as long as the process.
+    let found = unsafe { raw::read::<*const std::ffi::c_char>(name.as_bytes_with_nul()) };
+    let pointer = found.map_err(text)?;
+    if pointer.is_null() {
+        return Ok(Vec::new());
+    }
+    // SAFETY: as above, and it is not null.
+    Ok(unsafe { CStr::from_ptr(pointer) }.to_bytes().to_vec())
+}
+
+fn control_name(name: &[u8]) -> Result<CString, String> {
+    CString::new(name).map_err(|_| "No such file or directory".into())
+}
+
+fn text(error: tikv_jemalloc_ctl::Error) -> String {
+    let text = error.to_string();
+    // Keep what the system calls it.
+    if text.contains("unknown") { "No such file or directory" } else { "Invalid argument" }.into()
+}
+
+const FIGURES_KEPT: Duration = Duration::from_millis(100);
+/// Some twenty microseconds of the kernel's time.
+const STEP_BYTES: usize = 256 << 10;
+
+/// Controls whose value is a text.
+const TEXTS: [&CStr; 6] = [
+    c"version",
+    c"config.malloc_conf",
+    c"opt.metadata_thp",
+    c"opt.dss",
+    c"opt.percpu_arena",
+    c"opt.thp",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_the_allocator() {
+        let figures = figures();
+        assert!(figures.allocated > 0 && figures.allocated <= figures.active);
+        assert!(control_integer(b"arenas.narenas", None).unwrap() > 0);
+        assert!(control_integer(b"no.such", None).is_err());
+        assert!(control_text(b"version").unwrap().starts_with(b"5."));
+        assert!(control_text(b"arenas.narenas").is_err());
+        assert!(purge());
+        assert!(report().contains("jemalloc"));
+    }
+
+    #[test]
+    fn memory_is_given_back_in_steps_and_comes_back_as_zeroes() {
+        give_back_in_steps();
+        let own = control_integer(b"thread.arena", None).expect("the calling thread has one");
+        assert!(is_in_use(own));
+        // SAFETY: as in `give_back_in_steps`.
+        let hooks = unsafe { raw::read::<*mut extent_hooks_t>(hooks_of(own).as_bytes()) };
+        assert_eq!(hooks.unwrap().cast_const(), std::ptr::from_ref(HOOKS.get().unwrap()));
+        // Of several steps, and of part of one.
+        for bytes in [STEP_BYTES * 3 + 4096, 4096] {
+            let layout = std::alloc::Layout::from_size_align(bytes, 4096).unwrap();
+            // SAFETY: the block is as large as is said; it is freed with its layout.
+            unsafe {
+                let block = std::alloc::alloc(layout);
+                block.write_bytes(7, bytes);
+                let hooks = std::ptr::null_mut();
+                assert!(!purge_in_steps(hooks, block.cast(), bytes, 0, bytes, 0));
+                let content = std::slice::from_raw_parts(block, bytes);
+                assert!(content.iter().all(|byte| *byte == 0));
+                block.write_bytes(7, bytes);
+                assert!(!purge_in_steps(hooks, block.cast(), bytes, 4096, bytes - 4096, 0));
+                let content = std::slice::from_raw_parts(block, bytes);
+                let (kept, taken) = content.split_at(4096);
+                assert!(kept.iter().all(|byte| *byte == 7));
+                assert!(taken.iter().all(|byte| *byte == 0));
+                std::alloc::dealloc(block, layout);
+            }
+        }
+        // SAFETY: what is no address of this process is refused.
+        let refused = unsafe {
+            let hooks = std::ptr::null_mut();
+            purge_in_steps(hooks, std::ptr::without_provenance_mut(1 << 62), 4096, 0, 4096, 0)
+        };
+        assert!(refused);
+    }
+}

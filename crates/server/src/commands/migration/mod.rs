@@ -1,0 +1,350 @@
+//! MIGRATE's work: keys that go to another server, while this one goes on.
+//!
+//! The command pins the values under its locks and leaves the rest to a thread of its own; its
+//! client waits. Nothing is held while bytes travel. A key is deleted here once the other server
+//! has acknowledged it, unless it was changed meanwhile (it is watched, as WATCH does it): then it
+//! is sent again, or deleted there as well, so that no change is lost.
+
+mod connection;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bobbin_sync::Mutex;
+
+pub use self::connection::read_target_reply;
+use self::connection::{Broken, Connection};
+use crate::base::clock;
+use crate::commands::Pinned;
+use crate::engine::background;
+use crate::engine::blocking::Waiter;
+use crate::engine::command::{Classes, Data, Failure, Outcome};
+use crate::engine::server::Server;
+pub use connection::idle_connections;
+
+/// Where keys go, and how.
+pub struct Target {
+    pub host: String,
+    pub port: u16,
+    pub database: i64,
+    /// For each step: connecting, 64 KiB sent, a reply received.
+    pub timeout: Duration,
+    /// AUTH's arguments.
+    pub credentials: Option<Vec<Box<[u8]>>>,
+    pub replace: bool,
+    pub compress: bool,
+}
+
+/// A key on its way.
+pub struct Traveller {
+    pub key: Box<[u8]>,
+    pub value: Pinned,
+    pub expire_ms: Option<i64>,
+    /// Of the watch on it, where it is watched.
+    pub version: u64,
+}
+
+/// What a MIGRATE that runs beside the workers has to do.
+pub struct Migration {
+    pub target: Target,
+    /// Keep the keys here. Else they are watched.
+    pub copy: bool,
+    pub database: u32,
+    pub travellers: Vec<Traveller>,
+}
+
+/// What came of sending keys.
+pub struct Sent {
+    /// Of each key, whether the target has it.
+    pub acknowledged: Vec<bool>,
+    pub outcome: Outcome,
+}
+
+impl Target {
+    /// Sends keys in their order. A connection that turns out to be closed is replaced, once.
+    pub fn send(&self, travellers: &[Traveller]) -> Sent {
+        let mut may_retry = true;
+        loop {
+            let mut acknowledged = vec![false; travellers.len()];
+            let outcome = Connection::open(self).and_then(|mut connection| {
+                let outcome = self.exchange(&mut connection, travellers, &mut acknowledged)?;
+                if outcome.is_ok() {
+                    connection.keep(self.database);
+                }
+                Ok(outcome)
+            });
+            match outcome {
+                Ok(outcome) => return Sent { acknowledged, outcome },
+                Err(broken) if may_retry && broken.may_retry() && !acknowledged.contains(&true) => {
+                    may_retry = false;
+                }
+                Err(broken) => return Sent { acknowledged, outcome: Err(broken.failure()) },
+            }
+        }
+    }
+
+    fn exchange(
+        &self,
+        connection: &mut Connection,
+        travellers: &[Traveller],
+        acknowledged: &mut [bool],
+    ) -> Result<Outcome, Broken> {
+        if let Some(credentials) = &self.credentials {
+            let words =
+                [b"AUTH".as_slice()].into_iter().chain(credentials.iter().map(|word| &**word));
+            connection.write(words)?;
+        }
+        let select = connection.database() != Some(self.database);
+        if select {
+            connection.write([b"SELECT", self.database.to_string().as_bytes()].into_iter())?;
+        }
+        let mut sent = Vec::with_capacity(travellers.len());
+        let mut payload = Vec::new();
+        for (at, traveller) in travellers.iter().enumerate() {
+            let ttl_ms = match traveller.expire_ms.map(|ms| ms - clock::system_ms()) {
+                Some(left_ms) if left_ms < 0 => continue,
+                Some(left_ms) => left_ms.max(1),
+                None => 0,
+            };
+            payload.clear();
+            traveller.value.append_payload(self.compress, &mut payload);
+            let ttl_ms = ttl_ms.to_string();
+            let words: [&[u8]; 5] =
+                [b"RESTORE", &traveller.key, ttl_ms.as_bytes(), &payload, b"REPLACE"];
+            let count = if self.replace { 5 } else { 4 };
+            connection.write(words[..count].iter().copied())?;
+            sent.push(at);
+        }
+        connection.flush()?;
+        let mut refusal = None;
+        for _ in 0..usize::from(self.credentials.is_some()) + usize::from(select) {
+            refusal = refusal.or(connection.read_error()?);
+        }
+        let mut outcome = Ok(());
+        for at in sent {
+            let error = connection.read_error()?;
+            match refusal.clone().or(error) {
+                None => acknowledged[at] = true,
+                Some(error) if outcome.is_ok() => {
+                    let text = format!("ERR Target instance replied with error: {error}");
+                    outcome = Err(Failure::format(text));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Deletes keys that this server has deleted meanwhile.
+    fn delete(&self, keys: &[Box<[u8]>]) -> Result<(), Broken> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut connection = Connection::open(self)?;
+        if let Some(credentials) = &self.credentials {
+            let words =
+                [b"AUTH".as_slice()].into_iter().chain(credentials.iter().map(|word| &**word));
+            connection.write(words)?;
+        }
+        connection.write([b"SELECT", self.database.to_string().as_bytes()].into_iter())?;
+        connection.write([b"DEL".as_slice()].into_iter().chain(keys.iter().map(|key| &**key)))?;
+        connection.flush()?;
+        for _ in 0..2 + usize::from(self.credentials.is_some()) {
+            connection.read_error()?;
+        }
+        Ok(())
+    }
+}
+
+impl Migration {
+    /// Runs it on a thread of its own; the waiter gets the reply.
+    pub fn start(self, server: &'static Server, waiter: Arc<Waiter>) {
+        let task = Task { server, waiter, migration: self };
+        let mut queue = QUEUE.lock();
+        queue.waiting.push_back(task);
+        if queue.threads < THREADS_MAX {
+            let spawned =
+                std::thread::Builder::new().name("bobbin-migrate".into()).spawn(run_tasks);
+            match spawned {
+                Ok(_) => queue.threads += 1,
+                Err(error) if queue.threads == 0 => {
+                    log::warn!("MIGRATE got no thread: {error}");
+                    if let Some(task) = queue.waiting.pop_back() {
+                        task.waiter.answer(server, |_| Err(NO_THREAD));
+                    }
+                }
+                // Another thread will come to it.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn run(&mut self, server: &'static Server, data: &mut Data) -> Outcome {
+        let mut rounds = 0;
+        loop {
+            let Sent { acknowledged, outcome } = self.target.send(&self.travellers);
+            if self.copy {
+                return outcome;
+            }
+            let mut deleted = Vec::new();
+            let mut changed = Vec::new();
+            for (traveller, acknowledged) in self.travellers.drain(..).zip(acknowledged) {
+                match settle(server, data, self.database, traveller, acknowledged) {
+                    Settled::Done => {}
+                    Settled::Deleted(key) => deleted.push(key),
+                    Settled::Changed(traveller) => changed.push(traveller),
+                }
+            }
+            self.travellers = changed;
+            let outcome = match self.target.delete(&deleted) {
+                Err(broken) if outcome.is_ok() => Err(broken.failure()),
+                _ => outcome,
+            };
+            rounds += 1;
+            if outcome.is_err() || self.travellers.is_empty() || rounds == ROUNDS_MAX {
+                let unfinished = !self.travellers.is_empty();
+                self.forget(server, data);
+                return if outcome.is_ok() && unfinished { Err(STILL_CHANGING) } else { outcome };
+            }
+            // The target has them, as they were.
+            self.target.replace = true;
+        }
+    }
+
+    /// Watches the rest no longer.
+    fn forget(&mut self, server: &'static Server, data: &mut Data) {
+        for traveller in self.travellers.drain(..) {
+            with_key(server, data, self.database, &traveller.key, |data, key| {
+                data.unwatch(data.database, key);
+            });
+        }
+    }
+}
+
+/// What must be done about a key that was sent.
+enum Settled {
+    Done,
+    /// It was deleted here meanwhile.
+    Deleted(Box<[u8]>),
+    /// It was changed here meanwhile.
+    Changed(Traveller),
+}
+
+/// Deletes a key that the target has acknowledged.
+fn settle(
+    server: &'static Server,
+    data: &mut Data,
+    database: u32,
+    mut traveller: Traveller,
+    acknowledged: bool,
+) -> Settled {
+    let bytes = std::mem::take(&mut traveller.key);
+    let settled = with_key(server, data, database, &bytes, |data, key| {
+        let version = data.watched_version(database, key);
+        let unchanged = version == Some(traveller.version);
+        if acknowledged && unchanged {
+            data.unwatch(database, key);
+            if data.remove(key) {
+                data.log(&[b"DEL", key.bytes]);
+                data.event(Classes::GENERIC, "del", key);
+            }
+            return Settled::Done;
+        }
+        let found = data.peek(key).map(|entry| (Pinned::new(entry.value()), entry.expire_ms()));
+        match found {
+            Some((value, expire_ms)) if acknowledged => {
+                let version = version.unwrap_or_default();
+                Settled::Changed(Traveller { key: Box::default(), value, expire_ms, version })
+            }
+            found => {
+                data.unwatch(database, key);
+                let gone = acknowledged && found.is_none();
+                if gone { Settled::Deleted(Box::default()) } else { Settled::Done }
+            }
+        }
+    });
+    match settled {
+        Settled::Done => Settled::Done,
+        Settled::Deleted(_) => Settled::Deleted(bytes),
+        Settled::Changed(traveller) => Settled::Changed(Traveller { key: bytes, ..traveller }),
+    }
+}
+
+/// Calls `f` with a key whose shard is held, and then tells the clients that are concerned what it
+/// did.
+fn with_key<R>(
+    server: &'static Server,
+    data: &mut Data,
+    database: u32,
+    bytes: &[u8],
+    f: impl FnOnce(&mut Data, crate::engine::command::Key<'_>) -> R,
+) -> R {
+    let key = data.key(bytes);
+    loop {
+        data.enter_unreserved();
+        data.refresh_time(server);
+        // A pause lets nothing change. It begins in nobody's turn, so not behind this.
+        if server.paused(data.now_ms).is_none() && data.hold_one(key.hash.shard()) {
+            break;
+        }
+        data.leave();
+        std::thread::sleep(POLL);
+    }
+    data.database = database;
+    data.follow_config(server);
+    data.may_expire = true;
+    let result = f(data, key);
+    data.end_unit(server, None);
+    data.release();
+    data.broadcast();
+    data.leave();
+    result
+}
+
+struct Task {
+    server: &'static Server,
+    waiter: Arc<Waiter>,
+    migration: Migration,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Task>,
+    threads: usize,
+}
+
+/// Does what waits, one after the other, and ends.
+fn run_tasks() {
+    loop {
+        let mut queue = QUEUE.lock();
+        let Some(mut task) = queue.waiting.pop_front() else {
+            queue.threads -= 1;
+            return;
+        };
+        drop(queue);
+        let server = task.server;
+        let outcome = match background::data(server) {
+            Some(mut data) => task.migration.run(server, &mut data),
+            None => Err(NO_THREAD),
+        };
+        task.waiter.answer(server, |reply| {
+            outcome?;
+            reply.ok();
+            Ok(())
+        });
+    }
+}
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), threads: 0 });
+
+/// Migrations that run at the same time; more wait for these.
+const THREADS_MAX: usize = 8;
+/// How often a key that changes all the time is sent.
+const ROUNDS_MAX: usize = 16;
+/// How long a thread sleeps between two looks at a pause, or at a slow script.
+const POLL: Duration = Duration::from_millis(1);
+const NO_THREAD: Failure = Failure::new("ERR too many threads to migrate keys");
+const STILL_CHANGING: Failure = Failure::new(
+    "TRYAGAIN Some keys changed again and again while they were migrated, and are still here",
+);

@@ -1,0 +1,481 @@
+//! A worker without sockets: bytes in, replies out, at a time that the caller sets. What lies
+//! between is the worker's own code; tests, fuzzing and the count of instructions use it.
+
+pub mod records;
+
+use std::sync::Arc;
+
+use bobbin_io::Waker;
+use bobbin_resp::{Limits, Parser, Protocol};
+use bobbin_store::{AccessClock, SHARDS};
+
+use self::records::{Base, Records, Start};
+use crate::base::clock::ticks;
+use crate::config::{Config, OptionId};
+use crate::engine::acl::Rights;
+use crate::engine::blocking::Ended;
+use crate::engine::client::{Client, ClientInfo};
+use crate::engine::command::{Data, transaction};
+use crate::engine::connection::output::Arena;
+use crate::engine::job::Slice;
+use crate::engine::log::Recorder;
+use crate::engine::mailbox::Post;
+use crate::engine::pubsub::Subscribers;
+use crate::engine::server::{Server, WorkerHandle};
+use crate::engine::stats::WorkerStats;
+use crate::engine::tracking::{self, Tracker};
+use crate::worker::batch::Batch;
+use crate::worker::execution::Executor;
+use crate::worker::limits::ReplyLimit;
+
+/// A process for workers without sockets. It is never freed: make few.
+#[derive(Clone, Copy)]
+pub struct Process(&'static Server);
+
+/// A worker without sockets.
+pub struct Embedded {
+    server: &'static Server,
+    data: Data,
+    stats: WorkerStats,
+    batch: Batch,
+    replies: Arena,
+    /// Long commands are left after each slice.
+    in_slices: bool,
+}
+
+/// A client of an [`Embedded`].
+pub struct Session {
+    client: Client,
+    parser: Parser,
+    /// Bytes of an incomplete command.
+    input: Vec<u8>,
+}
+
+impl Process {
+    pub fn new(config: Config) -> Result<Self, String> {
+        // Nothing must be saved unasked.
+        config.set_internally(OptionId::save, "")?;
+        let server = Server::new(config, &[])?;
+        server.follow_config();
+        Ok(Self(server))
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn of(server: &'static Server) -> Self {
+        Self(server)
+    }
+
+    /// A worker beside those that there are. `seed` decides what is random, such as what is
+    /// evicted.
+    pub fn worker(self, seed: u64) -> Result<Embedded, String> {
+        let server = self.0;
+        let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
+        let stats = WorkerStats::new(server.registry.all().len());
+        let waker = Waker::new().map_err(|error| error.to_string())?;
+        let handle =
+            WorkerHandle::new(server.workers.next_id(), waker, "none", server.registry.all().len());
+        data.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));
+        data.tracker = Some(Box::new(Tracker::new(server)));
+        data.recorder = Recorder::new(server.log.lane());
+        let (batch, replies) = (Batch::default(), Arena::default());
+        let mut embedded = Embedded { server, data, stats, batch, replies, in_slices: false };
+        embedded.set_time(server.clock.now_ms());
+        Ok(embedded)
+    }
+
+    /// Has everything logged from now on, or not. No worker is in the midst of something.
+    pub fn log(self, on: bool) {
+        let gate = self.0.gate.take();
+        self.0.log.switch(on);
+        drop(gate);
+    }
+
+    pub fn records(self) -> Records {
+        Records::new(self.0)
+    }
+
+    /// What a start of this process would be.
+    pub fn start(self) -> Result<Start, String> {
+        Start::new(self.0)
+    }
+}
+
+impl Embedded {
+    /// The only worker of a process.
+    pub fn new(config: Config, seed: u64) -> Result<Self, String> {
+        let mut embedded = Process::new(config)?.worker(seed)?;
+        embedded.set_time(0);
+        Ok(embedded)
+    }
+
+    /// Sets the clock (Unix ms). As for any server, it should not go back.
+    pub fn set_time(&mut self, now_ms: i64) {
+        self.server.clock.fix(now_ms);
+        self.data.now_ms = now_ms;
+        self.data.clock = AccessClock::new(self.server.access_policy(), now_ms);
+        self.server.end_pause_in_time(now_ms);
+        self.data.follow_config(self.server);
+    }
+
+    /// Has everything logged from now on. Nobody reads that.
+    pub fn log(&mut self) {
+        Process(self.server).log(true);
+        self.data.recorder.refresh();
+    }
+
+    /// The keys, for tests of what lies below commands.
+    #[cfg(test)]
+    pub(crate) fn data(&mut self) -> &mut Data {
+        &mut self.data
+    }
+
+    /// Has long commands left after each slice, to be gone on with by `step`.
+    pub const fn work_in_slices(&mut self) {
+        self.in_slices = true;
+    }
+
+    /// A sum of all keys, values and times of expiry.
+    pub fn digest(&mut self) -> [u8; 20] {
+        records::digest_of(&mut self.data)
+    }
+
+    /// Begins a base; with the number of the last record that it holds.
+    pub fn begin_base(&mut self) -> (Base, u64) {
+        Base::begin(self.server, &mut self.data)
+    }
+
+    /// Goes on with a base for a few keys; whether there are more.
+    pub fn step_base(&mut self, base: &mut Base) -> bool {
+        base.step(&mut self.data)
+    }
+
+    pub fn connect(&mut self) -> Session {
+        let (id, now_ms) = (self.server.clients.next_id(), self.data.now_ms);
+        let info = ClientInfo::new(id, -1, "embedded".into(), "embedded".into(), true, now_ms);
+        let client = Client::new(Arc::new(info), Rights::new(self.server));
+        Session { client, parser: Parser::default(), input: Vec::new() }
+    }
+
+    /// Ends a session as when its connection is closed.
+    pub fn disconnect(&mut self, mut session: Session) {
+        self.data.enter();
+        if let Some(waiter) = session.client.blocked.take() {
+            waiter.unlink(self.server, &mut self.data);
+        }
+        if let Some(mut job) = session.client.job.take() {
+            job.abandon(self.server, &mut self.data);
+        }
+        transaction::forget(&mut session.client, &mut self.data);
+        if let Some(subscribers) = &mut self.data.subscribers {
+            subscribers.forget(&mut session.client);
+        }
+        tracking::disable(self.server, &mut session.client);
+        self.data.leave();
+    }
+
+    /// Executes what the bytes complete; the replies. Nothing more is executed for a session that
+    /// was told to end (`is_closed`) or that waits for the end of a pause.
+    pub fn feed(&mut self, session: &mut Session, bytes: &[u8]) -> &[u8] {
+        self.replies.clear(usize::MAX);
+        self.data.enter();
+        if session.input.is_empty() {
+            let consumed = self.execute(session, bytes);
+            session.input.extend_from_slice(&bytes[consumed..]);
+        } else {
+            let mut input = std::mem::take(&mut session.input);
+            input.extend_from_slice(bytes);
+            let consumed = self.execute(session, &input);
+            input.drain(..consumed);
+            session.input = input;
+        }
+        self.data.leave();
+        self.drop_posts();
+        self.replies.join()
+    }
+
+    /// Goes on with the long command of a session, and with what the session sent behind it; the
+    /// replies.
+    pub fn step(&mut self, session: &mut Session) -> &[u8] {
+        self.replies.clear(usize::MAX);
+        self.data.enter();
+        if self.work(&mut session.client) {
+            let mut input = std::mem::take(&mut session.input);
+            let consumed = self.execute(session, &input);
+            input.drain(..consumed);
+            session.input = input;
+        }
+        self.data.leave();
+        self.drop_posts();
+        self.replies.join()
+    }
+
+    /// Ends the wait of a session whose command waited for others and was served; its reply.
+    pub fn end_wait(&mut self, session: &mut Session) -> Option<Vec<u8>> {
+        let waiter = session.client.blocked.clone()?;
+        let mut reply = Vec::new();
+        if let Ended::Not = waiter.ended(&mut reply) {
+            return None;
+        }
+        session.client.blocked = None;
+        self.data.enter();
+        waiter.unlink(self.server, &mut self.data);
+        self.data.leave();
+        Some(reply)
+    }
+
+    /// What other workers published to those who listen here, as RESP2. What this worker publishes
+    /// itself is lost with each command.
+    pub fn messages(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let Some(subscribers) = &mut self.data.subscribers else { return bytes };
+        subscribers.take_mailbox();
+        while let Some((_, post)) = subscribers.pop() {
+            let Post::Message(message) = &post else { continue };
+            for (pattern, recipients) in subscribers.recipients(message) {
+                for _ in recipients {
+                    message.append(pattern, Protocol::Resp2, &mut bytes, None);
+                }
+            }
+            subscribers.done(message);
+        }
+        bytes
+    }
+
+    /// Takes out whatever has expired, as workers do by the clock.
+    pub fn expire(&mut self) {
+        self.data.enter();
+        for shard in 0..SHARDS {
+            while self.server.keyspace.due_ms(shard) <= self.data.now_ms && self.data.may_expire {
+                self.data.expire_shard(shard, usize::MAX);
+            }
+        }
+        self.data.leave();
+    }
+
+    /// A session gets what it publishes to itself; there is no way to the others.
+    fn drop_posts(&mut self) {
+        let Some(subscribers) = &mut self.data.subscribers else { return };
+        subscribers.take_mailbox();
+        while let Some((_, post)) = subscribers.pop() {
+            if let Post::Message(message) = &post {
+                subscribers.done(message);
+            }
+        }
+    }
+
+    /// Executes the commands of these bytes; how many bytes they were.
+    fn execute(&mut self, session: &mut Session, input: &[u8]) -> usize {
+        let (server, mut consumed) = (self.server, 0);
+        let bulk_len_max = server.config.proto_max_bulk_len() as usize;
+        loop {
+            if session.client.is_postponed()
+                && !session.client.waits_for_script
+                && server.paused(self.data.now_ms).is_none()
+            {
+                // It published more than may wait, but here nobody does.
+                self.drop_posts();
+                session.client.postpone(false);
+            }
+            let client = &mut session.client;
+            let waits = client.job.is_some() || client.blocked.is_some();
+            if client.is_closing() || client.is_postponed() || waits {
+                return consumed;
+            }
+            let limits = if client.rights.authenticated {
+                Limits::new(bulk_len_max)
+            } else {
+                Limits::unauthenticated(bulk_len_max)
+            };
+            let rest = &input[consumed..];
+            // SAFETY: the batch is cleared before these bytes go.
+            let found = unsafe {
+                let parser = &mut session.parser;
+                self.batch.parse(rest, parser, &limits, &server.registry, &server.keyspace, &[])
+            };
+            let mut executor = Executor {
+                server,
+                data: &mut self.data,
+                stats: &self.stats,
+                arena: &mut self.replies,
+                replies_max: usize::MAX,
+                clock: &mut ticks(),
+            };
+            let done = executor.run(client, &self.batch, &found, &ReplyLimit::NONE);
+            let replies = &mut self.replies.bytes;
+            self.batch.clear();
+            self.stats.totals.commands.add(done.executed);
+            if !done.halted && found.is_cut {
+                consumed += found.consumed;
+                continue;
+            }
+            if !done.halted {
+                if let Some(error) = found.error {
+                    error.append_reply(replies);
+                    client.close();
+                }
+                return consumed + found.consumed;
+            }
+            session.parser = Parser::default();
+            consumed += done.end;
+            if client.job.is_some() && !self.work(client) {
+                return consumed;
+            }
+        }
+    }
+
+    /// Goes on with a client's long command, for a slice or to its end; whether it is done.
+    fn work(&mut self, client: &mut Client) -> bool {
+        let Some(mut job) = client.job.take() else { return true };
+        self.data.release();
+        self.data.database = client.database;
+        while !job.step(&mut Slice {
+            server: self.server,
+            data: &mut self.data,
+            stats: &self.stats,
+            client,
+            more: &mut || !self.in_slices,
+        }) {
+            if self.in_slices {
+                client.job = Some(job);
+                return false;
+            }
+        }
+        if let Some(account) = client.account.take() {
+            let (server, stats, mut rest) = (self.server, &self.stats, Arena::default());
+            if client.blocked.is_some() {
+                account.suspend(client);
+                return true;
+            }
+            let pieces = account.close(&mut *job, server, stats, client, &mut rest);
+            let replies = &mut self.replies.bytes;
+            pieces.iter().for_each(|piece| replies.extend_from_slice(piece));
+            replies.extend_from_slice(rest.join());
+        }
+        true
+    }
+}
+
+impl Session {
+    /// Whether the connection would be closed by now.
+    pub fn is_closed(&self) -> bool {
+        self.client.is_closing()
+    }
+
+    /// Whether a long command of it goes on.
+    pub fn is_working(&self) -> bool {
+        self.client.job.is_some()
+    }
+
+    /// Whether a command of it waits for what others do.
+    pub fn is_waiting(&self) -> bool {
+        self.client.blocked.is_some()
+    }
+
+    /// Whether it has sent commands that are not executed yet.
+    pub const fn is_behind(&self) -> bool {
+        !self.input.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn embedded() -> Embedded {
+        Embedded::new(Config::new(), 1).unwrap()
+    }
+
+    #[test]
+    fn commands_may_come_in_pieces_and_time_is_what_it_is_said_to_be() {
+        let mut embedded = embedded();
+        let mut session = embedded.connect();
+        embedded.set_time(1000);
+        assert_eq!(embedded.feed(&mut session, b"SET k v PX 10\r\nGE"), b"+OK\r\n");
+        assert_eq!(embedded.feed(&mut session, b"T k\r\n"), b"$1\r\nv\r\n");
+        embedded.set_time(1009);
+        assert_eq!(embedded.feed(&mut session, b"PTTL k\r\nDBSIZE\r\n"), b":1\r\n:1\r\n");
+        embedded.set_time(1010 + 100);
+        embedded.expire();
+        assert_eq!(embedded.feed(&mut session, b"DBSIZE\r\nGET k\r\n"), b":0\r\n$-1\r\n");
+    }
+
+    #[test]
+    fn a_command_that_goes_on_in_slices_is_counted_and_silenced_like_any_other() {
+        let mut embedded = embedded();
+        let mut session = embedded.connect();
+        embedded.feed(&mut session, b"CONFIG SET slowlog-log-slower-than 0\r\n");
+        for i in 0..2000 {
+            embedded.feed(&mut session, format!("SET {i} v\r\n").as_bytes());
+        }
+        let asked = b"CLIENT REPLY SKIP\r\nKEYS *\r\nPING\r\n";
+        assert_eq!(embedded.feed(&mut session, asked), b"+PONG\r\n");
+        let asked = b"CLIENT REPLY OFF\r\nKEYS *\r\nCLIENT REPLY ON\r\nKEYS 7\r\n";
+        assert_eq!(embedded.feed(&mut session, asked), b"+OK\r\n*1\r\n$1\r\n7\r\n");
+        let keys = embedded.server.registry.find(b"keys").unwrap();
+        let stats = &embedded.stats.commands[keys.id];
+        assert_eq!(stats.calls.get(), 3);
+        assert!(stats.ticks.get() > 0);
+        let log = embedded.feed(&mut session, b"SLOWLOG GET 1\r\n");
+        let log = String::from_utf8_lossy(log);
+        assert!(log.contains("KEYS\r\n$1\r\n7\r\n"), "{log}");
+    }
+
+    #[test]
+    fn a_scan_of_a_value_reads_its_key_once() {
+        let mut embedded = embedded();
+        let mut session = embedded.connect();
+        embedded.feed(&mut session, b"HSET h f v\r\nSADD s m\r\nZADD z 1 m\r\n");
+        for scan in ["HSCAN h 0", "SSCAN s 0", "ZSCAN z 0"] {
+            let before = embedded.data().counters.hits;
+            embedded.feed(&mut session, format!("{scan}\r\n").as_bytes());
+            assert_eq!(embedded.data().counters.hits, before + 1, "{scan}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_or_gone_takes_no_memory_in_other_databases() {
+        let mut embedded = embedded();
+        let mut session = embedded.connect();
+        embedded.set_time(1000);
+        embedded.feed(&mut session, b"SELECT 9\r\n");
+        let shards_used = |embedded: &mut Embedded| {
+            embedded.data.enter();
+            let used = |shard| embedded.data.visit(shard, |shard| shard.databases() > 1);
+            let count = (0..SHARDS).map(used).filter(|&used| used).count();
+            embedded.data.leave();
+            count
+        };
+        for i in 0..200 {
+            let asked = format!("GET {i}\r\nDEL {i}\r\nEXPIRE {i} 7\r\nEXISTS {i}\r\n");
+            embedded.feed(&mut session, asked.as_bytes());
+        }
+        assert_eq!(shards_used(&mut embedded), 0);
+        for i in 0..200 {
+            embedded.feed(&mut session, format!("SET {i} v PX 10\r\n").as_bytes());
+        }
+        assert!(shards_used(&mut embedded) > 100);
+        embedded.set_time(2000);
+        embedded.expire();
+        assert_eq!(shards_used(&mut embedded), 0);
+    }
+
+    #[test]
+    fn sessions_see_each_other_and_end() {
+        let mut embedded = embedded();
+        let (mut one, mut two) = (embedded.connect(), embedded.connect());
+        embedded.feed(&mut one, b"WATCH k\r\nMULTI\r\nGET k\r\n");
+        embedded.feed(&mut two, b"SET k v\r\n");
+        assert_eq!(embedded.feed(&mut one, b"EXEC\r\n"), b"*-1\r\n");
+        assert_eq!(
+            embedded.feed(&mut one, b"KEYS *\r\nQUIT\r\nPING\r\n"),
+            b"*1\r\n$1\r\nk\r\n+OK\r\n"
+        );
+        assert!(one.is_closed());
+        embedded.disconnect(one);
+        assert_eq!(
+            embedded.feed(&mut two, b"*1\r\n!\r\n"),
+            b"-ERR Protocol error: expected '$', got '!'\r\n"
+        );
+        assert!(two.is_closed());
+    }
+}

@@ -1,0 +1,141 @@
+//! The log without files: its records as they come, bases in memory, and what a start would make of
+//! them. For tests that let a server crash at any record.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bobbin_store::Cut;
+
+use crate::admin::debug::digest;
+use crate::engine::command::Data;
+use crate::engine::log::Stream;
+use crate::engine::server::Server;
+use crate::persistence::Existing;
+use crate::persistence::aof::replay::Replay;
+use crate::persistence::aof::{Fault, Reader};
+use crate::persistence::snapshot::{Body, Purpose};
+
+/// What the log's thread would write, record by record. There is one for a server.
+pub struct Records {
+    server: &'static Server,
+    stream: Stream,
+}
+
+/// A base that is being made while others go on.
+pub struct Base {
+    server: &'static Server,
+    cut: Cut,
+    body: Body,
+    bytes: Vec<u8>,
+}
+
+/// A server at its start.
+pub struct Start {
+    server: &'static Server,
+    replay: Replay,
+}
+
+impl Records {
+    pub(crate) fn new(server: &'static Server) -> Self {
+        Self { server, stream: Stream::default() }
+    }
+
+    /// The number of the next record, whose bytes are appended, if there is one.
+    pub fn next(&mut self, out: &mut Vec<u8>) -> Option<u64> {
+        self.stream.collect(&self.server.log);
+        self.stream.next(u64::MAX, out).then(|| self.stream.done())
+    }
+
+    /// What comes now belongs to another file.
+    pub fn begin_file(&mut self) {
+        self.stream.begin_anew();
+    }
+
+    /// The number that was given out last.
+    pub fn last(&self) -> u64 {
+        self.server.log.last()
+    }
+}
+
+impl Base {
+    /// Everything as it is now. Nothing is held.
+    pub(crate) fn begin(server: &'static Server, data: &mut Data) -> (Self, u64) {
+        data.enter();
+        let cut = server.begin_cut(data);
+        let number = server.log.last();
+        data.leave();
+        let (expiring, databases) = (cut.has_expiring_fields(), cut.databases().to_vec());
+        let body = Body::new(server, expiring, Purpose::LogBase, databases);
+        (Self { server, cut, body, bytes: Vec::new() }, number)
+    }
+
+    /// Walks on for a few keys; whether there are more.
+    pub(crate) fn step(&mut self, data: &mut Data) -> bool {
+        let Self { server, cut, body, bytes } = self;
+        let mut pieces = Vec::new();
+        data.enter();
+        let visit =
+            |index, walk: &mut dyn FnMut(&mut bobbin_store::Shard)| data.visit(index, |s| walk(s));
+        let more = cut.step(server.keyspace.hasher(), visit, 1, &mut pieces);
+        data.leave();
+        body.pieces(&pieces, &AtomicU64::new(0), bytes).expect("memory takes all");
+        more
+    }
+
+    /// The bytes of a base that has no more keys.
+    pub fn finish(self) -> Vec<u8> {
+        let Self { server, body, mut bytes, .. } = self;
+        body.finish(&mut bytes).expect("memory takes all");
+        server.end_cut();
+        bytes
+    }
+}
+
+impl Start {
+    pub(crate) fn new(server: &'static Server) -> Result<Self, String> {
+        Ok(Self { server, replay: Replay::new(server)? })
+    }
+
+    /// Begins with nothing but a base.
+    pub fn begin(&mut self, base: Option<&[u8]>) -> Result<(), String> {
+        self.replay.abandon_transaction();
+        self.carry_out(b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n")?;
+        self.replay.begin_file();
+        let Some(base) = base else { return Ok(()) };
+        let loading = &self.server.persistence.loading;
+        loading.keeps_expired.store(true, Ordering::Relaxed);
+        let data = &mut self.replay.data;
+        data.enter();
+        data.hold_gate_anyway();
+        let loaded = self.server.load_held(data, base, Existing::Refuse);
+        data.leave();
+        loading.keeps_expired.store(false, Ordering::Relaxed);
+        loaded.map(|_| ())
+    }
+
+    /// Goes on with these bytes of a log; whether they end in the midst of something. That is
+    /// forgotten.
+    pub fn carry_out(&mut self, log: &[u8]) -> Result<bool, String> {
+        let (_, ended) = self.replay.run_all(&mut Reader::new(log, 0), 0)?;
+        self.replay.abandon_transaction();
+        match ended {
+            Ok(()) => Ok(false),
+            Err(Fault::Truncated) => Ok(true),
+            Err(fault) => Err(format!("{fault:?}")),
+        }
+    }
+
+    /// A sum of all that is there.
+    pub fn digest(&mut self) -> [u8; 20] {
+        digest_of(&mut self.replay.data)
+    }
+}
+
+/// A sum of all that is there; see `digest::whole`.
+pub(crate) fn digest_of(data: &mut Data) -> [u8; 20] {
+    data.enter();
+    // No lock for each shard, then.
+    data.hold_gate_anyway();
+    let digest = digest::whole(data);
+    data.leave();
+    digest
+}

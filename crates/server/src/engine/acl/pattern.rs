@@ -1,0 +1,62 @@
+//! Patterns of keys and channels, with the ways of matching them that need no general search.
+
+use crate::base::glob;
+
+/// A pattern of keys or channels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    text: Box<[u8]>,
+    form: Form,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// Without wildcards.
+    Literal,
+    /// Something without wildcards, then `*`.
+    Prefix,
+    Glob,
+}
+
+impl Pattern {
+    pub fn new(text: &[u8]) -> Self {
+        let is_plain = |text: &[u8]| !text.iter().any(|byte| b"*?[\\".contains(byte));
+        let form = match text {
+            [start @ .., b'*'] if !start.is_empty() && is_plain(start) => Form::Prefix,
+            text if is_plain(text) => Form::Literal,
+            _ => Form::Glob,
+        };
+        Self { text: text.into(), form }
+    }
+
+    #[inline]
+    pub fn matches(&self, name: &[u8]) -> bool {
+        match self.form {
+            Form::Literal => name == &*self.text,
+            Form::Prefix => name.starts_with(&self.text[..self.text.len() - 1]),
+            Form::Glob => glob::matches_text(&self.text, name),
+        }
+    }
+
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_ways_agree_with_the_general_one() {
+        let patterns = ["", "a", "a*", "ab*", "*", "*a", "a*b", "a?", "[a]*", "a\\*", "a\\**"];
+        let names = ["", "a", "ab", "abc", "b", "a*", "a*b", "ba"];
+        for pattern in patterns {
+            for name in names {
+                let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+                let general = glob::matches_text(pattern, name);
+                assert_eq!(Pattern::new(pattern).matches(name), general, "{pattern:?} {name:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A client in one line, as CLIENT LIST and CLIENT INFO show it.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::config::ClientClass;
+use crate::engine::acl::DEFAULT_USER;
+use crate::engine::client::{ClientFlag, ClientInfo};
+use crate::engine::pubsub::Kind;
+use crate::engine::server::Server;
+
+/// The line that describes a client. `asking`: the client asks for its own line, with this many
+/// bytes of arguments.
+///
+/// The fields are in valkey-server's order. Figures of memory are what the connection holds. It has
+/// no reply buffer of its own (`rbs`, `rbp`), since replies lie in its worker's memory until they
+/// are sent.
+pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usize>) -> String {
+    let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1000;
+    let idle_s = asking.map_or_else(|| seconds_since(info.last_ms.load(Relaxed)), |_| 0);
+    let argument_bytes = asking.unwrap_or(0);
+    let queued_bytes = info.queued_bytes.load(Relaxed);
+    let input_bytes = info.input_bytes.load(Relaxed);
+    let input_capacity = info.input_capacity.load(Relaxed);
+    let output_bytes = info.output_bytes.load(Relaxed);
+    let total_bytes = info.memory() + argument_bytes;
+    let names = info.names().clone();
+    let command = server.registry.all().get(info.command.load(Relaxed));
+    let mut line = String::with_capacity(LINE_LEN);
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        line,
+        "id={} addr={} laddr={} fd={} name={} age={} idle={idle_s} flags={} capa={} db={} sub={} \
+         psub={} ssub={} multi={} watch={} qbuf={input_bytes} qbuf-free={} argv-mem={argument_bytes} \
+         multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={output_bytes} \
+         tot-mem={total_bytes} events={} cmd={} user={} redir={} resp={} lib-name={} \
+         lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={}",
+        info.id,
+        info.peer,
+        info.local,
+        info.socket,
+        String::from_utf8_lossy(&names.name),
+        seconds_since(info.created_ms),
+        flags(info),
+        capabilities(info),
+        info.database.load(Relaxed),
+        info.subscriptions[Kind::Channel as usize].load(Relaxed),
+        info.subscriptions[Kind::Pattern as usize].load(Relaxed),
+        info.subscriptions[Kind::Shard as usize].load(Relaxed),
+        info.queued.load(Relaxed),
+        info.watched.load(Relaxed),
+        input_capacity.saturating_sub(input_bytes),
+        usize::from(output_bytes > 0),
+        if output_bytes > 0 { "rw" } else { "r" },
+        command.map_or("NULL", |command| &command.full_name),
+        String::from_utf8_lossy(names.user.as_ref().map_or(DEFAULT_USER, |user| &user.name)),
+        info.redirect.load(Relaxed),
+        info.protocol.load(Relaxed),
+        String::from_utf8_lossy(&names.library),
+        String::from_utf8_lossy(&names.library_version),
+        info.net_input_bytes.get(),
+        info.net_output_bytes.get(),
+        info.commands.get(),
+    );
+    line
+}
+
+/// The letters of what a client is and does; `N`: nothing of it.
+pub fn flags(info: &ClientInfo) -> String {
+    let broken = info.redirect_broken.load(Relaxed);
+    let is_set = |bit: u32| if bit == BROKEN { broken } else { info.has(bit) };
+    let set = FLAGS.iter().filter(|(bit, _)| is_set(*bit));
+    let letters: String = set.map(|(_, letter)| *letter).collect();
+    let is_ending = info.kill.load(Relaxed);
+    match (letters.is_empty(), is_ending) {
+        (true, false) => "N".into(),
+        (_, true) => letters + "A",
+        (false, false) => letters,
+    }
+}
+
+/// The letters of what a client said it is capable of.
+pub fn capabilities(info: &ClientInfo) -> &'static str {
+    if info.has(ClientFlag::CAPA_REDIRECT) { "r" } else { "" }
+}
+
+/// The class that CLIENT LIST TYPE and the output limits put a client in; who monitors is normal.
+pub fn class(info: &ClientInfo) -> ClientClass {
+    if info.has(ClientFlag::PUBSUB) { ClientClass::Pubsub } else { ClientClass::Normal }
+}
+
+/// In the order in which they are shown.
+const FLAGS: [(u32, char); 11] = [
+    (ClientFlag::MONITOR, 'O'),
+    (ClientFlag::PUBSUB, 'P'),
+    (ClientFlag::MULTI, 'x'),
+    (ClientFlag::BLOCKED, 'b'),
+    (ClientFlag::TRACKING, 't'),
+    (BROKEN, 'R'),
+    (ClientFlag::BROADCAST, 'B'),
+    (ClientFlag::CLOSE_AFTER_REPLY, 'c'),
+    (ClientFlag::UNIX_SOCKET, 'U'),
+    (ClientFlag::NO_EVICT, 'e'),
+    (ClientFlag::NO_TOUCH, 'T'),
+];
+/// Stands for `redirect_broken`, which other threads set.
+const BROKEN: u32 = 0;
+/// A line is mostly shorter.
+const LINE_LEN: usize = 448;

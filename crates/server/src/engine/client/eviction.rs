@@ -1,0 +1,129 @@
+//! `maxmemory-clients`: the clients that take the most memory are disconnected when all of them
+//! together take too much.
+//!
+//! The sum is kept only while the option is set. Each worker adds what its own clients' memory
+//! changed by; whoever finds the sum at the limit looks through all clients for the largest.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bobbin_sync::Mutex;
+
+use crate::engine::client::{self, ClientFlag, ClientInfo, describe};
+use crate::engine::server::{Server, Switch};
+
+/// A lower limit is taken for this one, so that a bad configuration does not lock everybody out.
+const LIMIT_MIN: usize = 128 * 1024;
+/// After all that may be evicted was and it did not help, how long to wait before looking again.
+const RETRY_MS: i64 = 100;
+
+/// The memory of all clients together.
+#[derive(Default)]
+pub struct ClientMemory {
+    /// Of all clients. Workers add and subtract in any order, so it may be below 0 for a moment.
+    sum: AtomicI64,
+    retry_at_ms: AtomicI64,
+    /// Held by whoever evicts.
+    evicting: Mutex<()>,
+}
+
+impl Server {
+    /// Bytes that all clients may take together, if there is a limit.
+    pub fn client_memory_limit(&self) -> Option<usize> {
+        let limit = match self.config.maxmemory_clients() {
+            0 => return None,
+            percent if percent < 0 => {
+                let maxmemory = self.config.maxmemory();
+                if maxmemory == 0 {
+                    return None;
+                }
+                (maxmemory as f64 * -(percent as f64) / 100.0) as usize
+            }
+            bytes => bytes as usize,
+        };
+        Some(limit.max(LIMIT_MIN))
+    }
+
+    /// Begins or ends the count as the options say now; the gate is held, or there is no client
+    /// yet.
+    pub fn follow_client_memory(&self) {
+        let on = self.client_memory_limit().is_some();
+        let was_on = self.switches.load() & Switch::CLIENT_MEMORY != 0;
+        self.switches.set(Switch::CLIENT_MEMORY, on);
+        self.client_memory.retry_at_ms.store(0, Ordering::Relaxed);
+        if on != was_on {
+            for info in self.clients.all() {
+                let bytes =
+                    if on && !info.kill.load(Ordering::Relaxed) { info.memory() } else { 0 };
+                self.client_memory.count(&info, bytes);
+            }
+        }
+    }
+
+    /// Counts a client's memory anew, while that is asked for. To be called by its worker.
+    #[inline]
+    pub fn count_client_memory(&self, info: &ClientInfo) {
+        if self.switches.load() & Switch::CLIENT_MEMORY != 0 && !info.kill.load(Ordering::Relaxed) {
+            self.client_memory.count(info, info.memory());
+        }
+    }
+
+    /// A client is gone: so is what was counted of it.
+    pub fn uncount_client_memory(&self, info: &ClientInfo) {
+        if info.counted_bytes.load(Ordering::Relaxed) > 0 {
+            self.client_memory.count(info, 0);
+        }
+    }
+
+    /// Whether clients take more than they may, and something might be done about it.
+    #[inline]
+    pub fn is_over_client_memory(&self, now_ms: i64) -> bool {
+        self.switches.load() & Switch::CLIENT_MEMORY != 0
+            && self.client_memory_limit().is_some_and(|limit| self.client_memory.is_over(limit))
+            && now_ms >= self.client_memory.retry_at_ms.load(Ordering::Relaxed)
+    }
+
+    /// Has the largest clients closed until the others take less than the limit; returns how many.
+    /// Their workers close them, soon.
+    #[cold]
+    pub fn evict_clients(&self, now_ms: i64) -> u64 {
+        let memory = &self.client_memory;
+        let Some(_evicting) = memory.evicting.try_lock() else { return 0 };
+        let Some(limit) = self.client_memory_limit() else { return 0 };
+        if !memory.is_over(limit) {
+            return 0;
+        }
+        let mut clients = self.clients.all();
+        clients.retain(|info| !info.kill.load(Ordering::Relaxed) && !info.has(SPARED));
+        clients.sort_by_cached_key(|info| info.counted_bytes.load(Ordering::Relaxed));
+        let mut evicted = 0;
+        while memory.is_over(limit) {
+            let Some(info) = clients.pop() else {
+                log::warn!("Over client maxmemory after evicting all evictable clients");
+                memory.retry_at_ms.store(now_ms + RETRY_MS, Ordering::Relaxed);
+                break;
+            };
+            let line = describe::line(self, &info, now_ms, None);
+            log::info!("Evicting client: {}", line.trim_end());
+            client::kill(self, &info);
+            memory.count(&info, 0);
+            evicted += 1;
+        }
+        evicted
+    }
+}
+
+impl ClientMemory {
+    fn is_over(&self, limit: usize) -> bool {
+        self.sum.load(Ordering::Relaxed) >= limit as i64
+    }
+
+    fn count(&self, info: &ClientInfo, bytes: usize) {
+        let before = info.counted_bytes.swap(bytes, Ordering::Relaxed);
+        if before != bytes {
+            self.sum.fetch_add(bytes as i64 - before as i64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Clients with one of these flags are not evicted.
+const SPARED: u32 = ClientFlag::NO_EVICT;

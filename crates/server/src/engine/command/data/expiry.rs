@@ -1,0 +1,137 @@
+//! Keys and fields that nobody looks at and whose time has come: they are taken out a shard at a
+//! time.
+
+use bobbin_store::OwnedEntry;
+use bobbin_store::shard::{FIELDS_MAX, Reaped};
+
+use super::Data;
+use super::holding::Held;
+use crate::engine::notify::{Classes, Event};
+use crate::engine::tracking::Notice;
+
+/// A hash that lost fields as they had expired.
+#[derive(Default)]
+struct ReapedHash {
+    key: Box<[u8]>,
+    count: u64,
+    /// Their names, if they must be logged.
+    fields: Vec<Box<[u8]>>,
+}
+
+impl Data {
+    /// Takes out keys of a shard that have expired, in every database, at `looks` looks each.
+    pub fn expire_shard(&mut self, index: usize, looks: usize) {
+        if !self.may_expire {
+            return;
+        }
+        if !self.hold_one(index) {
+            return;
+        }
+        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
+        let mut gone = std::mem::take(&mut self.garbage);
+        let is_logged = self.is_logged();
+        let databases = self.shard(index).databases();
+        for database in 0..databases {
+            let first = gone.len();
+            let shard = self.shard(index);
+            let Some(used) = shard.used_mut(database) else { continue };
+            let (mut reaped, mut hash) = (Vec::new(), ReapedHash::default());
+            used.expire_due(now_ms, looks, hasher, &mut gone, |event| match event {
+                Reaped::Field(name) => {
+                    hash.count += 1;
+                    if is_logged {
+                        hash.fields.push(name.into());
+                    }
+                }
+                Reaped::Hash(key) => {
+                    reaped.push(ReapedHash { key: key.into(), ..std::mem::take(&mut hash) });
+                }
+            });
+            if shard.has_watched() | self.broadcasts {
+                let keys = gone[first..].iter().map(|entry| entry.as_ref().key());
+                for key in keys.chain(reaped.iter().map(|hash| &*hash.key)) {
+                    self.tell_changed(database, self.key(key), false);
+                }
+            }
+            let fields: u64 = reaped.iter().map(|hash| hash.count).sum();
+            self.note_reaped(database, reaped);
+            self.note_expired(database, &gone[first..]);
+            if fields >= FIELDS_MAX as u64 {
+                // The others get their turn once the shard was let go.
+                break;
+            }
+        }
+        if !gone.is_empty() {
+            self.shard(index).trim();
+        }
+        self.garbage = gone;
+        self.release();
+    }
+
+    /// Counts fields of hashes that were taken out as they had expired, and notes it.
+    #[inline]
+    fn note_reaped(&mut self, database: u32, reaped: Vec<ReapedHash>) {
+        for ReapedHash { key, count, fields } in reaped {
+            self.counters.expired_fields += count;
+            if self.is_logged() {
+                let fields = fields.iter().map(|name| &**name);
+                let words: Vec<&[u8]> = [&b"HDEL"[..], &key].into_iter().chain(fields).collect();
+                self.log_in(database, &words);
+            }
+            if self.event_classes.has(Classes::HASH) {
+                let (class, name) = (Classes::HASH, "hexpired");
+                self.unit.notices.push(Notice::Event(Event { class, name, database, key }));
+            }
+        }
+    }
+
+    /// Counts entries that were taken out of a database as they had expired, and notes it; a hash
+    /// may have gone with its last field, and is deleted then.
+    fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
+        for entry in gone {
+            let entry = entry.as_ref();
+            let expired = entry.expire_ms().is_some_and(|ms| ms <= self.now_ms);
+            self.counters.expired += u64::from(expired);
+            let (class, name) = match expired {
+                true => (Classes::EXPIRED, "expired"),
+                false => (Classes::GENERIC, "del"),
+            };
+            if self.event_classes.has(class) {
+                let event = Event { class, name, database, key: entry.key().into() };
+                self.unit.notices.push(Notice::Event(event));
+            }
+            self.log_expired(database, entry.key());
+        }
+    }
+
+    /// Takes out those of a shard's keys that have expired.
+    pub fn expire_keys(&mut self, index: usize, database: u32, keys: &[Box<[u8]>]) {
+        if !self.may_expire || keys.is_empty() {
+            return;
+        }
+        // So that the events are published before the shard is unlocked.
+        let alone = matches!(self.unit.held, Held::None);
+        if alone && !self.hold_one(index) {
+            return;
+        }
+        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
+        let mut gone = std::mem::take(&mut self.garbage);
+        let before = gone.len();
+        for key in keys {
+            let shard = self.shard(index);
+            let Some(from) = shard.used_mut(database) else { break };
+            let Some(place) = from.find(hasher.hash(key), key) else { continue };
+            if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
+                gone.push(from.remove(place, hasher));
+                if shard.has_watched() | self.broadcasts {
+                    self.tell_changed(database, self.key(key), false);
+                }
+            }
+        }
+        self.note_expired(database, &gone[before..]);
+        self.garbage = gone;
+        if alone {
+            self.release();
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Telling others what happened to keys: who listens to events, who keeps copies of keys.
+
+use bobbin_store::{SHARDS, Shard};
+
+use super::{Data, Key};
+use crate::engine::client::Client;
+use crate::engine::notify;
+use crate::engine::tracking::{AtWork, Notice};
+
+impl Data {
+    /// Publishes what happened to keys. To be called while their shards are held. What concerns the
+    /// client at work follows its reply.
+    #[cold]
+    pub fn publish_notices(&mut self, client: Option<&Client>) {
+        let mut notices = std::mem::take(&mut self.unit.notices);
+        let tracks = client.and_then(|client| client.tracking.as_ref()).map(|tracked| tracked.id);
+        let by = match client {
+            Some(client) => tracks.unwrap_or(client.info.id),
+            None => self.working_for,
+        };
+        let at_work = match client {
+            Some(_) => tracks.unwrap_or(0),
+            None => self.evicting_for,
+        };
+        if let Some(subscribers) = &mut self.subscribers {
+            for notice in &notices {
+                match notice {
+                    Notice::Event(event) => notify::publish(subscribers, event, self.event_classes),
+                    Notice::Message(publication) => subscribers.publish_late(publication),
+                    _ => {
+                        if let Some(tracker) = &mut self.tracker {
+                            let mut at_work = AtWork::new(at_work, subscribers.set_aside());
+                            tracker.publish(notice, by, &mut at_work);
+                        }
+                    }
+                }
+            }
+        }
+        notices.clear();
+        self.unit.notices = notices;
+    }
+
+    /// Moves the bytes that must follow the reply of the client at work.
+    pub fn take_own(&mut self, to: &mut Vec<u8>) {
+        if let Some(subscribers) = &mut self.subscribers {
+            to.append(subscribers.set_aside());
+        }
+    }
+
+    /// Notes which clients a key's change concerns. `by_client`: the client at work changed the
+    /// key; otherwise the key went by itself.
+    #[inline(never)]
+    pub(super) fn tell_changed(&mut self, database: u32, key: Key<'_>, by_client: bool) {
+        let shard = self.shard(key.hash.shard());
+        let concerned = shard.key_changed(database, key.bytes, key.hash);
+        if concerned.waiters {
+            self.unit.ready.push_back((database, key.bytes.into()));
+        }
+        if let Some(readers) = concerned.readers {
+            self.unit.notices.push(Notice::Invalid { key: key.bytes.into(), readers, by_client });
+        }
+        if self.broadcasts {
+            self.unit.notices.push(Notice::Changed { key: key.bytes.into(), by_client });
+        }
+    }
+
+    /// A client, by number, keeps a copy of the key from now on.
+    pub fn track(&mut self, key: Key<'_>, reader: u64) {
+        let Some(mut tracker) = self.tracker.take() else { return };
+        let shard = self.shard(key.hash.shard());
+        if shard.track(key.bytes, key.hash, reader, |other| tracker.is_there(other)) {
+            tracker.count_added();
+        }
+        self.tracker = Some(tracker);
+    }
+
+    /// Tells at the end of a turn what changed in it those who want to be told of all changes.
+    #[inline]
+    pub fn broadcast(&mut self) {
+        if let Some(tracker) = &mut self.tracker {
+            tracker.broadcast();
+        }
+    }
+
+    /// No copy of any key is right any more; the gate is held.
+    pub fn all_changed(&mut self) {
+        for index in 0..SHARDS {
+            self.visit(index, Shard::untrack_all);
+        }
+        self.unit.notices.push(Notice::AllInvalid);
+    }
+}

@@ -1,0 +1,232 @@
+//! A unit: what a command, a transaction, a script or a change in the background does at one
+//! moment, as others see it.
+
+use std::collections::VecDeque;
+#[cfg(debug_assertions)]
+use std::panic::Location;
+
+use super::Data;
+use super::holding::{Aside, Held};
+use crate::engine::blocking;
+use crate::engine::client::Client;
+use crate::engine::log::Effects;
+use crate::engine::server::Server;
+use crate::engine::tracking::Notice;
+
+/// What a thread holds, and what it did there that nobody else has seen yet.
+///
+/// It ends in one order (`Data::end_unit`, `Data::release`): its effects get their number in the
+/// log, the clients that they concern are told, and then the shards are unlocked. Nothing else
+/// unlocks them.
+#[derive(Default)]
+pub struct Unit {
+    pub(super) held: Held,
+    pub(super) effects: Effects,
+    /// What others hear of it at its end.
+    pub notices: Vec<Notice>,
+    /// Keys (and their databases) that it changed while blocked clients wait for them.
+    pub ready: VecDeque<(u32, Box<[u8]>)>,
+    #[cfg(debug_assertions)]
+    proof: Proof,
+}
+
+/// What debug builds know of a unit, so that it cannot be torn unnoticed.
+#[cfg(debug_assertions)]
+#[derive(Default)]
+struct Proof {
+    /// Where a key was changed by a command whose effect is not there yet.
+    unlogged: Option<&'static Location<'static>>,
+    /// A transaction or a script is in its midst.
+    is_in_midst: bool,
+}
+
+/// A unit in its midst, which others must not see. What it held is reserved.
+pub struct Suspended {
+    aside: Box<Aside>,
+    effects: Effects,
+    notices: Vec<Notice>,
+    ready: VecDeque<(u32, Box<[u8]>)>,
+}
+
+/// What becomes of a unit that goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    /// It is suspended again: others are refused meanwhile.
+    Suspended,
+    /// It ends: others wait for it.
+    Ended,
+}
+
+impl Unit {
+    /// Whether there is anything to be done at its end but unlocking.
+    #[inline(always)]
+    pub fn has_done_something(&self) -> bool {
+        !self.effects.is_empty() || !self.notices.is_empty() || !self.ready.is_empty()
+    }
+
+    /// A command begins.
+    #[inline(always)]
+    pub const fn begin_command(&mut self) {
+        self.effects.begin_command();
+    }
+
+    /// A transaction or a script begins (or goes on): until `leave_midst` nothing may be unlocked.
+    #[inline(always)]
+    pub fn enter_midst(&mut self) {
+        #[cfg(debug_assertions)]
+        {
+            self.proof.is_in_midst = true;
+        }
+    }
+
+    #[inline(always)]
+    pub fn leave_midst(&mut self) {
+        #[cfg(debug_assertions)]
+        {
+            self.proof.is_in_midst = false;
+        }
+    }
+
+    /// A key was changed, which the log has to tell.
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(super) fn note_change(&mut self) {
+        #[cfg(debug_assertions)]
+        {
+            self.proof.unlogged.get_or_insert(Location::caller());
+        }
+    }
+
+    /// The effects of the command at hand are all there.
+    #[inline(always)]
+    pub(super) fn note_logged(&mut self) {
+        #[cfg(debug_assertions)]
+        {
+            self.proof.unlogged = None;
+        }
+    }
+
+    /// What serves a client that waited has said what its effects are, before or after the change.
+    #[inline(always)]
+    pub fn note_served(&mut self) {
+        #[cfg(debug_assertions)]
+        if let Some(place) = self.proof.unlogged.take() {
+            assert!(!self.effects.is_empty(), "the change of {place} is not logged");
+        }
+    }
+
+    /// To be called before shards are unlocked.
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(super) fn check_end(&self) {
+        #[cfg(debug_assertions)]
+        {
+            if let Some(place) = self.proof.unlogged {
+                panic!("unlocked before the change of {place} has its number");
+            }
+            assert!(!self.proof.is_in_midst, "unlocked in the midst of a unit");
+        }
+        debug_assert!(self.effects.is_empty(), "unlocked before what changed has its number");
+        debug_assert!(self.notices.is_empty(), "unlocked before others heard of it");
+    }
+}
+
+impl Data {
+    /// Gives what the unit did its number in the log; `None`: nothing of it is logged. `grouped`:
+    /// if these are several effects, they happened at once.
+    #[inline]
+    pub fn number_unit(&mut self, grouped: bool) -> Option<u64> {
+        if self.unit.effects.is_empty() {
+            return None;
+        }
+        self.recorder.record(&mut self.unit.effects, grouped)
+    }
+
+    /// Has others see what the unit did: numbers it, tells them, and serves those that wait for its
+    /// keys. Returns its number in the log. What is held stays so, for the next unit or until
+    /// `release`; who is served may have had it unlocked.
+    pub fn end_unit(&mut self, server: &Server, client: Option<&Client>) -> Option<u64> {
+        self.unit.leave_midst();
+        let number = self.number_unit(true);
+        if !self.unit.notices.is_empty() {
+            self.publish_notices(client);
+        }
+        if !self.unit.ready.is_empty() {
+            blocking::serve_ready(server, self);
+        }
+        number
+    }
+
+    /// The log ends here: what the unit did so far is in its last state, or in nothing.
+    pub fn forget_effects(&mut self) {
+        self.unit.effects.clear();
+    }
+
+    /// Takes the unit out in its midst, so that others can have the thread. Its shards stay
+    /// reserved.
+    pub fn suspend_unit(&mut self) -> Suspended {
+        self.unit.leave_midst();
+        let effects = std::mem::take(&mut self.unit.effects);
+        let notices = std::mem::take(&mut self.unit.notices);
+        let ready = std::mem::take(&mut self.unit.ready);
+        Suspended { effects, notices, ready, aside: self.set_aside() }
+    }
+
+    /// Goes on with a unit, on this or another thread, and holds its shards again. `then`: whether
+    /// it is suspended once more.
+    pub fn resume_unit(&mut self, unit: Suspended, then: Then) {
+        let Suspended { aside, effects, notices, mut ready } = unit;
+        match then {
+            Then::Suspended => self.enter_aside(aside),
+            Then::Ended => self.take_back(&aside),
+        }
+        // This thread may have others to serve.
+        ready.append(&mut self.unit.ready);
+        (self.unit.effects, self.unit.notices, self.unit.ready) = (effects, notices, ready);
+        self.unit.enter_midst();
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use bobbin_store::NewValue;
+    use bobbin_store::shard::Expire;
+
+    use crate::config::Config;
+    use crate::embedded::Embedded;
+    use crate::engine::command::Data;
+
+    /// Has a thread with a log change a key.
+    fn change(then: impl FnOnce(&mut Data)) {
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        embedded.log();
+        let data = embedded.data();
+        data.enter();
+        let key = data.key(b"k");
+        assert!(data.hold_one(key.hash.shard()));
+        data.set(key, NewValue::Inline(b"v"), Expire::Clear);
+        then(data);
+        data.release();
+    }
+
+    #[test]
+    fn a_logged_change_may_be_unlocked() {
+        change(|data| data.log(&[b"SET", b"k", b"v"]));
+        change(|data| assert!(data.log_command(&[b"SET", b"k", b"v"], b"", true, true).is_some()));
+    }
+
+    #[test]
+    #[should_panic(expected = "before the change of")]
+    fn a_change_without_an_effect_may_not() {
+        change(|_| ());
+    }
+
+    #[test]
+    #[should_panic(expected = "in the midst of a unit")]
+    fn half_a_transaction_may_not() {
+        change(|data| {
+            data.unit.enter_midst();
+            data.log(&[b"SET", b"k", b"v"]);
+        });
+    }
+}

@@ -1,0 +1,61 @@
+//! Why a command failed, as the client is told.
+
+use std::borrow::Cow;
+
+/// An error reply: its code and text without the leading `-`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure(pub Cow<'static, str>);
+
+impl Failure {
+    pub const SYNTAX: Self = Self::new("ERR syntax error");
+    pub const NOT_AN_INTEGER: Self = Self::new("ERR value is not an integer or out of range");
+    pub const NOT_A_FLOAT: Self = Self::new("ERR value is not a valid float");
+    pub const NO_SUCH_KEY: Self = Self::new("ERR no such key");
+    pub const WRONG_TYPE: Self =
+        Self::new("WRONGTYPE Operation against a key holding the wrong kind of value");
+    pub const OUT_OF_MEMORY: Self =
+        Self::new("OOM command not allowed when used memory > 'maxmemory'.");
+    pub const OUT_OF_RANGE: Self = Self::new("ERR index out of range");
+    pub const NO_DATABASE: Self = Self::new("ERR DB index is out of range");
+    pub const NOT_AUTHENTICATED: Self = Self::new("NOAUTH Authentication required.");
+    pub const STRING_TOO_LONG: Self =
+        Self::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+
+    /// A fault of ours; see `Call::key`.
+    pub const UNPLANNED: Self = Self::new(
+        "ERR internal error: the command names a key that was not planned; nothing of it was read. Please report this",
+    );
+
+    /// No error: the command has done nothing, and runs once its client's wait is over. Returned by
+    /// `Call::admit_again`.
+    pub const POSTPONED: Self = Self::new("");
+
+    pub const LOADING: Self = Self::new("LOADING Valkey is loading the dataset in memory");
+    pub const SNAPSHOT_FAILED: Self = Self::new(
+        "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. \
+         Commands that may modify the data set are disabled, because this instance is configured to report errors \
+         during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Valkey logs \
+         for details about the RDB error.",
+    );
+
+    pub const fn new(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+
+    /// An error with a text made for the occasion.
+    #[cold]
+    pub fn format(text: impl Into<String>) -> Self {
+        Self(Cow::Owned(text.into()))
+    }
+
+    /// The first word: what INFO errorstats counts by.
+    pub fn code(&self) -> &str {
+        self.0.split(' ').next().unwrap_or_default()
+    }
+}
+
+impl From<&'static str> for Failure {
+    fn from(text: &'static str) -> Self {
+        Self::new(text)
+    }
+}

@@ -1,0 +1,51 @@
+//! What containers and their HELP answer.
+
+use super::syntax::plain;
+use super::{Call, Failure, Outcome};
+
+/// The handler of every HELP: the syntax and the summary of each subcommand.
+pub fn help(call: &mut Call<'_>) -> Outcome {
+    let Some(parent) = call.command.parent else { return Ok(()) };
+    let container = call.server.registry.all()[parent];
+    let name = container.row.name.to_ascii_uppercase();
+    let lines = call.reply.defer();
+    let mut count = 1;
+    call.reply.simple(format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    for command in &container.subcommands {
+        let row = command.row;
+        if row.name == "help" {
+            continue;
+        }
+        let title = format!("{} {}", row.name.to_ascii_uppercase(), plain(row.syntax));
+        call.reply.simple(title.trim_end());
+        call.reply.simple(format!("    {}", row.summary));
+        count += 2;
+    }
+    call.reply.simple("HELP");
+    call.reply.simple("    Print this help.");
+    call.reply.finish_array(lines, count + 2);
+    Ok(())
+}
+
+/// What a command that only holds others answers. Whoever names no subcommand is told so before.
+pub fn container(call: &mut Call<'_>) -> Outcome {
+    let name = &call.command.full_name;
+    Err(Failure::format(format!("ERR wrong number of arguments for '{name}' command")))
+}
+
+/// Answers HELP of a container: its subcommands with their arguments, and a line or more on each
+/// (an empty name goes on with the last one's).
+pub fn help_of(call: &mut Call<'_>, subcommands: &[(&str, &str)]) -> Outcome {
+    let name = String::from_utf8_lossy(call.args[0]).to_ascii_uppercase();
+    let mut lines =
+        vec![format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
+    for (usage, text) in subcommands.iter().chain(&[("HELP", "Tell what the subcommands do.")]) {
+        if !usage.is_empty() {
+            lines.push((*usage).to_owned());
+        }
+        lines.push(format!("    {text}"));
+    }
+    call.reply.array(lines.len());
+    lines.iter().for_each(|line| call.reply.simple(line));
+    Ok(())
+}

@@ -1,0 +1,479 @@
+//! Long commands in slices, so that nobody else waits for them.
+//!
+//! A large collection is *pinned*: cloning it takes microseconds and shares its chunks. The command
+//! then works on the pinned value with no lock held, a slice a turn, while its client waits and all
+//! others are served; who changes the key meanwhile copies the chunks that it changes. Inside a
+//! transaction everything is done at once.
+//!
+//! A read makes its reply like this ([`reply_in_slices`]). A change ([`change_in_slices`]) is
+//! worked out like this, and made with its keys' shards held, if their values are still those that
+//! were pinned.
+
+use bobbin_resp::{Aggregate, Protocol, Reply};
+use bobbin_store::value::Collection;
+use bobbin_store::{NewValue, OwnedEntry};
+
+use super::call::{self, ShardSet};
+use super::{Call, Data, Failure, Key, Outcome, Registered};
+use crate::engine::blocking::{Wait, Waiting};
+use crate::engine::job::{Job, Slice};
+use crate::engine::server::Server;
+
+/// Replies of more elements than this are made in slices.
+pub const SLICED_MIN: usize = 4096;
+/// Elements between two looks at the time.
+pub const SLICE: usize = 64;
+
+/// Makes a reply in slices: `step` appends some `SLICE` elements of it at each call, and returns
+/// whether there are more. Inside a transaction it is made at once.
+pub fn reply_in_slices(
+    call: &mut Call<'_>,
+    mut step: impl FnMut(&mut Reply<'_>) -> bool + Send + 'static,
+) {
+    if call.in_transaction {
+        while step(&mut call.reply) {}
+        return;
+    }
+    let step = move |reply: &mut Reply<'_>, _: &mut usize| step(reply);
+    call.client.job = Some(Box::new(ReplyInSlices::new(step, None, call.client.protocol)));
+}
+
+/// Answers `count` elements that are drawn anew each time: the client may ask for any number of
+/// them, however few there are. So an answer of more than [`REPEATED_BYTES_MAX`] becomes an error.
+/// `one` appends an element.
+pub fn repeat_in_slices(
+    call: &mut Call<'_>,
+    count: usize,
+    mut begin: impl FnMut(&mut Reply<'_>) + Send + 'static,
+    mut one: impl FnMut(&mut Reply<'_>) + Send + 'static,
+) -> Outcome {
+    if count > REPEATED_BYTES_MAX / ELEMENT_LEN_MIN {
+        return Err(Failure::new(TOO_LONG));
+    }
+    let mut done = 0;
+    let mut step = move |reply: &mut Reply<'_>| {
+        if done == 0 {
+            begin(reply);
+        }
+        let (start, end) = (reply.output().len(), count.min(done + SLICE));
+        // Few of them may be long.
+        while done < end && reply.output().len() - start < PIECE {
+            one(reply);
+            done += 1;
+        }
+        done < count
+    };
+    let mut begun = Vec::new();
+    if call.in_transaction || count <= SLICED_MIN {
+        let start = call.reply.output().len();
+        while step(&mut call.reply) {
+            let bytes = call.reply.len_since(start);
+            let is_over_limit = bytes > call.client.reply_bytes_max;
+            if is_over_limit || bytes > REPEATED_BYTES_MAX {
+                call.reply.truncate(start);
+                // A script gets an error instead.
+                if is_over_limit && call.client.caller == 0 {
+                    call.client.set_overflowed(true);
+                }
+                return Err(Failure::new(TOO_LONG));
+            }
+            if bytes > PIECE && !call.in_transaction {
+                // A few long elements: the rest of them comes in slices.
+                let (bytes, parts) = call.reply.take_since(start);
+                Reply::new(&mut begun, call.client.protocol).append(&bytes, &parts);
+                break;
+            }
+        }
+        if begun.is_empty() {
+            return Ok(());
+        }
+    }
+    let step = move |reply: &mut Reply<'_>, _: &mut usize| step(reply);
+    let mut job = ReplyInSlices::new(step, None, call.client.protocol);
+    job.bytes_max = REPEATED_BYTES_MAX;
+    job.pieces.last = begun;
+    call.client.job = Some(Box::new(job));
+    Ok(())
+}
+
+/// Answers an aggregate in slices. Its length is known only at its end: `step` adds the number of
+/// elements that it appends to the count.
+pub fn elements_in_slices(
+    call: &mut Call<'_>,
+    kind: Aggregate,
+    mut step: impl FnMut(&mut Reply<'_>, &mut usize) -> bool + Send + 'static,
+) {
+    if call.in_transaction {
+        let (header, mut count) = (call.reply.defer(), 0);
+        while step(&mut call.reply, &mut count) {}
+        call.reply.finish(header, kind, count);
+        return;
+    }
+    call.client.job = Some(Box::new(ReplyInSlices::new(step, Some(kind), call.client.protocol)));
+}
+
+/// A change that is worked out on pinned values, and made with the shards of its keys held.
+pub trait Change: Send + 'static {
+    /// Goes on with the work for about `SLICE` elements; whether there is more. It may hold shards
+    /// meanwhile.
+    fn step(&mut self, data: &mut Data) -> bool;
+
+    /// Whether it depends on more than its keys, so that all shards must be held in the end.
+    fn needs_everything(&self) -> bool {
+        false
+    }
+
+    /// Whether the values are still those that were pinned. If not, it begins anew with those of
+    /// now.
+    fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure>;
+
+    /// Makes the change, and appends the reply. The work is done, and the values are those it was
+    /// done on.
+    fn finish(&mut self, data: &mut Data, reply: &mut Reply<'_>) -> Outcome;
+
+    /// Its client is gone: leaves nothing behind.
+    fn abandon(&mut self, _: &mut Data) {}
+
+    /// What its client must wait for, and until when (Unix ms), if `finish` found nothing to do and
+    /// appended nothing.
+    fn waits(&mut self) -> Option<(Box<dyn Wait>, Option<i64>)> {
+        None
+    }
+
+    /// What of the reply follows what `finish` appended, if it was made before.
+    fn rest(&mut self) -> Option<Pieces> {
+        None
+    }
+
+    /// Bytes of that so far.
+    fn rest_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// Makes a large change that concerns the keys at these arguments: in slices, without anything held
+/// until it is worked out. If the values were changed by then it begins anew, and after some
+/// attempts does everything at once, as it does inside a transaction.
+pub fn change_in_slices(
+    call: &mut Call<'_>,
+    keys: impl Iterator<Item = usize>,
+    mut change: impl Change,
+) -> Outcome {
+    if call.in_transaction {
+        while change.step(call.data) {}
+        change.finish(call.data, &mut call.reply)?;
+        if let Some(mut rest) = change.rest() {
+            rest.take(Vec::new()).iter().for_each(|piece| call.reply.raw(piece));
+            rest.append_rest(&mut call.reply);
+        }
+        return Ok(());
+    }
+    let keys = call.keys(keys)?.into_iter().map(|(_, key)| key.bytes.into()).collect();
+    call.client.job = Some(Box::new(Changing {
+        change,
+        keys,
+        command: call.command,
+        args: call.args.iter().map(|&arg| arg.into()).collect(),
+        attempts: 0,
+        bytes: Vec::new(),
+        protocol: call.client.protocol,
+        rest: None,
+        failed: false,
+        is_parked: false,
+    }));
+    Ok(())
+}
+
+/// A large value that a change works on: pinned, and a clone of it that is changed.
+pub struct Draft<T> {
+    key: Box<[u8]>,
+    pinned: T,
+    pub value: T,
+    is_same: fn(&T, &T) -> bool,
+}
+
+impl<T: Collection + Default + 'static> Draft<T> {
+    pub fn new(key: &[u8], value: &T, is_same: fn(&T, &T) -> bool) -> Self {
+        Self { key: key.into(), pinned: value.clone(), value: value.clone(), is_same }
+    }
+
+    /// Whether the key still holds what was pinned; else the draft is what it holds now.
+    pub fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        let now = match data.peek(data.key(&self.key)) {
+            Some(entry) => entry.collection::<T>().ok_or(Failure::WRONG_TYPE)?.clone(),
+            None => T::default(),
+        };
+        let same = (self.is_same)(&now, &self.pinned);
+        if !same {
+            (self.pinned, self.value) = (now.clone(), now);
+        }
+        Ok(same)
+    }
+
+    /// Puts the draft in the value's place, and gives its key.
+    pub fn put<'k>(&'k mut self, data: &mut Data) -> Result<Key<'k>, Failure> {
+        let key = data.key(&self.key);
+        if let Some(value) = data.write_as::<T>(key)? {
+            *value = std::mem::take(&mut self.value);
+        }
+        // What of the old value is no longer needed may be much to free.
+        let old = NewValue::Collection(std::mem::take(&mut self.pinned).into_any());
+        data.discard(OwnedEntry::new(&[], old, None, 0));
+        Ok(key)
+    }
+}
+
+struct Changing<C> {
+    change: C,
+    keys: Vec<Box<[u8]>>,
+    command: &'static Registered,
+    /// Its words, for the log.
+    args: Vec<Box<[u8]>>,
+    attempts: u32,
+    bytes: Vec<u8>,
+    protocol: Protocol,
+    /// The reply's rest, once it is done.
+    rest: Option<Pieces>,
+    /// The reply is an error.
+    failed: bool,
+    /// A pause holds it up.
+    is_parked: bool,
+}
+
+/// How often a change whose values were changed begins anew before it lets nobody change them.
+const ATTEMPTS_MAX: u32 = 3;
+
+impl<C: Change> Changing<C> {
+    /// Makes the change, with everything held; `false`: it begins anew.
+    fn finish(&mut self, data: &mut Data) -> Result<bool, Failure> {
+        if !self.change.is_current(data)? {
+            self.attempts += 1;
+            if self.attempts < ATTEMPTS_MAX {
+                return Ok(false);
+            }
+            while self.change.step(data) {}
+        }
+        let mut reply = Reply::new(&mut self.bytes, self.protocol);
+        self.change.finish(data, &mut reply)?;
+        Ok(true)
+    }
+}
+
+impl<C: Change> Job for Changing<C> {
+    fn step(&mut self, Slice { server, data, client, more, .. }: &mut Slice<'_>) -> bool {
+        while self.change.step(data) {
+            if !more() {
+                return false;
+            }
+        }
+        data.waited = false;
+        let mut shards = ShardSet::default();
+        self.keys.iter().for_each(|key| shards.add_key(data.key(key)));
+        if self.change.needs_everything() {
+            shards.add_everything();
+        }
+        if !shards.hold(data) {
+            // A script keeps one: every turn looks.
+            self.is_parked = true;
+            return false;
+        }
+        if data.waited {
+            data.refresh_time(server);
+        }
+        self.is_parked = call::is_put_off(server, data, self.command);
+        if self.is_parked {
+            data.release();
+            return false;
+        }
+        let dirty = data.counters.dirty;
+        data.unit.begin_command();
+        let done = self.finish(data).unwrap_or_else(|failure| {
+            self.failed = true;
+            self.bytes.clear();
+            Reply::new(&mut self.bytes, self.protocol).error(failure.0.as_bytes());
+            true
+        });
+        if data.is_logged() {
+            let args: Vec<&[u8]> = self.args.iter().map(|arg| &**arg).collect();
+            data.log_command(&args, &[], data.counters.dirty != dirty, true);
+        }
+        if data.unit.has_done_something() {
+            data.end_unit(server, None);
+        }
+        if done
+            && !self.failed
+            && let Some((wait, deadline_ms)) = self.change.waits()
+        {
+            let keys: Vec<_> = self.keys.iter().map(|key| data.key(key)).enumerate().collect();
+            let args = self.args.iter().cloned().collect();
+            // Nobody keeps copies of what a change answers.
+            let (command, reader) = (self.command, None);
+            Waiting { command, args, reader, wait, deadline_ms }.begin(server, data, client, &keys);
+        }
+        data.release();
+        done
+    }
+
+    fn reply_bytes(&self) -> usize {
+        self.change.rest_bytes()
+    }
+
+    fn abandon(&mut self, _: &'static Server, data: &mut Data) {
+        self.change.abandon(data);
+    }
+
+    fn is_parked(&self) -> bool {
+        self.is_parked
+    }
+
+    fn pieces(&mut self) -> Vec<Vec<u8>> {
+        self.rest = if self.failed { None } else { self.change.rest() };
+        match &mut self.rest {
+            Some(rest) => rest.take(std::mem::take(&mut self.bytes)),
+            None => Vec::new(),
+        }
+    }
+
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        match &mut self.rest {
+            Some(rest) => rest.append_rest(reply),
+            None => append(reply, &mut self.bytes),
+        }
+    }
+}
+
+/// A reply in pieces: as a whole, many megabytes would be copied each time that they grow, and
+/// freeing them would take long.
+#[derive(Default)]
+pub struct Pieces {
+    full: Vec<Vec<u8>>,
+    /// Bytes of these.
+    full_len: usize,
+    /// Behind the full ones.
+    last: Vec<u8>,
+}
+
+impl Pieces {
+    /// Where the reply goes on: what is appended there stays together.
+    pub fn open(&mut self) -> &mut Vec<u8> {
+        if self.last.len() >= PIECE {
+            let room = Vec::with_capacity(PIECE_CAPACITY);
+            self.full_len += self.last.len();
+            self.full.push(std::mem::replace(&mut self.last, room));
+        }
+        &mut self.last
+    }
+
+    /// Bytes of all of them.
+    pub const fn byte_len(&self) -> usize {
+        self.full_len + self.last.len()
+    }
+
+    /// Puts another reply's pieces behind these.
+    pub fn append(&mut self, mut other: Self) {
+        if other.full.is_empty() {
+            self.open().append(&mut other.last);
+            return;
+        }
+        self.full_len += self.last.len() + other.full_len;
+        self.full.push(std::mem::replace(&mut self.last, other.last));
+        self.full.append(&mut other.full);
+    }
+
+    /// All but the last piece, with a header in front.
+    pub fn take(&mut self, header: Vec<u8>) -> Vec<Vec<u8>> {
+        let mut pieces = std::mem::take(&mut self.full);
+        self.full_len = 0;
+        if !header.is_empty() {
+            pieces.insert(0, header);
+        }
+        pieces
+    }
+
+    /// Appends what `take` has left.
+    pub fn append_rest(&mut self, reply: &mut Reply<'_>) {
+        append(reply, &mut self.last);
+    }
+}
+
+struct ReplyInSlices<F> {
+    step: F,
+    /// Of what there are `count`, if the header comes last.
+    kind: Option<Aggregate>,
+    count: usize,
+    pieces: Pieces,
+    /// Bytes of all pieces, at most.
+    bytes_max: usize,
+    protocol: Protocol,
+}
+
+impl<F> ReplyInSlices<F> {
+    const fn new(step: F, kind: Option<Aggregate>, protocol: Protocol) -> Self {
+        let pieces = Pieces { full: Vec::new(), full_len: 0, last: Vec::new() };
+        Self { step, kind, count: 0, pieces, bytes_max: usize::MAX, protocol }
+    }
+}
+
+impl<F: FnMut(&mut Reply<'_>, &mut usize) -> bool + Send> Job for ReplyInSlices<F> {
+    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
+        loop {
+            let mut reply = Reply::new(self.pieces.open(), self.protocol);
+            if !(self.step)(&mut reply, &mut self.count) {
+                return true;
+            }
+            if self.pieces.byte_len() > self.bytes_max {
+                self.pieces = Pieces::default();
+                Reply::new(self.pieces.open(), self.protocol).error(TOO_LONG);
+                return true;
+            }
+            if !(slice.more)() {
+                return false;
+            }
+        }
+    }
+
+    fn reply_bytes(&self) -> usize {
+        self.pieces.byte_len()
+    }
+
+    fn ready_pieces(&mut self) -> Vec<Vec<u8>> {
+        // It may be that there is a header to come, or an error instead.
+        match self.kind.is_none() && self.bytes_max == usize::MAX {
+            true => self.pieces.take(Vec::new()),
+            false => Vec::new(),
+        }
+    }
+
+    fn pieces(&mut self) -> Vec<Vec<u8>> {
+        let mut header = Vec::new();
+        if let Some(kind) = self.kind {
+            let mut reply = Reply::new(&mut header, self.protocol);
+            let deferred = reply.defer();
+            reply.finish(deferred, kind, self.count);
+        }
+        self.pieces.take(header)
+    }
+
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        self.pieces.append_rest(reply);
+    }
+}
+
+/// Bytes of an answer whose elements may repeat, at most.
+pub const REPEATED_BYTES_MAX: usize = 1 << 30;
+/// Bytes of the shortest bulk.
+const ELEMENT_LEN_MIN: usize = 6;
+pub const TOO_LONG: &str = "ERR value is out of range";
+/// Bytes of memory of a piece: as much as one has that grew by doubling.
+const PIECE_CAPACITY: usize = 128 * 1024;
+/// A piece is full when it has this many bytes, so that the elements of a step mostly fit.
+const PIECE: usize = PIECE_CAPACITY / 8 * 7;
+
+/// Appends a reply that was made elsewhere; a large one is not copied if it is all there is.
+fn append(reply: &mut Reply<'_>, bytes: &mut Vec<u8>) {
+    if reply.output().is_empty() {
+        std::mem::swap(reply.output(), bytes);
+    } else {
+        reply.raw(bytes);
+    }
+}

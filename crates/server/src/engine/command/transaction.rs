@@ -1,0 +1,423 @@
+//! Transactions: the queue that MULTI opens, the keys that WATCH guards, and how EXEC runs it all
+//! as one.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use bobbin_store::Hash;
+use bobbin_store::entry::{INLINE_MAX, Shared};
+
+use super::call::{self, Call, Request};
+use super::distinct::Distinct;
+use super::registry::KeyShape;
+use super::{Failure, Flags, Outcome, Registered};
+use crate::engine::acl;
+use crate::engine::client::{Client, ClientFlag, ClientInfo};
+use crate::engine::slowlog::{self, Measured};
+
+/// A transaction that is being queued.
+#[derive(Default)]
+pub struct Transaction {
+    queue: Vec<Queued>,
+    /// The arguments of all queued commands, one behind the other; but those that may become values
+    /// of their own are in `large`.
+    bytes: Vec<u8>,
+    /// Where each argument ends in `bytes`.
+    ends: Vec<usize>,
+    /// Large arguments, by number.
+    large: Vec<(usize, Shared)>,
+    /// Bytes of those.
+    large_bytes: usize,
+    /// A command was refused: EXEC will be too.
+    spoiled: bool,
+    /// Those of all queued commands.
+    flags: Flags,
+    /// That a queued SELECT leads to.
+    database: Option<u32>,
+}
+
+/// A command and which of the transaction's arguments are its.
+struct Queued {
+    command: &'static Registered,
+    args: Range<usize>,
+    /// Of the first key; meaningful only when that is argument 1.
+    first_hash: Hash,
+}
+
+/// A key that a client watches.
+pub struct WatchedKey {
+    pub database: u32,
+    pub key: Box<[u8]>,
+    pub version: u64,
+    /// It had expired when it was watched, so that its removal is no change.
+    pub stale: bool,
+}
+
+/// Commands whose keys are prefetched together.
+const WINDOW: usize = 32;
+
+impl Transaction {
+    /// Whether a queued command has one of these flags.
+    pub fn has(&self, flags: Flags) -> bool {
+        self.flags.has(flags)
+    }
+
+    /// The database that is selected behind the commands so far; `None`: as before.
+    pub const fn database(&self) -> Option<u32> {
+        self.database
+    }
+
+    /// Bytes of the arguments, as `client-query-buffer-limit` counts them.
+    pub const fn argument_bytes(&self) -> usize {
+        self.bytes.len() + self.large_bytes + self.ends.len() * ARGUMENT_BYTES
+    }
+
+    /// Queues a command.
+    pub fn queue(
+        &mut self,
+        request: &Request<'_>,
+        command: &'static Registered,
+        info: &ClientInfo,
+    ) {
+        let first = self.ends.len();
+        for arg in request.args {
+            if arg.len() > INLINE_MAX {
+                self.large.push((self.ends.len(), Shared::new(arg.to_vec())));
+                self.large_bytes += arg.len();
+            } else {
+                self.bytes.extend_from_slice(arg);
+            }
+            self.ends.push(self.bytes.len());
+        }
+        self.flags = self.flags.with(command.row.flags);
+        if command.has(Flags::SELECTS) {
+            let number = request.args.get(1).and_then(|word| bobbin_resp::parse_i64(word));
+            self.database = number.and_then(|number| u32::try_from(number).ok()).or(self.database);
+        }
+        let (args, first_hash) = (first..self.ends.len(), request.first_hash);
+        self.queue.push(Queued { command, args, first_hash });
+        info.queued.store(self.queue.len() as i64, Ordering::Relaxed);
+        info.queued_bytes.store(self.memory(), Ordering::Relaxed);
+    }
+
+    fn memory(&self) -> usize {
+        self.bytes.capacity()
+            + self.ends.capacity() * size_of::<usize>()
+            + self.queue.capacity() * size_of::<Queued>()
+            + self.large_bytes
+    }
+
+    /// The arguments of all queued commands.
+    fn args(&self) -> Vec<&[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let mut args: Vec<&[u8]> =
+            starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end]).collect();
+        for (at, bytes) in &self.large {
+            args[*at] = bytes;
+        }
+        args
+    }
+}
+
+/// A command of the transaction was refused.
+pub fn spoil(client: &mut Client) {
+    if let Some(transaction) = &mut client.transaction {
+        transaction.spoiled = true;
+        client.info.flag(ClientFlag::DIRTY_EXEC, true);
+    }
+}
+
+/// MULTI.
+pub fn begin(call: &mut Call<'_>) -> Outcome {
+    if call.client.transaction.is_some() {
+        return Err("ERR MULTI calls can not be nested".into());
+    }
+    call.client.transaction = Some(Box::default());
+    call.client.info.queued.store(0, Ordering::Relaxed);
+    call.client.info.flag(ClientFlag::MULTI, true);
+    call.reply.ok();
+    Ok(())
+}
+
+/// DISCARD.
+pub fn discard(call: &mut Call<'_>) -> Outcome {
+    if call.client.transaction.is_none() {
+        return Err("ERR DISCARD without MULTI".into());
+    }
+    end(call);
+    call.reply.ok();
+    Ok(())
+}
+
+/// Leaves the transaction, and forgets what was watched for it.
+pub fn end(call: &mut Call<'_>) {
+    leave(call.client);
+    unwatch(call);
+}
+
+fn leave(client: &mut Client) {
+    client.transaction = None;
+    client.info.queued.store(-1, Ordering::Relaxed);
+    client.info.queued_bytes.store(0, Ordering::Relaxed);
+    client.info.flag(ClientFlag::MULTI | ClientFlag::DIRTY_EXEC, false);
+}
+
+/// Leaves the transaction for a reason other than DISCARD: EXEC was refused.
+pub fn abort(client: &mut Client, data: &mut super::Data) {
+    leave(client);
+    data.release();
+    forget(client, data);
+}
+
+/// A transaction that EXEC runs.
+pub struct Running {
+    transaction: Box<Transaction>,
+    /// Of the keys, by argument; see `Call::hashes`.
+    hashes: Vec<Hash>,
+    /// The number of the command that comes next.
+    next: usize,
+    /// Bytes that the commands have replied with.
+    reply_bytes: usize,
+    /// EXEC.
+    command: &'static Registered,
+}
+
+/// EXEC: one plan for all that was queued and watched, then one command after the other.
+pub fn execute(call: &mut Call<'_>) -> Outcome {
+    let Some(transaction) = call.client.transaction.take() else {
+        return Err("ERR EXEC without MULTI".into());
+    };
+    if transaction.spoiled {
+        end(call);
+        return Err("EXECABORT Transaction discarded because of previous errors.".into());
+    }
+    call.client.time_us = 0;
+    let mut shards = std::mem::take(&mut call.data.shard_set);
+    shards.clear();
+    for watched in &call.client.watched {
+        shards.add_key(call.data.key(&watched.key));
+    }
+    let args = transaction.args();
+    for queued in &transaction.queue {
+        let Queued { command, args: at, first_hash } = queued;
+        shards.add(call.data, command, &args[at.clone()], at.start, *first_hash);
+    }
+    let held = shards.hold(call.data);
+    let hashes = shards.take_hashes();
+    call.data.shard_set = shards;
+    // Whether it may run now depends on what it is.
+    drop(args);
+    call.client.transaction = Some(transaction);
+    let admitted = if held { call.admit_again() } else { Err(call.wait_for_script()) };
+    if let Err(failure) = admitted {
+        call.data.shard_set.give_back(hashes);
+        if failure == Failure::POSTPONED {
+            return Err(failure);
+        }
+        abort(call.client, call.data);
+        return Err(aborted(&failure));
+    }
+    let Some(transaction) = call.client.transaction.take() else {
+        unreachable!("it was put there before");
+    };
+    let untouched = unchanged(call);
+    release_watched(call);
+    let start = call.reply.output().len();
+    let mut running =
+        Running { transaction, hashes, next: 0, reply_bytes: 0, command: call.command };
+    if untouched {
+        call.reply.array(running.transaction.queue.len());
+        if !running.go_on(call, start) {
+            let (bytes, parts) = call.reply.take_since(start);
+            if let Some(paused) = call.data.paused.take() {
+                call.client.job = Some(paused.within(running, bytes, parts));
+            }
+            return Ok(());
+        }
+    } else {
+        call.reply.null_array();
+    }
+    running.end(call);
+    Ok(())
+}
+
+/// What EXEC fails with if it was refused for another reason.
+pub fn aborted(failure: &Failure) -> Failure {
+    let reason = failure.0.strip_prefix("ERR ").unwrap_or(&failure.0);
+    Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))
+}
+
+impl Running {
+    pub const fn command(&self) -> &'static Registered {
+        self.command
+    }
+
+    /// Runs what is left; `false`: a command pauses (`Data::paused`), and nothing is held
+    /// meanwhile. The replies lie behind the output's first `start` bytes. Once they are more than
+    /// the client may have there is none: the client will be closed, and what it ordered is carried
+    /// out all the same.
+    pub fn go_on(&mut self, call: &mut Call<'_>, start: usize) -> bool {
+        let args = self.transaction.args();
+        call.data.unit.enter_midst();
+        call.data.offer(self.transaction.large.iter().map(|(_, bytes)| bytes));
+        while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
+            let window = &rest[..rest.len().min(WINDOW)];
+            let database = call.client.database;
+            let keyed = window.iter().filter(|queued| queued.command.shape == KeyShape::First);
+            call.data.prefetch(database, keyed.map(|queued| queued.first_hash));
+            for queued in window {
+                self.next += 1;
+                let at = queued.args.clone();
+                let hashes = self.hashes.get(at.clone()).unwrap_or_default();
+                self.reply_bytes += run(call, queued, &args[at], hashes);
+                if self.reply_bytes >= call.client.reply_bytes_max {
+                    call.client.set_overflowed(true);
+                    call.reply.truncate(start);
+                }
+                if call.data.paused.is_some() {
+                    call.data.offer(std::iter::empty());
+                    return false;
+                }
+            }
+        }
+        call.data.offer(std::iter::empty());
+        true
+    }
+
+    /// All is done: others see it.
+    pub fn end(self, call: &mut Call<'_>) {
+        call.end_unit();
+        call.data.release();
+        call.data.shard_set.give_back(self.hashes);
+        leave(call.client);
+        // CLIENT LIST shows EXEC as the last command, not what it ran.
+        call.client.ran(self.command);
+    }
+}
+
+/// Runs one queued command, under the locks of all; how many bytes it replied with.
+fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) -> usize {
+    if call.client.is_overflowed() && queued.command.has(Flags::READONLY) {
+        // Nobody will see what it would answer.
+        return 0;
+    }
+    let start = call.reply.output().len();
+    if !call.client.rights.is_open(call.server)
+        && let Err(failure) = acl::admit_queued(call, queued.command, args)
+    {
+        call.stats.commands[queued.command.id].rejected.add(1);
+        call.stats.totals.error_replies.add(1);
+        call.server.errors.count(failure.code());
+        call.reply.error(failure.0.as_bytes());
+        return call.reply.len_since(start);
+    }
+    let mut inner = Call {
+        server: call.server,
+        command: queued.command,
+        args,
+        wire: &[],
+        client: call.client,
+        data: call.data,
+        stats: call.stats,
+        reply: call.reply.reborrow(),
+        hashes,
+        in_transaction: true,
+    };
+    let started = crate::base::clock::ticks();
+    call::run(&mut inner);
+    if inner.data.paused.is_some() {
+        // It counts when it is over.
+        return 0;
+    }
+    let measured = Measured {
+        ticks: crate::base::clock::ticks() - started,
+        request_bytes: args.iter().map(|arg| arg.len()).sum(),
+        reply_bytes: inner.reply.len_since(start),
+    };
+    let track = call.server.config.latency_tracking();
+    call.stats.commands[queued.command.id].executed(measured.ticks, track);
+    call.stats.totals.commands.add(1);
+    call.client.info.commands.add(1);
+    if call.server.services.command_log.limits().exceeded_by(&measured) {
+        slowlog::note(call.server, call.client, queued.command, args, &measured);
+    }
+    measured.reply_bytes
+}
+
+/// WATCH. The keys' shards are held.
+pub fn watch(call: &mut Call<'_>) -> Outcome {
+    if call.client.transaction.is_some() {
+        return Err("ERR WATCH inside MULTI is not allowed".into());
+    }
+    let database = call.client.database;
+    let mut distinct = Distinct::default();
+    let mut added: Vec<WatchedKey> = Vec::new();
+    let has_many = call.args.len() > MANY_KEYS;
+    let before = call.client.watched.iter().filter(|watched| watched.database == database);
+    if has_many {
+        before.for_each(|watched| _ = distinct.insert(&watched.key));
+    }
+    let keys = (1..call.args.len()).map(|at| call.key(at)).collect::<Result<Vec<_>, _>>()?;
+    for key in keys {
+        let known = |w: &WatchedKey| w.database == database && *w.key == *key.bytes;
+        let is_known = match has_many {
+            true => !distinct.insert(key.bytes),
+            false => call.client.watched.iter().chain(&added).any(known),
+        };
+        if is_known {
+            continue;
+        }
+        // What is dead goes away now: its removal is no change to who watches only from here on.
+        call.data.exists(key);
+        let stale = call.data.is_stale(database, key);
+        let version = call.data.watch(key);
+        let bytes = size_of::<WatchedKey>() + key.bytes.len();
+        call.client.info.watched_bytes.fetch_add(bytes, Ordering::Relaxed);
+        added.push(WatchedKey { database, key: key.bytes.into(), version, stale });
+    }
+    call.client.watched.append(&mut added);
+    call.client.info.watched.store(call.client.watched.len(), Ordering::Relaxed);
+    call.reply.ok();
+    Ok(())
+}
+
+/// Whether no watched key changed. Their shards are held.
+fn unchanged(call: &mut Call<'_>) -> bool {
+    call.client.watched.iter().all(|watched| {
+        let key = call.data.key(&watched.key);
+        let version = call.data.watched_version(watched.database, key);
+        let expired = call.data.is_stale(watched.database, key) && !watched.stale;
+        version == Some(watched.version) && !expired
+    })
+}
+
+/// Forgets the watched keys, whose shards are held.
+fn release_watched(call: &mut Call<'_>) {
+    for watched in call.client.watched.drain(..) {
+        let key = call.data.key(&watched.key);
+        call.data.unwatch(watched.database, key);
+    }
+    call.client.info.watches_nothing();
+}
+
+/// UNWATCH, and whatever else forgets the watched keys.
+pub fn unwatch(call: &mut Call<'_>) {
+    forget(call.client, call.data);
+}
+
+/// Forgets a client's watched keys, one shard at a time.
+pub fn forget(client: &mut Client, data: &mut super::Data) {
+    if client.watched.is_empty() {
+        return;
+    }
+    for watched in client.watched.drain(..) {
+        let key = data.key(&watched.key);
+        data.visit(key.hash.shard(), |shard| shard.unwatch(watched.database, &watched.key));
+    }
+    client.info.watches_nothing();
+}
+
+/// A WATCH of more keys than this looks for each in a table.
+const MANY_KEYS: usize = 16;
+/// What Redis counts for an argument beside its bytes: a pointer.
+const ARGUMENT_BYTES: usize = 8;

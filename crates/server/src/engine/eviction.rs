@@ -1,0 +1,437 @@
+//! Eviction: taking keys out when memory is over `maxmemory`.
+//!
+//! There is no list of all keys by use. Like Redis, each worker samples a few keys at random, keeps
+//! the best candidates of all its samples in a small pool, and evicts the best of those. A bucket
+//! of a table holds keys that have nothing in common but a few bits of their hash, so the keys of
+//! one random bucket are a random sample, at the price of one cache miss more than their entries.
+
+use bobbin_store::{AccessClock, EntryRef, Hash, SHARDS};
+
+use crate::base::clock::ticks;
+use crate::base::memory;
+use crate::config::{Config, MaxmemoryPolicy};
+use crate::engine::command::{Classes, Data};
+use crate::engine::lazyfree;
+use crate::engine::server::Server;
+
+/// Candidates that are remembered between evictions.
+const POOL: usize = 16;
+/// How long one command, or one slice of the timer, evicts.
+const EVICT_US: u64 = 500;
+/// How long a worker relies on a walk that found nothing to evict.
+const WALK_US: u64 = 2000;
+/// Of a score under LFU: the low bits, which tell apart those that are used equally often.
+const LFU_TIME_BITS: u32 = 32;
+/// Random shards that are looked at for one sample before all are walked in order.
+const TRIES_MAX: usize = 32;
+
+/// Forgets that there was nothing to evict: the command that follows may change that.
+pub fn expect_change(data: &mut Data) {
+    data.evictor.failure = None;
+}
+
+/// What came of making room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// Memory is below the limit.
+    Enough,
+    /// Keys are being evicted, and more will be: writing may go on.
+    Soon,
+    /// What can be evicted belongs to paused scripts: writing has to wait for them.
+    Reserved,
+    /// Nothing can be evicted.
+    None,
+}
+
+/// A worker's candidates, the best last.
+#[derive(Default)]
+pub struct Evictor {
+    pool: Vec<Candidate>,
+    /// Where to go on walking when sampling finds nothing.
+    cursor: usize,
+    /// The last walk over all shards found nothing to evict.
+    failure: Option<Walked>,
+}
+
+/// A walk over all shards that found nothing to evict. It is not repeated for each command.
+struct Walked {
+    room: Room,
+    policy: MaxmemoryPolicy,
+    /// `Scripts::turns` at that time. It is another when a script gives its keys back.
+    turns: u64,
+    /// In ticks: when to walk again, as other workers may have made keys evictable.
+    until: u64,
+}
+
+struct Candidate {
+    /// The higher, the sooner it goes. Time alone does not lower it: see `score`.
+    score: u64,
+    database: u32,
+    hash: Hash,
+    key: Box<[u8]>,
+}
+
+/// The part of `used` bytes that counts towards `maxmemory`. Memory that is about to be freed does
+/// not count, nor does what a cut keeps. That is freed when the cut is walked. If it counted,
+/// evicting keys that the cut has not reached would free nothing, and all keys would be evicted.
+fn counted(used: usize, server: &Server) -> usize {
+    used.saturating_sub(not_counted(server))
+}
+
+/// Bytes in use that do not count towards `maxmemory`.
+pub fn not_counted(server: &Server) -> usize {
+    lazyfree::pending_bytes() + server.keyspace.kept_bytes()
+}
+
+/// Evicts until memory is below `maxmemory`, for a bounded time. Nothing may be held by the caller
+/// that it still needs: what `data` holds is released.
+pub fn make_room(server: &Server, data: &mut Data) -> Room {
+    let limit = server.config.maxmemory() as usize;
+    if limit == 0 || counted(memory::used_about(), server) <= limit {
+        return Room::Enough;
+    }
+    let counted = || counted(memory::used(), server);
+    if counted() <= limit {
+        return Room::Enough;
+    }
+    let policy = server.config.maxmemory_policy();
+    if policy == MaxmemoryPolicy::Noeviction || !data.may_expire {
+        return Room::None;
+    }
+    data.release();
+    let (turns, started) = (server.scripts.turns(), ticks());
+    if let Some(walked) = &data.evictor.failure
+        && (walked.policy, walked.turns) == (policy, turns)
+        && started < walked.until
+    {
+        return walked.room;
+    }
+    let deadline = started + server.clock.ticks(EVICT_US);
+    let mut evictor = std::mem::take(&mut data.evictor);
+    let mut room = Room::Enough;
+    let mut evicted = 0;
+    while counted() > limit {
+        match evictor.evict(data, &server.config, policy) {
+            Evicted::Key => evicted += 1,
+            _ if counted() <= limit => break,
+            Evicted::Nothing => room = Room::None,
+            Evicted::NothingFree => room = Room::Reserved,
+        }
+        if room != Room::Enough {
+            let until = ticks() + server.clock.ticks(WALK_US);
+            evictor.failure = Some(Walked { room, policy, turns, until });
+            break;
+        }
+        if ticks() >= deadline {
+            room = Room::Soon;
+            break;
+        }
+    }
+    data.evictor = evictor;
+    data.counters.evicted += evicted as u64;
+    show_cycle(server, ticks() - started);
+    room
+}
+
+/// Shows the latency monitor a round of evictions, if it took long.
+fn show_cycle(server: &Server, spent: u64) {
+    let us = server.clock.us(spent) as u64;
+    if us >= CYCLE_SLOW_US {
+        server.services.latency.sample(&server.config, "eviction-cycle", us);
+    }
+}
+
+impl Evictor {
+    /// Evicts one key.
+    fn evict(&mut self, data: &mut Data, config: &Config, policy: MaxmemoryPolicy) -> Evicted {
+        let mut recalls = 0;
+        loop {
+            let wanted = config.maxmemory_samples().max(1) as usize;
+            let found = match self.sample(data, policy, wanted) {
+                true => Found::Free,
+                false => self.walk(data, policy),
+            };
+            match self.pool.pop() {
+                Some(candidate) => match candidate.evict(data, policy) {
+                    Fate::Evicted => return Evicted::Key,
+                    // That was a free look.
+                    Fate::Gone => {}
+                    Fate::Used(score) if recalls < POOL => {
+                        recalls += 1;
+                        self.offer(score, candidate.database, candidate.hash, &candidate.key);
+                    }
+                    Fate::Used(_) => {}
+                },
+                None => match found {
+                    Found::Free => {}
+                    Found::Reserved => return Evicted::NothingFree,
+                    Found::Nothing => return Evicted::Nothing,
+                },
+            }
+        }
+    }
+
+    /// Offers some `wanted` random keys; whether it found any that may be evicted.
+    fn sample(&mut self, data: &mut Data, policy: MaxmemoryPolicy, wanted: usize) -> bool {
+        let mut seen = 0;
+        for _ in 0..TRIES_MAX {
+            let (shard, bucket) = (data.random.below(SHARDS as u32), data.random.next_u32());
+            let found = self.look(data, policy, shard as usize, |table| {
+                // From anywhere on: the last slots of a bucket must not be a hiding place.
+                let mut found: Vec<_> = table.sample(bucket).collect();
+                let first = bucket as usize % found.len().max(1);
+                found.rotate_left(first);
+                found.truncate(wanted - seen);
+                found
+            });
+            seen += if found.is_reserved { 0 } else { found.keys };
+            if seen >= wanted {
+                return true;
+            }
+        }
+        seen > 0
+    }
+
+    /// Walks shards in order until one has keys that may be evicted, and offers those.
+    fn walk(&mut self, data: &mut Data, policy: MaxmemoryPolicy) -> Found {
+        let mut result = Found::Nothing;
+        for _ in 0..SHARDS {
+            let shard = self.cursor;
+            self.cursor = (self.cursor + 1) % SHARDS;
+            let found = self.look(data, policy, shard, |table| table.iter().collect());
+            match (found.keys, found.is_reserved) {
+                (0, _) => data.visit(shard, bobbin_store::Shard::trim),
+                (_, false) => return Found::Free,
+                (_, true) => result = Found::Reserved,
+            }
+        }
+        result
+    }
+
+    /// Offers the keys that `choose` picks of each database of a shard, unless a script has the
+    /// shard reserved.
+    fn look(
+        &mut self,
+        data: &mut Data,
+        policy: MaxmemoryPolicy,
+        shard: usize,
+        choose: impl for<'t> Fn(&'t bobbin_store::table::Table) -> Vec<EntryRef<'t>>,
+    ) -> Looked {
+        let (clock, keyspace) = (data.clock, data.keyspace());
+        let volatile_only = is_volatile(policy);
+        let random = data.random.next_u64();
+        data.visit_with(shard, |shard, is_reserved| {
+            let mut keys = 0;
+            for index in 0..shard.databases() {
+                let Some(database) = shard.database(index) else { continue };
+                if database.is_empty() || volatile_only && database.volatile() == 0 {
+                    continue;
+                }
+                for entry in choose(database.table()) {
+                    if volatile_only && entry.expire_ms().is_none() {
+                        continue;
+                    }
+                    keys += 1;
+                    if is_reserved {
+                        continue;
+                    }
+                    let score = score(entry, policy, &clock, random);
+                    self.offer(score, index, keyspace.hash(entry.key()), entry.key());
+                }
+            }
+            Looked { keys, is_reserved }
+        })
+    }
+
+    /// Keeps a key if the pool has room or it is better than the worst there.
+    fn offer(&mut self, score: u64, database: u32, hash: Hash, key: &[u8]) {
+        if self.pool.len() == POOL && score <= self.pool[0].score {
+            return;
+        }
+        if self.pool.iter().any(|known| known.hash == hash && known.database == database) {
+            return;
+        }
+        if self.pool.len() == POOL {
+            self.pool.remove(0);
+        }
+        let at = self.pool.partition_point(|known| known.score < score);
+        self.pool.insert(at, Candidate { score, database, hash, key: key.into() });
+    }
+}
+
+/// What came of trying to evict a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Evicted {
+    Key,
+    /// Paused scripts have all keys that may be evicted.
+    NothingFree,
+    Nothing,
+}
+
+/// Which keys that may be evicted a walk found.
+enum Found {
+    Free,
+    /// Some, all in shards that scripts have reserved.
+    Reserved,
+    Nothing,
+}
+
+/// What a look into a shard found.
+struct Looked {
+    /// How many of the chosen keys may be evicted.
+    keys: usize,
+    is_reserved: bool,
+}
+
+/// What became of a candidate whose turn it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Evicted,
+    /// It is not there any more, or may not go any more.
+    Gone,
+    /// It was used since it was sampled, and has this score now.
+    Used(u64),
+}
+
+impl Candidate {
+    /// Deletes the key if it is still there, may still go and deserves it as much as when it was
+    /// sampled.
+    fn evict(&self, data: &mut Data, policy: MaxmemoryPolicy) -> Fate {
+        if !data.hold_one(self.hash.shard()) {
+            return Fate::Gone;
+        }
+        let database = std::mem::replace(&mut data.database, self.database);
+        let key = crate::engine::command::Key { bytes: &self.key, hash: self.hash };
+        let clock = data.clock;
+        let fate = match data.peek(key) {
+            Some(entry) if !is_volatile(policy) || entry.expire_ms().is_some() => {
+                match score(entry, policy, &clock, self.score) {
+                    now if now < self.score => Fate::Used(now),
+                    _ => Fate::Evicted,
+                }
+            }
+            _ => Fate::Gone,
+        };
+        if fate == Fate::Evicted {
+            data.remove(key);
+            let command = data.deletes.evicted;
+            data.log(&[command, key.bytes]);
+            data.event(Classes::EVICTED, "evicted", key);
+        }
+        data.visit(self.hash.shard(), bobbin_store::Shard::trim);
+        data.release();
+        data.database = database;
+        fate
+    }
+}
+
+/// Whether only keys with an expiry may be evicted.
+const fn is_volatile(policy: MaxmemoryPolicy) -> bool {
+    use MaxmemoryPolicy::{VolatileLfu, VolatileLru, VolatileRandom, VolatileTtl};
+    matches!(policy, VolatileLfu | VolatileLru | VolatileRandom | VolatileTtl)
+}
+
+/// How much an entry deserves to go. Of an entry that nobody uses it does not fall with time, so
+/// that the scores of candidates that were sampled at different times compare.
+fn score(entry: EntryRef<'_>, policy: MaxmemoryPolicy, clock: &AccessClock, random: u64) -> u64 {
+    use MaxmemoryPolicy::{
+        AllkeysLfu, AllkeysLru, AllkeysRandom, Noeviction, VolatileLfu, VolatileLru,
+        VolatileRandom, VolatileTtl,
+    };
+    match policy {
+        AllkeysLru | VolatileLru => u64::MAX - clock.last_used(entry.access()),
+        AllkeysLfu | VolatileLfu => {
+            // Among those that are used equally often the one goes that was used least lately.
+            let rarely = 255 - u64::from(clock.frequency(entry.access()));
+            ((rarely + 1) << LFU_TIME_BITS) - 1 - clock.last_used(entry.access())
+        }
+        VolatileTtl => u64::MAX - entry.expire_ms().unwrap_or(i64::MAX).max(0) as u64,
+        AllkeysRandom | VolatileRandom | Noeviction => random,
+    }
+}
+
+/// A round of evictions that took this long is shown to the latency monitor.
+const CYCLE_SLOW_US: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use bobbin_store::shard::Expire;
+    use bobbin_store::{AccessPolicy, Gate, Keyspace, NewValue};
+
+    use super::*;
+
+    #[test]
+    fn a_candidate_that_was_used_meanwhile_is_spared() {
+        let lfu = AccessPolicy::Lfu { log_factor: 10, decay_minutes: 1 };
+        let cases =
+            [(MaxmemoryPolicy::AllkeysLru, AccessPolicy::Lru), (MaxmemoryPolicy::AllkeysLfu, lfu)];
+        for (policy, access) in cases {
+            let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));
+            let gate: &'static Gate = Box::leak(Box::default());
+            let mut data = Data::new(keyspace, gate, 1).expect("few threads");
+            data.enter();
+            let names: Vec<String> = (0..100).map(|i| format!("key {i}")).collect();
+            data.clock = AccessClock::new(access, 1_700_000_000_000);
+            for name in &names {
+                let key = data.key(name.as_bytes());
+                assert!(data.hold_one(key.hash.shard()));
+                data.set(key, NewValue::string(b"v"), Expire::Clear);
+                data.release();
+            }
+            let mut evictor = Evictor::default();
+            let config = Config::new();
+            // All candidates that the first rounds found are read, and must outlive all others.
+            assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
+            evictor.sample(&mut data, policy, 5);
+            evictor.walk(&mut data, policy);
+            data.clock = AccessClock::new(access, 1_700_000_005_000);
+            let spared: Vec<_> = evictor.pool.iter().map(|c| c.key.clone()).collect();
+            assert!(!spared.is_empty());
+            for name in &spared {
+                let key = data.key(name);
+                assert!(data.hold_one(key.hash.shard()));
+                assert!(data.read(key).is_some());
+                data.release();
+            }
+            for _ in 0..99 - spared.len() {
+                assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
+            }
+            for name in &spared {
+                let key = data.key(name);
+                assert!(data.hold_one(key.hash.shard()));
+                assert!(data.exists(key), "{policy:?}");
+            }
+            data.leave();
+        }
+    }
+
+    #[test]
+    fn keys_of_paused_scripts_are_left_alone() {
+        let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));
+        let gate: &'static Gate = Box::leak(Box::default());
+        let mut data = Data::new(keyspace, gate, 1).expect("few threads");
+        data.enter();
+        let (config, policy) = (Config::new(), MaxmemoryPolicy::AllkeysRandom);
+        let mut evictor = Evictor::default();
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Nothing);
+        for name in ["a", "b"] {
+            let key = data.key(name.as_bytes());
+            assert!(data.hold_one(key.hash.shard()));
+            data.set(key, NewValue::string(b"v"), Expire::Clear);
+            data.release();
+        }
+        let shard = |name: &str| keyspace.hash(name.as_bytes()).shard();
+        assert_ne!(shard("a"), shard("b"));
+        for name in ["a", "b"] {
+            keyspace.lock(shard(name)).reserve();
+        }
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::NothingFree);
+        drop(keyspace.take_back(shard("b")));
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::NothingFree);
+        drop(keyspace.take_back(shard("a")));
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Key);
+        assert_eq!(evictor.evict(&mut data, &config, policy), Evicted::Nothing);
+        data.leave();
+    }
+}

@@ -1,0 +1,74 @@
+//! What is read from the workers' histograms, in microseconds.
+
+use crate::base::clock::Clock;
+use crate::engine::stats::Histogram;
+
+/// How many calls took at most so long: (microseconds, calls), the steps doubling, only those where
+/// the number changes. The bounds are those that Redis's histograms have, where a step of 32 us
+/// ends at 33.
+pub fn powers_of_two(clock: &Clock, histogram: &Histogram) -> Vec<(u64, u64)> {
+    let mut steps: Vec<(u64, u64)> = Vec::new();
+    let (mut step, mut calls) = (FIRST_STEP, 0);
+    for (ticks, count) in histogram.counts() {
+        let ns = clock.us(ticks) * 1000.0;
+        while ns > bound_ns(step) as f64 && step < LAST_STEP {
+            step += 1;
+        }
+        calls += count;
+        let us = bound_ns(step) / 1000;
+        match steps.last_mut() {
+            Some(last) if last.0 == us => last.1 = calls,
+            _ => steps.push((us, calls)),
+        }
+    }
+    steps
+}
+
+/// The microseconds below which this percentage of the calls was.
+pub fn percentile_us(clock: &Clock, histogram: &Histogram, percentile: f64) -> f64 {
+    let total: u64 = histogram.counts().map(|(_, count)| count).sum();
+    let wanted = (total as f64 * percentile / 100.0).ceil().max(1.0) as u64;
+    let mut seen = 0;
+    for (ticks, count) in histogram.counts() {
+        seen += count;
+        if seen >= wanted {
+            return clock.us(ticks);
+        }
+    }
+    0.0
+}
+
+/// The highest value that a histogram of two digits keeps together with 2^step nanoseconds.
+const fn bound_ns(step: u32) -> u64 {
+    (1 << step) + (1 << (step - 7)) - 1
+}
+
+/// About one microsecond.
+const FIRST_STEP: u32 = 10;
+/// About nine minutes: what is longer is counted there.
+const LAST_STEP: u32 = 39;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_those_of_valkey() {
+        let us = |step| bound_ns(step) / 1000;
+        assert_eq!((10..19).map(us).collect::<Vec<_>>(), [1, 2, 4, 8, 16, 33, 66, 132, 264]);
+    }
+
+    #[test]
+    fn counts_add_up_and_percentiles_follow_them() {
+        let clock = Clock::new();
+        let histogram = Histogram::default();
+        for us in [3u64, 3, 3, 100] {
+            histogram.add(clock.ticks(us));
+        }
+        let steps = powers_of_two(&clock, &histogram);
+        assert_eq!(steps, [(4, 3), (132, 4)]);
+        assert!((3.0..3.5).contains(&percentile_us(&clock, &histogram, 50.0)));
+        assert!((100.0..115.0).contains(&percentile_us(&clock, &histogram, 100.0)));
+        assert_eq!(percentile_us(&clock, &Histogram::default(), 50.0), 0.0);
+    }
+}

@@ -1,0 +1,165 @@
+//! Freeing large values on a thread of its own.
+//!
+//! Giving a large block back may cost the kernel milliseconds. Whoever unlinks such a value sends
+//! it here and goes on.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use bobbin_resp::Reply;
+use bobbin_store::shard::Database;
+use bobbin_store::{Kind, OwnedEntry};
+
+use crate::base::cores::{self, Work};
+use crate::base::{allocator, memory};
+use crate::engine::job::{Job, Slice};
+
+/// What can be freed in the background.
+pub enum Garbage {
+    Entry(OwnedEntry),
+    /// Somebody waits until the token is dropped.
+    Awaited(OwnedEntry, Arc<()>),
+    Databases(Vec<Database>),
+    /// The allocator must give back what it keeps for later allocations.
+    Pages,
+    /// What worked on pinned values, and may be the last to hold one of them.
+    Job(Box<dyn Job>),
+}
+
+static QUEUE: OnceLock<Sender<(Garbage, usize)>> = OnceLock::new();
+static PENDING_OBJECTS: AtomicUsize = AtomicUsize::new(0);
+static PENDING_BYTES: AtomicUsize = AtomicUsize::new(0);
+static FREED_OBJECTS: AtomicU64 = AtomicU64::new(0);
+
+/// Frees an entry: at once when that is quick, else in the background.
+pub fn free(entry: OwnedEntry) {
+    let value = entry.as_ref();
+    if value.is_light() || value.kind() == Kind::String && value.memory() < LARGE_BYTES {
+        drop(entry);
+    } else {
+        let bytes = entry.as_ref().memory();
+        send(Garbage::Entry(entry), 1, bytes);
+    }
+}
+
+/// DEL's client waits until what it deleted is freed, as `lazyfree-lazy-user-del no` says.
+pub struct Freeing {
+    /// What is not yet on its way.
+    entries: Vec<OwnedEntry>,
+    token: Arc<()>,
+    deleted: i64,
+}
+
+impl Freeing {
+    /// `deleted`: what DEL answers.
+    pub fn new(entries: Vec<OwnedEntry>, deleted: i64) -> Self {
+        Self { entries, token: Arc::new(()), deleted }
+    }
+}
+
+impl Job for Freeing {
+    fn step(&mut self, _: &mut Slice<'_>) -> bool {
+        for entry in self.entries.drain(..) {
+            let bytes = entry.as_ref().memory();
+            send(Garbage::Awaited(entry, Arc::clone(&self.token)), 1, bytes);
+        }
+        Arc::strong_count(&self.token) == 1
+    }
+
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        reply.integer(self.deleted);
+    }
+}
+
+/// Has the allocator give back what it keeps: many megabytes were freed that nobody needs so soon
+/// again.
+pub fn give_back_soon() {
+    send(Garbage::Pages, 0, 0);
+}
+
+/// Frees whole databases in the background. `bytes` is a guess of their memory.
+pub fn free_databases(databases: Vec<Database>) {
+    let objects = databases.iter().map(Database::len).sum();
+    if objects > 0 {
+        send(Garbage::Databases(databases), objects, 0);
+    }
+}
+
+/// Frees a job that is done, or never will be, and with it the values that it pinned.
+pub fn free_job(job: Box<dyn Job>) {
+    send(Garbage::Job(job), 0, 0);
+}
+
+fn send(garbage: Garbage, objects: usize, bytes: usize) {
+    PENDING_OBJECTS.fetch_add(objects, Ordering::Relaxed);
+    PENDING_BYTES.fetch_add(bytes, Ordering::Relaxed);
+    let queue = QUEUE.get_or_init(|| {
+        let (sender, receiver) = channel::<(Garbage, usize)>();
+        let run = move || {
+            cores::step_aside();
+            cores::go_to(Work::Background);
+            memory::give_way_while_freeing();
+            let mut pages_at: Option<Instant> = None;
+            loop {
+                let received = match pages_at {
+                    Some(at) => receiver.recv_timeout(at.saturating_duration_since(Instant::now())),
+                    None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                };
+                let (garbage, objects) = match received {
+                    Ok(received) => received,
+                    Err(RecvTimeoutError::Timeout) => {
+                        allocator::purge();
+                        pages_at = None;
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
+                let bytes = match &garbage {
+                    Garbage::Entry(entry) | Garbage::Awaited(entry, _) => entry.as_ref().memory(),
+                    Garbage::Databases(_) | Garbage::Job(_) => 0,
+                    Garbage::Pages => {
+                        pages_at.get_or_insert_with(|| Instant::now() + PAGES_PAUSE);
+                        0
+                    }
+                };
+                drop(garbage);
+                PENDING_OBJECTS.fetch_sub(objects, Ordering::Relaxed);
+                PENDING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+                FREED_OBJECTS.fetch_add(objects as u64, Ordering::Relaxed);
+            }
+        };
+        let spawned = std::thread::Builder::new().name("bobbin-lazyfree".into()).spawn(run);
+        if let Err(error) = spawned {
+            log::warn!("Cannot start the lazy free thread, values are freed in place: {error}");
+        }
+        sender
+    });
+    // Without the thread the value comes back in the error, and is freed here.
+    drop(queue.send((garbage, objects)));
+}
+
+/// Objects that wait to be freed.
+pub fn pending_objects() -> usize {
+    PENDING_OBJECTS.load(Ordering::Relaxed)
+}
+
+/// Bytes that wait to be freed, as far as they are known.
+pub fn pending_bytes() -> usize {
+    PENDING_BYTES.load(Ordering::Relaxed)
+}
+
+/// Objects freed in the background since the start, or since CONFIG RESETSTAT.
+pub fn freed_objects() -> u64 {
+    FREED_OBJECTS.load(Ordering::Relaxed)
+}
+
+pub fn reset_freed_objects() {
+    FREED_OBJECTS.store(0, Ordering::Relaxed);
+}
+
+/// How long it is waited for more that is freed before pages are given back.
+const PAGES_PAUSE: Duration = Duration::from_millis(100);
+/// Strings of this many bytes are freed in the background; of other values those of many blocks.
+const LARGE_BYTES: usize = 64 * 1024;

@@ -1,0 +1,91 @@
+//! MONITOR: a stream of what all clients do.
+//!
+//! A command is shown once it has run and while its shards are still held, so that a monitor sees
+//! the commands on one key in the order in which they happened.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bobbin_sync::Mutex;
+
+use crate::base::clock::system_us;
+use crate::config::quote;
+use crate::engine::client::{ClientFlag, ClientInfo};
+use crate::engine::command::{Call, Flags};
+use crate::engine::server::{Server, Switch};
+use crate::engine::slowlog;
+use crate::engine::tracking::Push;
+
+/// The clients that monitor.
+#[derive(Default)]
+pub struct Monitors {
+    clients: Mutex<Vec<Arc<ClientInfo>>>,
+}
+
+impl Server {
+    /// A client is gone, or going.
+    pub fn forget_client(&self, info: &ClientInfo) {
+        info.gone.store(true, Ordering::Release);
+        self.clients.remove(info.id);
+        leave(self, info);
+    }
+}
+
+/// Has a client monitor; the gate is held. `false`: it does so already.
+pub fn join(server: &Server, info: &Arc<ClientInfo>) -> bool {
+    if info.has(ClientFlag::MONITOR) {
+        return false;
+    }
+    info.flag(ClientFlag::MONITOR, true);
+    server.monitors.clients.lock().push(Arc::clone(info));
+    server.switches.set(Switch::MONITORED, true);
+    true
+}
+
+/// Ends a client's monitoring, if it does.
+pub fn leave(server: &Server, info: &ClientInfo) {
+    if !info.has(ClientFlag::MONITOR) {
+        return;
+    }
+    info.flag(ClientFlag::MONITOR, false);
+    let mut clients = server.monitors.clients.lock();
+    clients.retain(|client| client.id != info.id);
+    if clients.is_empty() {
+        server.switches.set(Switch::MONITORED, false);
+    }
+}
+
+/// Shows the monitors a command that has run.
+#[cold]
+pub fn feed(call: &Call<'_>) {
+    if !call.command.has(Flags::SKIP_MONITOR.with(Flags::ADMIN)) {
+        show(call);
+    }
+}
+
+/// Shows the monitors a command that is about to run. A script is shown in this way, so that it
+/// comes before the commands that it calls.
+#[cold]
+pub fn show(call: &Call<'_>) {
+    let line: Arc<[u8]> = line(call).into();
+    for client in call.server.monitors.clients.lock().iter() {
+        call.server.push_to(client, Push::Seen(Arc::clone(&line)));
+    }
+}
+
+/// `+1700000000.123456 [0 127.0.0.1:1234] "set" "a" "b"`
+fn line(call: &Call<'_>) -> Vec<u8> {
+    let now_us = system_us();
+    let (seconds, us) = (now_us / 1_000_000, now_us % 1_000_000);
+    let (database, info) = (call.client.database, &call.client.info);
+    let unix = if info.is_unix { "unix:" } else { "" };
+    let peer = if info.is_unix { info.local.trim_end_matches(":0") } else { &info.peer };
+    let mut line = format!("+{seconds}.{us:06} [{database} {unix}{peer}]").into_bytes();
+    let is_secret = slowlog::secrets(call.command, call.args);
+    for (index, arg) in call.args.iter().enumerate() {
+        line.push(b' ');
+        line.extend(quote(if is_secret(index) { slowlog::REDACTED } else { arg }));
+    }
+    line.extend(b"\r\n");
+    line
+}

@@ -1,0 +1,119 @@
+//! Writers that have to wait: what they change is kept in memory until a disk has it, and that must
+//! not pile up.
+//!
+//! Two things can get behind them. The log's thread: then every write waits until it has caught up,
+//! for what was logged cannot be dropped. And the walk of a cut (a snapshot, a rewrite): then a
+//! write waits for a moment, and a walk that does not catch up even so is given up. Who waits is a
+//! client with its command as its next, like one that CLIENT PAUSE puts off: its worker serves the
+//! others meanwhile.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bobbin_store::Cut;
+
+use crate::engine::client::Client;
+use crate::engine::command::Data;
+use crate::engine::server::{Server, Switch};
+
+/// How much may wait in memory for a disk, and whether that is exceeded.
+pub struct Pressure {
+    /// Bytes of copies for the cut that is walked, above which writers wait.
+    kept_max: AtomicUsize,
+    /// That cut was given up, which is told once.
+    gave_up: AtomicBool,
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        Self { kept_max: AtomicUsize::new(usize::MAX), gave_up: AtomicBool::new(false) }
+    }
+}
+
+impl Server {
+    /// Begins a cut of all keys. `data` holds everything from then on. `end_cut` is called once it
+    /// is walked.
+    pub fn begin_cut(&self, data: &mut Data) -> Cut {
+        let cut = data.begin_cut();
+        let kept_max = (crate::base::memory::used() / KEPT_SHARE).max(KEPT_MIN);
+        self.pressure.kept_max.store(kept_max, Ordering::Relaxed);
+        self.pressure.gave_up.store(false, Ordering::Relaxed);
+        self.switches.set(Switch::CUTTING, true);
+        cut
+    }
+
+    /// The cut is walked.
+    pub fn end_cut(&self) {
+        self.switches.set(Switch::CUTTING, false);
+    }
+
+    /// The log's reader is far behind a thread: nobody writes until it has caught up.
+    #[cold]
+    pub fn hold_writers_for_log(&self) {
+        self.switches.set(Switch::LOG_BEHIND, true);
+        // It may have caught up before it could see that.
+        self.log.wake();
+    }
+
+    /// The log's reader has caught up.
+    pub fn let_writers_go(&self) {
+        if self.switches.load() & Switch::LOG_BEHIND == 0 {
+            return;
+        }
+        self.switches.set(Switch::LOG_BEHIND, false);
+        self.workers.wake();
+    }
+
+    /// Whether the log's reader is so far behind that nobody may write.
+    #[inline]
+    pub fn is_log_behind(&self) -> bool {
+        self.switches.load() & Switch::LOG_BEHIND != 0
+    }
+
+    /// Whether a client that is about to write has to wait. If so, the caller must put it off.
+    #[cold]
+    pub(crate) fn holds_up(&self, client: &mut Client, data: &mut Data) -> bool {
+        if self.is_log_behind() {
+            return true;
+        }
+        if !self.keeps_too_much() {
+            client.has_waited = false;
+            return false;
+        }
+        if std::mem::take(&mut client.has_waited) {
+            self.give_up_cut_that_lags();
+            return false;
+        }
+        client.has_waited = true;
+        if data.held_up_until_ms <= data.now_ms {
+            data.held_up_until_ms = data.now_ms + WAIT_MS;
+        }
+        true
+    }
+
+    /// Whether more is kept for the cut than is good.
+    pub fn keeps_too_much(&self) -> bool {
+        self.keyspace.kept_bytes() > self.pressure.kept_max.load(Ordering::Relaxed)
+    }
+
+    /// A disk that is so slow that waiting does not help gets no snapshot.
+    fn give_up_cut_that_lags(&self) {
+        let kept_max = self.pressure.kept_max.load(Ordering::Relaxed);
+        if self.keyspace.kept_bytes() <= kept_max.saturating_mul(KEPT_ABORT) {
+            return;
+        }
+        let is_snapshot = self.abort_save();
+        let is_over = is_snapshot || self.aof.rewrites.abort();
+        if is_over && !self.pressure.gave_up.swap(true, Ordering::Relaxed) {
+            let what = if is_snapshot { "snapshot" } else { "rewrite of the log" };
+            log::warn!("The disk is too slow for the {what} beside the writes; it was aborted");
+        }
+    }
+}
+
+/// Copies that wait for the walk of a cut may take one part in `KEPT_SHARE` of the memory in use,
+/// and always `KEPT_MIN` bytes. Above `KEPT_ABORT` times that limit, the cut is given up.
+const KEPT_SHARE: usize = 20;
+const KEPT_MIN: usize = 16 << 20;
+const KEPT_ABORT: usize = 4;
+/// How long a write waits for a walk, at most.
+const WAIT_MS: i64 = 2;

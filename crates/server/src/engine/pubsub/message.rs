@@ -1,0 +1,204 @@
+//! A message on its way to those who listen: encoded once, shared by all workers that have such
+//! clients.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bobbin_resp::{Part, Protocol, Reply};
+use bobbin_store::entry::{INLINE_MAX, Shared};
+
+use super::Kind;
+use crate::base::glob;
+use crate::engine::client::Client;
+
+/// A published message, encoded for each protocol.
+pub struct Message {
+    /// What it was published to; not a pattern.
+    pub kind: Kind,
+    /// `message`, the channel and the payload as RESP2, where RESP3 differs in the first byte
+    /// alone. Of a large payload there is only the header.
+    frame: Box<[u8]>,
+    /// Where in the frame the channel's name is, and where it begins as a bulk.
+    channel: Range<usize>,
+    tail: usize,
+    large: Option<Shared>,
+    /// The patterns that somebody listens to and that match the channel.
+    pub patterns: Vec<Arc<[u8]>>,
+    /// The client, by number, that it has been decided for before whether it gets this; 0: none.
+    pub settled_for: u64,
+}
+
+/// What a transaction or a script publishes, and others hear of once its unit is over.
+#[derive(Debug)]
+pub struct Publication {
+    pub kind: Kind,
+    pub channel: Box<[u8]>,
+    payload: Shared,
+    /// As of `Message`: the transaction's own client, if what it listens to has changed since.
+    pub settled_for: u64,
+}
+
+impl Publication {
+    pub fn new(kind: Kind, channel: &[u8], payload: Payload<'_>) -> Self {
+        let payload = match payload {
+            Payload::Large(shared) => Shared::clone(shared),
+            Payload::Bytes(bytes) => Shared::new(bytes.to_vec()),
+        };
+        Self { kind, channel: channel.into(), payload, settled_for: 0 }
+    }
+
+    pub fn payload(&self) -> Payload<'_> {
+        match self.payload.len() {
+            0..=INLINE_MAX => Payload::Bytes(&self.payload),
+            _ => Payload::Large(&self.payload),
+        }
+    }
+
+    /// Decides once whether the client at work gets it, whose subscriptions are about to change:
+    /// then it is appended.
+    pub fn settle(&mut self, client: &Client, output: &mut Vec<u8>) {
+        if self.settled_for != 0 {
+            return;
+        }
+        let mut message = Message::new(self.kind, &self.channel, self.payload());
+        if self.kind == Kind::Channel
+            && let Some(subscriptions) = &client.subscriptions
+        {
+            message.patterns = subscriptions.names(Kind::Pattern);
+            message.patterns.retain(|pattern| glob::matches_text(pattern, &self.channel));
+        }
+        message.append_for(client, output);
+        self.settled_for = client.info.id;
+    }
+}
+
+/// What is published.
+#[derive(Clone, Copy)]
+pub enum Payload<'a> {
+    Bytes(&'a [u8]),
+    /// Too long to be copied.
+    Large(&'a Shared),
+}
+
+impl Message {
+    pub fn new(kind: Kind, channel: &[u8], payload: Payload<'_>) -> Self {
+        let word: &[u8] = if kind == Kind::Shard { b"smessage" } else { b"message" };
+        let len = if let Payload::Bytes(bytes) = payload { bytes.len() } else { 0 };
+        let mut frame = Vec::with_capacity(word.len() + channel.len() + len + FRAMING_LEN);
+        let mut reply = Reply::new(&mut frame, Protocol::Resp2);
+        reply.push(3);
+        reply.bulk(word);
+        let tail = reply.output().len();
+        reply.bulk(channel);
+        let end = reply.output().len() - LINE_END.len();
+        let large = match payload {
+            Payload::Bytes(bytes) => {
+                reply.bulk(bytes);
+                None
+            }
+            Payload::Large(shared) => {
+                reply.bulk_header(shared.len());
+                Some(Arc::clone(shared))
+            }
+        };
+        let channel = end - channel.len()..end;
+        Self {
+            kind,
+            frame: frame.into(),
+            channel,
+            tail,
+            large,
+            patterns: Vec::new(),
+            settled_for: 0,
+        }
+    }
+
+    pub fn channel(&self) -> &[u8] {
+        &self.frame[self.channel.clone()]
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.frame.len() + self.large.as_ref().map_or(0, |large| large.len())
+    }
+
+    /// Appends it for a client that listens to the channel, or to the pattern of this index.
+    pub fn append(
+        &self,
+        pattern: Option<usize>,
+        protocol: Protocol,
+        output: &mut Vec<u8>,
+        parts: Option<&mut Vec<Part>>,
+    ) {
+        match pattern {
+            None => {
+                output.push(if protocol == Protocol::Resp3 { b'>' } else { b'*' });
+                output.extend_from_slice(&self.frame[1..]);
+            }
+            Some(index) => {
+                let mut reply = Reply::new(output, protocol);
+                reply.push(4);
+                reply.bulk(b"pmessage");
+                reply.bulk(&self.patterns[index]);
+                reply.raw(&self.frame[self.tail..]);
+            }
+        }
+        if let Some(large) = &self.large {
+            match parts {
+                Some(parts) => {
+                    parts.push(Part { at: output.len(), bytes: Arc::clone(large).into() });
+                }
+                None => output.extend_from_slice(large),
+            }
+            output.extend_from_slice(LINE_END);
+        }
+    }
+
+    /// Appends it as often as a client listens to it.
+    pub fn append_for(&self, client: &Client, output: &mut Vec<u8>) {
+        if self.settled_for == client.info.id {
+            return;
+        }
+        let Some(subscriptions) = &client.subscriptions else { return };
+        if subscriptions.contains(self.kind, self.channel()) {
+            self.append(None, client.protocol, output, None);
+        }
+        for (index, pattern) in self.patterns.iter().enumerate() {
+            if subscriptions.contains(Kind::Pattern, pattern) {
+                self.append(Some(index), client.protocol, output, None);
+            }
+        }
+    }
+}
+
+const LINE_END: &[u8] = b"\r\n";
+/// What the frame has around the words; a little more does no harm.
+const FRAMING_LEN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames() {
+        let text = |message: &Message, pattern, protocol| {
+            let mut output = Vec::new();
+            message.append(pattern, protocol, &mut output, None);
+            String::from_utf8(output).unwrap()
+        };
+        let shared = Arc::new(b"hello".to_vec());
+        for payload in [Payload::Bytes(b"hello"), Payload::Large(&shared)] {
+            let mut message = Message::new(Kind::Channel, b"c\r\n", payload);
+            message.patterns = vec![Arc::from(&b"c*"[..])];
+            assert_eq!(message.channel(), b"c\r\n");
+            let tail = "$3\r\nc\r\n\r\n$5\r\nhello\r\n";
+            let direct = text(&message, None, Protocol::Resp2);
+            assert_eq!(direct, format!("*3\r\n$7\r\nmessage\r\n{tail}"));
+            let matched = text(&message, Some(0), Protocol::Resp3);
+            assert_eq!(matched, format!(">4\r\n$8\r\npmessage\r\n$2\r\nc*\r\n{tail}"));
+        }
+        let message = Message::new(Kind::Shard, b"", Payload::Bytes(b""));
+        let direct = text(&message, None, Protocol::Resp3);
+        assert_eq!(direct, ">3\r\n$8\r\nsmessage\r\n$0\r\n\r\n$0\r\n\r\n");
+    }
+}

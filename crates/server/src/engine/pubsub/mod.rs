@@ -1,0 +1,335 @@
+//! Publish and subscribe: channels, patterns and shard channels, and who listens to them.
+//!
+//! The registry here knows of each channel which workers have listening clients, and how many; a
+//! worker knows its own clients ([`Subscribers`]). Publishing leaves one post for each such worker,
+//! which fans it out (`worker/fanout.rs`). Posts are left with the channel's part of the registry
+//! locked, in all mailboxes at once: so everybody sees the messages of a channel in the same order,
+//! and nobody sees an answer before what it answers.
+//!
+//! Whoever begins or ends a subscription takes, under the same lock, what was posted to its worker
+//! until then: those messages go to the listeners of before, all others to those of after. A client
+//! that listens stays with its worker.
+
+mod message;
+mod subscribers;
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bobbin_store::Hasher;
+use bobbin_sync::{Mutex, RwLock};
+
+pub use self::message::{Message, Payload, Publication};
+pub use self::subscribers::{Recipient, Subscribers, Subscriptions};
+use crate::base::glob;
+use crate::engine::mailbox::{Mailbox, Post};
+use crate::engine::server::WorkerHandle;
+
+/// What can be subscribed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Kind {
+    Channel,
+    Pattern,
+    Shard,
+}
+
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Channel, Self::Pattern, Self::Shard];
+}
+
+/// Who listens to what.
+pub struct PubSub {
+    hasher: NameHasher,
+    channels: Space,
+    shard_channels: Space,
+    patterns: RwLock<Patterns>,
+    /// How many patterns there are, for looking without the lock.
+    pattern_count: AtomicUsize,
+}
+
+/// Channels by name, cut into parts with a lock of their own. A leaf: nothing but mailboxes is
+/// locked under it.
+struct Space {
+    parts: Box<[Mutex<Names<Listeners>>]>,
+    len: AtomicUsize,
+}
+
+/// The patterns that somebody listens to, and where in the list each is.
+struct Patterns {
+    list: Vec<Pattern>,
+    places: Names<usize>,
+}
+
+struct Pattern {
+    text: Arc<[u8]>,
+    listeners: Listeners,
+}
+
+/// Workers that have listening clients, by id.
+struct Listeners(Vec<Listener>);
+
+struct Listener {
+    worker: Arc<WorkerHandle>,
+    clients: usize,
+}
+
+/// A map by name, with the keyspace's hash function.
+type Names<V> = HashMap<Arc<[u8]>, V, NameHasher>;
+
+/// The number of parts of the registry: up to this many threads can publish at once.
+const PARTS: usize = 256;
+
+impl PubSub {
+    pub fn new(hasher: Hasher) -> Self {
+        // Shared by all maps of a server, which lives as long as the process.
+        let hasher = NameHasher(Box::leak(Box::new(hasher)));
+        Self {
+            hasher,
+            channels: Space::new(hasher),
+            shard_channels: Space::new(hasher),
+            patterns: RwLock::new(Patterns {
+                list: Vec::new(),
+                places: Names::with_hasher(hasher),
+            }),
+            pattern_count: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many channels, patterns or shard channels somebody listens to.
+    pub fn len(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Channel => self.channels.len.load(Ordering::Acquire),
+            Kind::Pattern => self.pattern_count.load(Ordering::Acquire),
+            Kind::Shard => self.shard_channels.len.load(Ordering::Acquire),
+        }
+    }
+
+    /// Whether publishing to such a channel reaches nobody, whatever its name.
+    #[inline]
+    pub fn is_silent(&self, kind: Kind) -> bool {
+        self.len(kind) == 0 && (kind != Kind::Channel || self.len(Kind::Pattern) == 0)
+    }
+
+    /// How many clients listen to a channel itself.
+    pub fn clients_of(&self, kind: Kind, channel: &[u8]) -> usize {
+        let part = self.space(kind).part(self.hasher, channel).lock();
+        part.get(channel).map_or(0, Listeners::clients)
+    }
+
+    /// The channels that somebody listens to and that match.
+    pub fn channels(&self, kind: Kind, pattern: Option<&[u8]>) -> Vec<Arc<[u8]>> {
+        let matches = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches_text(pattern, name));
+        let mut found = Vec::new();
+        for part in &self.space(kind).parts {
+            found.extend(part.lock().keys().filter(|name| matches(name)).cloned());
+        }
+        found
+    }
+
+    /// One client more of the worker listens; returns the name, which all share, and what was
+    /// posted to the worker until then.
+    fn join(&self, kind: Kind, name: &[u8], worker: &Arc<WorkerHandle>) -> (Arc<[u8]>, Vec<Post>) {
+        if kind == Kind::Pattern {
+            let mut patterns = self.patterns.write();
+            let at = patterns.place(name);
+            self.pattern_count.store(patterns.list.len(), Ordering::Release);
+            let pattern = &mut patterns.list[at];
+            pattern.listeners.add(worker);
+            return (Arc::clone(&pattern.text), worker.mailbox.take());
+        }
+        let space = self.space(kind);
+        let mut part = space.part(self.hasher, name).lock();
+        let shared = match part.get_key_value(name) {
+            Some((shared, _)) => Arc::clone(shared),
+            None => {
+                let shared: Arc<[u8]> = name.into();
+                part.insert(Arc::clone(&shared), Listeners(Vec::with_capacity(1)));
+                space.len.fetch_add(1, Ordering::Release);
+                shared
+            }
+        };
+        if let Some(listeners) = part.get_mut(name) {
+            listeners.add(worker);
+        }
+        (shared, worker.mailbox.take())
+    }
+
+    /// One client of the worker listens no more; returns what was posted to the worker until then.
+    fn leave(&self, kind: Kind, name: &[u8], worker: &WorkerHandle) -> Vec<Post> {
+        if kind == Kind::Pattern {
+            let mut patterns = self.patterns.write();
+            if let Some(&at) = patterns.places.get(name) {
+                let listeners = &mut patterns.list[at].listeners;
+                listeners.remove(worker);
+                if listeners.0.is_empty() {
+                    patterns.remove(at);
+                    self.pattern_count.store(patterns.list.len(), Ordering::Release);
+                }
+            }
+            return worker.mailbox.take();
+        }
+        let space = self.space(kind);
+        let mut part = space.part(self.hasher, name).lock();
+        if let Some(listeners) = part.get_mut(name) {
+            listeners.remove(worker);
+            if listeners.0.is_empty() {
+                part.remove(name);
+                space.len.fetch_sub(1, Ordering::Release);
+                if part.is_empty() {
+                    part.shrink_to_fit();
+                }
+            }
+        }
+        worker.mailbox.take()
+    }
+
+    /// Leaves a message for the workers of all that listen, but one client perhaps; to how many
+    /// clients it goes, as each is counted once for the channel and once for every pattern. The
+    /// workers are put into `targets`, to be woken.
+    fn publish(
+        &self,
+        kind: Kind,
+        channel: &[u8],
+        payload: Payload<'_>,
+        settled_for: u64,
+        targets: &mut Vec<Arc<WorkerHandle>>,
+    ) -> usize {
+        let patterns =
+            (kind == Kind::Channel && self.len(Kind::Pattern) > 0).then(|| self.patterns.read());
+        let all = patterns.iter().flat_map(|patterns| &patterns.list);
+        let matching: Vec<&Pattern> =
+            all.filter(|pattern| glob::matches_text(&pattern.text, channel)).collect();
+        let part = self.space(kind).part(self.hasher, channel).lock();
+        let direct = part.get(channel);
+        let mut clients = 0;
+        for listeners in direct.into_iter().chain(matching.iter().map(|p| &p.listeners)) {
+            clients += listeners.clients();
+            targets.extend(listeners.0.iter().map(|listener| Arc::clone(&listener.worker)));
+        }
+        if clients == 0 {
+            return 0;
+        }
+        if !matching.is_empty() {
+            targets.sort_unstable_by_key(|worker| worker.id);
+            targets.dedup_by_key(|worker| worker.id);
+        }
+        let mut message = Message::new(kind, channel, payload);
+        message.settled_for = settled_for;
+        message.patterns = matching.iter().map(|pattern| Arc::clone(&pattern.text)).collect();
+        let message = Arc::new(message);
+        for worker in &*targets {
+            worker.backlog_bytes.fetch_add(message.memory(), Ordering::Relaxed);
+        }
+        let mailboxes = targets.iter().map(|worker| &worker.mailbox);
+        Mailbox::post_to_all(mailboxes, || Post::Message(Arc::clone(&message)));
+        clients
+    }
+
+    /// To how many clients a message would go; see `publish`.
+    fn count(&self, kind: Kind, channel: &[u8]) -> usize {
+        let mut clients = 0;
+        if kind == Kind::Channel && self.len(Kind::Pattern) > 0 {
+            let patterns = self.patterns.read();
+            let matching = patterns.list.iter().filter(|it| glob::matches_text(&it.text, channel));
+            clients += matching.map(|pattern| pattern.listeners.clients()).sum::<usize>();
+        }
+        let part = self.space(kind).part(self.hasher, channel).lock();
+        clients + part.get(channel).map_or(0, Listeners::clients)
+    }
+
+    fn space(&self, kind: Kind) -> &Space {
+        if kind == Kind::Shard { &self.shard_channels } else { &self.channels }
+    }
+}
+
+impl Space {
+    fn new(hasher: NameHasher) -> Self {
+        let parts = (0..PARTS).map(|_| Mutex::new(Names::with_hasher(hasher))).collect();
+        Self { parts, len: AtomicUsize::new(0) }
+    }
+
+    fn part(&self, hasher: NameHasher, name: &[u8]) -> &Mutex<Names<Listeners>> {
+        &self.parts[hasher.0.hash(name).shard() % PARTS]
+    }
+}
+
+impl Patterns {
+    /// Where a pattern is; it is added if it is not there.
+    fn place(&mut self, text: &[u8]) -> usize {
+        if let Some(&at) = self.places.get(text) {
+            return at;
+        }
+        let (text, at): (Arc<[u8]>, _) = (text.into(), self.list.len());
+        self.places.insert(Arc::clone(&text), at);
+        self.list.push(Pattern { text, listeners: Listeners(Vec::new()) });
+        at
+    }
+
+    fn remove(&mut self, at: usize) {
+        let removed = self.list.swap_remove(at);
+        self.places.remove(&removed.text);
+        if let Some(moved) = self.list.get(at) {
+            self.places.insert(Arc::clone(&moved.text), at);
+        }
+        if self.list.is_empty() {
+            self.list = Vec::new();
+            self.places.shrink_to_fit();
+        }
+    }
+}
+
+impl Listeners {
+    fn clients(&self) -> usize {
+        self.0.iter().map(|listener| listener.clients).sum()
+    }
+
+    fn add(&mut self, worker: &Arc<WorkerHandle>) {
+        match self.0.binary_search_by_key(&worker.id, |listener| listener.worker.id) {
+            Ok(at) => self.0[at].clients += 1,
+            Err(at) => self.0.insert(at, Listener { worker: Arc::clone(worker), clients: 1 }),
+        }
+    }
+
+    fn remove(&mut self, worker: &WorkerHandle) {
+        let found = self.0.binary_search_by_key(&worker.id, |listener| listener.worker.id);
+        let Ok(at) = found else { return };
+        self.0[at].clients -= 1;
+        if self.0[at].clients == 0 {
+            self.0.remove(at);
+        }
+    }
+}
+
+/// Hashes names by the keyspace's function; names are all that it can hash.
+#[derive(Clone, Copy)]
+struct NameHasher(&'static Hasher);
+
+struct HashOfName {
+    hasher: &'static Hasher,
+    hash: u64,
+}
+
+impl BuildHasher for NameHasher {
+    type Hasher = HashOfName;
+
+    fn build_hasher(&self) -> HashOfName {
+        HashOfName { hasher: self.0, hash: 0 }
+    }
+}
+
+impl std::hash::Hasher for HashOfName {
+    fn write(&mut self, bytes: &[u8]) {
+        self.hash = self.hasher.hash(bytes).0;
+    }
+
+    fn write_usize(&mut self, _: usize) {
+        // The name's length, which its hash takes in by itself.
+    }
+
+    fn finish(&self) -> u64 {
+        self.hash
+    }
+}

@@ -1,0 +1,121 @@
+//! How much happens in a second: INFO's `instantaneous_` fields.
+//!
+//! Ten times a second one of the workers notes what all of them have counted; a rate is the mean
+//! over the last notes.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bobbin_sync::Mutex;
+
+use crate::engine::server::Server;
+
+/// The samples that rates are worked out from.
+#[derive(Default)]
+pub struct Rates {
+    due_ms: AtomicI64,
+    notes: Mutex<VecDeque<Note>>,
+}
+
+/// Totals at one moment.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Note {
+    pub time_ms: i64,
+    pub commands: u64,
+    pub net_input_bytes: u64,
+    pub net_output_bytes: u64,
+    pub turns: u64,
+    pub busy_ticks: u64,
+}
+
+impl Rates {
+    /// Takes a note if it is time. Called by every worker, now and then.
+    #[inline]
+    pub fn tick(server: &Server, now_ms: i64) {
+        let due_ms = server.services.rates.due_ms.load(Ordering::Relaxed);
+        if now_ms >= due_ms {
+            Self::note(server, due_ms, now_ms);
+        }
+    }
+
+    #[cold]
+    fn note(server: &Server, due_ms: i64, now_ms: i64) {
+        let services = &server.services;
+        let next_ms = now_ms + INTERVAL_MS;
+        let claim = services.rates.due_ms.compare_exchange(
+            due_ms,
+            next_ms,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if claim.is_err() {
+            return;
+        }
+        // Also moves the peak on.
+        let used = crate::base::memory::used();
+        let _ =
+            services.startup_bytes.compare_exchange(0, used, Ordering::Relaxed, Ordering::Relaxed);
+        let totals = server.workers.totals();
+        let note = Note {
+            time_ms: now_ms,
+            commands: totals.commands.get(),
+            net_input_bytes: totals.net_input_bytes.get(),
+            net_output_bytes: totals.net_output_bytes.get(),
+            turns: totals.turns.get(),
+            busy_ticks: totals.busy_ticks.get(),
+        };
+        let mut notes = services.rates.notes.lock();
+        if notes.len() == NOTES_MAX {
+            notes.pop_front();
+        }
+        notes.push_back(note);
+    }
+
+    /// The last second and a half: what a counter rose by in each second, on average.
+    pub fn per_second(&self, counter: impl Fn(&Note) -> u64) -> f64 {
+        let (rise, elapsed_ms) = self.rise(&counter);
+        if elapsed_ms <= 0 { 0.0 } else { rise as f64 * 1000.0 / elapsed_ms as f64 }
+    }
+
+    /// What one counter rose by for each that another did.
+    pub fn ratio(&self, counter: impl Fn(&Note) -> u64, by: impl Fn(&Note) -> u64) -> f64 {
+        let (rise, by) = (self.rise(&counter).0, self.rise(&by).0);
+        if by == 0 { 0.0 } else { rise as f64 / by as f64 }
+    }
+
+    fn rise(&self, counter: &impl Fn(&Note) -> u64) -> (u64, i64) {
+        let notes = self.notes.lock();
+        let (Some(first), Some(last)) = (notes.front(), notes.back()) else { return (0, 0) };
+        (counter(last).saturating_sub(counter(first)), last.time_ms - first.time_ms)
+    }
+
+    /// Forgets all notes: the counters start over.
+    pub fn reset(&self) {
+        self.notes.lock().clear();
+    }
+}
+
+const INTERVAL_MS: i64 = 100;
+const NOTES_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_the_rise_over_the_time() {
+        let rates = Rates::default();
+        assert_eq!(rates.per_second(|note| note.commands), 0.0);
+        for at in 0..5u64 {
+            let note = Note {
+                time_ms: at as i64 * 100,
+                commands: at * 50,
+                turns: at * 5,
+                ..Note::default()
+            };
+            rates.notes.lock().push_back(note);
+        }
+        assert_eq!(rates.per_second(|note| note.commands), 500.0);
+        assert_eq!(rates.ratio(|note| note.commands, |note| note.turns), 10.0);
+    }
+}

@@ -1,0 +1,476 @@
+//! A script that takes long: what others know of it, and how it goes on.
+//!
+//! After half a millisecond a script pauses in the midst of its code and becomes a job of its
+//! client: it goes on in slices, and between them its worker serves everybody else. It keeps what
+//! it held; if that was the gate, every shard instead, so that others can have their turns. These
+//! shards are reserved (`Aside`): a command that wants one is refused at once, and its client waits
+//! until the script is over. What only forgets something there (`visit`) gets in between two
+//! slices.
+//!
+//! After `busy-reply-threshold` the script is slow: clients are told that the server is busy, and
+//! nothing is carried out but what must be possible then (`Switch::BUSY`).
+//!
+//! When the script is over, its worker takes back what it held and ends its unit. If EXEC runs the
+//! script, the rest of the transaction waits with it, with all that it holds.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use bobbin_resp::{Part, Protocol, Reply};
+use bobbin_script::{Ended, Progress};
+
+use super::cache::Learned;
+use super::functions::Library;
+use super::lua::STATES_KEPT;
+use super::session::{Session, Way, count_failure};
+use super::{Lua, State};
+use crate::engine::command::data::{Suspended, Then};
+use crate::engine::command::transaction::Running;
+use crate::engine::command::{Call, Data, Failure, Registered};
+use crate::engine::job::{Job, Slice};
+use crate::engine::server::Server;
+use crate::engine::slowlog::{self, Measured};
+use crate::engine::stats::WorkerStats;
+
+/// What others know of a script that goes on in slices.
+pub struct Busy {
+    /// The function's name; `None`: it is a script.
+    pub function: Option<Vec<u8>>,
+    /// The command that began it, as the command log shows it.
+    pub words: Vec<Vec<u8>>,
+    pub started_ms: i64,
+    /// Whether it can still be ended as if it had not been.
+    state: AtomicU8,
+    /// Clients are told that the server is busy with it.
+    is_slow: AtomicBool,
+}
+
+/// It has changed nothing, and nobody wants it to end.
+const UNTOUCHED: u8 = 0;
+/// It changed something, and cannot be ended any more.
+const CHANGED: u8 = 1;
+/// It must end, and must not change anything.
+const KILLED: u8 = 2;
+
+impl Busy {
+    /// The reply to a client that asks for something else.
+    pub fn failure(&self) -> Failure {
+        Self::failure_of(self.function.is_some())
+    }
+
+    pub(super) fn failure_of(function: bool) -> Failure {
+        let kind = if function { "FUNCTION" } else { "SCRIPT" };
+        Failure::format(format!(
+            "BUSY Valkey is busy running a script. You can only call {kind} KILL or SHUTDOWN NOSAVE."
+        ))
+    }
+
+    pub fn is_slow(&self) -> bool {
+        self.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// From now on clients are told of it; to be called by `Scripts`, which has them told.
+    pub(super) fn become_slow(&self) {
+        self.is_slow.store(true, Ordering::Relaxed);
+    }
+
+    /// Has it end as soon as it looks.
+    pub(super) fn kill(&self) -> Result<(), Failure> {
+        match self.move_to(KILLED) {
+            true => Ok(()),
+            false => Err(UNKILLABLE),
+        }
+    }
+
+    pub(super) fn check_killable(&self) -> Result<(), Failure> {
+        if self.state.load(Ordering::Acquire) == CHANGED { Err(UNKILLABLE) } else { Ok(()) }
+    }
+
+    /// To be called before the script changes something; fails if somebody wants it to end.
+    pub(super) fn begin_change(&self) -> Result<(), Failure> {
+        match self.move_to(CHANGED) {
+            true => Ok(()),
+            false => Err(Failure::new(self.text_of_kill())),
+        }
+    }
+
+    /// Whether its state is this one from now on: the first of the two wins.
+    fn move_to(&self, state: u8) -> bool {
+        let moved =
+            self.state.compare_exchange(UNTOUCHED, state, Ordering::AcqRel, Ordering::Acquire);
+        moved.is_ok() || moved == Err(state)
+    }
+
+    /// What the script fails with, if somebody wants it to end.
+    pub(super) fn killed(&self) -> Option<&'static str> {
+        let killed = self.state.load(Ordering::Acquire) == KILLED;
+        killed.then(|| self.text_of_kill())
+    }
+
+    const fn text_of_kill(&self) -> &'static str {
+        match self.function {
+            Some(_) => "Script killed by user with FUNCTION KILL.",
+            None => "Script killed by user with SCRIPT KILL.",
+        }
+    }
+}
+
+/// Whose state a script runs in.
+pub(super) enum Owner {
+    Worker(Box<Lua>),
+    Library(Arc<Library>, Box<State>),
+}
+
+impl Owner {
+    pub(super) fn state(&mut self) -> &mut State {
+        match self {
+            Self::Worker(lua) => &mut lua.state,
+            Self::Library(_, state) => state,
+        }
+    }
+
+    /// Lets others see what the state takes.
+    fn show_memory(&self) {
+        match self {
+            Self::Worker(lua) => lua.show_memory(),
+            Self::Library(library, state) => library.show_memory(state),
+        }
+    }
+
+    /// Gives the state back, for the next script.
+    pub(super) fn give_back(self, server: &Server, data: &mut Data) {
+        match self {
+            Self::Worker(lua) => {
+                lua.show_memory();
+                lua.give_back(data);
+            }
+            Self::Library(library, state) => {
+                if library.give_back(state) {
+                    server.scripts.serve_waiters(server);
+                }
+            }
+        }
+    }
+}
+
+/// A script that pauses, as a job of its client.
+pub struct Paused {
+    next: Next,
+    busy: Arc<Busy>,
+    command: &'static Registered,
+    protocol: Protocol,
+    reply: Vec<u8>,
+    /// Values that belong between its bytes.
+    parts: Vec<Part>,
+    /// The transaction that it is part of.
+    transaction: Option<Running>,
+    /// The command's words, while the script may have to begin anew.
+    words: Vec<Box<[u8]>>,
+}
+
+/// What its job does next.
+enum Next {
+    /// The script goes on where it paused.
+    Resume(Box<Run>),
+    /// It begins anew: it needs a shard that others hold, and has changed nothing.
+    Again,
+    /// It is over.
+    Done,
+}
+
+/// The run of a script.
+struct Run {
+    owner: Owner,
+    session: Box<Session>,
+    busy: Arc<Busy>,
+    progress: Progress,
+    /// Of the script: keys live or die by it.
+    now_ms: i64,
+    /// What it holds and has done, while it does not run.
+    unit: Option<Suspended>,
+    /// Where it is kept which keys the script uses.
+    learned: Arc<Learned>,
+}
+
+// SAFETY: only the thread that has the run follows its pointers. Those of the session to what
+// belongs to a thread are made good (`Session::resume`) before the script goes on there; the others
+// lead to what the run itself owns, in boxes.
+unsafe impl Send for Run {}
+
+/// How long the script runs while others wait for its worker: as long as other jobs do.
+const SLICE_US: u64 = 50;
+
+impl Run {
+    /// Has the script go on for a slice; whether it is over.
+    fn step(&mut self, server: &'static Server, data: &mut Data, stats: &WorkerStats) -> bool {
+        let now_ms = data.now_ms;
+        self.take_up(data, Then::Suspended);
+        data.now_ms = self.now_ms;
+        // The script is alone, so what it finds dead goes as it does in any other.
+        data.may_expire = true;
+        self.session.resume(data, stats, server.clock.ticks(SLICE_US));
+        self.progress = self.owner.state().vm.resume();
+        if self.progress == Progress::Paused && self.session.is_slow() {
+            server.scripts.announce(server, &self.busy, self.session.duration());
+        }
+        self.put_off(data);
+        data.now_ms = now_ms;
+        data.may_expire = server.may_expire(now_ms);
+        self.progress != Progress::Paused
+    }
+
+    /// Keeps what the script has done so far to itself, and lets others in.
+    fn put_off(&mut self, data: &mut Data) {
+        self.owner.show_memory();
+        self.unit = Some(data.suspend_unit());
+    }
+
+    /// Holds again what the script held, and has the calling thread know what it has done.
+    fn take_up(&mut self, data: &mut Data, then: Then) {
+        self.unit.take().into_iter().for_each(|unit| data.resume_unit(unit, then));
+    }
+}
+
+impl Paused {
+    /// Whether a script that has run for a while goes on in slices: a slow one always does, others
+    /// while few do, as each keeps a Lua state.
+    pub(super) fn may_begin(server: &Server, session: &Session) -> bool {
+        session.is_slow() || server.scripts.paused() < server.workers.serving() * STATES_KEPT
+    }
+
+    /// Sets a script aside that has run for a while, into `data.paused`.
+    pub(super) fn begin(
+        call: &mut Call<'_>,
+        mut owner: Owner,
+        session: Session,
+        learned: &Arc<Learned>,
+    ) {
+        let mut session = Box::new(session);
+        let function = match &owner {
+            Owner::Worker(_) => None,
+            Owner::Library(..) => Some(call.args[1].to_vec()),
+        };
+        let busy = Arc::new(Busy {
+            function,
+            words: slowlog::shortened(call.command, call.args),
+            started_ms: call.data.now_ms,
+            state: AtomicU8::new(if session.has_changed() { CHANGED } else { UNTOUCHED }),
+            is_slow: AtomicBool::new(false),
+        });
+        session.busy = Some(Arc::clone(&busy));
+        // SAFETY: the session lives in its box as long as the script does.
+        unsafe { owner.state().vm.set_host(NonNull::from(&mut *session)) };
+        call.server.scripts.begin_slices(&busy);
+        if session.is_slow() {
+            // Before anything is given up, so that no client comes between that has not been told.
+            call.server.scripts.announce(call.server, &busy, session.duration());
+        }
+        let mut run = Box::new(Run {
+            owner,
+            session,
+            busy: Arc::clone(&busy),
+            progress: Progress::Paused,
+            now_ms: call.data.now_ms,
+            unit: None,
+            learned: Arc::clone(learned),
+        });
+        let keeps_words = run.session.may_restart();
+        let words = call.args.iter().filter(|_| keeps_words);
+        run.put_off(call.data);
+        call.data.propagate_nothing();
+        call.data.paused = Some(Box::new(Self {
+            next: Next::Resume(run),
+            busy,
+            command: call.command,
+            protocol: call.client.protocol,
+            reply: Vec::new(),
+            parts: Vec::new(),
+            transaction: None,
+            words: words.map(|&word| word.into()).collect(),
+        }));
+    }
+
+    /// Has the transaction go on after the script, behind its reply so far.
+    pub(crate) fn within(
+        mut self: Box<Self>,
+        transaction: Running,
+        reply: Vec<u8>,
+        parts: Vec<Part>,
+    ) -> Box<Self> {
+        (self.reply, self.parts) = (reply, parts);
+        self.transaction = Some(transaction);
+        self
+    }
+
+    /// Has the script go on for a slice; the run, once it is over.
+    fn go_on(&mut self, slice: &mut Slice<'_>) -> Option<Box<Run>> {
+        match std::mem::replace(&mut self.next, Next::Done) {
+            Next::Resume(mut run) => {
+                if run.step(slice.server, slice.data, slice.stats) {
+                    return Some(run);
+                }
+                self.next = Next::Resume(run);
+            }
+            other => self.next = other,
+        }
+        None
+    }
+
+    /// Ends the run of a script that is over. Everything that it held is held again.
+    fn finish(&mut self, mut run: Run, slice: &mut Slice<'_>) {
+        let Slice { server, data, stats, .. } = slice;
+        run.learned.note(run.session.way().habits());
+        run.take_up(data, Then::Ended);
+        let start = self.reply.len();
+        let vm = &mut run.owner.state().vm;
+        let ended = vm.finish(&mut Reply::new(&mut self.reply, self.protocol));
+        if let Ended::Failed { text, counted } = ended {
+            self.reply.truncate(start);
+            Reply::new(&mut self.reply, self.protocol).error(&text);
+            count_failure(server, stats, self.command, &text, counted);
+        }
+        self.count(run.session.duration(), slice);
+        let Slice { server, data, .. } = slice;
+        run.owner.give_back(server, data);
+        server.scripts.end_slices(&server.switches, &run.busy);
+    }
+
+    /// Begins anew, with everything held, a script that has changed nothing; whether it is over.
+    fn begin_anew(&mut self, slice: &mut Slice<'_>) -> bool {
+        let Slice { server, data, stats, client, .. } = slice;
+        let words: Vec<&[u8]> = self.words.iter().map(|word| &**word).collect();
+        self.reply.clear();
+        let mut call = Call {
+            server,
+            command: self.command,
+            args: &words,
+            wire: &[],
+            client,
+            data,
+            stats,
+            reply: Reply::new(&mut self.reply, self.protocol),
+            hashes: &[],
+            in_transaction: false,
+        };
+        let outcome = (self.command.row.handler)(&mut call);
+        call.client.postpone(false);
+        match outcome {
+            Ok(()) => {}
+            // Another script keeps something.
+            Err(failure) if failure == Failure::POSTPONED => return false,
+            Err(failure) => call.reply.error(failure.0.as_bytes()),
+        }
+        if let Some(paused) = data.paused.take() {
+            *self = *paused;
+            return false;
+        }
+        data.end_unit(server, None);
+        data.release();
+        true
+    }
+
+    /// Goes on with the transaction behind the script; whether that is over too.
+    fn go_on_with(&mut self, mut running: Running, slice: &mut Slice<'_>) -> bool {
+        let Slice { server, data, stats, client, .. } = slice;
+        let mut call = Call {
+            server,
+            command: running.command(),
+            args: &[b"EXEC"],
+            wire: &[],
+            client,
+            data,
+            stats,
+            reply: Reply::with_parts(&mut self.reply, &mut self.parts, self.protocol),
+            hashes: &[],
+            in_transaction: false,
+        };
+        if running.go_on(&mut call, 0) {
+            running.end(&mut call);
+            return true;
+        }
+        if let Some(next) = data.paused.take() {
+            let (reply, parts) = (std::mem::take(&mut self.reply), std::mem::take(&mut self.parts));
+            *self = *next.within(running, reply, parts);
+        }
+        false
+    }
+
+    /// Counts the script's command, which is one of a transaction's: its client's job counts it
+    /// otherwise.
+    fn count(&self, ticks: u64, slice: &Slice<'_>) {
+        let Slice { server, stats, client, .. } = slice;
+        if self.transaction.is_none() {
+            return;
+        }
+        let measured = Measured { ticks, request_bytes: 0, reply_bytes: 0 };
+        stats.commands[self.command.id].executed(measured.ticks, server.config.latency_tracking());
+        stats.totals.commands.add(1);
+        client.info.commands.add(1);
+        if server.services.command_log.limits().exceeded_by(&measured) {
+            let words = || self.busy.words.clone();
+            slowlog::note_words(server, client, self.command, words, &measured);
+        }
+    }
+}
+
+impl Job for Paused {
+    fn step(&mut self, slice: &mut Slice<'_>) -> bool {
+        let Some(run) = self.go_on(slice) else {
+            return matches!(self.next, Next::Again) && self.begin_anew(slice);
+        };
+        let (now_ms, script_ms) = (slice.data.now_ms, run.now_ms);
+        let is_blocked = run.session.way() == Way::Blocked;
+        self.finish(*run, slice);
+        if is_blocked {
+            // What it found dead is gone.
+            slice.data.end_unit(slice.server, None);
+            slice.data.release();
+            (slice.data.now_ms, slice.data.may_expire) = (now_ms, slice.server.may_expire(now_ms));
+            self.next = Next::Again;
+            slice.server.scripts.serve_waiters(slice.server);
+            return false;
+        }
+        slice.data.now_ms = script_ms;
+        let is_done = match self.transaction.take() {
+            Some(running) => self.go_on_with(running, slice),
+            None => {
+                // What it did is made known, and others go on.
+                slice.data.end_unit(slice.server, None);
+                slice.data.release();
+                true
+            }
+        };
+        slice.data.now_ms = now_ms;
+        slice.data.may_expire = slice.server.may_expire(now_ms);
+        if is_done {
+            slice.server.scripts.serve_waiters(slice.server);
+        }
+        is_done
+    }
+
+    fn reply(&mut self, reply: &mut Reply<'_>) {
+        reply.append(&self.reply, &self.parts);
+    }
+
+    fn goes_on_while_busy(&self) -> bool {
+        true
+    }
+
+    fn is_parked(&self) -> bool {
+        matches!(self.next, Next::Again)
+    }
+
+    fn outlives_client(&mut self) -> bool {
+        if self.transaction.is_none() {
+            // Nobody waits for it. What it has written must be whole, though: then it goes on.
+            let _ = self.busy.kill();
+        }
+        true
+    }
+}
+
+const UNKILLABLE: Failure = Failure::new(
+    "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the script \
+     termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+);

@@ -1,0 +1,393 @@
+//! The scripts that the server knows, by the SHA-1 of their source.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use bobbin_script::{MemoryPool, ScriptFlags, Shebang, ShebangError};
+use bobbin_sync::{Mutex, RwLock};
+use sha1::{Digest, Sha1};
+
+use super::Busy;
+use crate::engine::command::Failure;
+use crate::engine::server::{Server, Switch, Switches};
+
+/// A SHA-1 as 40 lower-case hexadecimal digits.
+pub type Sha = [u8; 40];
+
+/// A script and what is known of it.
+pub struct Script {
+    pub sha: Sha,
+    pub source: Box<[u8]>,
+    pub flags: ScriptFlags,
+    /// It says in its first line what it is, and is held to that.
+    pub is_strict: bool,
+    /// Where the code begins.
+    code: usize,
+    pub learned: Arc<Learned>,
+    /// Nobody but EVAL asked for it to be kept, so it may be forgotten.
+    is_evictable: AtomicBool,
+    is_evicted: AtomicBool,
+}
+
+/// Which keys a script uses, as far as that has been seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Habits {
+    Unknown,
+    /// Only those that it declares.
+    Declared,
+    /// Others too.
+    Stray,
+}
+
+/// What runs have shown of a script's habits, for all workers.
+#[derive(Default)]
+pub struct Learned(AtomicU8);
+
+impl Learned {
+    pub fn habits(&self) -> Habits {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Habits::Unknown,
+            1 => Habits::Declared,
+            _ => Habits::Stray,
+        }
+    }
+
+    /// Remembers what a run has shown. A script that strayed once is not trusted again.
+    pub fn note(&self, habits: Habits) {
+        if self.habits() != habits {
+            self.0.fetch_max(habits as u8, Ordering::Relaxed);
+        }
+    }
+}
+
+/// All scripts that are known, and those at work.
+pub struct Scripts {
+    known: RwLock<Known>,
+    /// Goes up with SCRIPT FLUSH.
+    generation: AtomicU64,
+    /// The scripts that go on in slices.
+    busy: Mutex<Vec<Arc<Busy>>>,
+    /// Goes up when clients that wait for a script should try again.
+    turns: AtomicU64,
+    /// A client waits for a script, so that workers have to be woken when `turns` goes up.
+    has_waiters: AtomicBool,
+    evicted: AtomicU64,
+    /// Bytes of the workers' Lua states, which each worker writes.
+    states: Mutex<Vec<Weak<AtomicUsize>>>,
+    /// Memory of all Lua states, the functions' too.
+    pool: Arc<MemoryPool>,
+}
+
+impl Default for Scripts {
+    fn default() -> Self {
+        Self {
+            known: RwLock::default(),
+            generation: AtomicU64::new(0),
+            busy: Mutex::default(),
+            turns: AtomicU64::new(0),
+            has_waiters: AtomicBool::new(false),
+            evicted: AtomicU64::new(0),
+            states: Mutex::default(),
+            pool: Arc::new(MemoryPool::new(STATES_LEAST as usize)),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    by_sha: HashMap<Sha, Arc<Script>>,
+    /// Those that may be forgotten, the oldest first.
+    evictable: VecDeque<Sha>,
+    bytes: usize,
+}
+
+/// What all Lua states may take at least, in bytes.
+const STATES_LEAST: u64 = 16 << 20;
+/// How many of the scripts that only EVAL brought are kept.
+const EVICTABLE_MAX: usize = 500;
+
+impl Script {
+    /// Reads the first line; the code is not compiled yet.
+    pub fn parse(source: &[u8]) -> Result<Self, Failure> {
+        let shebang = Shebang::parse(source, false).map_err(describe)?;
+        Ok(Self {
+            sha: sha_of(source),
+            source: source.into(),
+            flags: shebang.flags,
+            is_strict: shebang.is_there,
+            code: shebang.code,
+            learned: Arc::default(),
+            is_evictable: AtomicBool::new(false),
+            is_evicted: AtomicBool::new(false),
+        })
+    }
+
+    pub fn code(&self) -> &[u8] {
+        &self.source[self.code..]
+    }
+
+    /// Whether it was forgotten because of others.
+    pub fn is_evicted(&self) -> bool {
+        self.is_evicted.load(Ordering::Relaxed)
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.source.len()
+    }
+}
+
+impl Scripts {
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// A script by its SHA-1, in any case.
+    pub fn find(&self, sha: &[u8]) -> Option<Arc<Script>> {
+        let sha: Sha = sha.to_ascii_lowercase().try_into().ok()?;
+        self.known.read().by_sha.get(&sha).cloned()
+    }
+
+    /// Keeps a script; if there is one like it, that is returned. `keep`: it must not be forgotten
+    /// because of others.
+    pub fn add(&self, script: Script, keep: bool) -> Arc<Script> {
+        let mut known = self.known.write();
+        if let Some(found) = known.by_sha.get(&script.sha) {
+            let found = Arc::clone(found);
+            if keep && found.is_evictable.swap(false, Ordering::Relaxed) {
+                known.evictable.retain(|sha| *sha != found.sha);
+            }
+            return found;
+        }
+        let script = Arc::new(script);
+        if !keep {
+            script.is_evictable.store(true, Ordering::Relaxed);
+            if known.evictable.len() >= EVICTABLE_MAX
+                && let Some(oldest) = known.evictable.pop_front()
+                && let Some(gone) = known.by_sha.remove(&oldest)
+            {
+                gone.is_evicted.store(true, Ordering::Relaxed);
+                known.bytes -= gone.memory();
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+            }
+            known.evictable.push_back(script.sha);
+        }
+        known.bytes += script.memory();
+        known.by_sha.insert(script.sha, Arc::clone(&script));
+        script
+    }
+
+    /// SCRIPT FLUSH.
+    pub fn flush(&self) {
+        let mut known = self.known.write();
+        self.generation.fetch_add(1, Ordering::Release);
+        *known = Known::default();
+    }
+
+    /// The slow script that the server is busy with; the first, if there are more.
+    pub fn busy(&self) -> Option<Arc<Busy>> {
+        self.busy.lock().iter().find(|busy| busy.is_slow()).cloned()
+    }
+
+    /// The first script that goes on in slices, slow or not.
+    pub fn running(&self) -> Option<Arc<Busy>> {
+        self.busy.lock().first().cloned()
+    }
+
+    /// What clients are told that want something else.
+    pub fn busy_failure(&self) -> Failure {
+        self.busy().map_or_else(|| Busy::failure_of(false), |busy| busy.failure())
+    }
+
+    /// SCRIPT KILL and FUNCTION KILL.
+    pub fn kill(&self, function: bool) -> Result<(), Failure> {
+        let all = self.busy.lock();
+        let first = all.first().ok_or("NOTBUSY No scripts in execution right now.")?;
+        // That it cannot be ended is told first, whichever kind was meant.
+        let mut outcome = first.check_killable().and_then(|()| Err(first.failure()));
+        for busy in all.iter().filter(|busy| busy.function.is_some() == function) {
+            let killed = busy.kill();
+            if outcome.is_err() {
+                outcome = killed;
+            }
+        }
+        outcome
+    }
+
+    /// How many scripts go on in slices.
+    pub(super) fn paused(&self) -> usize {
+        self.busy.lock().len()
+    }
+
+    /// A script begins to go on in slices.
+    pub(super) fn begin_slices(&self, busy: &Arc<Busy>) {
+        self.busy.lock().push(Arc::clone(busy));
+    }
+
+    /// A script is over. Clients that wait for what it keeps try again once `serve_waiters` is
+    /// called.
+    pub(super) fn end_slices(&self, switches: &Switches, busy: &Arc<Busy>) {
+        let mut all = self.busy.lock();
+        all.retain(|other| !Arc::ptr_eq(other, busy));
+        switches.set(Switch::BUSY, all.iter().any(|busy| busy.is_slow()));
+    }
+
+    /// Has clients told, once, that the server is busy with a script, which has taken `ticks` so
+    /// far.
+    pub(super) fn announce(&self, server: &Server, busy: &Busy, ticks: u64) {
+        let all = self.busy.lock();
+        if busy.is_slow() {
+            return;
+        }
+        busy.become_slow();
+        server.switches.set(Switch::BUSY, true);
+        drop(all);
+        log::warn!(
+            "Slow script detected: still in execution after {:.0} milliseconds. You can try killing the script using \
+             the {} KILL command.",
+            server.clock.us(ticks) / 1000.0,
+            if busy.function.is_some() { "FUNCTION" } else { "SCRIPT" },
+        );
+        self.serve_waiters(server);
+    }
+
+    /// Makes the clients that wait for a script try again: something that one kept is free, or they
+    /// must be told that it is slow.
+    pub(super) fn serve_waiters(&self, server: &Server) {
+        self.turns.fetch_add(1, Ordering::SeqCst);
+        if self.has_waiters.swap(false, Ordering::SeqCst) {
+            server.workers.wake();
+        }
+    }
+
+    /// A worker has a client that waits. The worker looks at `turns` once more behind this, before
+    /// it sleeps: so either it sees that a script is over, or whoever ends one sees that there are
+    /// clients that wait.
+    pub fn note_waiter(&self) {
+        self.has_waiters.store(true, Ordering::SeqCst);
+    }
+
+    /// Another number whenever clients that wait for a script should try again. Those that were
+    /// refused before it changed missed nothing if they try then.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::SeqCst)
+    }
+
+    pub fn len(&self) -> usize {
+        self.known.read().by_sha.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of memory that the sources take.
+    pub fn memory(&self) -> usize {
+        self.known.read().bytes
+    }
+
+    /// A cell for the bytes of a Lua state; they count until it is dropped.
+    pub(super) fn add_state(&self) -> Arc<AtomicUsize> {
+        let cell = Arc::new(AtomicUsize::new(0));
+        let mut states = self.states.lock();
+        states.retain(|state| state.strong_count() > 0);
+        states.push(Arc::downgrade(&cell));
+        cell
+    }
+
+    /// The memory that all Lua states may take together.
+    pub fn state_pool(&self) -> &Arc<MemoryPool> {
+        &self.pool
+    }
+
+    /// Limits the memory of all Lua states: as it is configured, but to no more than half of
+    /// `maxmemory` (0: none). A little is theirs always.
+    pub fn limit_states(&self, configured: u64, maxmemory: u64) {
+        let half = if maxmemory == 0 { u64::MAX } else { maxmemory / 2 };
+        let bytes = configured.min(half).max(STATES_LEAST);
+        self.pool.set_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+
+    /// Bytes of memory that the workers' Lua states take.
+    pub fn state_memory(&self) -> usize {
+        let states = self.states.lock();
+        states.iter().filter_map(|state| Some(state.upgrade()?.load(Ordering::Relaxed))).sum()
+    }
+
+    /// Scripts that were forgotten because of others, since the start or CONFIG RESETSTAT.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_statistics(&self) {
+        self.evicted.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The SHA-1 of a source, as scripts are named by.
+pub fn sha_of(source: &[u8]) -> Sha {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digest = Sha1::digest(source);
+    std::array::from_fn(|at| {
+        let byte = digest[at / 2];
+        DIGITS[usize::from(if at % 2 == 0 { byte >> 4 } else { byte & 15 })]
+    })
+}
+
+/// What is wrong with a script's first line.
+fn describe(error: ShebangError) -> Failure {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Failure::format(match error {
+        ShebangError::Endless | ShebangError::Double | ShebangError::Nameless => {
+            "ERR Invalid script shebang".to_owned()
+        }
+        ShebangError::Quote => "ERR Invalid engine in script shebang".to_owned(),
+        ShebangError::Engine(name) => {
+            format!("ERR Could not find scripting engine '{}'", text(&name))
+        }
+        ShebangError::Option(option) => {
+            format!("ERR Unknown lua shebang option: {}", text(&option))
+        }
+        ShebangError::Flag(flag) => {
+            format!("ERR Unexpected flag in script shebang: {}", text(&flag))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_digests() {
+        assert_eq!(&sha_of(b"return 7"), b"59b6ab2fbe0ee4b25733de0f62e6cda4899ef8e9");
+    }
+
+    #[test]
+    fn what_only_eval_brought_is_forgotten_in_time() {
+        let scripts = Scripts::default();
+        let add = |number: usize, keep| {
+            let script = Script::parse(format!("return {number}").as_bytes()).expect("it is right");
+            scripts.add(script, keep)
+        };
+        let (first, second) = (add(0, false), add(1, false));
+        add(0, true);
+        (2..=EVICTABLE_MAX + 1).for_each(|number| _ = add(number, false));
+        assert!(!first.is_evicted() && second.is_evicted());
+        assert!(scripts.find(&first.sha.to_ascii_uppercase()).is_some());
+        assert!(scripts.find(&second.sha).is_none());
+        assert_eq!((scripts.len(), scripts.evicted()), (EVICTABLE_MAX + 1, 1));
+        scripts.flush();
+        assert_eq!((scripts.len(), scripts.memory(), scripts.generation()), (0, 0, 1));
+    }
+
+    #[test]
+    fn who_strayed_is_not_trusted_again() {
+        let script = Script::parse(b"return 1").expect("it is right");
+        script.learned.note(Habits::Declared);
+        script.learned.note(Habits::Stray);
+        script.learned.note(Habits::Declared);
+        assert_eq!(script.learned.habits(), Habits::Stray);
+    }
+}

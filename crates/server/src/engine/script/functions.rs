@@ -1,0 +1,401 @@
+//! Function libraries: what FUNCTION LOAD keeps, and how FCALL calls it.
+//!
+//! A library has a Lua state of its own, as its functions may keep values between calls, and one
+//! call uses it at a time: calls of one library wait for each other, those of different libraries
+//! do not. The libraries change with the gate held.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bobbin_script::{
+    Called, Chunk, Host, Level, MemoryPool, Profile, Registration, ScriptFlags, Shebang,
+    ShebangError, Verdict, Vm,
+};
+use bobbin_sync::{Mutex, RwLock};
+
+use super::State;
+use super::busy::Owner;
+use super::cache::{Habits, Learned};
+use super::run::{Task, count_keys, run};
+use crate::base::clock::ticks;
+use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::server::Switch;
+
+/// All libraries.
+pub struct Functions {
+    known: RwLock<Known>,
+    /// Of the libraries' Lua states.
+    memory: Arc<MemoryPool>,
+}
+
+/// Libraries by name, and functions by name in lower case.
+#[derive(Default, Clone)]
+struct Known {
+    libraries: BTreeMap<Vec<u8>, Arc<Library>>,
+    functions: HashMap<Vec<u8>, (Arc<Library>, usize)>,
+}
+
+/// A library.
+pub struct Library {
+    pub name: Vec<u8>,
+    pub source: Vec<u8>,
+    pub functions: Vec<Function>,
+    /// `None`: a function of it is running.
+    state: Mutex<Option<Box<State>>>,
+    /// A client waits for the state.
+    is_awaited: AtomicBool,
+    /// Bytes of its Lua state.
+    memory: AtomicUsize,
+}
+
+/// A function of a library.
+pub struct Function {
+    pub name: Vec<u8>,
+    pub description: Option<Vec<u8>>,
+    pub flags: ScriptFlags,
+    chunk: Chunk,
+    learned: Arc<Learned>,
+}
+
+/// What becomes of what is there when libraries are added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// FUNCTION LOAD without REPLACE: it is in the way. The others are FUNCTION RESTORE's words.
+    Load,
+    Flush,
+    Append,
+    Replace,
+}
+
+impl Functions {
+    /// None yet. Their states will have memory of this pool.
+    pub fn new(memory: Arc<MemoryPool>) -> Self {
+        Self { known: RwLock::default(), memory }
+    }
+
+    /// FUNCTION LOAD; the library's name.
+    pub fn load(&self, source: &[u8], replace: bool, seed: u64) -> Result<Vec<u8>, Failure> {
+        let mut known = self.known.read().clone();
+        let policy = if replace { Policy::Replace } else { Policy::Load };
+        let name = known.add(source, policy, seed, &self.memory)?;
+        *self.known.write() = known;
+        Ok(name)
+    }
+
+    /// FUNCTION RESTORE: all of them, or none.
+    pub fn restore(
+        &self,
+        sources: &[Vec<u8>],
+        policy: Policy,
+        mut seed: impl FnMut() -> u64,
+    ) -> Result<(), Failure> {
+        let mut known = match policy {
+            Policy::Flush => Known::default(),
+            Policy::Load | Policy::Append | Policy::Replace => self.known.read().clone(),
+        };
+        for source in sources {
+            known.add(source, policy, seed(), &self.memory)?;
+        }
+        *self.known.write() = known;
+        Ok(())
+    }
+
+    /// FUNCTION DELETE; whether there was such a library.
+    pub fn delete(&self, name: &[u8]) -> bool {
+        self.known.write().remove(name)
+    }
+
+    /// FUNCTION FLUSH.
+    pub fn flush(&self) {
+        *self.known.write() = Known::default();
+    }
+
+    /// All libraries, by name.
+    pub fn all(&self) -> Vec<Arc<Library>> {
+        self.known.read().libraries.values().cloned().collect()
+    }
+
+    /// Bytes of memory that the libraries' sources and names take.
+    pub fn memory(&self) -> usize {
+        let known = self.known.read();
+        let of = |library: &Arc<Library>| {
+            let names = library.functions.iter().map(|f| size_of::<Function>() + f.name.len());
+            size_of::<Library>() + library.source.len() + names.sum::<usize>()
+        };
+        known.libraries.values().map(of).sum()
+    }
+
+    /// Bytes of memory that their Lua states take.
+    pub fn state_memory(&self) -> usize {
+        self.known.read().libraries.values().map(|library| library.memory()).sum()
+    }
+
+    /// How many libraries and functions there are.
+    pub fn counts(&self) -> (usize, usize) {
+        let known = self.known.read();
+        (known.libraries.len(), known.functions.len())
+    }
+
+    fn find(&self, name: &[u8]) -> Option<(Arc<Library>, usize)> {
+        self.known.read().functions.get(&name.to_ascii_lowercase()).cloned()
+    }
+}
+
+impl Known {
+    fn add(
+        &mut self,
+        source: &[u8],
+        policy: Policy,
+        seed: u64,
+        memory: &Arc<MemoryPool>,
+    ) -> Result<Vec<u8>, Failure> {
+        let shebang = read_shebang(source)?;
+        let name = shebang.name.unwrap_or_default();
+        if !is_name(&name) {
+            return Err(BAD_LIBRARY_NAME);
+        }
+        if self.libraries.contains_key(&name) {
+            if policy != Policy::Replace {
+                let name = String::from_utf8_lossy(&name);
+                // Valkey has the quotes in FUNCTION LOAD alone.
+                let name = if policy == Policy::Load { format!("'{name}'") } else { name.into() };
+                return Err(Failure::format(format!("ERR Library {name} already exists")));
+            }
+            self.remove(&name);
+        }
+        let library = Library::new(&name, source, shebang.code, seed, memory)?;
+        for function in &library.functions {
+            if self.functions.contains_key(&function.name.to_ascii_lowercase()) {
+                let name = String::from_utf8_lossy(&function.name);
+                return Err(Failure::format(format!("ERR Function {name} already exists")));
+            }
+        }
+        let library = Arc::new(library);
+        for (at, function) in library.functions.iter().enumerate() {
+            let name = function.name.to_ascii_lowercase();
+            self.functions.insert(name, (Arc::clone(&library), at));
+        }
+        self.libraries.insert(name.to_vec(), library);
+        Ok(name.to_vec())
+    }
+
+    fn remove(&mut self, name: &[u8]) -> bool {
+        let Some(library) = self.libraries.remove(name) else { return false };
+        self.functions.retain(|_, (of, _)| !Arc::ptr_eq(of, &library));
+        true
+    }
+}
+
+impl Library {
+    fn new(
+        name: &[u8],
+        source: &[u8],
+        code: usize,
+        seed: u64,
+        memory: &Arc<MemoryPool>,
+    ) -> Result<Self, Failure> {
+        if !Vm::has_room(memory) {
+            return Err(NO_MEMORY);
+        }
+        let mut state = Box::new(State::new(Profile::Library, seed, memory));
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let chunk = state.vm.compile(&source[code..], c"@user_function").map_err(|error| {
+            Failure::format(format!("ERR Error compiling function: {}", text(error)))
+        })?;
+        let registered = state.vm.load_library(&mut Loading { started: Instant::now() }, chunk);
+        let registered = registered.map_err(|error| {
+            // Where it happened is in the text once.
+            let error = text(error);
+            let error = error.rsplit_once(" script: on ").map_or(&error[..], |(text, _)| text);
+            Failure::format(format!("ERR Error registering functions: {error}"))
+        })?;
+        state.vm.forget(chunk);
+        if registered.is_empty() {
+            return Err("ERR No functions registered".into());
+        }
+        let mut functions = Vec::<Function>::new();
+        for Registration { name, description, flags, function } in registered {
+            if !is_name(&name) {
+                return Err(BAD_FUNCTION_NAME);
+            }
+            if functions.iter().any(|other| other.name.eq_ignore_ascii_case(&name)) {
+                return Err("ERR Function already exists in the library".into());
+            }
+            let learned = Arc::default();
+            functions.push(Function { name, description, flags, chunk: function, learned });
+        }
+        let memory = AtomicUsize::new(state.vm.memory());
+        let state = Mutex::new(Some(state));
+        let is_awaited = AtomicBool::new(false);
+        let (name, source) = (name.to_vec(), source.to_vec());
+        Ok(Self { name, source, functions, state, is_awaited, memory })
+    }
+
+    /// Bytes of memory that its Lua state takes, or took when its function began or paused.
+    pub fn memory(&self) -> usize {
+        self.memory.load(Ordering::Relaxed)
+    }
+
+    /// Lets others see what the state takes.
+    pub(super) fn show_memory(&self, state: &State) {
+        self.memory.store(state.vm.memory(), Ordering::Relaxed);
+    }
+
+    /// Puts its state back; whether a client waits for it.
+    pub(super) fn give_back(&self, state: Box<State>) -> bool {
+        self.show_memory(&state);
+        *self.state.lock() = Some(state);
+        self.is_awaited.load(Ordering::SeqCst) && self.is_awaited.swap(false, Ordering::SeqCst)
+    }
+}
+
+/// FCALL and FCALL_RO.
+pub fn call_function(call: &mut Call<'_>, read_only: bool) -> Outcome {
+    let found = call.server.functions.find(call.args[1]);
+    let (library, at) = found.ok_or("ERR Function not found")?;
+    if bobbin_resp::parse_i64(call.args[2]).is_none() {
+        return Err("ERR Bad number of keys provided".into());
+    }
+    let keys = count_keys(call)?;
+    let function = &library.functions[at];
+    let everything = function.learned.habits() != Habits::Declared;
+    // Whoever holds the gate finds the state in its place, or with a slow function.
+    if !call.in_transaction && everything && !call.data.hold_gate() {
+        return Err(call.wait_for_script());
+    }
+    call.admit_again()?;
+    let state = take_state(call, &library)?;
+    let task = Task {
+        chunk: function.chunk,
+        keys,
+        learned: &function.learned,
+        everything,
+        flags: function.flags,
+        is_strict: true,
+        can_restart: false,
+        read_only,
+    };
+    run(call, Owner::Library(Arc::clone(&library), state), &task)
+}
+
+/// Takes a library's state. While another thread has it the client waits, and its worker serves
+/// others.
+fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<State>, Failure> {
+    if !call.data.holds_all() {
+        // Nothing is held while waiting.
+        call.data.release();
+    }
+    let until = ticks() + call.server.clock.ticks(PATIENCE_US);
+    loop {
+        if let Some(state) = library.state.lock().take() {
+            return Ok(state);
+        }
+        if call.server.switches.load() & Switch::BUSY != 0 {
+            return Err(call.server.scripts.busy_failure());
+        }
+        if ticks() >= until && !call.data.holds_all() {
+            // Before the last look, so that who gives it back after that sees it.
+            library.is_awaited.store(true, Ordering::SeqCst);
+            return library.state.lock().take().ok_or_else(|| call.wait_for_script());
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Reads a library's first line.
+fn read_shebang(source: &[u8]) -> Result<Shebang, Failure> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let shebang = Shebang::parse(source, true).map_err(|error| {
+        Failure::format(match error {
+            ShebangError::Endless | ShebangError::Quote => {
+                "ERR Invalid library metadata".to_owned()
+            }
+            ShebangError::Engine(name) => format!("ERR Engine '{}' not found", text(&name)),
+            ShebangError::Option(option) | ShebangError::Flag(option) => {
+                format!("ERR Invalid metadata value given: {}", text(&option))
+            }
+            ShebangError::Double => {
+                "ERR Invalid metadata value, name argument was given multiple times".to_owned()
+            }
+            ShebangError::Nameless => "ERR Library name was not given".to_owned(),
+        })
+    })?;
+    if shebang.is_there { Ok(shebang) } else { Err("ERR Missing library metadata".into()) }
+}
+
+fn is_name(name: &[u8]) -> bool {
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    !name.is_empty() && name.iter().all(fits)
+}
+
+/// The host that a library's code finds while it is loaded.
+struct Loading {
+    started: Instant,
+}
+
+impl Host for Loading {
+    fn call(&mut self, _: &[&[u8]], _: bool, _: usize, _: &mut Vec<u8>) -> Called {
+        Called::Stop
+    }
+
+    fn log(&mut self, level: Level, message: &[u8]) {
+        super::session::log_message(level, message);
+    }
+
+    fn set_replication(&mut self, _: u8) {}
+
+    fn may_call(&mut self, _: &[&[u8]]) -> Option<bool> {
+        None
+    }
+
+    fn watch(&mut self) -> Verdict {
+        match self.started.elapsed() > LOADING_MAX {
+            true => Verdict::Stop("FUNCTION LOAD timeout"),
+            false => Verdict::GoOn,
+        }
+    }
+}
+
+/// How long a call waits for its library's state before its worker serves others.
+const PATIENCE_US: u64 = 100;
+/// A library's code is stopped after this.
+const LOADING_MAX: Duration = Duration::from_millis(500);
+
+const NO_MEMORY: Failure = Failure::new("ERR the library needs more memory than scripts may have");
+const BAD_LIBRARY_NAME: Failure = Failure::new(
+    "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one character long",
+);
+const BAD_FUNCTION_NAME: Failure = Failure::new(
+    "ERR Function names can only contain letters, numbers, or underscores(_) and must be at least one character long",
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &[u8] = b"#!lua name=one\nserver.register_function('f', function() return 1 end)";
+    const TWO: &[u8] = b"#!lua name=two\nserver.register_function('F', function() return 2 end)";
+
+    #[test]
+    fn libraries_come_whole_or_not_at_all() {
+        let functions = Functions::new(Arc::new(MemoryPool::new(64 << 20)));
+        assert_eq!(functions.load(ONE, false, 1), Ok(b"one".to_vec()));
+        assert!(functions.load(ONE, false, 1).is_err() && functions.load(ONE, true, 1).is_ok());
+        assert!(functions.load(TWO, false, 1).is_err());
+        assert!(functions.restore(&[TWO.into()], Policy::Append, || 1).is_err());
+        assert_eq!(functions.counts(), (1, 1));
+        assert!(functions.restore(&[TWO.into()], Policy::Flush, || 1).is_ok());
+        assert_eq!(functions.all()[0].name, b"two");
+        assert!(!functions.delete(b"one") && functions.delete(b"two"));
+        assert_eq!(functions.counts(), (0, 0));
+    }
+
+    #[test]
+    fn code_that_never_ends_is_not_loaded() {
+        let functions = Functions::new(Arc::new(MemoryPool::new(64 << 20)));
+        let error = functions.load(b"#!lua name=l\nwhile true do end", false, 1);
+        assert!(error.is_err_and(|error| error.0.contains("timeout")));
+    }
+}

@@ -1,0 +1,235 @@
+//! A Lua state of a worker, and the scripts that it has compiled.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bobbin_script::{Chunk, MemoryPool, Profile, Vm};
+use bobbin_store::{Hash, Keyspace};
+
+use super::cache::{Habits, Script, Sha};
+use crate::engine::acl::Rights;
+use crate::engine::client::{Client, ClientInfo};
+use crate::engine::command::{Data, Failure};
+use crate::engine::server::Server;
+
+/// A Lua state and the client that its commands come from.
+pub struct State {
+    pub(super) vm: Vm,
+    pub(super) client: Client,
+}
+
+impl State {
+    pub(super) fn new(profile: Profile, seed: u64, memory: &Arc<MemoryPool>) -> Self {
+        let info = ClientInfo::new(0, -1, "lua".into(), "lua".into(), false, 0);
+        Self {
+            vm: Vm::new(profile, seed, Arc::clone(memory)),
+            client: Client::new(Arc::new(info), Rights::unlimited()),
+        }
+    }
+}
+
+/// A Lua state and its compiled scripts.
+pub struct Lua {
+    pub(super) state: State,
+    /// Of `Scripts` when the state was made.
+    generation: u64,
+    compiled: Vec<Arc<Compiled>>,
+    /// The script that was looked up last, by its place in `compiled`. Most calls are of that one,
+    /// and comparing its source with theirs costs less than a hash.
+    recent: usize,
+    by_source: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
+    by_sha: HashMap<Sha, usize>,
+    /// Bytes that the state takes, for others to see.
+    memory: Arc<AtomicUsize>,
+}
+
+/// A script and what this worker's state has compiled it to.
+pub struct Compiled {
+    pub script: Arc<Script>,
+    pub chunk: Chunk,
+}
+
+/// A state with more scripts than this is given up for a new one.
+const COMPILED_MAX: usize = 4096;
+
+/// States that a worker keeps: another than the first is needed while a script goes on in slices.
+pub(super) const STATES_KEPT: usize = 4;
+
+impl Lua {
+    fn new(server: &Server, seed: u64) -> Self {
+        Self {
+            state: State::new(Profile::Scripts, seed, server.scripts.state_pool()),
+            generation: server.scripts.generation(),
+            compiled: Vec::new(),
+            recent: 0,
+            by_source: HashMap::default(),
+            by_sha: HashMap::new(),
+            memory: server.scripts.add_state(),
+        }
+    }
+
+    /// A state of the worker, taken from it, and up to date.
+    pub fn of_worker(server: &Server, data: &mut Data) -> Box<Self> {
+        match data.lua.pop() {
+            Some(mut lua) => {
+                lua.refresh(server, || data.random.next_u64());
+                lua
+            }
+            None => Box::new(Self::new(server, data.random.next_u64())),
+        }
+    }
+
+    /// Gives the state back to a worker, unless that has enough.
+    pub fn give_back(self: Box<Self>, data: &mut Data) {
+        if data.lua.len() < STATES_KEPT {
+            data.lua.push(self);
+        }
+    }
+
+    /// Lets others see what the state takes.
+    pub(super) fn show_memory(&self) {
+        self.memory.store(self.state.vm.memory(), Ordering::Relaxed);
+    }
+
+    /// Gives up what SCRIPT FLUSH concerns, and what has become too much.
+    fn refresh(&mut self, server: &Server, seed: impl FnOnce() -> u64) {
+        if self.generation != server.scripts.generation() || self.compiled.len() >= COMPILED_MAX {
+            *self = Self::new(server, seed());
+        }
+    }
+
+    /// Where the script with this source is in `compiled`.
+    #[inline]
+    pub fn of_source(
+        &mut self,
+        server: &Server,
+        keyspace: &Keyspace,
+        source: &[u8],
+    ) -> Result<usize, Failure> {
+        self.recent = match self.find_source(keyspace, source) {
+            Some(at) if !self.compiled[at].script.is_evicted() => at,
+            _ => self.add_source(server, source, keyspace.hash(source))?,
+        };
+        Ok(self.recent)
+    }
+
+    #[inline]
+    fn find_source(&self, keyspace: &Keyspace, source: &[u8]) -> Option<usize> {
+        let is_at = |&at: &usize| {
+            self.compiled.get(at).is_some_and(|compiled| *compiled.script.source == *source)
+        };
+        Some(self.recent)
+            .filter(is_at)
+            .or_else(|| self.by_source.get(&keyspace.hash(source).0).copied().filter(is_at))
+    }
+
+    #[inline]
+    fn find_sha(&self, sha: &[u8]) -> Option<usize> {
+        let is_recent = |compiled: &Arc<Compiled>| compiled.script.sha.eq_ignore_ascii_case(sha);
+        if self.compiled.get(self.recent).is_some_and(is_recent) {
+            return Some(self.recent);
+        }
+        let sha = <Sha>::try_from(sha).ok()?.map(|byte| byte.to_ascii_lowercase());
+        self.by_sha.get(&sha).copied()
+    }
+
+    #[cold]
+    fn add_source(&mut self, server: &Server, source: &[u8], hash: Hash) -> Result<usize, Failure> {
+        let script = Script::parse(source)?;
+        let at = match self.by_sha.get(&script.sha) {
+            Some(&at) if !self.compiled[at].script.is_evicted() => at,
+            _ => {
+                let chunk = self.compile(&script)?;
+                let script = server.scripts.add(script, false);
+                self.keep(script, chunk)
+            }
+        };
+        self.by_source.insert(hash.0, at);
+        Ok(at)
+    }
+
+    /// Where the script with this SHA-1 is in `compiled`; `None`: there is none.
+    #[inline]
+    pub fn of_sha(&mut self, server: &Server, sha: &[u8]) -> Result<Option<usize>, Failure> {
+        self.recent = match self.find_sha(sha) {
+            Some(at) if !self.compiled[at].script.is_evicted() => at,
+            _ => {
+                let Ok(sha) = <Sha>::try_from(sha) else { return Ok(None) };
+                let sha = sha.map(|byte| byte.to_ascii_lowercase());
+                let Some(script) = server.scripts.find(&sha) else { return Ok(None) };
+                let chunk = self.compile(&script)?;
+                self.keep(script, chunk)
+            }
+        };
+        Ok(Some(self.recent))
+    }
+
+    /// Whether the script of a command of this name is known, and known to keep to the keys that it
+    /// declares.
+    pub fn keeps_to_keys(&self, command: &str, script: &[u8], keyspace: &Keyspace) -> bool {
+        let at = match command {
+            "eval" | "eval_ro" => self.find_source(keyspace, script),
+            "evalsha" | "evalsha_ro" => self.find_sha(script),
+            // Functions wait for their library's state, which must not be done with shards held.
+            _ => None,
+        };
+        at.is_some_and(|at| self.compiled[at].script.learned.habits() == Habits::Declared)
+    }
+
+    /// SCRIPT LOAD.
+    pub fn load(&mut self, server: &Server, source: &[u8]) -> Result<Sha, Failure> {
+        let script = Script::parse(source)?;
+        let chunk = self.compile(&script)?;
+        let script = server.scripts.add(script, true);
+        let sha = script.sha;
+        self.keep(script, chunk);
+        Ok(sha)
+    }
+
+    fn compile(&mut self, script: &Script) -> Result<Chunk, Failure> {
+        self.state.vm.compile(script.code(), c"@user_script").map_err(|text| {
+            let text = String::from_utf8_lossy(&text);
+            Failure::format(format!("ERR Error compiling script (new function): {text}"))
+        })
+    }
+
+    fn keep(&mut self, script: Arc<Script>, chunk: Chunk) -> usize {
+        let (at, sha) = (self.compiled.len(), script.sha);
+        let compiled = Arc::new(Compiled { script, chunk });
+        if let Some(&old) = self.by_sha.get(&sha) {
+            // It had been forgotten meanwhile; what it was compiled to is not needed twice.
+            let replaced = std::mem::replace(&mut self.compiled[old], compiled);
+            self.state.vm.forget(replaced.chunk);
+            return old;
+        }
+        self.by_sha.insert(sha, at);
+        self.compiled.push(compiled);
+        at
+    }
+
+    /// A script by its place. Only this worker shares it, so that its reference count stays in one
+    /// core's cache.
+    pub fn compiled(&self, at: usize) -> Arc<Compiled> {
+        Arc::clone(&self.compiled[at])
+    }
+}
+
+/// For keys that are hashes already.
+#[derive(Default)]
+pub struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        debug_assert!(false, "only hashes are hashed: {bytes:?}");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}

@@ -1,0 +1,210 @@
+//! Running a script: what is held meanwhile, and what becomes of its reply.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
+
+use super::busy::{Owner, Paused};
+use super::cache::{Habits, Learned};
+use super::lua::Compiled;
+use super::session::{Session, Way, count_failure};
+use super::{Lua, State};
+use crate::engine::command::call::hold_keys;
+use crate::engine::command::{Call, Failure, Outcome};
+use crate::engine::eviction::{self, Room};
+use crate::engine::monitor;
+use crate::engine::server::Switch;
+
+/// What the first argument is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Text,
+    Sha,
+}
+
+/// EVAL, EVALSHA and their read-only forms.
+pub(crate) fn evaluate(call: &mut Call<'_>, source: Source, read_only: bool) -> Outcome {
+    let keys = count_keys(call)?;
+    let mut lua = Lua::of_worker(call.server, call.data);
+    let compiled = match find(call, &mut lua, source) {
+        Ok(found) => found,
+        Err(failure) => {
+            lua.give_back(call.data);
+            return Err(failure);
+        }
+    };
+    let script = &*compiled.script;
+    let task = Task {
+        chunk: compiled.chunk,
+        keys,
+        learned: &script.learned,
+        everything: script.learned.habits() != Habits::Declared,
+        flags: script.flags,
+        is_strict: script.is_strict,
+        can_restart: true,
+        read_only,
+    };
+    run(call, Owner::Worker(lua), &task)
+}
+
+/// What to run, and how.
+pub(super) struct Task<'a> {
+    pub chunk: Chunk,
+    /// How many keys are declared.
+    pub keys: usize,
+    pub learned: &'a Arc<Learned>,
+    /// It begins with the gate held.
+    pub everything: bool,
+    pub flags: ScriptFlags,
+    /// It has said what it is, and is held to that.
+    pub is_strict: bool,
+    /// Beginning anew leaves no traces.
+    pub can_restart: bool,
+    pub read_only: bool,
+}
+
+/// How many keys follow; they begin at argument 3.
+pub(super) fn count_keys(call: &Call<'_>) -> Result<usize, Failure> {
+    let count = call.integer(2)?;
+    if count > (call.args.len() - 3) as i64 {
+        return Err("ERR Number of keys can't be greater than number of args".into());
+    }
+    usize::try_from(count).map_err(|_| "ERR Number of keys can't be negative".into())
+}
+
+fn find(call: &Call<'_>, lua: &mut Lua, source: Source) -> Result<Arc<Compiled>, Failure> {
+    let argument = call.args[1];
+    let at = match source {
+        Source::Text => lua.of_source(call.server, call.data.keyspace(), argument)?,
+        Source::Sha => lua.of_sha(call.server, argument)?.ok_or(NO_SCRIPT)?,
+    };
+    Ok(lua.compiled(at))
+}
+
+/// Runs it, and answers; or leaves it in `data.paused` if it takes long, with nothing held. Then
+/// whoever ran the command makes a job of it, alone or with the rest of its transaction.
+pub(super) fn run(call: &mut Call<'_>, owner: Owner, task: &Task<'_>) -> Outcome {
+    let outcome = attempt(call, owner, task);
+    // Its commands have logged theirs, and one that is refused has none, though keys may have been
+    // evicted for it.
+    call.data.propagate_nothing();
+    outcome
+}
+
+fn attempt(call: &mut Call<'_>, mut owner: Owner, task: &Task<'_>) -> Outcome {
+    let mut is_oom = false;
+    if call.server.switches.load() & Switch::MAXMEMORY != 0 && !call.in_transaction {
+        match eviction::make_room(call.server, call.data) {
+            Room::Enough | Room::Soon => {}
+            Room::Reserved => {
+                owner.give_back(call.server, call.data);
+                return Err(call.wait_for_script());
+            }
+            Room::None => is_oom = true,
+        }
+    }
+    if task.is_strict
+        && let Err(failure) = check_promises(call, task, is_oom)
+    {
+        owner.give_back(call.server, call.data);
+        return Err(failure);
+    }
+    let (keys, arguments) = call.args[3..].split_at(task.keys);
+    let start = call.reply.output().len();
+    let (mut everything, mut is_shown) = (task.everything, false);
+    let ended = loop {
+        // A transaction holds what it needs.
+        if !call.in_transaction && !hold_keys(call.data, keys, everything) {
+            owner.give_back(call.server, call.data);
+            return Err(call.wait_for_script());
+        }
+        if let Err(failure) = call.admit_again() {
+            owner.give_back(call.server, call.data);
+            return Err(failure);
+        }
+        let shows = call.server.switches.load() & Switch::MONITORED != 0;
+        if shows && !std::mem::replace(&mut is_shown, true) {
+            monitor::show(call);
+        }
+        let can_restart = task.can_restart && !call.in_transaction && !everything;
+        let State { vm, client } = owner.state();
+        client.select(call.client.database);
+        client.no_touch = call.client.no_touch;
+        client.time_us = if call.in_transaction { call.client.time_us } else { 0 };
+        client.rights.act_for(call.client, call.server);
+        client.tracking.clone_from(&call.client.tracking);
+        client.caller = call.client.info.id;
+        let mut session = Session::new(call.server, call.data, call.stats, client, can_restart);
+        session.read_only = task.read_only || task.flags.has(ScriptFlags::NO_WRITES);
+        session.is_oom = is_oom && !task.flags.has(ScriptFlags::ALLOW_OOM);
+        session.observe(keys, task.learned.habits() == Habits::Unknown);
+        call.data.unit.enter_midst();
+        // SAFETY: the session lives until the script is over; if it pauses, `Paused::begin` names
+        // another place.
+        let mut progress = unsafe {
+            let host = NonNull::from(&mut session);
+            vm.start(host, task.chunk, keys, arguments, call.reply.protocol())
+        };
+        if progress == Progress::Paused && !Paused::may_begin(call.server, &session) {
+            session.stay();
+            progress = vm.resume();
+        }
+        if progress == Progress::Paused {
+            Paused::begin(call, owner, session, task.learned);
+            return Ok(());
+        }
+        if !call.in_transaction {
+            call.data.unit.leave_midst();
+        }
+        let way = session.way();
+        task.learned.note(way.habits());
+        let ended = vm.finish(&mut call.reply);
+        if way == Way::Blocked && !everything {
+            // Nothing was changed yet, so that it can begin anew.
+            call.reply.truncate(start);
+            everything = true;
+            continue;
+        }
+        break ended;
+    };
+    owner.give_back(call.server, call.data);
+    finish(call, ended)
+}
+
+/// What a script that says in its first line what it is must keep to.
+fn check_promises(call: &Call<'_>, task: &Task<'_>, is_oom: bool) -> Outcome {
+    let writes = !task.flags.has(ScriptFlags::NO_WRITES);
+    if writes
+        && !call.data.loading
+        && let Some(failure) = call.server.disk_failure()
+    {
+        return Err(failure);
+    }
+    if task.read_only && writes {
+        return Err("ERR Can not execute a script with write flag using *_ro command.".into());
+    }
+    if is_oom && writes && !task.flags.has(ScriptFlags::ALLOW_OOM) {
+        return Err(
+            "OOM allow-oom flag is not set on the script, can not run it when used memory > \
+                    'maxmemory'"
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+fn finish(call: &mut Call<'_>, ended: Ended) -> Outcome {
+    match ended {
+        Ended::Replied => Ok(()),
+        Ended::Failed { text, counted } => {
+            call.reply.error(&text);
+            count_failure(call.server, call.stats, call.command, &text, counted);
+            Ok(())
+        }
+        Ended::Stopped => Err(STOPPED),
+    }
+}
+
+const NO_SCRIPT: Failure = Failure::new("NOSCRIPT No matching script.");
+const STOPPED: Failure = Failure::new("ERR Script stopped.");

@@ -1,0 +1,524 @@
+//! One run of a script: its commands are carried out here, under the locks that the run holds.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bobbin_resp::{Protocol, Reply};
+use bobbin_script::{Called, Host, Level, Verdict};
+use bobbin_store::Hash;
+
+use super::{Busy, Habits};
+use crate::base::clock::ticks;
+use crate::engine::acl;
+use crate::engine::client::Client;
+use crate::engine::command::call::{self, Call, lone_key};
+use crate::engine::command::registry::KeyShape;
+use crate::engine::command::{Data, Failure, Flags, Registered};
+use crate::engine::server::{Server, Switch};
+use crate::engine::slowlog::{self, Measured};
+use crate::engine::stats::WorkerStats;
+
+/// One run of a script. It outlives the turn that it began in if the script pauses, so it keeps
+/// what it works on as pointers; whoever has the script run makes them good before.
+pub(super) struct Session {
+    server: &'static Server,
+    data: NonNull<Data>,
+    stats: NonNull<WorkerStats>,
+    client: NonNull<Client>,
+    /// Commands that write are refused.
+    pub read_only: bool,
+    /// There is no memory for commands that need more, until one has written.
+    pub is_oom: bool,
+    /// Shards of the declared keys. `None`: nobody needs to know whether the script strays.
+    declared: Option<Vec<usize>>,
+    /// It holds only some shards, and can begin anew with everything.
+    can_restart: bool,
+    way: Way,
+    /// A command ran that cannot be run again as if it had not.
+    changed: bool,
+    /// A command ran that writes: the others are not kept from it any more, for half of a script is
+    /// worse.
+    has_written: bool,
+    /// `REPL_*` bits.
+    replication: u8,
+    /// In ticks.
+    started: u64,
+    /// When it lets others in.
+    pause_at: u64,
+    /// From when on clients are told that the server is busy.
+    slow_at: u64,
+    /// What others know of it, once it has paused.
+    pub busy: Option<Arc<Busy>>,
+}
+
+/// Which keys the run has used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    Declared,
+    /// Others too, whose shards it held or got.
+    Strayed,
+    /// It needs one that it could not get without waiting out of order. It changed nothing, and
+    /// ends.
+    Blocked,
+}
+
+impl Way {
+    /// What it says of the next run.
+    pub fn habits(self) -> Habits {
+        if self == Self::Declared { Habits::Declared } else { Habits::Stray }
+    }
+}
+
+impl Session {
+    pub fn new(
+        server: &'static Server,
+        data: &mut Data,
+        stats: &WorkerStats,
+        client: &mut Client,
+        can_restart: bool,
+    ) -> Self {
+        let started = ticks();
+        let threshold_ms = server.config.busy_reply_threshold() as u64;
+        let threshold = server.clock.ticks(threshold_ms.min(THRESHOLD_MS_MAX) * 1000);
+        // Zero and less is no limit.
+        let slow_at = if threshold == 0 { u64::MAX } else { started + threshold };
+        // A log is replayed as fast as it can be, and serves nobody meanwhile.
+        let leave_at = if data.loading { slow_at } else { started + server.clock.ticks(STAY_US) };
+        Self {
+            server,
+            data: NonNull::from(data),
+            stats: NonNull::from(stats),
+            client: NonNull::from(client),
+            read_only: false,
+            is_oom: false,
+            declared: None,
+            can_restart,
+            way: Way::Declared,
+            changed: false,
+            has_written: false,
+            replication: REPLICATE_ALL,
+            started,
+            pause_at: slow_at.min(leave_at),
+            slow_at,
+            busy: None,
+        }
+    }
+
+    /// Lets the script go on in this thread, for `slice` ticks.
+    pub fn resume(&mut self, data: &mut Data, stats: &WorkerStats, slice: u64) {
+        self.data = NonNull::from(data);
+        self.stats = NonNull::from(stats);
+        self.pause_at = ticks() + slice;
+    }
+
+    /// The script stays with its worker, until it is slow.
+    pub const fn stay(&mut self) {
+        self.pause_at = self.slow_at;
+    }
+
+    /// Whether clients get `-BUSY` because of it.
+    pub fn is_slow(&self) -> bool {
+        ticks() >= self.slow_at
+    }
+
+    /// Whether it may yet have to begin anew.
+    pub const fn may_restart(&self) -> bool {
+        self.can_restart && !self.changed
+    }
+
+    /// Whether it cannot be ended as if it had not been.
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// How long it has taken so far, in ticks.
+    pub fn duration(&self) -> u64 {
+        ticks() - self.started
+    }
+
+    fn data(&mut self) -> &mut Data {
+        // SAFETY: see `Session`; only the thread that runs the script gets here.
+        unsafe { self.data.as_mut() }
+    }
+
+    fn stats(&self) -> &WorkerStats {
+        // SAFETY: as for `data`.
+        unsafe { self.stats.as_ref() }
+    }
+
+    /// Has it noticed whether the script uses other keys than these, though all shards are held.
+    pub fn observe(&mut self, keys: &[&[u8]], observe: bool) {
+        let data = self.data();
+        let shards = keys.iter().map(|key| data.key(key).hash.shard());
+        self.declared = observe.then(|| shards.collect());
+    }
+
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// The command of these words, if a script may call it like this.
+    fn command(&mut self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
+        let command = self.server.registry.find(args[0]);
+        let mut command =
+            command.ok_or_else(|| Refusal::of("ERR Unknown command called from script"))?;
+        if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
+            command = command.subcommand(name).ok_or_else(|| {
+                let name = String::from_utf8_lossy(name);
+                let upper = command.row.name.to_ascii_uppercase();
+                let text = format!("ERR unknown subcommand '{name}'. Try {upper} HELP.");
+                Refusal { failure: Failure::format(text), command: None }
+            })?;
+        }
+        let refuse = |failure| Refusal { failure, command: Some(command) };
+        if !command.accepts(args.len()) {
+            return Err(refuse(WRONG_ARITY));
+        }
+        if command.has(Flags::NOSCRIPT) && !self.is_unbound(command) {
+            return Err(refuse(NOT_FROM_SCRIPTS));
+        }
+        if let Err(failure) = self.check_rights(command, args) {
+            return Err(refuse(failure));
+        }
+        if command.has(WRITERS) && self.read_only {
+            return Err(refuse(READ_ONLY));
+        }
+        Ok(command)
+    }
+
+    /// Whether DEBUG has the command allowed all the same. Another script never is: there is one
+    /// run at a time.
+    #[cold]
+    fn is_unbound(&self, command: &Registered) -> bool {
+        self.server.switches.load() & Switch::SCRIPTS_UNBOUND != 0 && !command.has(Flags::RUNS)
+    }
+
+    /// Whether the user that the script runs for may run the command.
+    fn check_rights(&mut self, command: &Registered, args: &[&[u8]]) -> Result<(), Failure> {
+        // SAFETY: as in `data`.
+        let client = unsafe { self.client.as_mut() };
+        if client.rights.is_open(self.server) {
+            return Ok(());
+        }
+        let now_ms = self.data().now_ms;
+        acl::admit_script(self.server, client, command, args, now_ms)
+    }
+
+    /// What keeps a command that writes or takes memory from running, on few servers.
+    #[cold]
+    fn check_state(&mut self, command: &Registered) -> Result<(), Failure> {
+        if self.has_written {
+            return Ok(());
+        }
+        if self.is_oom && command.has(Flags::DENYOOM) {
+            return Err(Failure::OUT_OF_MEMORY);
+        }
+        if !command.has(Flags::WRITE) || self.data().loading {
+            return Ok(());
+        }
+        self.server.disk_failure().map_or(Ok(()), Err)
+    }
+
+    /// Holds what the command needs; its plan goes to `lone`, or to `hashes` if it may have several
+    /// keys.
+    fn reach(
+        &mut self,
+        command: &'static Registered,
+        args: &[&[u8]],
+        lone: &mut [Hash; 2],
+        hashes: &mut Vec<Hash>,
+    ) -> Result<(), Unreached> {
+        let needs_all = command.has(Flags::GATE.with(Flags::WALKS))
+            || command.row.gate_when.is_some_and(|condition| condition(args));
+        if needs_all {
+            self.reach_all(command)?;
+        }
+        if command.shape == KeyShape::First {
+            *lone = lone_key(self.data().key(args[1]).hash);
+            return self.reach_shard(lone[1].shard());
+        }
+        if command.shape == KeyShape::None {
+            return Ok(());
+        }
+        *hashes = self.data().shard_set.take_hashes();
+        hashes.clear();
+        hashes.resize(args.len(), Hash::default());
+        let mut reached = Ok(());
+        command.key_positions(args, |at| {
+            if reached.is_ok() {
+                hashes[at] = self.data().key(args[at]).hash;
+                reached = self.reach_shard(hashes[at].shard());
+            }
+        });
+        reached
+    }
+
+    #[inline(always)]
+    fn reach_shard(&mut self, shard: usize) -> Result<(), Unreached> {
+        if self.declared.is_none() && self.data().holds(shard) {
+            return Ok(());
+        }
+        self.reach_beyond(shard)
+    }
+
+    #[cold]
+    fn reach_beyond(&mut self, shard: usize) -> Result<(), Unreached> {
+        if self.declared.as_ref().is_some_and(|declared| !declared.contains(&shard)) {
+            self.way = Way::Strayed;
+        }
+        if self.data().holds(shard) {
+            return Ok(());
+        }
+        self.way = Way::Strayed;
+        if self.data().hold_beyond(shard) {
+            return Ok(());
+        }
+        self.begin_anew()?;
+        // Who holds it may wait for what is held here, so that waiting must have an end.
+        for _ in 0..PATIENCE {
+            std::thread::sleep(PAUSE);
+            if self.data().hold_beyond(shard) {
+                return Ok(());
+            }
+        }
+        Err(Unreached::Failed)
+    }
+
+    #[cold]
+    fn reach_all(&mut self, command: &Registered) -> Result<(), Unreached> {
+        self.way = Way::Strayed;
+        if self.busy.is_some() && command.has(Flags::NOSCRIPT) {
+            // It may need the gate for more than keys.
+            return Err(Unreached::Failed);
+        }
+        if self.data().holds_all() {
+            return Ok(());
+        }
+        self.begin_anew()?;
+        Err(Unreached::Failed)
+    }
+
+    /// Ends the run, so that it begins anew with everything held; unless it has changed something.
+    fn begin_anew(&mut self) -> Result<(), Unreached> {
+        if self.changed || !self.can_restart {
+            return Ok(());
+        }
+        self.way = Way::Blocked;
+        Err(Unreached::BeginAnew)
+    }
+
+    /// Returns when it ended, in ticks.
+    fn run(
+        &mut self,
+        command: &'static Registered,
+        args: &[&[u8]],
+        hashes: &[Hash],
+        reply: Reply<'_>,
+    ) -> u64 {
+        let started = ticks();
+        // SAFETY: as in `data`. The three are different things, and nothing else uses them
+        // meanwhile.
+        let (data, stats, client) =
+            unsafe { (self.data.as_mut(), self.stats.as_ref(), self.client.as_mut()) };
+        let server = self.server;
+        let mut call = Call {
+            server,
+            command,
+            args,
+            wire: &[],
+            client,
+            data,
+            stats,
+            reply,
+            hashes,
+            in_transaction: true,
+        };
+        call::run(&mut call);
+        call.client.postpone(false);
+        let ended = ticks();
+        let measured = Measured {
+            ticks: ended - started,
+            request_bytes: args.iter().map(|arg| arg.len()).sum(),
+            reply_bytes: call.reply.len_since(0),
+        };
+        stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());
+        stats.totals.commands.add(1);
+        if server.services.command_log.limits().exceeded_by(&measured) {
+            slowlog::note(server, call.client, command, args, &measured);
+        }
+        ended
+    }
+
+    /// Answers a command that did not run.
+    #[cold]
+    fn refuse(&self, refusal: Refusal, reply: &mut Vec<u8>) {
+        if let Some(command) = refusal.command {
+            self.stats().commands[command.id].rejected.add(1);
+        }
+        self.stats().totals.error_replies.add(1);
+        self.server.errors.count(refusal.failure.code());
+        Reply::new(reply, Protocol::Resp2).error(refusal.failure.0.as_bytes());
+    }
+}
+
+/// Why a command did not run.
+struct Refusal {
+    failure: Failure,
+    command: Option<&'static Registered>,
+}
+
+impl Refusal {
+    fn of(text: &'static str) -> Self {
+        Self { failure: Failure::new(text), command: None }
+    }
+}
+
+/// Why a command's keys are not held.
+enum Unreached {
+    BeginAnew,
+    /// It changed something, and somebody has had the shard for long.
+    Failed,
+}
+
+impl Host for Session {
+    fn call(&mut self, args: &[&[u8]], resp3: bool, room: usize, reply: &mut Vec<u8>) -> Called {
+        let command = match self.command(args) {
+            Ok(command) => command,
+            Err(refusal) => {
+                self.refuse(refusal, reply);
+                return Called::Replied;
+            }
+        };
+        if (self.is_oom || self.server.switches.load() != 0)
+            && let Err(failure) = self.check_state(command)
+        {
+            self.refuse(Refusal { failure, command: Some(command) }, reply);
+            return Called::Replied;
+        }
+        let (mut lone, mut hashes) = ([Hash::default(); 2], Vec::new());
+        match self.reach(command, args, &mut lone, &mut hashes) {
+            Ok(()) => {}
+            Err(Unreached::BeginAnew) => return Called::Stop,
+            Err(Unreached::Failed) => {
+                self.refuse(Refusal { failure: CONTENDED, command: Some(command) }, reply);
+                return Called::Replied;
+            }
+        }
+        if command.has(WRITERS.with(Flags::ADMIN)) && !self.changed {
+            if let Some(Err(failure)) = self.busy.as_ref().map(|busy| busy.begin_change()) {
+                self.refuse(Refusal { failure, command: Some(command) }, reply);
+                return Called::Replied;
+            }
+            self.changed = true;
+        }
+        self.has_written |= command.has(Flags::WRITE);
+        let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
+        // SAFETY: as in `data`.
+        let client = unsafe { self.client.as_mut() };
+        if client.protocol != protocol {
+            client.set_protocol(protocol);
+        }
+        let is_muted = self.replication & REPLICATE_LOG == 0;
+        if is_muted {
+            self.data().recorder.mute();
+        }
+        let plan = if command.shape == KeyShape::First { &lone[..] } else { &hashes };
+        client.reply_bytes_max = room;
+        let mut parts = Vec::new();
+        let ended = self.run(command, args, plan, Reply::with_parts(reply, &mut parts, protocol));
+        if command.shape == KeyShape::Specified {
+            self.data().shard_set.give_back(hashes);
+        }
+        if is_muted {
+            self.data().recorder.refresh();
+        }
+        if !parts.is_empty() {
+            // Values are copied only if there is memory for that: one may be there a thousand
+            // times.
+            let bytes = Reply::with_parts(reply, &mut parts, protocol).len_since(0);
+            if bytes > room {
+                return Called::TooLong;
+            }
+            let mut joined = Vec::with_capacity(bytes);
+            Reply::new(&mut joined, protocol).append(reply, &parts);
+            *reply = joined;
+        }
+        if ended >= self.pause_at { Called::Late } else { Called::Replied }
+    }
+
+    fn log(&mut self, level: Level, message: &[u8]) {
+        log_message(level, message);
+    }
+
+    fn set_replication(&mut self, flags: u8) {
+        self.replication = flags;
+    }
+
+    fn may_call(&mut self, args: &[&[u8]]) -> Option<bool> {
+        let mut command = self.server.registry.find(args[0])?;
+        if let Some(name) = args.get(1).filter(|_| !command.subcommands.is_empty()) {
+            command = command.subcommand(name)?;
+        }
+        // SAFETY: as in `data`.
+        let client = unsafe { self.client.as_mut() };
+        Some(acl::may_call(self.server, client, command, args))
+    }
+
+    fn watch(&mut self) -> Verdict {
+        if let Some(busy) = &self.busy
+            && let Some(text) = busy.killed()
+        {
+            return Verdict::Stop(text);
+        }
+        if ticks() >= self.pause_at { Verdict::Pause } else { Verdict::GoOn }
+    }
+}
+
+/// Counts that a script failed with this error; `counted`: it is a command's, and was counted when
+/// that failed.
+pub(super) fn count_failure(
+    server: &Server,
+    stats: &WorkerStats,
+    command: &Registered,
+    text: &[u8],
+    counted: bool,
+) {
+    stats.commands[command.id].failed.add(1);
+    if !counted {
+        stats.totals.error_replies.add(1);
+        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+        server.errors.count_custom(&String::from_utf8_lossy(code));
+    }
+}
+
+/// `redis.log`.
+pub(super) fn log_message(level: Level, message: &[u8]) {
+    let message = String::from_utf8_lossy(message);
+    match level {
+        Level::Debug => log::debug!("{message}"),
+        Level::Verbose => log::debug!("{message}"),
+        Level::Notice => log::info!("{message}"),
+        Level::Warning => log::warn!("{message}"),
+    }
+}
+
+const REPLICATE_LOG: u8 = 1;
+const REPLICATE_ALL: u8 = 3;
+/// PUBLISH is one of them: subscribers see it.
+const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
+const THRESHOLD_MS_MAX: u64 = 1 << 40;
+/// How long a script runs until it goes on in slices, while other clients of its worker wait.
+const STAY_US: u64 = 500;
+/// How often, and how long each time, a script that changed something waits for a shard out of
+/// order.
+const PATIENCE: usize = 100;
+const PAUSE: std::time::Duration = std::time::Duration::from_micros(100);
+
+const WRONG_ARITY: Failure = Failure::new("ERR Wrong number of args calling command from script");
+const NOT_FROM_SCRIPTS: Failure =
+    Failure::new("ERR This Valkey command is not allowed from script");
+const READ_ONLY: Failure =
+    Failure::new("ERR Write commands are not allowed from read-only scripts.");
+const CONTENDED: Failure = Failure::new(
+    "TRYAGAIN A key that the script did not declare is used by another client, and the script has written already",
+);

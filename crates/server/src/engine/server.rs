@@ -1,0 +1,710 @@
+//! What all threads of the process share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use bobbin_io::{Acceptor, DriverKind, Waker};
+use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
+use bobbin_sync::{Condvar, Mutex, RwLock};
+
+use crate::base::clock::Clock;
+use crate::base::cores::cores;
+use crate::base::watch::{CpuTime, Watch};
+use crate::config::{Config, ShutdownFlags};
+use crate::engine::acl::Acl;
+use crate::engine::blocking::Waiters;
+use crate::engine::client::Clients;
+use crate::engine::client::eviction::ClientMemory;
+use crate::engine::command::Registry;
+use crate::engine::command::data::Deletes;
+use crate::engine::connection::Connection;
+use crate::engine::mailbox::{Mailbox, Post};
+use crate::engine::monitor::Monitors;
+use crate::engine::pause::Pause;
+use crate::engine::pressure::Pressure;
+use crate::engine::pubsub::PubSub;
+use crate::engine::script::{Functions, Scripts};
+use crate::engine::services::Services;
+use crate::engine::stats::{CommandStats, Totals, WorkerStats};
+use crate::engine::tracking::Tracking;
+use crate::persistence::Persistence;
+use crate::persistence::aof::Aof;
+use crate::process::shutdown::Request;
+use crate::process::watchdog::Watchdog;
+use crate::system::tls::Tls;
+
+/// The version of Bobbin.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The version of Redis whose commands and formats it has, as clients expect it in INFO and HELLO.
+pub const REDIS_VERSION: &str = "7.2.4";
+/// Who HELLO says it is: together with `REDIS_VERSION`, what clients tell features by.
+pub const HELLO_SERVER: &str = "redis";
+
+/// What all threads share. Lives as long as the process.
+pub struct Server {
+    pub config: Config,
+    pub registry: Registry,
+    pub acl: Acl,
+    pub keyspace: Keyspace,
+    pub gate: Gate,
+    pub clock: Clock,
+    pub clients: Clients,
+    pub client_memory: ClientMemory,
+    pub switches: Switches,
+    pub pause: Pause,
+    pub monitors: Monitors,
+    pub pubsub: PubSub,
+    pub tracking: Tracking,
+    /// `Classes` that `notify-keyspace-events` asks for. Changes with the gate held.
+    pub event_classes: AtomicU32,
+    pub waiters: Waiters,
+    pub errors: ErrorStats,
+    pub workers: Workers,
+    /// 40 hexadecimal digits, anew at each start.
+    pub run_id: String,
+    pub started_ms: i64,
+    /// What moves the workers' bytes.
+    pub driver: DriverKind,
+    pub(crate) acceptor: Mutex<Option<Acceptor>>,
+    pub end: End,
+    pub services: Services,
+    pub watchdog: Watchdog,
+    pub(crate) tls: Tls,
+    pub scripts: Scripts,
+    pub functions: Functions,
+    /// What all threads' changes come to, in one order.
+    pub log: bobbin_store::log::Log,
+    pub aof: Aof,
+    pub pressure: Pressure,
+    pub persistence: Persistence,
+}
+
+impl Server {
+    /// What the access bits of entries mean under the current `maxmemory-policy`.
+    #[inline]
+    pub fn access_policy(&self) -> AccessPolicy {
+        if self.config.maxmemory_policy().is_lfu() {
+            AccessPolicy::Lfu {
+                log_factor: self.config.lfu_log_factor() as u32,
+                decay_minutes: self.config.lfu_decay_time() as u32,
+            }
+        } else {
+            AccessPolicy::Lru
+        }
+    }
+
+    /// How deletions that are no command's are logged.
+    #[inline]
+    pub fn deletes(&self) -> Deletes {
+        let by = |lazily: bool| if lazily { &b"UNLINK"[..] } else { b"DEL" };
+        Deletes {
+            expired: by(self.config.lazyfree_lazy_expire()),
+            evicted: by(self.config.lazyfree_lazy_eviction()),
+            emptied: by(self.config.lazyfree_lazy_server_del()),
+        }
+    }
+
+    /// The time of accesses. Fractions of a second matter to eviction alone.
+    #[inline]
+    pub fn access_clock(&self, now_ms: i64) -> AccessClock {
+        let clock = AccessClock::new(self.access_policy(), now_ms);
+        if self.switches.load() & Switch::MAXMEMORY == 0 { clock.coarse() } else { clock }
+    }
+}
+
+/// What few servers need, in one word: most commands look no further than that it is zero.
+#[derive(Default)]
+pub struct Switches(AtomicU32);
+
+/// Bits of `Switches`. They change under the gate, so nobody sees one change in mid-command.
+pub struct Switch;
+impl Switch {
+    /// `maxmemory` is set.
+    pub const MAXMEMORY: u32 = 1 << 0;
+    /// Clients are paused.
+    pub const PAUSED: u32 = 1 << 1;
+    /// Somebody monitors.
+    pub const MONITORED: u32 = 1 << 2;
+    /// DEBUG SET-ACTIVE-EXPIRE 0: dead keys wait until they are looked at.
+    pub const NO_ACTIVE_EXPIRE: u32 = 1 << 3;
+    /// DEBUG PAUSE-CRON 1: nothing is done by the clock.
+    pub const CRON_PAUSED: u32 = 1 << 4;
+    /// The memory of all clients is counted.
+    pub const CLIENT_MEMORY: u32 = 1 << 5;
+    /// A file is loaded: there is little to be had yet.
+    pub const LOADING: u32 = 1 << 6;
+    /// The last snapshot failed.
+    pub const SAVE_FAILED: u32 = 1 << 7;
+    /// A cut is walked, for a snapshot or a rewrite: what changes is kept for it.
+    pub const CUTTING: u32 = 1 << 8;
+    /// The log cannot be written: writes are refused. The log's thread sets it at any time.
+    pub const LOG_FAILED: u32 = 1 << 9;
+    /// The log's thread is far behind: writes wait. Threads set it at any time, the log's thread
+    /// takes it back.
+    pub const LOG_BEHIND: u32 = 1 << 10;
+    /// Any reason for which writes may have to wait.
+    pub const PRESSURE: u32 = Self::CUTTING | Self::LOG_BEHIND;
+    /// A script takes long, and pauses so that others can be told. Set while it still holds all
+    /// that it has.
+    pub const BUSY: u32 = 1 << 11;
+    /// Clients keep copies of keys and are told when they change. A worker sets it for a client of
+    /// its own, with no gate: it concerns that client's later commands.
+    pub const TRACKED: u32 = 1 << 12;
+    /// HOTKEYS looks at the sizes of keys. Set at any time: it is no matter which command is the
+    /// first.
+    pub const SIZED: u32 = 1 << 13;
+    /// DEBUG SET-DISABLE-DENY-SCRIPTS 1: scripts may run nearly every command.
+    pub const SCRIPTS_UNBOUND: u32 = 1 << 14;
+    /// Writes are refused, as the disk does not take them.
+    pub const DISK_FAILED: u32 = Self::SAVE_FAILED | Self::LOG_FAILED;
+    /// What is looked at once a command has run.
+    pub const ONLOOKERS: u32 = Self::MONITORED | Self::TRACKED | Self::SIZED;
+    /// What may keep a command from running, or must be handled before it runs: all the others.
+    pub const GUARDED: u32 = !(Self::TRACKED | Self::SIZED);
+}
+
+impl Switches {
+    #[inline(always)]
+    pub fn load(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, bit: u32, on: bool) {
+        if on {
+            self.0.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.0.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How the server is told to end.
+#[derive(Default)]
+pub struct End {
+    wanted: Mutex<Option<Request>>,
+    /// A request is being seen to.
+    has_begun: AtomicBool,
+    bell: Condvar,
+}
+
+impl End {
+    /// A signal came.
+    pub fn signal(&self, name: &str, flags: ShutdownFlags) {
+        log::warn!("Received {name} scheduling shutdown...");
+        let save = (flags.save() || flags.nosave()).then_some(flags.save());
+        self.end(Request { save, force: flags.force(), waiter: None, by_signal: true });
+    }
+
+    /// Forgets that an end is wanted, unless it has begun.
+    pub fn cancel(&self) -> Option<Request> {
+        self.wanted.lock().take()
+    }
+
+    /// What may be seen to has changed.
+    pub fn look_again(&self) {
+        drop(self.wanted.lock());
+        self.bell.notify_all();
+    }
+
+    /// Ends the server, in order and soon.
+    pub fn end(&self, request: Request) {
+        *self.wanted.lock() = Some(request);
+        self.bell.notify_all();
+    }
+
+    /// What `wait` would return, where a test has no thread that waits. What was seen to before
+    /// came to nothing.
+    #[cfg(test)]
+    pub(crate) fn take(&self) -> Option<Request> {
+        let request = self.cancel();
+        self.has_begun.store(request.is_some(), Ordering::Relaxed);
+        request
+    }
+
+    /// Whether somebody wants that, and it was not seen to yet.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.lock().is_some()
+    }
+
+    /// Whether somebody wants that, or it has begun.
+    pub fn is_on_its_way(&self) -> bool {
+        self.is_wanted() || self.has_begun.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until somebody ends the server, and it may be seen to. What was seen to before came
+    /// to nothing.
+    pub fn wait(&self, may_be: impl Fn(&Request) -> bool) -> Request {
+        let mut wanted = self.wanted.lock();
+        self.has_begun.store(false, Ordering::Relaxed);
+        loop {
+            if let Some(request) = wanted.take_if(|request| may_be(request)) {
+                self.has_begun.store(true, Ordering::Relaxed);
+                return request;
+            }
+            wanted = self.bell.wait(wanted);
+        }
+    }
+}
+
+/// The workers: their mailboxes and their statistics.
+pub struct Workers {
+    known: RwLock<Known>,
+    /// How many threads there are, ending ones included.
+    running: Mutex<usize>,
+    ended: Condvar,
+    next_id: AtomicUsize,
+}
+
+/// All that there are and were, behind one lock: a worker is always in one place.
+struct Known {
+    /// The first `wanted` of them serve. The others get no more connections, and end once they have
+    /// none; as long as they have some, they are the next to serve when more are wanted.
+    workers: Vec<Arc<WorkerHandle>>,
+    wanted: usize,
+    /// The figures of those that are no more.
+    past: WorkerStats,
+    /// The server ends: so does every worker, one that is still to come at once.
+    stops: bool,
+}
+
+/// What others know of a worker.
+pub struct WorkerHandle {
+    pub id: usize,
+    pub mailbox: Mailbox,
+    pub stats: WorkerStats,
+    /// Connections that it has, or will have once it looks into its mailbox.
+    pub connections: AtomicUsize,
+    /// Bytes of published messages that wait in the mailbox, or behind it.
+    pub backlog_bytes: AtomicUsize,
+    /// It keeps replies back until more of the log is on disk.
+    pub awaits_disk: AtomicBool,
+    /// It has worked on long commands for a while.
+    pub is_laden: AtomicBool,
+    /// It executes many small commands.
+    pub is_busy: AtomicBool,
+    /// `epoll` or `io_uring`.
+    pub driver: &'static str,
+    /// Of its thread.
+    pub watch: Watch,
+}
+
+impl WorkerHandle {
+    /// `commands`: how many there are to count.
+    pub fn new(id: usize, waker: Waker, driver: &'static str, commands: usize) -> Self {
+        Self {
+            id,
+            mailbox: Mailbox::new(id as u32, waker),
+            stats: WorkerStats::new(commands),
+            connections: AtomicUsize::new(0),
+            backlog_bytes: AtomicUsize::new(0),
+            awaits_disk: AtomicBool::new(false),
+            is_laden: AtomicBool::new(false),
+            is_busy: AtomicBool::new(false),
+            driver,
+            watch: Watch::default(),
+        }
+    }
+
+    /// Whether it would serve further clients at once.
+    pub fn has_time(&self) -> bool {
+        !self.is_laden.load(Ordering::Relaxed) && !self.is_busy.load(Ordering::Relaxed)
+    }
+
+    /// Processor time that its thread took.
+    pub fn cpu_time(&self) -> CpuTime {
+        CpuTime::of_thread(self.watch.thread())
+    }
+
+    /// Makes a connection this worker's; it comes back when the worker has ended.
+    pub fn give(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        let info = Arc::clone(&connection.client.info);
+        // Whoever sees that leaves what is for the client behind its connection.
+        let tell = || info.worker.store(self.id, Ordering::Release);
+        match self.mailbox.post_and(Post::Adopt(connection), tell) {
+            Err(Post::Adopt(back)) => {
+                self.connections.fetch_sub(1, Ordering::Relaxed);
+                Err(back)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Workers {
+    pub fn new(commands: usize) -> Self {
+        let past = WorkerStats::new(commands);
+        Self {
+            known: RwLock::new(Known { workers: Vec::new(), wanted: 0, past, stops: false }),
+            running: Mutex::new(0),
+            ended: Condvar::new(),
+            next_id: AtomicUsize::new(0),
+        }
+    }
+
+    /// An id that no worker had before.
+    pub fn next_id(&self) -> usize {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn add(&self, worker: Arc<WorkerHandle>) {
+        *self.running.lock() += 1;
+        let mut known = self.known.write();
+        if known.stops {
+            drop(worker.mailbox.post(Post::Stop));
+        }
+        known.workers.push(worker);
+    }
+
+    /// Ends all workers: those that serve, those that only wait for their connections to go
+    /// elsewhere, and those that are made from now on.
+    pub fn stop(&self) {
+        let mut known = self.known.write();
+        known.stops = true;
+        for worker in &known.workers {
+            // One that has ended needs not be told.
+            drop(worker.mailbox.post(Post::Stop));
+        }
+    }
+
+    /// Has all of them look around.
+    pub fn wake(&self) {
+        for worker in self.all() {
+            // A worker that ended has no clients left.
+            let _ = worker.mailbox.post(Post::Resume);
+        }
+    }
+
+    /// Sets how many workers serve; if fewer exist, all of them do. Returns how many exist. The
+    /// workers that serve do not end by themselves.
+    pub fn want(&self, count: usize) -> usize {
+        let mut known = self.known.write();
+        known.wanted = count;
+        known.workers.len()
+    }
+
+    /// Whether a worker that has nothing left to do may end. It may if it does not serve and
+    /// nothing waits for it. Then it is taken off the list, and nothing can be left for it any
+    /// more.
+    pub fn may_end(&self, worker: &WorkerHandle) -> bool {
+        let mut known = self.known.write();
+        let ends = !known.serves(worker.id) && worker.mailbox.close_if_empty();
+        if ends {
+            known.forget(worker);
+        }
+        ends
+    }
+
+    /// A worker ends, whatever waits for it. It is off the list as soon as it takes nothing more:
+    /// whoever has a connection for somebody would choose it again and again.
+    pub fn close(&self, worker: &WorkerHandle) {
+        let mut known = self.known.write();
+        worker.mailbox.close();
+        known.forget(worker);
+    }
+
+    /// A worker's thread is over; its figures are kept.
+    pub fn ended(&self, worker: &WorkerHandle) {
+        self.known.write().forget(worker);
+        *self.running.lock() -= 1;
+        self.ended.notify_all();
+    }
+
+    /// Sleeps until no worker's thread is left.
+    pub fn wait_until_ended(&self) {
+        let mut running = self.running.lock();
+        while *running > 0 {
+            running = self.ended.wait(running);
+        }
+    }
+
+    /// All that there are, whether or not they get more connections.
+    pub fn all(&self) -> Vec<Arc<WorkerHandle>> {
+        self.known.read().workers.clone()
+    }
+
+    /// How many get connections.
+    pub fn serving(&self) -> usize {
+        self.known.read().serving().len()
+    }
+
+    /// Whether a worker gets connections.
+    pub fn serves(&self, id: usize) -> bool {
+        self.known.read().serves(id)
+    }
+
+    /// The worker that the next connection goes to: the one that has the fewest, of those that are
+    /// not laden. Those beyond the machine's cores come into play once each of the others has
+    /// `crowd` of them: a thread that shares a core adds no power, and fewer connections on a
+    /// thread mean fewer commands in a turn.
+    pub fn next(&self, crowd: usize) -> Option<Arc<WorkerHandle>> {
+        let known = self.known.read();
+        let slots = known.serving();
+        let load = |worker: &Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
+        let burden =
+            |worker: &&Arc<WorkerHandle>| (worker.is_laden.load(Ordering::Relaxed), load(worker));
+        let least = |workers: &[Arc<WorkerHandle>]| workers.iter().min_by_key(burden).cloned();
+        let first = slots.get(..cores()).and_then(least);
+        first.filter(|worker| load(worker) < crowd).or_else(|| least(slots))
+    }
+
+    /// How many of `connections` a worker should have, by the rule of [`Self::next`].
+    pub fn share(&self, id: usize, connections: usize, crowd: usize) -> usize {
+        let known = self.known.read();
+        let slots = known.serving();
+        let all = slots.len().max(1);
+        let in_play =
+            if connections < cores().saturating_mul(crowd) { all.min(cores()) } else { all };
+        let plays = slots.iter().take(in_play).any(|worker| worker.id == id);
+        if plays { connections.div_ceil(in_play) } else { 0 }
+    }
+
+    /// Leaves something in a worker's mailbox; `false` when there is no such worker any more.
+    pub fn post(&self, id: usize, post: Post) -> bool {
+        let worker = self.known.read().workers.iter().find(|worker| worker.id == id).cloned();
+        worker.is_some_and(|worker| worker.mailbox.post(post).is_ok())
+    }
+
+    /// Has the connections shared out anew.
+    pub fn rebalance(&self) {
+        for worker in self.all() {
+            // One that has ended has none.
+            drop(worker.mailbox.post(Post::Rebalance));
+        }
+    }
+
+    /// Has those look again that wait for the disk.
+    pub fn tell_durable(&self) {
+        let waits = |worker: &WorkerHandle| worker.awaits_disk.swap(false, Ordering::SeqCst);
+        for worker in &self.known.read().workers {
+            if waits(worker) {
+                drop(worker.mailbox.post(Post::Durable));
+            }
+        }
+    }
+
+    /// Calls `f` with the figures of every worker, past and present.
+    fn each(&self, mut f: impl FnMut(&WorkerStats)) {
+        let known = self.known.read();
+        f(&known.past);
+        known.workers.iter().for_each(|worker| f(&worker.stats));
+    }
+
+    /// The sum over all workers, past and present.
+    pub fn totals(&self) -> Totals {
+        let sum = Totals::default();
+        self.each(|stats| sum.merge(&stats.totals));
+        sum
+    }
+
+    /// A command's sum over all workers, past and present.
+    pub fn command_totals(&self, id: usize) -> CommandStats {
+        let sum = CommandStats::default();
+        self.each(|stats| sum.merge(&stats.commands[id]));
+        sum
+    }
+
+    /// The most that a figure of any worker was, past and present.
+    pub fn maximum(&self, figure: impl Fn(&WorkerStats) -> u64) -> u64 {
+        let mut most = 0;
+        self.each(|stats| most = most.max(figure(stats)));
+        most
+    }
+
+    /// Ticks that a command took, over all workers, past and present.
+    pub fn command_ticks(&self, id: usize) -> u64 {
+        let mut sum = 0;
+        self.each(|stats| sum += stats.commands[id].ticks.get());
+        sum
+    }
+
+    /// CONFIG RESETSTAT; the gate is held.
+    pub fn reset(&self) {
+        self.each(WorkerStats::reset);
+    }
+}
+
+impl Known {
+    fn serving(&self) -> &[Arc<WorkerHandle>] {
+        &self.workers[..self.wanted.min(self.workers.len())]
+    }
+
+    fn serves(&self, id: usize) -> bool {
+        self.serving().iter().any(|worker| worker.id == id)
+    }
+
+    /// Makes a worker one of the past, if it is not yet.
+    fn forget(&mut self, worker: &WorkerHandle) {
+        if let Some(at) = self.workers.iter().position(|known| known.id == worker.id) {
+            self.workers.remove(at);
+            self.past.merge(&worker.stats);
+        }
+    }
+}
+
+/// How often each kind of error was answered, by its first word.
+#[derive(Default)]
+pub struct ErrorStats {
+    counts: Mutex<BTreeMap<String, u64>>,
+}
+
+impl ErrorStats {
+    /// Once errors of this many different kinds are told apart, those of scripts' own making are
+    /// not any more.
+    const KINDS_MAX: usize = 128;
+    /// What those are counted as.
+    const OTHERS: &'static str = "ERRORSTATS_OVERFLOW";
+
+    /// An error of ours, of which there are few kinds.
+    #[cold]
+    pub fn count(&self, code: &str) {
+        Self::add(&mut self.counts.lock(), code);
+    }
+
+    /// An error that a script made up.
+    #[cold]
+    pub fn count_custom(&self, code: &str) {
+        let mut counts = self.counts.lock();
+        let is_known = counts.len() < Self::KINDS_MAX || counts.contains_key(code);
+        Self::add(&mut counts, if is_known { code } else { Self::OTHERS });
+    }
+
+    fn add(counts: &mut BTreeMap<String, u64>, code: &str) {
+        match counts.get_mut(code) {
+            Some(count) => *count += 1,
+            None => {
+                counts.insert(code.to_owned(), 1);
+            }
+        }
+    }
+
+    pub fn all(&self) -> Vec<(String, u64)> {
+        self.counts.lock().iter().map(|(code, count)| (code.clone(), *count)).collect()
+    }
+
+    pub fn reset(&self) {
+        self.counts.lock().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Workers without threads, `beyond` more than there are cores.
+    fn workers(beyond: usize) -> Workers {
+        let workers = Workers::new(0);
+        workers.want(cores() + beyond);
+        for id in 0..cores() + beyond {
+            let waker = Waker::new().expect("there are descriptors left");
+            workers.add(Arc::new(WorkerHandle::new(id, waker, "none", 0)));
+        }
+        workers
+    }
+
+    /// How many connections each worker has once `connections` of them were given out.
+    fn placed(workers: &Workers, connections: usize, crowd: usize) -> Vec<usize> {
+        for _ in 0..connections {
+            let worker = workers.next(crowd).expect("there are workers");
+            worker.connections.fetch_add(1, Ordering::Relaxed);
+        }
+        let load = |worker: &Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
+        workers.all().iter().map(load).collect()
+    }
+
+    #[test]
+    fn workers_beyond_the_cores_wait_until_the_others_are_crowded() {
+        let crowded = workers(2);
+        assert_eq!(placed(&crowded, 3 * cores(), 3), [vec![3; cores()], vec![0; 2]].concat());
+        assert_eq!(placed(&crowded, 6, 3), vec![3; cores() + 2]);
+        assert_eq!(placed(&workers(2), 2 * (cores() + 2), 0), vec![2; cores() + 2]);
+        assert_eq!(placed(&workers(0), 5 * cores(), 3), vec![5; cores()]);
+    }
+
+    #[test]
+    fn a_connection_goes_to_the_worker_that_lost_most() {
+        let workers = workers(0);
+        placed(&workers, 4 * cores(), 1024);
+        let last = workers.all().pop().expect("there are workers");
+        last.connections.store(1, Ordering::Relaxed);
+        assert_eq!(workers.next(1024).map(|worker| worker.id), Some(last.id));
+    }
+
+    #[test]
+    fn a_worker_that_is_too_many_ends_with_an_empty_mailbox_or_serves_again() {
+        let workers = workers(1);
+        let all = workers.all();
+        let count = all.len();
+        let (first, last) = (&all[0], &all[count - 1]);
+        assert!(!workers.may_end(last), "it serves");
+        assert_eq!(workers.want(count - 1), count);
+        assert!(workers.serves(first.id) && !workers.serves(last.id));
+        assert_eq!((workers.serving(), workers.all().len()), (count - 1, count));
+        assert!(workers.post(last.id, Post::Resume));
+        assert!(!workers.may_end(last), "something waits for it");
+        assert_eq!(last.mailbox.take().len(), 1);
+        workers.want(count);
+        assert!(workers.serves(last.id) && !workers.may_end(last), "it is wanted again");
+        workers.want(count - 1);
+        last.stats.totals.commands.add(3);
+        assert!(workers.may_end(last));
+        assert!(!workers.post(last.id, Post::Resume) && last.mailbox.post(Post::Resume).is_err());
+        workers.ended(last);
+        assert_eq!((workers.all().len(), workers.totals().commands.get()), (count - 1, 3));
+    }
+
+    #[test]
+    fn nobody_gets_a_worker_that_takes_nothing_more() {
+        let workers = workers(0);
+        let all = workers.all();
+        let last = &all[all.len() - 1];
+        workers.close(last);
+        assert!(last.mailbox.post(Post::Resume).is_err());
+        assert!(workers.all().iter().all(|worker| worker.id != last.id));
+        workers.ended(last);
+        assert_eq!(workers.all().len(), all.len() - 1);
+    }
+
+    #[test]
+    fn a_connection_passes_over_laden_workers() {
+        let workers = workers(1);
+        let all = workers.all();
+        let (first, last) = (&all[0], &all[cores() - 1]);
+        last.connections.store(500, Ordering::Relaxed);
+        for worker in &all {
+            worker.is_laden.store(worker.id != last.id, Ordering::Relaxed);
+        }
+        assert_eq!(workers.next(1024).map(|worker| worker.id), Some(last.id));
+        // The one beyond the cores, then: it has no long command either.
+        all[cores()].is_laden.store(false, Ordering::Relaxed);
+        assert_eq!(workers.next(500).map(|worker| worker.id), Some(all[cores()].id));
+        last.is_laden.store(true, Ordering::Relaxed);
+        all[cores()].is_laden.store(true, Ordering::Relaxed);
+        assert_eq!(workers.next(1024).map(|worker| worker.id), Some(first.id));
+    }
+
+    #[test]
+    fn made_up_errors_are_told_apart_up_to_a_limit() {
+        let errors = ErrorStats::default();
+        for number in 1..=1100 {
+            errors.count_custom(&number.to_string());
+        }
+        errors.count("ERR");
+        errors.count_custom("1");
+        let all: BTreeMap<_, _> = errors.all().into_iter().collect();
+        assert_eq!((all["1"], all["128"], all["ERR"]), (2, 1, 1));
+        assert_eq!(all[ErrorStats::OTHERS], 972);
+        assert_eq!(all.len(), 130);
+    }
+
+    #[test]
+    fn shares_follow_the_same_rule() {
+        let workers = workers(2);
+        let last = cores() + 1;
+        assert_eq!(workers.share(0, 3 * cores() - 1, 3), 3);
+        assert_eq!(workers.share(last, 3 * cores() - 1, 3), 0);
+        assert_eq!(workers.share(last, 3 * (cores() + 2), 3), 3);
+        assert_eq!(workers.share(last, 1, 0), 1);
+    }
+}

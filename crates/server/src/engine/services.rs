@@ -1,0 +1,59 @@
+//! What watches over the server and is read by its administrator.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use bobbin_sync::Mutex;
+
+use crate::base::clock::Clock;
+use crate::config::Config;
+use crate::engine::client::Clients;
+use crate::engine::hotkeys::HotKeys;
+use crate::engine::latency::LatencyMonitor;
+use crate::engine::rates::Rates;
+use crate::engine::slowlog::CommandLog;
+use crate::system::host::OomScore;
+
+/// The services that watch over the server.
+#[derive(Default)]
+pub struct Services {
+    pub command_log: CommandLog,
+    pub hot_keys: HotKeys,
+    pub latency: LatencyMonitor,
+    pub rates: Rates,
+    pub oom_score: Mutex<OomScore>,
+    /// Of all connections, those that CONFIG RESETSTAT made forgotten.
+    connections_forgotten: AtomicU64,
+    /// DEBUG SET-SKIP-CHECKSUM-VALIDATION: RESTORE trusts its payloads.
+    pub skip_checksums: AtomicBool,
+    /// Bytes in use once everything had started; 0 before.
+    pub startup_bytes: AtomicUsize,
+}
+
+impl Services {
+    pub fn new(config: &Config, clock: &Clock) -> Self {
+        let services = Self::default();
+        services.follow(config, clock);
+        // It says itself in the log what it cannot do.
+        let _ = services.oom_score.lock().apply(config);
+        services
+    }
+
+    /// Takes up what the configuration says now.
+    pub fn follow(&self, config: &Config, clock: &Clock) {
+        self.hot_keys.while_steady(|is_active| {
+            self.command_log.follow(config, |us| clock.ticks(us), is_active);
+        });
+    }
+
+    /// Connections since the start, or since CONFIG RESETSTAT.
+    pub fn connections_received(&self, clients: &Clients) -> u64 {
+        clients.last_id().saturating_sub(self.connections_forgotten.load(Ordering::Relaxed))
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_statistics(&self, clients: &Clients) {
+        self.rates.reset();
+        clients.reset_rejected();
+        self.connections_forgotten.store(clients.last_id(), Ordering::Relaxed);
+    }
+}

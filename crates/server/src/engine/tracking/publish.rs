@@ -1,0 +1,255 @@
+//! Telling clients that their copies are no longer right.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Mode, Push, Reader, Registry};
+use crate::engine::client::ClientInfo;
+use crate::engine::notify::Event;
+use crate::engine::pubsub::Publication;
+use crate::engine::server::Server;
+
+/// What others must be told of what happened to keys, before the keys' shards are unlocked.
+#[derive(Debug)]
+pub enum Notice {
+    /// For whoever listens to keyspace events.
+    Event(Event),
+    /// PUBLISH of a transaction or a script.
+    Message(Publication),
+    /// For clients, by number, that keep copies of a key.
+    Invalid {
+        key: Box<[u8]>,
+        readers: Vec<u64>,
+        /// The client at work changed it; else it went by itself.
+        by_client: bool,
+    },
+    /// For who wants to be told of all changes.
+    Changed { key: Box<[u8]>, by_client: bool },
+    /// For all clients that keep copies of anything.
+    AllInvalid,
+}
+
+/// A worker's part in client-side caching.
+pub struct Tracker {
+    server: &'static Server,
+    /// Keys that changed in this turn, with the client that changed them (0: none), for who wants
+    /// broadcasts.
+    changed: Vec<(Box<[u8]>, u64)>,
+    /// Keys that this worker added to the shards' tables and that nobody else knows of yet.
+    pub(super) added: u64,
+    /// When to look at the size of the tables again.
+    pub(super) look_at_ms: i64,
+}
+
+/// Changed keys are broadcast when there are this many, whether or not the turn is over.
+const CHANGED_MAX: usize = 4096;
+
+/// With more prefixes than this, those are looked for that changed keys begin with.
+const WALKED_MAX: usize = 64;
+
+/// The client whose command is at work, and where what follows its reply is put.
+pub struct AtWork<'a> {
+    id: u64,
+    own: &'a mut Vec<u8>,
+}
+
+impl<'a> AtWork<'a> {
+    /// By number; 0: what concerns it comes by post, like anybody's.
+    pub const fn new(id: u64, own: &'a mut Vec<u8>) -> Self {
+        Self { id, own }
+    }
+}
+
+impl Registry {
+    /// The prefixes that some of these keys begin with, with the clients that asked for them.
+    fn prefixes_of(&self, changed: &[(Box<[u8]>, u64)]) -> BTreeMap<&[u8], &Vec<u64>> {
+        let mut found = BTreeMap::new();
+        for (key, _) in changed {
+            // What the key begins with is not behind it in order, and what two words both begin
+            // with is not behind either.
+            let mut rest: &[u8] = key;
+            let until = |rest| (Bound::Unbounded, Bound::Included(rest));
+            while let Some((prefix, clients)) =
+                self.prefixes.range::<[u8], _>(until(rest)).next_back()
+            {
+                let common = prefix.iter().zip(rest).take_while(|(a, b)| a == b).count();
+                let mut shorter = common;
+                if common == prefix.len() {
+                    found.insert(&**prefix, clients);
+                    let Some(less) = common.checked_sub(1) else { break };
+                    shorter = less;
+                }
+                rest = &rest[..shorter];
+            }
+        }
+        found
+    }
+}
+
+impl Tracker {
+    pub const fn new(server: &'static Server) -> Self {
+        Self { server, changed: Vec::new(), added: 0, look_at_ms: 0 }
+    }
+
+    /// Whether somebody wants to be told of all changes.
+    #[inline]
+    pub fn broadcasts(&self) -> bool {
+        self.server.tracking.broadcasts()
+    }
+
+    /// Whether a client still tracks.
+    pub fn is_there(&self, id: u64) -> bool {
+        self.server.tracking.registry.read().readers.contains_key(&id)
+    }
+
+    /// A key is in a shard's table that was in none before.
+    pub const fn count_added(&mut self) {
+        self.added += 1;
+    }
+
+    /// Notes a change for those who want broadcasts.
+    fn note_changed(&mut self, key: &[u8], by: u64) {
+        self.changed.push((key.into(), by));
+        if self.changed.len() >= CHANGED_MAX {
+            self.broadcast();
+        }
+    }
+
+    /// Tells the clients that a notice concerns. `by`: the client at work, by number.
+    pub fn publish(&mut self, notice: &Notice, by: u64, at_work: &mut AtWork<'_>) {
+        let by = |by_client: bool| if by_client { by } else { 0 };
+        match notice {
+            Notice::Event(_) | Notice::Message(_) => {}
+            Notice::Invalid { key, readers, by_client } => {
+                self.invalidate(key, readers, by(*by_client), at_work);
+            }
+            Notice::Changed { key, by_client } => self.note_changed(key, by(*by_client)),
+            Notice::AllInvalid => self.invalidate_all(at_work),
+        }
+    }
+
+    fn invalidate(&self, key: &[u8], readers: &[u64], by: u64, at_work: &mut AtWork<'_>) {
+        let registry = self.server.tracking.registry.read();
+        let mut keys = None;
+        for id in readers {
+            let Some(reader) = registry.readers.get(id) else { continue };
+            let is_own = by == *id && reader.mode.has(Mode::NO_LOOP);
+            if reader.mode.has(Mode::BROADCAST) || is_own {
+                continue;
+            }
+            let keys = keys.get_or_insert_with(|| Push::invalid(key));
+            self.tell(reader, keys, at_work);
+        }
+    }
+
+    fn invalidate_all(&self, at_work: &mut AtWork<'_>) {
+        let nothing: Arc<[u8]> = Arc::default();
+        for reader in self.server.tracking.registry.read().readers.values() {
+            self.tell(reader, &nothing, at_work);
+        }
+    }
+
+    /// Posts what changed in this turn to those who want broadcasts: to each the keys of one
+    /// beginning together.
+    pub fn broadcast(&mut self) {
+        if self.changed.is_empty() {
+            return;
+        }
+        self.changed.sort_unstable();
+        // Of a key that several clients changed none may be left out.
+        self.changed.dedup_by(|later, first| {
+            let same = later.0 == first.0;
+            if same && later.1 != first.1 {
+                first.1 = 0;
+            }
+            same
+        });
+        let registry = self.server.tracking.registry.read();
+        let walked = registry.prefixes.len() <= WALKED_MAX;
+        let found = if walked { BTreeMap::new() } else { registry.prefixes_of(&self.changed) };
+        let all = registry.prefixes.iter().map(|(prefix, clients)| (&**prefix, clients));
+        for (prefix, clients) in all.take(if walked { usize::MAX } else { 0 }).chain(found) {
+            let start = self.changed.partition_point(|(key, _)| **key < *prefix);
+            let matching =
+                self.changed[start..].partition_point(|(key, _)| key.starts_with(prefix));
+            let matching = &self.changed[start..start + matching];
+            if matching.is_empty() {
+                continue;
+            }
+            let mut shared = None;
+            for id in clients {
+                let Some(reader) = registry.readers.get(id) else { continue };
+                let quiet = reader.mode.has(Mode::NO_LOOP);
+                let keys = if quiet && matching.iter().any(|(_, by)| by == id) {
+                    let others: Vec<&[u8]> =
+                        matching.iter().filter(|(_, by)| by != id).map(|(key, _)| &**key).collect();
+                    if others.is_empty() {
+                        continue;
+                    }
+                    Push::invalid_all(others.into_iter())
+                } else {
+                    let all = || Push::invalid_all(matching.iter().map(|(key, _)| &**key));
+                    Arc::clone(shared.get_or_insert_with(all))
+                };
+                self.tell(reader, &keys, &mut AtWork::new(0, &mut Vec::new()));
+            }
+        }
+        drop(registry);
+        self.changed.clear();
+        if self.changed.capacity() > CHANGED_MAX / 4 {
+            self.changed = Vec::new();
+        }
+    }
+
+    fn tell(&self, reader: &Reader, keys: &Arc<[u8]>, at_work: &mut AtWork<'_>) {
+        let invalid = |redirected| Push::Invalid { keys: Arc::clone(keys), redirected };
+        match &reader.redirect {
+            None => self.push(&reader.info, invalid(false), at_work),
+            Some((_, to)) if !to.is_going() => {
+                self.push(to, invalid(true), at_work);
+            }
+            Some((id, _)) => {
+                reader.info.redirect_broken.store(true, Ordering::Relaxed);
+                self.push(&reader.info, Push::Broken(*id), at_work);
+            }
+        }
+    }
+
+    fn push(&self, to: &Arc<ClientInfo>, push: Push, at_work: &mut AtWork<'_>) {
+        if at_work.id == to.id {
+            push.append_for(to, at_work.own);
+        } else {
+            self.server.push_to(to, push);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_of_keys_are_found_as_by_comparing_all() {
+        let mut state = 7u64;
+        let mut word = |len_max: u64| -> Box<[u8]> {
+            let mut random = |below: u64| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (state >> 33) % below
+            };
+            (0..random(len_max)).map(|_| b"abc"[random(3) as usize]).collect()
+        };
+        for _ in 0..2000 {
+            let mut registry = Registry::default();
+            for number in 0..8 {
+                registry.prefixes.entry(word(5)).or_default().push(number);
+            }
+            let changed: Vec<(Box<[u8]>, u64)> = (0..4).map(|_| (word(8), 0)).collect();
+            let begins = |prefix: &[u8]| changed.iter().any(|(key, _)| key.starts_with(prefix));
+            let all = registry.prefixes.iter().map(|(prefix, clients)| (&**prefix, clients));
+            let expected: BTreeMap<_, _> = all.filter(|(prefix, _)| begins(prefix)).collect();
+            assert_eq!(registry.prefixes_of(&changed), expected);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A client's own part in client-side caching: its mode, and remembering what it read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Reader;
+use crate::engine::client::{Client, ClientFlag, ClientInfo};
+use crate::engine::command::flags::bits;
+use crate::engine::command::{Call, Flags};
+use crate::engine::server::Server;
+
+bits! {
+    /// How a client tracks, as CLIENT TRACKING names it.
+    Mode: u32 {
+        BROADCAST = "bcast",
+        OPT_IN = "optin",
+        OPT_OUT = "optout",
+        NO_LOOP = "noloop",
+    }
+}
+
+/// A client that tracks, in the connection's own memory.
+#[derive(Clone)]
+pub struct Tracked {
+    /// The client; that of a script is who called it.
+    pub id: u64,
+    pub mode: Mode,
+    /// Who is told in its place; 0: nobody.
+    pub redirect: u64,
+    /// In broadcast mode: what keys begin with.
+    pub prefixes: BTreeSet<Box<[u8]>>,
+    /// CLIENT CACHING made the next command an exception.
+    pub caching: bool,
+    /// What the command at work reads is remembered: it has let go of its keys.
+    remembered: bool,
+}
+
+/// Tracks for a client from now on. With broadcasts the gate is held.
+pub fn enable(
+    server: &Server,
+    client: &mut Client,
+    mode: Mode,
+    redirect: Option<Arc<ClientInfo>>,
+    prefixes: Vec<Box<[u8]>>,
+) {
+    let id = client.info.id;
+    let redirect_id = redirect.as_ref().map_or(0, |to| to.id);
+    let before = client.tracking.take().map(|tracked| tracked.prefixes);
+    let mut all = before.unwrap_or_default();
+    let mut bytes = 0;
+    server.tracking.change(server, |registry| {
+        let redirect = redirect.map(|to| (to.id, to));
+        registry.readers.insert(id, Reader { info: Arc::clone(&client.info), redirect, mode });
+        for prefix in prefixes {
+            if all.insert(prefix.clone()) {
+                bytes += memory_of(&prefix);
+                registry.prefixes.entry(prefix).or_default().push(id);
+            }
+        }
+    });
+    let tracked = Tracked {
+        id,
+        mode,
+        redirect: redirect_id,
+        prefixes: all,
+        caching: false,
+        remembered: false,
+    };
+    client.tracking = Some(Box::new(tracked));
+    // So that what concerns it follows the reply of a command of its own.
+    client.subscriptions.get_or_insert_default();
+    client.info.tracking_bytes.fetch_add(bytes, Ordering::Relaxed);
+    client.info.flag(ClientFlag::TRACKING, true);
+    client.info.flag(ClientFlag::BROADCAST, mode.has(Mode::BROADCAST));
+    client.info.redirect.store(redirect_id as i64, Ordering::Relaxed);
+    client.info.redirect_broken.store(false, Ordering::Relaxed);
+}
+
+/// Bytes that a prefix takes: the client's own, and what all workers know.
+const fn memory_of(prefix: &[u8]) -> usize {
+    2 * (size_of::<Box<[u8]>>() + prefix.len()) + size_of::<Vec<u64>>() + size_of::<u64>()
+}
+
+/// Does not track for a client any more.
+pub fn disable(server: &Server, client: &mut Client) {
+    let Some(tracked) = client.tracking.take() else { return };
+    client.info.tracking_bytes.store(0, Ordering::Relaxed);
+    server.tracking.change(server, |registry| {
+        registry.readers.remove(&tracked.id);
+        for prefix in &tracked.prefixes {
+            let Some(clients) = registry.prefixes.get_mut(prefix) else { continue };
+            clients.retain(|&id| id != tracked.id);
+            if clients.is_empty() {
+                registry.prefixes.remove(prefix);
+            }
+        }
+    });
+    client.info.flag(ClientFlag::TRACKING | ClientFlag::BROADCAST, false);
+    client.info.redirect.store(-1, Ordering::Relaxed);
+    client.info.redirect_broken.store(false, Ordering::Relaxed);
+}
+
+/// After a command of a client that tracks: remembers which keys it read. Their shards are held.
+#[cold]
+pub fn remember(call: &mut Call<'_>) {
+    let Some(tracked) = &mut call.client.tracking else { return };
+    if std::mem::take(&mut tracked.remembered) {
+        return;
+    }
+    let reader = reader(call);
+    if let Some(tracked) = &mut call.client.tracking
+        && !call.in_transaction
+        && call.client.transaction.is_none()
+        && !call.command.full_name.starts_with("client|")
+    {
+        tracked.caching = false;
+    }
+    let Some(reader) = reader else { return };
+    call.each_key(|call, key| call.data.track(key, reader));
+}
+
+/// Remembers the keys in the middle of a command that releases them now.
+#[cold]
+pub fn remember_already(call: &mut Call<'_>) {
+    remember(call);
+    if let Some(tracked) = &mut call.client.tracking {
+        tracked.remembered = true;
+    }
+}
+
+/// The number under which the command's client is remembered with the keys that it reads; `None`:
+/// it is not remembered.
+pub fn reader(call: &Call<'_>) -> Option<u64> {
+    let tracked = call.client.tracking.as_ref()?;
+    // What CLIENT CACHING says is the exception from the rule of either mode.
+    let wanted =
+        !tracked.mode.has(Mode::BROADCAST) && tracked.mode.has(Mode::OPT_IN) == tracked.caching;
+    let reads = call.command.has(Flags::READONLY) && !call.command.has(Flags::RUNS);
+    (wanted && reads).then_some(tracked.id)
+}

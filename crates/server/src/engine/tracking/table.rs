@@ -1,0 +1,84 @@
+//! How many keys the shards remember readers of, and the bound of it: `tracking-table-max-keys`.
+
+use std::sync::atomic::Ordering;
+
+use bobbin_store::SHARDS;
+
+use super::Notice;
+use crate::engine::command::Data;
+use crate::engine::server::{Server, Switch};
+
+/// What was found when somebody last looked through all shards.
+#[derive(Default)]
+pub(super) struct Known {
+    keys: usize,
+    /// `Tracking::added` at that time.
+    added: u64,
+    /// Where to go on taking keys out.
+    shard: usize,
+}
+
+/// How often a worker looks whether there are too many.
+const LOOK_MS: i64 = 100;
+/// Keys of one shard that are taken out under one lock.
+const TAKEN_MAX: usize = 64;
+
+impl Data {
+    /// Keys that clients keep copies of, and how many copies those are. Holds nothing, or
+    /// everything.
+    pub fn tracked(&mut self) -> (usize, usize) {
+        let (mut keys, mut items) = (0, 0);
+        for index in 0..SHARDS {
+            let (more_keys, more_items) = self.visit(index, |shard| shard.tracked());
+            keys += more_keys;
+            items += more_items;
+        }
+        (keys, items)
+    }
+}
+
+impl Server {
+    /// Has clients give up copies, any of them, where shards remember too many. By the clock, with
+    /// nothing held.
+    pub fn bound_tracked(&self, data: &mut Data) {
+        if self.switches.load() & Switch::TRACKED == 0 {
+            return;
+        }
+        let now_ms = data.now_ms;
+        let Some(tracker) = data.tracker.as_mut().filter(|t| t.look_at_ms <= now_ms) else {
+            return;
+        };
+        tracker.look_at_ms = now_ms + LOOK_MS;
+        let new = std::mem::take(&mut tracker.added);
+        let added = self.tracking.added.fetch_add(new, Ordering::Relaxed) + new;
+        let keys_max = usize::try_from(self.config.tracking_table_max_keys()).unwrap_or(0);
+        // One worker does it for all.
+        let Some(mut known) = self.tracking.table.try_lock() else { return };
+        let keys_at_most = known.keys as u64 + added.saturating_sub(known.added);
+        if keys_max == 0 || keys_at_most <= keys_max as u64 {
+            return;
+        }
+        data.release();
+        let (keys, _) = data.tracked();
+        let mut excess = keys.saturating_sub(keys_max);
+        (known.keys, known.added) = (keys - excess, added);
+        let mut empty = 0;
+        while excess > 0 && empty < SHARDS {
+            known.shard = (known.shard + 1) % SHARDS;
+            if !data.hold_one(known.shard) {
+                empty += 1;
+                continue;
+            }
+            let count = excess.min(TAKEN_MAX);
+            let taken = data.visit(known.shard, |shard| shard.untrack_some(count));
+            excess -= taken.len();
+            empty = if taken.is_empty() { empty + 1 } else { 0 };
+            data.unit.notices.extend(taken.into_iter().map(|(key, readers)| Notice::Invalid {
+                key,
+                readers,
+                by_client: false,
+            }));
+            data.release();
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! `bobbin-check-aof`, also as `bobbin-server --check-aof`: whether a log can be loaded, and
+//! mending it. What it says is what people and tools know from Redis's tool.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use super::{Directory, Fault, Item, Reader};
+use crate::base::files::disk;
+use crate::persistence::check::examine;
+
+/// Runs `bobbin-check-aof`. `arguments` are those behind the name.
+pub fn main(arguments: &[Vec<u8>], input: &mut impl BufRead) -> ExitCode {
+    let Some((mode, file)) = Mode::parse(arguments) else {
+        println!(
+            "Usage: bobbin-check-aof [--fix|--truncate-to-timestamp $timestamp] <file.manifest|file.aof>"
+        );
+        return ExitCode::FAILURE;
+    };
+    let mut check = Check { mode, lines: 1, input };
+    match check.run(&file) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            println!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    Check,
+    Fix,
+    /// Unix seconds up to which the log is kept.
+    TruncateTo(i64),
+}
+
+impl Mode {
+    fn parse(arguments: &[Vec<u8>]) -> Option<(Self, PathBuf)> {
+        let words: Option<Vec<&str>> =
+            arguments.iter().map(|word| str::from_utf8(word).ok()).collect();
+        let (mode, file) = match words?[..] {
+            [file] if !file.starts_with("--") => (Self::Check, file),
+            ["--fix", file] => (Self::Fix, file),
+            ["--truncate-to-timestamp", seconds, file] => {
+                (Self::TruncateTo(seconds.parse().ok()?), file)
+            }
+            _ => return None,
+        };
+        Some((mode, PathBuf::from(file)))
+    }
+}
+
+struct Check<'i, I> {
+    mode: Mode,
+    /// Lines of all files so far, counted from 1.
+    lines: u64,
+    input: &'i mut I,
+}
+
+/// What a file is to the log.
+struct Checked<'p> {
+    path: &'p Path,
+    name: String,
+    is_last: bool,
+}
+
+/// How a file came out.
+enum Verdict {
+    Valid,
+    Empty,
+    Truncated,
+}
+
+impl<I: BufRead> Check<'_, I> {
+    fn run(&mut self, path: &Path) -> Result<(), String> {
+        let cannot =
+            |error: io::Error| format!("Cannot open file {}: {}", path.display(), text_of(&error));
+        let mut start = Vec::new();
+        let file = File::open(path).map_err(cannot)?;
+        file.take(MANIFEST_START as u64).read_to_end(&mut start).map_err(cannot)?;
+        if start.starts_with(b"file ") || path.extension().is_some_and(|end| end == "manifest") {
+            return self.run_manifest(path);
+        }
+        println!("Start checking Old-Style AOF");
+        let name = path.display().to_string();
+        let file = Checked { path, name: name.clone(), is_last: true };
+        match self.file(&file)? {
+            Verdict::Valid => println!("AOF {name} is valid"),
+            Verdict::Empty => println!("AOF {name} is empty"),
+            Verdict::Truncated => {}
+        }
+        Ok(())
+    }
+
+    fn run_manifest(&mut self, path: &Path) -> Result<(), String> {
+        println!("Start checking Multi Part AOF");
+        let directory = Directory::of_manifest(path);
+        let bytes = std::fs::read(path).map_err(|error| text_of(&error))?;
+        let manifest = super::Manifest::parse(&bytes).map_err(|fault| fault.to_string())?;
+        let count = manifest.parts().count();
+        let parts = manifest.base.iter().map(|part| ("BASE", part));
+        let parts = parts.chain(manifest.increments.iter().map(|part| ("INCR", part)));
+        let mut incr_announced = false;
+        for (index, (kind, part)) in parts.enumerate() {
+            let path = directory.file(&part.name);
+            let file =
+                Checked { path: &path, name: part.name.clone(), is_last: index + 1 == count };
+            if kind == "BASE" {
+                let form = if is_rdb(&path) { "RDB" } else { "RESP" };
+                println!("Start to check BASE AOF ({form} format).");
+            } else if !std::mem::replace(&mut incr_announced, true) {
+                println!("Start to check INCR files.");
+            }
+            match self.file(&file)? {
+                Verdict::Valid => println!("{kind} AOF {} is valid", part.name),
+                Verdict::Empty => println!("{kind} AOF {} is empty", part.name),
+                Verdict::Truncated => {}
+            }
+        }
+        println!("All AOF files and manifest are valid");
+        Ok(())
+    }
+
+    fn file(&mut self, file: &Checked<'_>) -> Result<Verdict, String> {
+        let name = &file.name;
+        let cannot = |error: io::Error| format!("Cannot open file {name}: {}", text_of(&error));
+        let mut opened = File::open(file.path).map_err(cannot)?;
+        let size = opened.metadata().map_err(cannot)?.len();
+        if size == 0 {
+            return Ok(Verdict::Empty);
+        }
+        let start = if is_rdb(file.path) {
+            println!(
+                "The AOF appears to start with an RDB preamble.\nChecking the RDB preamble to start:"
+            );
+            let preamble = examine(&opened, true, |_, _| {}).map_err(|(_, error)| {
+                format!("RDB preamble of AOF file is not sane, aborting: {error}")
+            })?;
+            println!("RDB preamble is OK, proceeding with AOF tail...");
+            preamble.bytes
+        } else {
+            0
+        };
+        opened.seek(SeekFrom::Start(start)).map_err(cannot)?;
+        let mut reader = Reader::new(BufReader::new(opened), start);
+        let mut good = start;
+        let mut in_transaction = false;
+        let fault = loop {
+            match reader.read() {
+                Ok(Item::Command) => {
+                    let name = reader.args().next().unwrap_or_default();
+                    if name.eq_ignore_ascii_case(b"multi") {
+                        if in_transaction {
+                            break Some(format!("Unexpected MULTI in AOF {}", file.name));
+                        }
+                        in_transaction = true;
+                        continue;
+                    }
+                    if name.eq_ignore_ascii_case(b"exec") {
+                        if !in_transaction {
+                            break Some(format!("Unexpected EXEC in AOF {}", file.name));
+                        }
+                        in_transaction = false;
+                    }
+                }
+                Ok(Item::Timestamp(seconds)) => {
+                    if let Mode::TruncateTo(limit) = self.mode
+                        && seconds > limit
+                    {
+                        return self.truncate_to(file, good, limit);
+                    }
+                }
+                Ok(Item::Remark) => {}
+                Ok(Item::End) if in_transaction => {
+                    let offset = reader.offset();
+                    break Some(format!(
+                        "0x{offset:16x}: Reached EOF before reading EXEC for MULTI"
+                    ));
+                }
+                Ok(Item::End) => break None,
+                Err(fault) => break Some(describe(&fault, file, reader.offset())),
+            }
+            if !in_transaction {
+                good = reader.offset();
+            }
+        };
+        self.lines += reader.lines();
+        if let Some(fault) = &fault {
+            println!("{fault}");
+        }
+        if let Mode::TruncateTo(limit) = self.mode
+            && fault.is_none()
+        {
+            println!("Truncate nothing in AOF {name} to timestamp {limit}");
+            return Ok(Verdict::Valid);
+        }
+        let (lines, diff) = (self.lines, size - good);
+        println!(
+            "AOF analyzed: filename={name}, size={size}, ok_up_to={good}, ok_up_to_line={lines}, diff={diff}"
+        );
+        if diff == 0 && fault.is_none() {
+            return Ok(Verdict::Valid);
+        }
+        if self.mode != Mode::Fix {
+            return Err(format!("AOF {name} is not valid. Use the --fix option to try fixing it."));
+        }
+        if !file.is_last {
+            return Err(format!("Failed to truncate AOF {name} because it is not the last file"));
+        }
+        println!(
+            "This will shrink the AOF {name} from {size} bytes, with {diff} bytes, to {good} bytes"
+        );
+        print!("Continue? [y/N]: ");
+        let _ = io::stdout().flush();
+        let mut answer = String::new();
+        let _ = self.input.read_line(&mut answer);
+        if !answer.trim_start().starts_with(['y', 'Y']) {
+            return Err("Aborting...".into());
+        }
+        truncate(file.path, good)
+            .map_err(|error| format!("Failed to truncate AOF {name}: {error}"))?;
+        println!("Successfully truncated AOF {name}");
+        Ok(Verdict::Truncated)
+    }
+
+    fn truncate_to(&self, file: &Checked<'_>, good: u64, limit: i64) -> Result<Verdict, String> {
+        let name = &file.name;
+        if good == 0 {
+            return Err(format!("AOF {name} has nothing before timestamp {limit}, aborting..."));
+        }
+        if !file.is_last {
+            return Err(format!(
+                "Failed to truncate AOF {name} to timestamp {limit} to offset {good} because it is not the last file.\n\
+                 If you insist, please delete all files after this file according to the manifest file and delete the \
+                 corresponding records in manifest file manually. Then re-run bobbin-check-aof."
+            ));
+        }
+        truncate(file.path, good).map_err(|error| {
+            format!("Failed to truncate AOF {name} to timestamp {limit}: {}", text_of(&error))
+        })?;
+        println!("Successfully truncated AOF {name} to timestamp {limit}");
+        Ok(Verdict::Truncated)
+    }
+}
+
+fn describe(fault: &Fault, file: &Checked<'_>, offset: u64) -> String {
+    match fault {
+        Fault::Truncated => format!("0x{offset:16x}: Unexpected end of file"),
+        Fault::Format(what) => format!("AOF {} format error\n0x{offset:16x}: {what}", file.name),
+        Fault::Io(error) => format!("0x{offset:16x}: {}", text_of(error)),
+    }
+}
+
+fn truncate(path: &Path, len: u64) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    file.set_len(len)?;
+    file.sync_all()
+}
+
+/// Whether a file begins with an RDB file.
+pub(super) fn is_rdb(path: &Path) -> bool {
+    let mut magic = [0; 5];
+    let read = disk::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && (magic == *b"REDIS" || magic == *b"VALKE")
+}
+
+fn text_of(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+const MANIFEST_START: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments() {
+        let parse = |line: &str| {
+            let words: Vec<Vec<u8>> = line.split_whitespace().map(|word| word.into()).collect();
+            Mode::parse(&words).map(|(mode, _)| mode)
+        };
+        assert_eq!(parse("a.aof"), Some(Mode::Check));
+        assert_eq!(parse("--fix a.aof"), Some(Mode::Fix));
+        assert_eq!(parse("--truncate-to-timestamp 7 a.aof"), Some(Mode::TruncateTo(7)));
+        for wrong in ["", "--fix", "--foo a.aof", "--truncate-to-timestamp x a.aof", "a b"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Where the files of the log lie, and how the manifest on disk comes to name others.
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::manifest::Manifest;
+use crate::base::files::{self, DATA_MODE, File, disk};
+use crate::config::Config;
+
+/// The folder of the log's files.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// What the names of the files begin with.
+    prefix: String,
+}
+
+impl Directory {
+    pub fn of(config: &Config) -> Self {
+        Self {
+            path: PathBuf::from(OsStr::from_bytes(&config.appenddirname())),
+            prefix: String::from_utf8_lossy(&config.appendfilename()).into_owned(),
+        }
+    }
+
+    /// The directory and prefix of a manifest that lies somewhere.
+    pub fn of_manifest(path: &Path) -> Self {
+        let name = path.file_name().map_or_else(Default::default, OsStr::to_string_lossy);
+        let prefix = name.strip_suffix(MANIFEST_SUFFIX).unwrap_or(&name).to_owned();
+        Self { path: path.parent().unwrap_or_else(|| Path::new("")).to_owned(), prefix }
+    }
+
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub fn manifest(&self) -> PathBuf {
+        self.file(&format!("{}{MANIFEST_SUFFIX}", self.prefix))
+    }
+
+    /// Where increments go until there is a base.
+    pub fn temporary_increment(&self) -> PathBuf {
+        self.file(&format!("temp-{}.incr", self.prefix))
+    }
+
+    /// Where the next base is written.
+    pub fn temporary_base(&self) -> PathBuf {
+        PathBuf::from(format!("temp-rewriteaof-bg-{}.aof", std::process::id()))
+    }
+
+    /// Makes the directory, if there is none. It is there for good then: what is forced to disk
+    /// within would be lost with it.
+    pub fn create(&self) -> io::Result<()> {
+        match disk::create_dir(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            // Who made it may have been killed before it was on disk.
+            _ => sync_working_directory(),
+        }
+    }
+
+    /// Makes the directory, and sees whether files can be made where those of a log will be.
+    pub fn prepare(&self) -> io::Result<()> {
+        self.create()?;
+        for path in [self.temporary_increment(), self.temporary_base()] {
+            files::create_anew(&path, DATA_MODE)?;
+            disk::remove_file(&path)?;
+        }
+        Ok(())
+    }
+
+    /// The manifest on disk, if there is one. The error says what is wrong with it.
+    pub fn load(&self) -> Result<Option<Manifest>, String> {
+        let path = self.manifest();
+        let bytes = match disk::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(format!(
+                    "Fatal error: can't open the AOF manifest file {} for reading: {error}",
+                    path.display()
+                ));
+            }
+        };
+        let parsed = Manifest::parse(&bytes);
+        parsed.map(Some).map_err(|fault| format!("*** FATAL AOF MANIFEST FILE ERROR ***\n{fault}"))
+    }
+
+    /// Puts a manifest in the place of the one on disk, as a whole and for good. The names of the
+    /// files that it tells of are on disk before: those of a directory may get there in any order.
+    pub fn persist(&self, manifest: &Manifest) -> io::Result<()> {
+        let temporary = self.file(&format!("temp-{}{MANIFEST_SUFFIX}", self.prefix));
+        let mut file = files::create_anew(&temporary, DATA_MODE)?;
+        file.write_all(&manifest.text())?;
+        self.sync()?;
+        files::publish(&file, &temporary, &self.manifest())
+    }
+
+    /// Makes lasting what happened to names in the directory.
+    pub fn sync(&self) -> io::Result<()> {
+        disk::sync_directory(&self.path)
+    }
+
+    /// Opens a file of the log for appending. With `new` it is created anew; otherwise it keeps its
+    /// content.
+    pub fn open(&self, name: &str, new: bool) -> io::Result<File> {
+        let path = self.file(name);
+        if new {
+            return files::create_anew(&path, DATA_MODE);
+        }
+        disk::append_to(&path, DATA_MODE)
+    }
+
+    /// Deletes the files of the history, and writes the manifest without them.
+    pub fn delete_history(&self, manifest: &mut Manifest) -> io::Result<()> {
+        if manifest.history.is_empty() {
+            return Ok(());
+        }
+        for part in std::mem::take(&mut manifest.history) {
+            if manifest.parts().any(|kept| kept.name == part.name) {
+                log::warn!("The history file {} is part of the log, and is kept", part.name);
+                continue;
+            }
+            log::info!("Removing the history file {} in the background", part.name);
+            match disk::remove_file(self.file(&part.name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    log::warn!("Can't remove the history file {}: {error}", part.name);
+                }
+                _ => {}
+            }
+        }
+        self.persist(manifest)
+    }
+
+    /// Whether a manifest was written to take over a log of a single file, which then was not
+    /// moved.
+    pub fn awaits_single_file(&self, manifest: &Manifest) -> bool {
+        *manifest == Manifest::of_single_file(&self.prefix)
+            && !self.file(&self.prefix).exists()
+            && Path::new(&self.prefix).is_file()
+    }
+
+    /// Takes over a log of a single file in the working directory, if there is one and no manifest.
+    pub fn take_over_single_file(&self) -> Result<Option<Manifest>, String> {
+        let single = Path::new(&self.prefix);
+        if !single.is_file() || self.file(&self.prefix).exists() {
+            return Ok(None);
+        }
+        let manifest = Manifest::of_single_file(&self.prefix);
+        let moved = self
+            .create()
+            .and_then(|()| self.persist(&manifest))
+            .and_then(|()| disk::rename(single, self.file(&self.prefix)))
+            .and_then(|()| self.sync())
+            .and_then(|()| sync_working_directory());
+        moved.map_err(|error| format!("Can't take over the old log {}: {error}", self.prefix))?;
+        log::info!(
+            "Successfully migrated an old-style AOF configuration ({}) into the AOF directory ({}).",
+            self.prefix,
+            self.path.display()
+        );
+        Ok(Some(manifest))
+    }
+}
+
+/// Makes lasting what happened to names where the log's directory lies.
+fn sync_working_directory() -> io::Result<()> {
+    disk::sync_directory(Path::new("."))
+}
+
+const MANIFEST_SUFFIX: &str = ".manifest";

@@ -1,0 +1,253 @@
+//! Making the data set again from the files of the log, and opening the one to go on with.
+
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bobbin_store::Cut;
+
+use super::check::is_rdb;
+use super::replay::Replay;
+use super::{Directory, Fault, Item, Manifest, Reader, rewrite};
+use crate::base::files::{File, disk};
+use crate::engine::command::Data;
+use crate::engine::server::Server;
+
+/// Bytes that are read at once.
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// Loads what there is; returns the increment to append to. Clients are told to wait from now on:
+/// who writes before the log is on writes for nothing, so it is the caller who lets them in.
+pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
+    let directory = Directory::of(&server.config);
+    let found = match directory.load()? {
+        Some(manifest) if !directory.awaits_single_file(&manifest) => Some(manifest),
+        _ => directory.take_over_single_file()?,
+    };
+    let mut manifest = found.unwrap_or_default();
+    load_all(server, &directory, &manifest)?;
+    let file = open_last(server, &directory, &mut manifest)
+        .map_err(|error| format!("Can't open the append-only file: {error}"))?;
+    *server.aof.manifest.lock() = manifest;
+    Ok(file)
+}
+
+/// Loads what is there now, all of which is on disk.
+pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
+    let directory = Directory::of(&server.config);
+    let manifest = {
+        // A rewrite that ends meanwhile writes another.
+        let mut known = server.aof.manifest.lock();
+        *known = directory.load()?.ok_or("There is no manifest")?;
+        known.clone()
+    };
+    load_all(server, &directory, &manifest)
+}
+
+/// Opens the last increment, or makes the first one.
+fn open_last(
+    server: &'static Server,
+    directory: &Directory,
+    manifest: &mut Manifest,
+) -> std::io::Result<File> {
+    directory.create()?;
+    let found = manifest.clone();
+    if manifest.base.is_none() && manifest.increments.is_empty() {
+        let name = manifest.replace_base(directory.prefix(), rewrite::extension(server), None);
+        log::info!("Creating AOF base file {name} on server start");
+        rewrite::write_base(server, cut_of_all(server)?, &directory.file(&name))?;
+    }
+    let file = match manifest.increments.last() {
+        Some(part) => {
+            let file = directory.open(&part.name, false)?;
+            // A server that was killed may have left there what is not on disk, and from now on
+            // clients hear of it.
+            file.sync_data()?;
+            file
+        }
+        None => {
+            let name = manifest.add_increment(directory.prefix());
+            log::info!("Creating AOF incr file {name} on server start");
+            directory.open(&name, true)?
+        }
+    };
+    if *manifest == found {
+        // It needs no room on a disk that is full.
+        directory.sync()?;
+    } else {
+        directory.persist(manifest)?;
+    }
+    if let Err(error) = directory.delete_history(manifest) {
+        log::warn!("Can't write the AOF manifest without its history: {error}");
+    }
+    Ok(file)
+}
+
+/// What there is: nothing, most often.
+fn cut_of_all(server: &'static Server) -> std::io::Result<Cut> {
+    let data = Data::new(&server.keyspace, &server.gate, 0);
+    let mut data = data.ok_or_else(|| std::io::Error::other("too many threads"))?;
+    data.enter();
+    let cut = data.begin_cut();
+    data.leave();
+    Ok(cut)
+}
+
+/// Loads all parts of the log, while clients are told to wait.
+fn load_all(
+    server: &'static Server,
+    directory: &Directory,
+    manifest: &Manifest,
+) -> Result<(), String> {
+    let started = Instant::now();
+    let sizes = manifest.parts().map(|part| {
+        disk::open(&directory.file(&part.name)).and_then(|file| disk::length(&file)).unwrap_or(0)
+    });
+    server.begin_loading_bytes(sizes.sum());
+    let mut replay = Replay::new(server)?;
+    let count = manifest.parts().count();
+    let mut bytes = 0;
+    for (index, part) in manifest.parts().enumerate() {
+        let path = directory.file(&part.name);
+        let is_last = index + 1 == count;
+        bytes += load_file(server, &mut replay, &path, &part.name, is_last)?;
+    }
+    if bytes > 0 {
+        let seconds = started.elapsed().as_secs_f64();
+        log::info!("DB loaded from append only file: {seconds:.3} seconds");
+    }
+    server.aof.figures.size.store(bytes, Ordering::Relaxed);
+    server.aof.figures.base_size.store(bytes, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Loads one file; returns how many bytes of it count.
+fn load_file(
+    server: &'static Server,
+    replay: &mut Replay,
+    path: &Path,
+    name: &str,
+    is_last: bool,
+) -> Result<u64, String> {
+    let started = Instant::now();
+    let opened =
+        |error| format!("Fatal error: can't open the append log file {name} for reading: {error}");
+    let mut file = disk::open(path).map_err(opened)?;
+    let start = if is_rdb(path) { load_preamble(server, name, &file)? } else { 0 };
+    file.seek(SeekFrom::Start(start)).map_err(opened)?;
+    replay.begin_file();
+    let mut reader = Reader::new(BufReader::with_capacity(BUFFER_BYTES, file), start);
+    let (good, ended) = replay.run_all(&mut reader, start).map_err(|complaint| {
+        format!("Error reading the append only file {name}, error: {complaint}")
+    })?;
+    let is_lenient = is_last && server.config.aof_load_truncated();
+    match ended {
+        Ok(()) => {}
+        Err(Fault::Format(_)) if is_lenient && ends_in_zeros(path, good).map_err(opened)? => {
+            log::warn!("The AOF {name} ends in zeros, as a power cut may leave them");
+            replay.abandon_transaction();
+            truncate(server, path, name, good, is_last)?;
+        }
+        Err(Fault::Truncated) => {
+            if replay.is_in_transaction() {
+                log::warn!("Revert incomplete MULTI/EXEC transaction from AOF file {name}");
+                replay.abandon_transaction();
+            }
+            truncate(server, path, name, good, is_last)?;
+        }
+        Err(Fault::Format(what)) => {
+            return Err(format!(
+                "Bad file format reading the append only file {name}: {what}. Make a backup of your AOF file, \
+                 then use bobbin-check-aof --fix <filename.manifest>"
+            ));
+        }
+        Err(Fault::Io(error)) => {
+            return Err(format!(
+                "Unrecoverable error reading the append only file {name}: {error}"
+            ));
+        }
+    }
+    let (seconds, kind) = (started.elapsed().as_secs_f64(), kind_of(name));
+    log::info!("DB loaded from {kind} file {name}: {seconds:.3} seconds");
+    Ok(good)
+}
+
+/// Whether a file holds a log from `good` on, all of it or its beginning, and behind that only
+/// zeros. So file systems leave one that was got longer when the power went before its bytes were
+/// on disk.
+fn ends_in_zeros(path: &Path, good: u64) -> std::io::Result<bool> {
+    let mut file = disk::open(path)?;
+    let length = disk::length(&file)?;
+    let (mut end, mut chunk) = (length, vec![0; BUFFER_BYTES]);
+    while end > good {
+        let start = end.saturating_sub(BUFFER_BYTES as u64).max(good);
+        let chunk = &mut chunk[..(end - start) as usize];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(chunk)?;
+        if let Some(last) = chunk.iter().rposition(|&byte| byte != 0) {
+            end = start + last as u64 + 1;
+            break;
+        }
+        end = start;
+    }
+    file.seek(SeekFrom::Start(good))?;
+    let mut reader = Reader::new(BufReader::new(file.take(end - good)), good);
+    let ended = loop {
+        match reader.read() {
+            Ok(Item::End) => break Ok(()),
+            Ok(_) => {}
+            Err(fault) => break Err(fault),
+        }
+    };
+    Ok(end < length && matches!(ended, Ok(()) | Err(Fault::Truncated)))
+}
+
+/// Loads the RDB file that a base begins with; its bytes. Keys whose time has come are loaded as
+/// well: what follows may have kept them alive.
+fn load_preamble(server: &'static Server, name: &str, file: &File) -> Result<u64, String> {
+    let loading = &server.persistence.loading;
+    loading.keeps_expired.store(true, Ordering::Relaxed);
+    let loaded = server.load_beside(file);
+    loading.keeps_expired.store(false, Ordering::Relaxed);
+    let loaded = loaded.map_err(|error| {
+        format!(
+            "Error reading the RDB preamble of the AOF file {name}, AOF loading aborted: {error}"
+        )
+    })?;
+    server.log_loaded(loaded);
+    Ok(loaded.bytes)
+}
+
+/// Cuts off the end of a file, if it is the last one and that is allowed.
+fn truncate(
+    server: &Server,
+    path: &Path,
+    name: &str,
+    good: u64,
+    is_last: bool,
+) -> Result<(), String> {
+    if !is_last {
+        return Err(format!(
+            "Unexpected end of file reading the append only file {name}. Fatal error: the truncated file is not \
+             the last file"
+        ));
+    }
+    if !server.config.aof_load_truncated() {
+        return Err(format!(
+            "Unexpected end of file reading the append only file {name}. You can: 1) Make a backup of your AOF \
+             file, then use bobbin-check-aof --fix <filename.manifest>. 2) Alternatively you can set the \
+             'aof-load-truncated' configuration option to yes and restart the server."
+        ));
+    }
+    log::warn!("!!! Warning: short read while loading the AOF file {name}!!!");
+    log::warn!("Truncating the AOF {name} at offset {good}");
+    disk::truncate(path, good)
+        .map_err(|error| format!("Error truncating the AOF file {name}: {error}"))?;
+    log::warn!("AOF {name} loaded anyway because aof-load-truncated is enabled");
+    Ok(())
+}
+
+fn kind_of(name: &str) -> &'static str {
+    if name.ends_with(".incr.aof") { "incr" } else { "base" }
+}

@@ -1,0 +1,456 @@
+//! The append-only file: the log of all changes on disk, from which the data set is made again at
+//! start.
+//!
+//! It consists of a base and of increments, as a [`manifest`] says. One thread ([`writer`]) takes
+//! the log's records in their order, writes them to the current increment and forces them to disk
+//! as `appendfsync` says; with `everysec` another thread ([`syncer`]) does the latter. With
+//! `always`, workers keep replies back until [`Aof::durable`] has reached the records that they may
+//! tell of, and one `fsync` serves everybody who waits. A worker with nothing else to do sees to it
+//! itself while the disk is quick ([`Aof::commit_here`]); nobody who has something to do waits for
+//! the disk.
+
+pub mod check;
+mod directory;
+mod load;
+mod manifest;
+mod reader;
+pub(crate) mod replay;
+mod rewrite;
+mod syncer;
+mod unkept;
+mod writer;
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use bobbin_sync::Mutex;
+
+pub use directory::Directory;
+pub use manifest::{Manifest, Part};
+pub use reader::{Fault, Item, Reader};
+pub use rewrite::Rewrites;
+
+use self::unkept::Unkept;
+use self::writer::{Order, Writer};
+use crate::base::clock::{Clock, ticks};
+use crate::base::cores::Work;
+use crate::base::files::File;
+use crate::config::AppendFsync;
+use crate::engine::background;
+use crate::engine::blocking::Waiter;
+use crate::engine::command::{Data, Failure};
+use crate::engine::server::{Server, Switch};
+
+/// What is shared about the log on disk.
+#[derive(Default)]
+pub struct Aof {
+    /// What the files are, as on disk.
+    manifest: Mutex<Manifest>,
+    orders: Mutex<Vec<Order>>,
+    has_orders: AtomicBool,
+    /// Set once there is something to write. Nothing is locked by who locks it but what it says
+    /// itself.
+    writer: OnceLock<Mutex<Writer>>,
+    /// Until when workers leave the disk to the log's thread, in ticks.
+    slow_until: AtomicU64,
+    /// An `fsync` is under way beside the writing.
+    pub syncs_beside: AtomicBool,
+    /// Replies wait for the disk.
+    holds_replies: AtomicBool,
+    /// The last record that is on disk for good.
+    durable: AtomicU64,
+    /// The log was turned on, and has no base yet: what is there counts for nothing.
+    waits_for_base: AtomicBool,
+    /// How often an `fsync` failed: what it was about may be lost although later ones succeed.
+    gaps: AtomicU64,
+    /// Those of them that the base makes good. While there are others nothing more counts as
+    /// durable.
+    mended_gaps: AtomicU64,
+    /// Clients of WAITAOF, and the records that they wait for.
+    waiters: Mutex<Vec<(u64, Arc<Waiter>)>>,
+    /// DEBUG AOF-FLUSH-SLEEP: what each write takes longer.
+    pub write_delay_us: AtomicU64,
+    pub rewrites: Rewrites,
+    unkept: Unkept,
+    pub figures: Figures,
+}
+
+/// What INFO tells.
+#[derive(Default)]
+pub struct Figures {
+    /// Bytes of all files that are read at start.
+    pub size: AtomicU64,
+    /// Bytes at the start, or after the last rewrite.
+    pub base_size: AtomicU64,
+    /// Bytes of the increment that is being written.
+    pub increment_size: AtomicU64,
+    /// Bytes that are merged and not written.
+    pub buffered: AtomicU64,
+    /// How often writing waited for a slow disk.
+    pub delayed_fsync: AtomicU64,
+    /// The error number of the last write or fsync; 0: it succeeded.
+    pub error: AtomicI32,
+}
+
+/// What WAITAOF is answered with where there is no log.
+pub const NO_LOG: Failure =
+    Failure::new("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.");
+/// An `fsync` that takes longer delays what is written meanwhile: Redis, too, waits so long before
+/// it counts it.
+const SLOW_SYNC_US: u64 = 2_000_000;
+/// Workers wait themselves for a disk that takes no longer than this: waking two threads takes a
+/// good part of it.
+const QUICK_STEP_US: u64 = 1_000;
+/// They leave the disk to the log's thread for no longer than this behind a slow step.
+const REST_MAX_US: u64 = 600_000_000;
+
+/// For how long workers leave the disk to the log's thread after a step that took `step_us`. A
+/// worker that waits for the disk serves nobody meanwhile. A few milliseconds may be chance. A disk
+/// that hung for seconds may do so again, so no worker should wait for it again soon.
+fn rest_us(step_us: u64) -> u64 {
+    if step_us <= QUICK_STEP_US {
+        return 0;
+    }
+    step_us.saturating_mul(step_us / QUICK_STEP_US).min(REST_MAX_US)
+}
+
+impl Aof {
+    /// The number of the last record that is on disk for good.
+    #[inline]
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::SeqCst)
+    }
+
+    /// The last record that a crash would leave; `None`: the log has no base, and leaves nothing,
+    /// not even what was done while there was no log.
+    pub fn kept(&self) -> Option<u64> {
+        // In this order: the base comes to be there after what it holds is durable.
+        (!self.is_waiting_for_base()).then(|| self.durable())
+    }
+
+    /// Whether replies have to wait for the disk.
+    #[inline(always)]
+    pub fn holds_replies(&self) -> bool {
+        self.holds_replies.load(Ordering::Relaxed)
+    }
+
+    /// Whether a base must be written before the log counts.
+    pub fn is_waiting_for_base(&self) -> bool {
+        self.waits_for_base.load(Ordering::SeqCst)
+    }
+
+    /// Whether only a new base makes the log whole.
+    fn needs_base(&self) -> bool {
+        self.is_waiting_for_base() || self.has_gap()
+    }
+
+    fn has_gap(&self) -> bool {
+        self.gaps.load(Ordering::SeqCst) != self.mended_gaps.load(Ordering::SeqCst)
+    }
+
+    /// Answers a client of WAITAOF once a record is on disk.
+    pub fn await_record(&self, server: &Server, number: u64, waiter: Arc<Waiter>) {
+        self.waiters.lock().push((number, waiter));
+        self.answer_waiters(server);
+        server.log.wake();
+    }
+
+    /// Answers those clients of WAITAOF whose records are on disk.
+    fn answer_waiters(&self, server: &Server) {
+        let kept = self.kept();
+        let mut waiters = self.waiters.lock();
+        if waiters.is_empty() {
+            return;
+        }
+        let over: Vec<_> = waiters.extract_if(.., |(number, _)| Some(*number) <= kept).collect();
+        waiters.retain(|(_, waiter)| waiter.is_waiting());
+        drop(waiters);
+        for (_, waiter) in over {
+            waiter.answer(server, |reply| {
+                reply.array(2);
+                reply.integer(1);
+                reply.integer(0);
+                Ok(())
+            });
+        }
+    }
+
+    /// Answers the clients of WAITAOF whose records are not on disk: the log ends behind a record,
+    /// and they will not be.
+    fn dismiss_waiters(&self, server: &Server, after: u64) {
+        let over: Vec<_> =
+            self.waiters.lock().extract_if(.., |(number, _)| *number <= after).collect();
+        for (_, waiter) in over {
+            waiter.answer(server, |_| Err(NO_LOG));
+        }
+    }
+
+    /// Gets to disk what was logged, if nobody else is at it and it should not take long; whether
+    /// it was done. Nothing is held.
+    pub fn commit_here(&self) -> bool {
+        let is_quick = ticks() >= self.slow_until.load(Ordering::Relaxed);
+        let Some(writer) = self.writer.get().filter(|_| is_quick) else { return false };
+        writer.try_lock().is_some_and(|mut writer| writer.step_beside())
+    }
+
+    /// Something was forced to disk within this time.
+    fn note_step(&self, clock: &Clock, time: Duration) {
+        let rest_us = rest_us(time.as_micros() as u64);
+        if rest_us > 0 {
+            self.slow_until.fetch_max(ticks() + clock.ticks(rest_us), Ordering::Relaxed);
+        }
+    }
+
+    fn order(&self, server: &Server, order: Order) {
+        self.orders.lock().push(order);
+        self.has_orders.store(true, Ordering::SeqCst);
+        server.log.wake();
+    }
+}
+
+impl Server {
+    /// Loads the data set from the log and goes on with it, while clients are told to wait.
+    pub fn start_log(&'static self) -> Result<(), String> {
+        let file = load::load_and_open(self)?;
+        self.start_writer(Some(file))?;
+        let gate = self.gate.take();
+        self.log.switch(true);
+        self.follow_log_config();
+        drop(gate);
+        Ok(())
+    }
+
+    /// Turns the log on or off, as `appendonly` says now. The gate is held. `within`: in the midst
+    /// of a transaction, half of which no base should hold.
+    pub fn switch_log(&'static self, data: &mut Data, within: bool) -> Result<(), String> {
+        let on = self.config.appendonly();
+        if on == self.log.is_on() {
+            return Ok(());
+        }
+        if on {
+            Directory::of(&self.config).prepare().map_err(|error| {
+                log::warn!("Can't create the files of the log: {error}");
+                "Unable to turn on AOF. Check server logs.".to_owned()
+            })?;
+            if self.aof.writer.get().is_none() {
+                self.start_writer(None)?;
+            }
+            // The base of one that goes on lacks what happens from its cut until now.
+            self.aof.rewrites.cancel();
+            self.aof.waits_for_base.store(true, Ordering::SeqCst);
+            self.log.switch(true);
+            if within || self.cut_is_busy() {
+                self.aof.rewrites.schedule();
+            } else {
+                self.begin_rewrite(data);
+            }
+        } else {
+            // Of what the transaction did so far the log needs no half.
+            data.forget_effects();
+            self.aof.rewrites.cancel();
+            self.log.switch(false);
+            self.aof.order(self, Order::Stop { after: self.log.last() });
+        }
+        data.recorder.refresh();
+        self.follow_log_config();
+        Ok(())
+    }
+
+    /// Has a thread's records tell the time from now on, if that is wanted.
+    #[inline]
+    pub fn stamp_effects(&self, data: &mut Data) {
+        if data.is_logged() {
+            let wanted = self.config.aof_timestamp_enabled();
+            data.recorder.stamp(if wanted { data.now_ms / 1000 } else { 0 });
+        }
+    }
+
+    /// Takes up what `appendfsync` says; the gate is held.
+    pub fn follow_log_config(&self) {
+        let holds = self.log.is_on() && self.config.appendfsync() == AppendFsync::Always;
+        let held = self.aof.holds_replies.swap(holds, Ordering::SeqCst);
+        if held && !holds {
+            // There may be replies that were promised to wait, and with `no` nothing else would end
+            // that.
+            drop(self.settle_log());
+        }
+        self.log.wake();
+    }
+
+    /// Writes all there is, and forces it to disk. Nobody adds to it any more.
+    pub fn end_log(&self) {
+        if self.aof.writer.get().is_some() {
+            let _ = self.settle_log().recv();
+        }
+    }
+
+    /// Has all that was logged so far forced to disk, and the receiver told.
+    fn settle_log(&self) -> Receiver<()> {
+        let (done, wait) = channel();
+        self.aof.order(self, Order::Settle { number: self.log.last(), done });
+        wait
+    }
+
+    /// Whether there is a log on disk, with all that it needs, and what is not there yet can be
+    /// written.
+    pub fn has_log_to_load(&self) -> bool {
+        let waits = self.log.is_on() && self.aof.needs_base();
+        let failed = self.aof.figures.error.load(Ordering::Relaxed) != 0;
+        !waits
+            && !failed
+            && Directory::of(&self.config).load().is_ok_and(|manifest| manifest.is_some())
+    }
+
+    /// Loads the log, all of which is written before, in a thread of its own, and answers the
+    /// waiter; nobody else is served meanwhile. The gate is held, and all is empty. Where the log
+    /// cannot be loaded the process ends: what was there is gone.
+    pub fn load_log_again(&'static self, waiter: Arc<Waiter>) {
+        self.switches.set(Switch::LOADING, true);
+        let run = move || {
+            self.end_log();
+            if let Err(error) = load::load_again(self) {
+                log::error!("{error}");
+                log::error!("Fatal error loading the append only file. Exiting.");
+                std::process::exit(1);
+            }
+            self.persistence.set_saved(self.workers.totals().dirty.get());
+            self.end_loading();
+            log::warn!("Append Only File loaded by DEBUG LOADAOF");
+            waiter.answer(self, |reply| {
+                reply.ok();
+                Ok(())
+            });
+        };
+        let spawned = std::thread::Builder::new().name("bobbin-load".into()).spawn(run);
+        if let Err(error) = spawned {
+            log::error!("Can't start a thread to load with: {error}. Exiting.");
+            std::process::exit(1);
+        }
+    }
+
+    fn start_writer(&'static self, file: Option<File>) -> Result<(), String> {
+        let run = move || Writer::run(self, self.aof.writer.wait());
+        let started = background::start("bobbin-log", Work::Background, run);
+        started.map_err(|error| format!("Can't start the log's thread: {error}"))?;
+        self.aof.writer.get_or_init(|| Mutex::new(Writer::new(self, file)));
+        Ok(())
+    }
+
+    /// What a write is refused with while the log cannot be written.
+    #[cold]
+    pub fn log_failure(&self) -> String {
+        let error =
+            std::io::Error::from_raw_os_error(self.aof.figures.error.load(Ordering::Relaxed));
+        let text = error.to_string();
+        let text = text.split(" (os error").next().unwrap_or_default();
+        format!("MISCONF Errors writing to the AOF file: {text}")
+    }
+
+    /// Shows the latency monitor how long a write of the log took, under Redis's names: among them
+    /// which other work the disk may have had.
+    fn sample_log_write(&self, started: Instant) {
+        let (monitor, config) = (&self.services.latency, &self.config);
+        if config.latency_monitor_threshold() == 0 {
+            return;
+        }
+        let us = started.elapsed().as_micros() as u64;
+        let kind = if self.aof.syncs_beside.load(Ordering::Relaxed) {
+            "aof-write-pending-fsync"
+        } else if self.cut_is_busy() {
+            "aof-write-active-child"
+        } else {
+            "aof-write-alone"
+        };
+        monitor.sample(config, kind, us);
+        monitor.sample(config, "aof-write", us);
+    }
+
+    /// Notes how long an `fsync` of the log took.
+    fn note_log_sync(&self, us: u64) {
+        if self.config.appendfsync() == AppendFsync::Always {
+            self.services.latency.sample(&self.config, "aof-fsync-always", us);
+        }
+        if us > SLOW_SYNC_US {
+            self.aof.figures.delayed_fsync.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes how the last write, or fsync, of the log went.
+    fn note_log_outcome(&self, outcome: &std::io::Result<()>) {
+        let number = match outcome {
+            Ok(()) => 0,
+            Err(error) => error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error()),
+        };
+        let before = self.aof.figures.error.swap(number, Ordering::SeqCst);
+        if before == number {
+            return;
+        }
+        match outcome {
+            Ok(()) => log::warn!("AOF write error looks solved. The server can write again."),
+            Err(error) => log::warn!("Error writing to the AOF file: {error}"),
+        }
+        self.switches.set(Switch::LOG_FAILED, number != 0);
+    }
+}
+
+#[cfg(test)]
+impl Server {
+    /// Loads what the disk has, and does not go on with it.
+    pub(crate) fn load_log(&'static self) -> Result<(), String> {
+        let loaded = load::load_and_open(self).map(drop);
+        self.end_loading();
+        loaded
+    }
+
+    /// What `end_log` does, without that thread.
+    pub(crate) fn end_log_alone(&self) {
+        if self.aof.writer.get().is_some() {
+            let done = self.settle_log();
+            self.step_log();
+            done.try_recv().expect("it is settled");
+        }
+    }
+
+    /// Whether the log's thread was told to do something that it has not done.
+    pub(crate) fn log_has_orders(&self) -> bool {
+        let waits = |writer: &Mutex<Writer>| writer.lock().has_orders();
+        self.aof.writer.get().is_some_and(waits)
+    }
+
+    /// Does once what the log's thread would do, where a test has no thread.
+    pub(crate) fn step_log(&self) {
+        if let Some(writer) = self.aof.writer.get() {
+            writer.lock().step_alone();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Between two hangs of a disk that is quick otherwise, no worker waits for it.
+    #[test]
+    fn a_disk_that_hung_is_left_to_its_thread() {
+        let (aof, clock) = (Aof::default(), Clock::new());
+        let is_left = |seconds: u64| {
+            let then = ticks() + clock.ticks(seconds * 1_000_000);
+            then < aof.slow_until.load(Ordering::Relaxed)
+        };
+        aof.note_step(&clock, Duration::from_micros(QUICK_STEP_US));
+        assert!(!is_left(0));
+        aof.note_step(&clock, Duration::from_secs(5));
+        for _ in 0..1000 {
+            aof.note_step(&clock, Duration::from_micros(100));
+        }
+        assert!(is_left(500) && !is_left(601));
+    }
+
+    #[test]
+    fn what_took_longer_is_trusted_later() {
+        let rests = [1_000, 1_001, 3_000, 20_000, 5_000_000, u64::MAX].map(rest_us);
+        assert_eq!(rests, [0, 1_001, 9_000, 400_000, REST_MAX_US, REST_MAX_US]);
+    }
+}

@@ -1,0 +1,129 @@
+//! Carrying out the commands of a log at start.
+
+use std::io::BufRead;
+use std::sync::Arc;
+
+use bobbin_resp::Part;
+use bobbin_store::Hash;
+
+use super::{Fault, Item, Reader};
+use crate::engine::acl::Rights;
+use crate::engine::client::{Client, ClientInfo};
+use crate::engine::command::Data;
+use crate::engine::command::call::{self, Context, Executed, Request};
+use crate::engine::job::Slice;
+use crate::engine::server::Server;
+use crate::engine::stats::WorkerStats;
+
+/// A client that a log's commands come from. Nothing dies of age meanwhile: what did die when the
+/// log was written is deleted by a command of the log.
+pub(crate) struct Replay {
+    server: &'static Server,
+    pub(crate) data: Data,
+    stats: WorkerStats,
+    client: Client,
+    replies: Vec<u8>,
+    parts: Vec<Part>,
+}
+
+impl Replay {
+    pub(crate) fn new(server: &'static Server) -> Result<Self, String> {
+        let seed = server.clock.now_ms() as u64;
+        let mut data = Data::new(&server.keyspace, &server.gate, seed).ok_or("too many threads")?;
+        data.now_ms = server.clock.advance();
+        data.clock = server.access_clock(data.now_ms);
+        data.loading = true;
+        let info = ClientInfo::new(0, -1, "log".into(), "log".into(), true, data.now_ms);
+        Ok(Self {
+            server,
+            data,
+            stats: WorkerStats::new(server.registry.all().len()),
+            client: Client::new(Arc::new(info), Rights::unlimited()),
+            replies: Vec::new(),
+            parts: Vec::new(),
+        })
+    }
+
+    /// Carries out what is read, to its end or to where it is no log any more: up to where it is
+    /// good, and how it ended. A transaction that was not finished is not good. `good`: where the
+    /// reader is.
+    pub(crate) fn run_all(
+        &mut self,
+        reader: &mut Reader<impl BufRead>,
+        mut good: u64,
+    ) -> Result<(u64, Result<(), Fault>), String> {
+        loop {
+            match reader.read() {
+                Ok(Item::Command) => {}
+                Ok(Item::End) if self.is_in_transaction() => {
+                    return Ok((good, Err(Fault::Truncated)));
+                }
+                Ok(Item::End) => return Ok((good, Ok(()))),
+                Ok(Item::Timestamp(_) | Item::Remark) => {
+                    good = if self.is_in_transaction() { good } else { reader.offset() };
+                    continue;
+                }
+                Err(fault) => return Ok((good, Err(fault))),
+            }
+            let args: Vec<&[u8]> = reader.args().collect();
+            self.run(&args)?;
+            if !self.is_in_transaction() {
+                good = reader.offset();
+            }
+        }
+    }
+
+    /// Carries a command out. The error is why it cannot be one of a log: it is not known, or makes
+    /// no sense. One that fails when it runs failed when it was logged, too.
+    fn run(&mut self, args: &[&[u8]]) -> Result<(), String> {
+        let command = self.server.registry.find(args[0]);
+        let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
+        let request = Request { command, args, wire: &[], first_hash };
+        self.data.enter();
+        let mut context = Context {
+            server: self.server,
+            data: &mut self.data,
+            stats: &self.stats,
+            parts: &mut self.parts,
+        };
+        let executed = call::execute(&mut context, &mut self.client, request, &mut self.replies);
+        if let Some(mut job) = self.client.job.take() {
+            self.data.release();
+            self.data.database = self.client.database;
+            while !job.step(&mut Slice {
+                server: self.server,
+                data: &mut self.data,
+                stats: &self.stats,
+                client: &mut self.client,
+                more: &mut || true,
+            }) {}
+        }
+        self.data.leave();
+        let outcome = if executed == Executed::Refused { Err(self.complaint()) } else { Ok(()) };
+        self.replies.clear();
+        self.parts.clear();
+        outcome
+    }
+
+    /// What the last command was answered with, without what marks it as an error.
+    fn complaint(&self) -> String {
+        let text = String::from_utf8_lossy(&self.replies);
+        let text = text.trim_end_matches("\r\n").trim_start_matches('-');
+        text.strip_prefix("ERR ").unwrap_or(text).to_owned()
+    }
+
+    /// Whether the commands so far end within a transaction.
+    pub(crate) const fn is_in_transaction(&self) -> bool {
+        self.client.transaction.is_some()
+    }
+
+    /// Forgets the transaction that was begun.
+    pub(crate) fn abandon_transaction(&mut self) {
+        self.client.transaction = None;
+    }
+
+    /// Begins another file: each selects its database itself.
+    pub(crate) const fn begin_file(&mut self) {
+        self.client.database = 0;
+    }
+}

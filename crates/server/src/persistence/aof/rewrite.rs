@@ -1,0 +1,512 @@
+//! Rewriting the log: a new base in the place of everything before it.
+//!
+//! It begins with a cut of the keyspace and, at the same record, a new increment; so the base and
+//! what follows meet exactly. The base is written by a thread of its own under another name. Only
+//! when it is on disk does the manifest name it, in one step, and the files before it are history.
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use bobbin_dump::append_shared_collection_payload;
+use bobbin_resp::{Protocol, Reply};
+use bobbin_store::{Cut, CutHandle, EntryRef, Kind, ValueRef};
+use bobbin_sync::Mutex;
+
+use super::writer::{Order, Rotated};
+use super::{Directory, Manifest};
+use crate::base::clock::system_ms;
+use crate::base::cores::Work;
+use crate::base::files::{self, DATA_MODE, File, disk};
+use crate::engine::command::Data;
+use crate::engine::log::{append_command, append_timestamp};
+use crate::engine::server::Server;
+use crate::persistence::snapshot::{self, Beside, Purpose};
+
+/// What is known about rewrites.
+pub struct Rewrites {
+    current: Mutex<Option<Current>>,
+    /// A rewrite must begin as soon as that is possible.
+    wanted: AtomicBool,
+    /// Not before this time (Unix ms).
+    retry_ms: AtomicI64,
+    pub count: AtomicU64,
+    pub failed: AtomicBool,
+    pub failures: AtomicU64,
+    /// -1: there was none.
+    pub last_duration_s: AtomicI64,
+}
+
+/// One that is going on.
+struct Current {
+    cut: CutHandle,
+    /// It is not wanted any more, and another may begin as soon as it is gone.
+    is_cancelled: bool,
+    started_ms: i64,
+}
+
+impl Default for Rewrites {
+    fn default() -> Self {
+        Self {
+            current: Mutex::new(None),
+            wanted: AtomicBool::new(false),
+            retry_ms: AtomicI64::new(0),
+            count: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            failures: AtomicU64::new(0),
+            last_duration_s: AtomicI64::new(-1),
+        }
+    }
+}
+
+impl Rewrites {
+    /// When the one that is going on began (Unix ms).
+    pub fn running_since_ms(&self) -> Option<i64> {
+        self.current.lock().as_ref().map(|current| current.started_ms)
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.current.lock().is_some()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.current.lock().as_ref().is_some_and(|current| current.is_cancelled)
+    }
+
+    /// Does something for the one that is going on, unless the log was turned on or off since it
+    /// began: then its base lacks what happened in between.
+    fn unless_cancelled(&self, f: impl FnOnce()) {
+        let current = self.current.lock();
+        if current.as_ref().is_some_and(|current| !current.is_cancelled) {
+            f();
+        }
+    }
+
+    /// Whether the one that is going on will come to nothing.
+    pub fn is_given_up(&self) -> bool {
+        self.current.lock().as_ref().is_some_and(|current| current.cut.is_aborted())
+    }
+
+    pub fn is_scheduled(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Has one begun when a worker finds the time.
+    pub fn schedule(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the one that is going on, if there is one, and forgets those to come.
+    pub fn cancel(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+        if self.abort() {
+            self.current.lock().iter_mut().for_each(|current| current.is_cancelled = true);
+            log::info!("Killing running AOF rewrite (a thread, no child)");
+        }
+    }
+
+    /// None begins for so long.
+    pub fn put_off(&self, now_ms: i64, time: Duration) {
+        let until_ms = now_ms + time.as_millis() as i64;
+        self.retry_ms.fetch_max(until_ms, Ordering::Relaxed);
+    }
+
+    /// Ends the one that is going on without a result; whether there was one.
+    pub fn abort(&self) -> bool {
+        let current = self.current.lock();
+        current.iter().for_each(|current| current.cut.abort());
+        current.is_some()
+    }
+}
+
+impl Server {
+    /// Begins a rewrite that was scheduled, if it is time. Nothing is held.
+    #[inline]
+    pub fn begin_scheduled_rewrite(&'static self, data: &mut Data) {
+        if self.aof.rewrites.wanted.load(Ordering::Relaxed) {
+            self.begin_wanted_rewrite(data);
+        }
+    }
+
+    #[cold]
+    fn begin_wanted_rewrite(&'static self, data: &mut Data) {
+        let rewrites = &self.aof.rewrites;
+        if data.now_ms < rewrites.retry_ms.load(Ordering::Relaxed) || self.cut_is_busy() {
+            return;
+        }
+        if data.hold_gate() {
+            self.begin_rewrite(data);
+            data.release();
+        }
+    }
+
+    /// Deletes what `aof-disable-auto-gc` had kept, if that is not set any more. A rewrite that is
+    /// about to end does so itself.
+    pub fn follow_log_history(&self) {
+        if let Some(mut manifest) = self.aof.manifest.try_lock() {
+            collect_history(self, &Directory::of(&self.config), &mut manifest);
+        }
+    }
+
+    /// Whether a rewrite is going on, or begins as soon as a worker looks at the clock.
+    pub fn is_rewriting(&self) -> bool {
+        let rewrites = &self.aof.rewrites;
+        rewrites.is_running()
+            || rewrites.is_scheduled()
+                && !self.cut_is_busy()
+                && self.clock.now_ms() >= rewrites.retry_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether a snapshot or a rewrite has the cut.
+    pub fn cut_is_busy(&self) -> bool {
+        self.keyspace.is_being_cut()
+            || self.aof.rewrites.is_running()
+            || self.persistence.is_saving()
+    }
+
+    /// Begins to rewrite the log, or to write its first base. `data` holds the gate. Nothing, if
+    /// the cut is busy. `false`: the system gives no thread; that counts as a rewrite that failed.
+    pub fn begin_rewrite(&'static self, data: &mut Data) -> bool {
+        let rewrites = &self.aof.rewrites;
+        if self.cut_is_busy() {
+            return true;
+        }
+        let beside = match Beside::start("bobbin-rewrite", Work::Rewriting) {
+            Ok(beside) => beside,
+            Err(error) => {
+                log::warn!("Can't rewrite append only file in background: {error}");
+                self.rewrite_failed();
+                return false;
+            }
+        };
+        rewrites.wanted.store(false, Ordering::Relaxed);
+        let cut = self.begin_cut(data);
+        *rewrites.current.lock() =
+            Some(Current { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
+        let (done, rotated) = channel();
+        if self.log.is_on() {
+            self.aof.order(self, Order::Rotate { after: self.log.last(), done });
+        } else {
+            // There is nothing to go on with: the base alone is written.
+            let _ = done.send(Ok(Rotated::None));
+        }
+        log::info!("Background append only file rewriting started");
+        let gaps = self.aof.gaps.load(Ordering::SeqCst);
+        let task = Task { server: self, cut, rotated, gaps };
+        beside.run(|| task.run());
+        true
+    }
+
+    /// A rewrite failed, or could not begin: it is tried again later.
+    fn rewrite_failed(&self) {
+        self.aof.rewrites.failed.store(true, Ordering::Relaxed);
+        self.try_rewrite_again();
+    }
+
+    /// A rewrite came to nothing. One that the log needs is tried again.
+    fn try_rewrite_again(&self) {
+        let rewrites = &self.aof.rewrites;
+        let is_needed = self.log.is_on() && self.aof.needs_base();
+        if !rewrites.is_cancelled() {
+            let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
+            let pause_ms = if is_needed { NEEDED_PAUSE_MS } else { pause_ms(failures) };
+            rewrites.retry_ms.store(self.clock.advance() + pause_ms, Ordering::Relaxed);
+        }
+        if is_needed {
+            rewrites.schedule();
+        }
+    }
+}
+
+/// A rewrite, from its cut on.
+struct Task {
+    server: &'static Server,
+    cut: Cut,
+    /// Where the log goes on behind the cut.
+    rotated: Receiver<io::Result<Rotated>>,
+    /// How often an `fsync` had failed before.
+    gaps: u64,
+}
+
+impl Task {
+    fn run(self) {
+        let (server, started) = (self.server, Instant::now());
+        let directory = Directory::of(&server.config);
+        let rotated = self.rotated;
+        let extension = extension(server);
+        let written = write_base(server, self.cut, &directory.temporary_base());
+        let outcome = written.and_then(|bytes| {
+            let rotated = rotated.recv().unwrap_or_else(|_| Err(io::Error::other("the log ended")));
+            let rotated = rotated?;
+            if server.aof.rewrites.is_cancelled() {
+                let what = "the log was turned on or off";
+                return Err(io::Error::new(io::ErrorKind::Interrupted, what));
+            }
+            publish(server, &directory, rotated, (extension, bytes), self.gaps)
+        });
+        let rewrites = &server.aof.rewrites;
+        rewrites.last_duration_s.store(started.elapsed().as_secs() as i64, Ordering::Relaxed);
+        match outcome {
+            Ok(()) => {
+                rewrites.failures.store(0, Ordering::Relaxed);
+                rewrites.failed.store(false, Ordering::Relaxed);
+                log::info!("Background AOF rewrite finished successfully");
+            }
+            Err(error) => {
+                let _ = disk::remove_file(directory.temporary_base());
+                // Every error aborts the cut. This kind says that the cut was aborted first.
+                if error.kind() == io::ErrorKind::Interrupted {
+                    log::info!("AOF rewrite was aborted");
+                    server.try_rewrite_again();
+                } else {
+                    log::warn!("Background AOF rewrite terminated with error: {error}");
+                    server.rewrite_failed();
+                }
+            }
+        }
+        rewrites.count.fetch_add(1, Ordering::Relaxed);
+        server.end_cut();
+        *rewrites.current.lock() = None;
+    }
+}
+
+/// Without a base nothing is safe: that is tried again as soon as the disk may have got better.
+const NEEDED_PAUSE_MS: i64 = 1000;
+
+/// How long to wait after this many failures in a row of a rewrite that would only save room.
+fn pause_ms(failures: u64) -> i64 {
+    const FREE: u64 = 3;
+    const MINUTES_MAX: i64 = 60;
+    match failures {
+        0..FREE => 1000,
+        _ => {
+            let minutes = 1i64.checked_shl((failures - FREE) as u32).unwrap_or(MINUTES_MAX);
+            let minutes = minutes.clamp(1, MINUTES_MAX);
+            log::warn!(
+                "Background AOF rewrite has repeatedly failed and triggered the limit, will retry in {minutes} minutes"
+            );
+            minutes * 60_000
+        }
+    }
+}
+
+/// Puts a finished base in its place; what is before it is history.
+fn publish(
+    server: &Server,
+    directory: &Directory,
+    rotated: Rotated,
+    (extension, bytes): (&str, u64),
+    gaps: u64,
+) -> io::Result<()> {
+    let mut manifest = server.aof.manifest.lock();
+    let mut new = manifest.clone();
+    directory.create()?;
+    let from = match &rotated {
+        Rotated::Increment(name) => Some(name.as_str()),
+        Rotated::Temporary | Rotated::None => None,
+    };
+    let base = new.replace_base(directory.prefix(), extension, from);
+    let started = Instant::now();
+    disk::rename(directory.temporary_base(), directory.file(&base))?;
+    let us = started.elapsed().as_micros() as u64;
+    server.services.latency.sample(&server.config, "aof-rename", us);
+    log::info!("Successfully renamed the temporary AOF base file into {base}");
+    if matches!(rotated, Rotated::Temporary) {
+        let name = new.add_increment(directory.prefix());
+        disk::rename(directory.temporary_increment(), directory.file(&name))?;
+        log::info!("Successfully renamed the temporary AOF incr file into {name}");
+    }
+    // If this fails the manifest may be on disk all the same. Then a later base, which takes these
+    // files' names, would have what follows it here twice.
+    manifest.pass_over(&new);
+    directory.persist(&new)?;
+    let figures = &server.aof.figures;
+    let size = bytes + figures.increment_size.load(Ordering::Relaxed);
+    figures.size.store(size, Ordering::Relaxed);
+    figures.base_size.store(size, Ordering::Relaxed);
+    server.aof.rewrites.unless_cancelled(|| {
+        server.aof.waits_for_base.store(false, Ordering::SeqCst);
+        server.aof.mended_gaps.store(gaps, Ordering::SeqCst);
+    });
+    server.aof.answer_waiters(server);
+    server.log.wake();
+    collect_history(server, directory, &mut new);
+    *manifest = new;
+    Ok(())
+}
+
+/// Deletes the files of the history, unless `aof-disable-auto-gc` is on.
+fn collect_history(server: &Server, directory: &Directory, manifest: &mut Manifest) {
+    if !server.config.aof_disable_auto_gc()
+        && let Err(error) = directory.delete_history(manifest)
+    {
+        // The files are deleted anyway, so it does not matter that the manifest still names them.
+        log::warn!("Can't write the AOF manifest without its history: {error}");
+    }
+}
+
+/// Writes a base and forces it to disk; its bytes.
+pub(super) fn write_base(server: &'static Server, cut: Cut, path: &Path) -> io::Result<u64> {
+    let mut data = snapshot::walker(server);
+    let file = match files::create_anew(path, DATA_MODE) {
+        Ok(file) => file,
+        Err(error) => {
+            // The cut has to be walked all the same.
+            cut.handle().abort();
+            let _ = write_cut(server, &mut data, cut, &mut io::sink());
+            return Err(error);
+        }
+    };
+    let steps = server.config.aof_rewrite_incremental_fsync();
+    let synced = Synced { file: &file, steps, unsynced: 0, bytes: 0 };
+    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, synced);
+    write_cut(server, &mut data, cut, &mut buffered)?;
+    let bytes = buffered.into_inner().map_err(io::IntoInnerError::into_error)?.bytes;
+    file.sync_all()?;
+    Ok(bytes)
+}
+
+/// Writes a cut in the form that the configuration asks for. It is walked to its end whatever
+/// happens.
+fn write_cut(
+    server: &'static Server,
+    data: &mut Data,
+    cut: Cut,
+    file: &mut impl Write,
+) -> io::Result<()> {
+    if server.config.aof_use_rdb_preamble() {
+        snapshot::write(server, data, cut, Purpose::LogBase, &AtomicU64::new(0), file)
+    } else {
+        write_commands(server, data, cut, file)
+    }
+}
+
+/// How the name of a base ends.
+pub(super) fn extension(server: &Server) -> &'static str {
+    if server.config.aof_use_rdb_preamble() { "rdb" } else { "aof" }
+}
+
+/// A file that is forced to disk as it grows, if that is wanted: then there is little left to do at
+/// the end.
+struct Synced<'a> {
+    file: &'a File,
+    steps: bool,
+    unsynced: usize,
+    bytes: u64,
+}
+
+impl Write for Synced<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut file = self.file;
+        let count = file.write(bytes)?;
+        self.bytes += count as u64;
+        self.unsynced += count;
+        if self.steps && self.unsynced >= STEP_BYTES {
+            self.unsynced = 0;
+            self.file.sync_data()?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes a cut as commands. It is walked to its end whatever happens, so that another may follow.
+fn write_commands(
+    server: &'static Server,
+    data: &mut Data,
+    cut: Cut,
+    file: &mut impl Write,
+) -> io::Result<()> {
+    let (mut out, mut selected) = (Vec::new(), None);
+    if server.config.aof_timestamp_enabled() {
+        append_timestamp(&mut out, system_ms() / 1000);
+    }
+    for library in server.functions.all() {
+        append_command(&mut out, &[b"FUNCTION", b"LOAD", &library.source]);
+    }
+    // Whatever becomes of it: the cut is walked to its end.
+    let written = file.write_all(&out);
+    out.clear();
+    let walked = snapshot::walk(server, data, cut, |pieces| {
+        for piece in pieces {
+            if selected != Some(piece.database) {
+                selected = Some(piece.database);
+                append_command(&mut out, &[b"SELECT", piece.database.to_string().as_bytes()]);
+            }
+            append_entry(server, piece.entry.as_ref(), &mut out);
+            file.write_all(&out)?;
+            out.clear();
+        }
+        Ok(())
+    });
+    written.and(walked)
+}
+
+/// Appends the command that makes an entry.
+fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
+    if entry.kind() == Kind::String {
+        let (string, mut command) = (entry.string(), Reply::new(out, Protocol::Resp2));
+        command.array(if entry.expire_ms().is_some() { 5 } else { 3 });
+        command.bulk(b"SET");
+        command.bulk(entry.key());
+        command.bulk_header(string.len());
+        string.slices(0..string.len()).for_each(|slice| command.raw(slice));
+        command.bulk_end();
+        if let Some(ms) = entry.expire_ms() {
+            command.bulk(b"PXAT");
+            command.bulk_i64(ms);
+        }
+        return;
+    }
+    let mut digits = itoa::Buffer::new();
+    let expire_ms = entry.expire_ms().map(|ms| digits.format(ms).as_bytes());
+    let mut payload = Vec::new();
+    if let ValueRef::Collection(collection) = entry.value() {
+        let compress = server.config.rdbcompression();
+        append_shared_collection_payload(collection, compress, &mut payload);
+    }
+    let ms = expire_ms.unwrap_or(b"0");
+    append_command(out, &[b"RESTORE", entry.key(), ms, &payload, b"ABSTTL"]);
+}
+
+const BUFFER_BYTES: usize = 256 * 1024;
+/// Bytes after which a base is forced to disk.
+const STEP_BYTES: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::config::Config;
+
+    /// With as many threads as there may be a base waits for its place: its cut has to be walked.
+    #[test]
+    fn a_base_waits_for_a_place_among_the_threads() {
+        let server = Server::new(Config::new(), &[]).expect("a server can be made");
+        let mut data = Data::new(&server.keyspace, &server.gate, 1).expect("there are few threads");
+        data.enter();
+        let cut = data.begin_cut();
+        data.leave();
+        let others: Vec<_> = std::iter::from_fn(|| server.gate.join()).collect();
+        let path = std::env::temp_dir().join(format!("bobbin-base-{}", std::process::id()));
+        let base = {
+            let path = path.clone();
+            thread::spawn(move || write_base(server, cut, &path))
+        };
+        for _ in 0..50 {
+            if base.is_finished() {
+                panic!("{:?}", base.join());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(others);
+        base.join().expect("it does not panic").expect("the base is written");
+        std::fs::remove_file(path).expect("it is there");
+    }
+}

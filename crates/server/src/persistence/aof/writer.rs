@@ -1,0 +1,520 @@
+//! What writes the log.
+//!
+//! It puts together what the workers logged, appends it to the current increment and forces it to
+//! disk, or has that done beside what it goes on with ([`syncer`]). Mostly the log's own thread has
+//! it work; a worker that would have nothing to do before the disk answers may as well. Orders
+//! (another file from that record on, stop, tell when all is done) take effect at a record's
+//! number, so whoever gives one while holding the gate has given it for exactly that moment, and
+//! waits for no disk.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use bobbin_sync::Mutex;
+
+use super::Directory;
+use super::syncer::{self, Syncer};
+use crate::base::files::{self, DATA_MODE, File};
+use crate::config::AppendFsync;
+use crate::engine::log::Stream;
+use crate::engine::server::Server;
+use crate::process::shutdown;
+
+/// The state of the thread that writes the log.
+pub(super) struct Writer {
+    server: &'static Server,
+    stream: Stream,
+    /// `None`: what is logged is passed over.
+    file: Option<Arc<File>>,
+    /// Who does what `everysec` asks for.
+    syncer: Option<Syncer>,
+    orders: Vec<Order>,
+    /// Merged and not written.
+    pending: Vec<u8>,
+    /// The number of bytes at its start that the disk did not take, and that `note_unkept` has
+    /// noted.
+    noted: usize,
+    /// The last record that `pending`, or what was written, holds.
+    merged: u64,
+    /// The last record that was written.
+    written: u64,
+    /// When the last `fsync` ended, or the one that is under way began.
+    synced_at: Instant,
+    /// The disk did not take what it was given last.
+    failed: bool,
+    /// It did not keep what it had taken, and there was no base since.
+    has_gap: bool,
+    /// Something was merged since the thread rested last.
+    busy: bool,
+}
+
+/// What the thread is told to do, once everything up to a number is written.
+pub(super) enum Order {
+    /// From the record behind `after` on, append to a new increment.
+    Rotate { after: u64, done: Sender<io::Result<Rotated>> },
+    /// What comes behind `after` is not written.
+    Stop { after: u64 },
+    /// Force everything up to a number to disk and say so.
+    Settle { number: u64, done: Sender<()> },
+}
+
+/// Sleep for `nap`, then until there is something to do, at most for `timeout`.
+struct Rest {
+    nap: Duration,
+    timeout: Option<Duration>,
+}
+
+/// Where the log goes on.
+pub(super) enum Rotated {
+    /// In this increment, which the manifest names.
+    Increment(String),
+    /// In a file that becomes an increment once there is a base.
+    Temporary,
+    /// Nowhere.
+    None,
+}
+
+impl Order {
+    /// The record behind which it is carried out.
+    const fn after(&self) -> u64 {
+        match self {
+            Self::Rotate { after, .. } | Self::Stop { after } => *after,
+            Self::Settle { number, .. } => *number,
+        }
+    }
+
+    /// Whether what comes behind that record goes elsewhere.
+    const fn is_boundary(&self) -> bool {
+        !matches!(self, Self::Settle { .. })
+    }
+}
+
+/// With less than this in all lanes the thread has caught up.
+const CAUGHT_UP_BYTES: usize = 4 << 20;
+/// Merged at once, and written by one call.
+const CHUNK_BYTES: usize = 1 << 20;
+/// After something was written the thread lets so much time pass before it looks again, unless
+/// replies wait.
+const NAP: Duration = Duration::from_millis(1);
+/// How long it sleeps at most with something to force to disk, or an error to recover from.
+const RETRY: Duration = Duration::from_millis(100);
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Writer {
+    pub(super) fn new(server: &'static Server, file: Option<File>) -> Self {
+        Self {
+            server,
+            stream: Stream::default(),
+            file: file.map(Arc::new),
+            syncer: None,
+            orders: Vec::new(),
+            pending: Vec::new(),
+            noted: 0,
+            merged: 0,
+            written: 0,
+            synced_at: server.clock.instant(),
+            failed: false,
+            has_gap: false,
+            busy: false,
+        }
+    }
+
+    /// What the log's thread does.
+    pub(super) fn run(server: &'static Server, writer: &Mutex<Self>) {
+        loop {
+            let Rest { nap, timeout } = writer.lock().rest();
+            if !nap.is_zero() {
+                std::thread::sleep(nap);
+            }
+            server.log.sleep(timeout);
+            writer.lock().step();
+        }
+    }
+
+    /// Does for a worker what the thread would do; `false`: it is better left to the thread.
+    pub(super) fn step_beside(&mut self) -> bool {
+        if self.has_orders() || self.failed || self.is_syncing() {
+            return false;
+        }
+        self.step();
+        true
+    }
+
+    pub(super) fn has_orders(&self) -> bool {
+        self.server.aof.has_orders.load(Ordering::SeqCst) || !self.orders.is_empty()
+    }
+
+    /// A step in a test, where syncs beside last until the next one.
+    #[cfg(test)]
+    pub(super) fn step_alone(&mut self) {
+        if let Some((number, outcome)) = self.syncer.as_mut().and_then(Syncer::wait) {
+            self.synced(number, &outcome);
+        }
+        self.step();
+    }
+
+    /// Writes everything that was logged before, forces it to disk if it is time, and carries out
+    /// orders.
+    fn step(&mut self) {
+        let clock = &self.server.clock;
+        let (started, unsynced) = (clock.instant(), self.server.aof.durable());
+        // Before the orders: so nothing of what was logged after one was given is here without it.
+        self.stream.collect(&self.server.log);
+        self.take_orders();
+        self.see_how_sync_went();
+        self.write_collected();
+        self.see_whether_mended();
+        self.sync();
+        while self.obey() {
+            self.write_collected();
+            self.sync();
+        }
+        if self.server.aof.durable() > unsynced {
+            self.server.aof.note_step(clock, clock.since(started));
+        }
+        if self.server.is_log_behind() && self.server.log.pending_bytes() <= CAUGHT_UP_BYTES {
+            self.server.let_writers_go();
+        }
+    }
+
+    /// How the thread passes the time until it is needed.
+    fn rest(&mut self) -> Rest {
+        let aof = &self.server.aof;
+        if self.failed {
+            return Rest { nap: RETRY, timeout: Some(Duration::ZERO) };
+        }
+        let naps = std::mem::take(&mut self.busy) && !aof.holds_replies();
+        let unsynced = self.written > aof.durable();
+        let syncs = unsynced && self.server.config.appendfsync() != AppendFsync::No;
+        Rest { nap: if naps { NAP } else { Duration::ZERO }, timeout: syncs.then_some(RETRY) }
+    }
+
+    fn take_orders(&mut self) {
+        let aof = &self.server.aof;
+        if aof.has_orders.swap(false, Ordering::SeqCst) {
+            self.orders.append(&mut aof.orders.lock());
+        }
+    }
+
+    fn write_collected(&mut self) {
+        while self.merge() {
+            self.write();
+            if self.failed {
+                break;
+            }
+        }
+        self.write();
+    }
+
+    /// Up to which record the current file goes.
+    fn boundary(&self) -> u64 {
+        self.orders.iter().find(|order| order.is_boundary()).map_or(u64::MAX, Order::after)
+    }
+
+    /// Merges records into `pending`. Returns whether there may be more of them.
+    fn merge(&mut self) -> bool {
+        let boundary = self.boundary();
+        if self.file.is_none() {
+            self.stream.skip(boundary);
+            self.merged = self.stream.done();
+            return false;
+        }
+        while self.pending.len() < CHUNK_BYTES {
+            if !self.stream.next(boundary, &mut self.pending) {
+                break;
+            }
+        }
+        let more = self.stream.done() > self.merged;
+        self.merged = self.stream.done();
+        self.busy |= more;
+        more
+    }
+
+    /// Writes what is pending, as far as the disk takes it.
+    fn write(&mut self) {
+        let aof = &self.server.aof;
+        let Some(file) = &self.file else {
+            self.written = self.merged;
+            if aof.durable() < self.written {
+                self.now_durable(self.written);
+            }
+            return;
+        };
+        let mut file = &**file;
+        let (mut done, started) = (0, Instant::now());
+        let delay_us = aof.write_delay_us.load(Ordering::Relaxed);
+        if delay_us > 0 && !self.pending.is_empty() {
+            std::thread::sleep(Duration::from_micros(delay_us));
+        }
+        let outcome = loop {
+            if done == self.pending.len() {
+                break Ok(());
+            }
+            match file.write(&self.pending[done..]) {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if outcome.is_err() {
+            self.note_unkept();
+        }
+        if done > 0 {
+            self.server.sample_log_write(started);
+            aof.figures.size.fetch_add(done as u64, Ordering::Relaxed);
+            aof.figures.increment_size.fetch_add(done as u64, Ordering::Relaxed);
+            self.rewrite_if_grown();
+            self.pending.drain(..done);
+            self.noted = self.noted.saturating_sub(done);
+            self.pending.shrink_to(CHUNK_BYTES);
+        }
+        if self.pending.is_empty() {
+            self.written = self.merged;
+        }
+        aof.figures.buffered.store(self.pending.len() as u64, Ordering::Relaxed);
+        self.failed = outcome.is_err();
+        if done > 0 || outcome.is_err() {
+            self.note_outcome(&outcome);
+        }
+    }
+
+    /// Notes the commands in `pending` that cannot be written.
+    fn note_unkept(&mut self) {
+        let (aof, keyspace) = (&self.server.aof, &self.server.keyspace);
+        let (commands, durable) = (&self.pending[self.noted..], aof.durable());
+        aof.unkept.note(keyspace, commands, self.merged, durable, self.written);
+        self.noted = self.pending.len();
+    }
+
+    /// Forces what was written to disk, or begins to, if it is time.
+    fn sync(&mut self) {
+        if self.written <= self.server.aof.durable() || self.failed {
+            return;
+        }
+        if self.settles() {
+            return self.sync_now();
+        }
+        match self.server.config.appendfsync() {
+            AppendFsync::Always => self.sync_now(),
+            AppendFsync::Everysec
+                if !self.is_syncing()
+                    && self.server.clock.since(self.synced_at) >= SYNC_INTERVAL =>
+            {
+                self.begin_sync();
+            }
+            AppendFsync::Everysec | AppendFsync::No => {}
+        }
+    }
+
+    /// Has what was written forced to disk, and goes on.
+    fn begin_sync(&mut self) {
+        let Some(file) = &self.file else { return };
+        let syncer = match &mut self.syncer {
+            Some(syncer) => syncer,
+            none => match Syncer::start(self.server) {
+                Ok(syncer) => none.insert(syncer),
+                Err(error) => {
+                    log::warn!("Can't start a thread that forces the log to disk: {error}");
+                    return self.sync_now();
+                }
+            },
+        };
+        syncer.begin(self.server, file, self.written);
+        self.synced_at = self.server.clock.instant();
+    }
+
+    /// Forces what was written to disk, and waits for it.
+    fn sync_now(&mut self) {
+        if let Some((number, outcome)) = self.syncer.as_mut().and_then(Syncer::wait) {
+            self.synced(number, &outcome);
+        }
+        let Some(file) = &self.file else { return };
+        let outcome = syncer::sync(self.server, file);
+        self.synced(self.written, &outcome);
+    }
+
+    fn is_syncing(&self) -> bool {
+        self.syncer.as_ref().is_some_and(Syncer::is_busy)
+    }
+
+    fn see_how_sync_went(&mut self) {
+        if let Some((number, outcome)) = self.syncer.as_mut().and_then(Syncer::take) {
+            self.synced(number, &outcome);
+        }
+    }
+
+    /// An `fsync` of everything up to a record has ended.
+    fn synced(&mut self, number: u64, outcome: &io::Result<()>) {
+        self.synced_at = self.server.clock.instant();
+        match outcome {
+            Ok(()) => self.now_durable(number),
+            Err(error) if self.server.aof.holds_replies() => {
+                // What the kernel dropped cannot be written again, and the promise cannot be kept.
+                log::error!(
+                    "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
+                );
+                shutdown::exit_at_once();
+            }
+            Err(error) => {
+                self.failed = true;
+                self.has_gap = true;
+                self.note_gap(error);
+            }
+        }
+        self.note_outcome(outcome);
+    }
+
+    /// Notes how the disk took something. That it takes what lies behind a gap means nothing.
+    fn note_outcome(&self, outcome: &io::Result<()>) {
+        if outcome.is_err() || !self.has_gap {
+            self.server.note_log_outcome(outcome);
+        }
+    }
+
+    /// Has writes accepted again once a new base makes good what the disk had lost: until then all
+    /// that is logged lies behind a hole.
+    fn see_whether_mended(&mut self) {
+        if self.has_gap && !self.failed && !self.server.aof.has_gap() {
+            self.has_gap = false;
+            self.server.note_log_outcome(&Ok(()));
+        }
+    }
+
+    /// What was written may be lost, whatever the disk says from now on: only a new base makes that
+    /// good.
+    fn note_gap(&self, error: &io::Error) {
+        let aof = &self.server.aof;
+        if !aof.has_gap() {
+            log::warn!(
+                "The log may have lost what it could not force to disk ({error}): it will be rewritten"
+            );
+        }
+        aof.gaps.fetch_add(1, Ordering::SeqCst);
+        // One that has begun may go on in the file that has the gap.
+        aof.rewrites.abort();
+        aof.rewrites.schedule();
+    }
+
+    /// Everything up to a record is on disk for good.
+    fn now_durable(&self, number: u64) {
+        if self.server.aof.has_gap() {
+            return;
+        }
+        self.server.aof.durable.store(number, Ordering::SeqCst);
+        self.server.workers.tell_durable();
+        self.server.aof.answer_waiters(self.server);
+    }
+
+    /// Has the log rewritten if it has grown as much as the configuration says.
+    fn rewrite_if_grown(&self) {
+        let (aof, config) = (&self.server.aof, &self.server.config);
+        let percentage = config.auto_aof_rewrite_percentage() as u64;
+        let size = aof.figures.size.load(Ordering::Relaxed);
+        if percentage == 0 || size <= config.auto_aof_rewrite_min_size() {
+            return;
+        }
+        if aof.rewrites.is_scheduled() || aof.rewrites.is_running() {
+            return;
+        }
+        let base = aof.figures.base_size.load(Ordering::Relaxed).max(1);
+        let growth = size.saturating_mul(100) / base;
+        if growth >= 100 + percentage {
+            log::info!("Starting automatic rewriting of AOF on {}% growth", growth - 100);
+            aof.rewrites.schedule();
+        }
+    }
+
+    fn settles(&self) -> bool {
+        self.orders.iter().any(|order| matches!(order, Order::Settle { .. }))
+    }
+
+    /// Carries out the first order if its time has come; whether it did.
+    fn obey(&mut self) -> bool {
+        let Some(first) = self.orders.first() else { return false };
+        let after = first.after();
+        // A rewrite may wait for the disk, unless others wait behind it: who turns the log off, or
+        // ends the server.
+        let may_wait = matches!(first, Order::Rotate { .. }) && self.orders.len() == 1;
+        let gives_up = self.failed && !may_wait;
+        if self.written < after && !gives_up {
+            return false;
+        }
+        match self.orders.remove(0) {
+            Order::Rotate { done, .. } if self.written < after => {
+                let what = "the disk does not take what comes before";
+                let _ = done.send(Err(io::Error::other(what)));
+            }
+            Order::Rotate { done, .. } => {
+                self.sync_now();
+                let rotated = self.rotate();
+                if let Err(error) = &rotated {
+                    log::warn!("Can't open a new AOF incr file: {error}");
+                }
+                // Who rewrites waits for it.
+                let _ = done.send(rotated);
+            }
+            Order::Stop { after } => self.stop(after),
+            Order::Settle { done, .. } => {
+                self.sync_now();
+                // Who gave up waiting does not mind.
+                let _ = done.send(());
+            }
+        }
+        true
+    }
+
+    /// Goes on in a new increment; on an error in the old one.
+    fn rotate(&mut self) -> io::Result<Rotated> {
+        let server = self.server;
+        let directory = Directory::of(&server.config);
+        directory.create()?;
+        let rotated = if server.aof.is_waiting_for_base() {
+            let path = directory.temporary_increment();
+            let file = files::create_anew(&path, DATA_MODE)?;
+            log::info!(
+                "Creating AOF incr file temp-{}.incr on background rewrite",
+                directory.prefix()
+            );
+            self.file = Some(Arc::new(file));
+            Rotated::Temporary
+        } else {
+            let mut manifest = server.aof.manifest.lock();
+            let mut new = manifest.clone();
+            let name = new.add_increment(directory.prefix());
+            log::info!("Creating AOF incr file {name} on background rewrite");
+            let file = directory.open(&name, true)?;
+            // As in `publish`: the manifest may be on disk though this fails.
+            manifest.pass_over(&new);
+            directory.persist(&new)?;
+            *manifest = new;
+            self.file = Some(Arc::new(file));
+            Rotated::Increment(name)
+        };
+        server.aof.figures.increment_size.store(0, Ordering::Relaxed);
+        self.stream.begin_anew();
+        Ok(rotated)
+    }
+
+    /// The log ends behind a record.
+    fn stop(&mut self, after: u64) {
+        self.sync_now();
+        // Those whose records are on disk were told.
+        self.server.aof.dismiss_waiters(self.server, after);
+        self.file = None;
+        self.pending = Vec::new();
+        self.noted = 0;
+        self.failed = false;
+        self.has_gap = false;
+        let aof = &self.server.aof;
+        aof.mended_gaps.store(aof.gaps.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.server.note_log_outcome(&Ok(()));
+        self.stream.skip(after);
+        self.merged = self.stream.done();
+        self.written = self.merged;
+        self.now_durable(self.written);
+    }
+}

@@ -1,0 +1,108 @@
+//! The watchdog (`watchdog-period`): it logs a worker's turn that does not end.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::base::clock::ticks;
+use crate::engine::server::{Server, WorkerHandle};
+use crate::process::crash;
+
+/// Whether the watchdog's thread runs.
+#[derive(Default)]
+pub struct Watchdog {
+    runs: AtomicBool,
+}
+
+/// The shortest period.
+const PERIOD_MIN_MS: u64 = 200;
+
+impl Server {
+    /// Starts the watchdog if `watchdog-period` says so; it ends by itself when that says no more.
+    /// At start, and for CONFIG SET.
+    pub fn follow_watchdog(&'static self) {
+        if self.config.watchdog_period() == 0 || self.watchdog.runs.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let watch = move || {
+            watch(self);
+            self.watchdog.runs.store(false, Ordering::Release);
+            // It may have been wanted again at the last moment.
+            self.follow_watchdog();
+        };
+        if let Err(error) = std::thread::Builder::new().name("bobbin-watchdog".into()).spawn(watch)
+        {
+            self.watchdog.runs.store(false, Ordering::Release);
+            log::warn!("Can't start the watchdog: {error}");
+        }
+    }
+}
+
+/// Looks at all workers, some times in each period, until there is none.
+fn watch(server: &'static Server) {
+    // By worker: the turn that was told of, and for how long it should not be again.
+    let mut told: HashMap<usize, (u64, u64)> = HashMap::new();
+    loop {
+        let period_ms = match server.config.watchdog_period() {
+            0 => return,
+            period_ms => (period_ms as u64).max(PERIOD_MIN_MS),
+        };
+        std::thread::sleep(Duration::from_millis(period_ms / 4));
+        let now = ticks();
+        for worker in server.workers.all() {
+            let turn = worker.watch.turn.load(Ordering::Relaxed);
+            let ms = server.clock.us(now.saturating_sub(turn)) as u64 / 1000;
+            if let Some((before, _)) = told.get(&worker.id)
+                && *before != turn
+            {
+                log::warn!("WATCHDOG: worker {} goes on.", worker.id);
+                told.remove(&worker.id);
+            }
+            let (_, until_ms) = told.get(&worker.id).copied().unwrap_or((turn, period_ms));
+            if turn == 0 || ms < until_ms {
+                continue;
+            }
+            // Then after twice the time, and so on.
+            told.insert(worker.id, (turn, ms * 2));
+            log::warn!(
+                "WATCHDOG: worker {} has been in one turn for {ms} ms. {}",
+                worker.id,
+                describe(server, &worker)
+            );
+            crash::show_stack(worker.watch.thread());
+        }
+    }
+}
+
+/// SIGALRM: logs what all workers do, and where.
+pub fn show_workers(server: &'static Server) {
+    log::warn!("Received SIGALRM");
+    let now = ticks();
+    for worker in server.workers.all() {
+        let turn = worker.watch.turn.load(Ordering::Relaxed);
+        if turn == 0 {
+            log::warn!("Worker {} waits.", worker.id);
+            continue;
+        }
+        let ms = server.clock.us(now.saturating_sub(turn)) as u64 / 1000;
+        let what = describe(server, &worker);
+        log::warn!("Worker {} has been in one turn for {ms} ms. {what}", worker.id);
+        crash::show_stack(worker.watch.thread());
+    }
+}
+
+/// What a worker does, as far as others can see it.
+pub fn describe(server: &Server, worker: &WorkerHandle) -> String {
+    let Some(info) = server.clients.find(worker.watch.client()) else {
+        return "The client that it served last is gone.".into();
+    };
+    let command = server.registry.all().get(info.command.load(Ordering::Relaxed));
+    format!(
+        "It serves, or served last: client id={} addr={} db={} name={}; its command is {}.",
+        info.id,
+        info.peer,
+        info.database.load(Ordering::Relaxed),
+        String::from_utf8_lossy(&info.names().name),
+        command.map_or("none", |command| &command.full_name),
+    )
+}

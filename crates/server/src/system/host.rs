@@ -1,0 +1,520 @@
+//! The machine around the server: checks at start that say what to change, the limit on open files,
+//! and the ways of being a service (daemon, process id file, supervision, readiness to be killed).
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::base::files::{self, DATA_MODE};
+use crate::config::{Config, OomScoreAdj, OptionId, Supervised};
+
+/// Descriptors kept for the server itself, as Redis reserves them.
+pub const RESERVED_DESCRIPTORS: u64 = 32;
+const PIDFILE_DEFAULT: &str = "/var/run/bobbin.pid";
+
+/// Where the kernel says how it is set up.
+pub struct HostFiles {
+    pub huge_pages: PathBuf,
+    pub overcommit: PathBuf,
+    pub somaxconn: PathBuf,
+    pub clock_source: PathBuf,
+    pub clock_sources: PathBuf,
+}
+
+impl Default for HostFiles {
+    fn default() -> Self {
+        let clock = Path::new("/sys/devices/system/clocksource/clocksource0");
+        Self {
+            huge_pages: "/sys/kernel/mm/transparent_hugepage/enabled".into(),
+            overcommit: "/proc/sys/vm/overcommit_memory".into(),
+            somaxconn: "/proc/sys/net/core/somaxconn".into(),
+            clock_source: clock.join("current_clocksource"),
+            clock_sources: clock.join("available_clocksource"),
+        }
+    }
+}
+
+impl HostFiles {
+    /// What should be changed on this machine, one sentence or two for each. Files that cannot be
+    /// read are passed over. `huge_pages_off`: this process does not use them whatever the machine
+    /// says (see [`disable_huge_pages`]).
+    pub fn warnings(&self, config: &Config, huge_pages_off: bool) -> Vec<String> {
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        let huge_pages = match huge_pages_off {
+            true => None,
+            false => check_huge_pages(&read(&self.huge_pages)),
+        };
+        let checks = [
+            check_overcommit(&read(&self.overcommit)),
+            huge_pages,
+            check_backlog(&read(&self.somaxconn), config.tcp_backlog()),
+            check_clock(&read(&self.clock_source), &read(&self.clock_sources)),
+        ];
+        checks.into_iter().flatten().collect()
+    }
+}
+
+/// `enabled` is a line such as `always [madvise] never`, the choice in brackets.
+pub fn check_huge_pages(enabled: &str) -> Option<String> {
+    enabled.contains("[always]").then(|| {
+        "WARNING Transparent huge pages are set to 'always'. They make memory grow and writes stall. Run \
+         'echo madvise > /sys/kernel/mm/transparent_hugepage/enabled' as root and at each boot, or leave \
+         'disable-thp yes' in the configuration."
+            .into()
+    })
+}
+
+/// `mode`: 0 guesses, 1 always grants memory, 2 never more than there is.
+pub fn check_overcommit(mode: &str) -> Option<String> {
+    let risk = match mode.trim() {
+        "0" => "a large allocation may be refused although memory is free",
+        "2" => {
+            "allocations are refused once all processes together have asked for as much as there is"
+        }
+        _ => return None,
+    };
+    Some(format!(
+        "WARNING vm.overcommit_memory is {}: {risk}. Set it to 1: 'sysctl vm.overcommit_memory=1' as root for now, \
+         'vm.overcommit_memory = 1' in /etc/sysctl.conf for each boot.",
+        mode.trim()
+    ))
+}
+
+pub fn check_backlog(somaxconn: &str, backlog: i64) -> Option<String> {
+    let limit: i64 = somaxconn.trim().parse().ok()?;
+    (limit > 0 && limit < backlog).then(|| {
+        format!(
+            "WARNING: The TCP backlog setting of {backlog} cannot be enforced because \
+             /proc/sys/net/core/somaxconn is set to the lower value of {limit}. Raise it: 'sysctl \
+             net.core.somaxconn={backlog}' as root, or lower tcp-backlog."
+        )
+    })
+}
+
+/// Sources that are read without entering the kernel pass.
+pub fn check_clock(current: &str, available: &str) -> Option<String> {
+    const QUICK: [&str; 5] =
+        ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "timebase"];
+    let (current, available) = (current.trim(), available.trim());
+    if current.is_empty() || QUICK.contains(&current) {
+        return None;
+    }
+    let mut text = format!("WARNING The clock source '{current}' is slow to read. ");
+    let better = available.split_whitespace().find(|source| QUICK.contains(source));
+    let _ = match better {
+        Some(source) => write!(
+            text,
+            "Run 'echo {source} > /sys/devices/system/clocksource/clocksource0/current_clocksource' as root, and \
+             boot with 'clocksource={source}'."
+        ),
+        None => write!(text, "The machine offers no better one ({available})."),
+    };
+    Some(text)
+}
+
+/// Gives up transparent huge pages for this process. Says whether that is so now.
+pub fn disable_huge_pages() -> bool {
+    match rustix::thread::disable_transparent_huge_pages(true) {
+        Ok(()) => true,
+        Err(error) => {
+            log::warn!("Can't give up transparent huge pages (disable-thp): {error}");
+            false
+        }
+    }
+}
+
+/// Raises the limit on open files to what `clients` clients need, plus `reserved` for the server
+/// itself. Returns how many clients are possible: `clients`, or fewer, with warnings. Returns an
+/// error when there is room for none.
+pub fn raise_open_files(clients: u64, reserved: u64) -> Result<u64, String> {
+    let needed = clients.saturating_add(reserved);
+    let before = getrlimit(Resource::Nofile);
+    let mut error = None;
+    for limit in limits_to_try(before, needed) {
+        match setrlimit(Resource::Nofile, limit) {
+            Ok(()) => break,
+            Err(failed) => error = Some(failed),
+        }
+    }
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let old = before.current.unwrap_or(u64::MAX);
+    let outcome = outcome(clients, reserved, old, now)?;
+    if outcome < clients {
+        log::warn!(
+            "You requested maxclients of {clients} requiring at least {needed} max file descriptors."
+        );
+        if let Some(error) = error {
+            let reason = io::Error::from(error).to_string();
+            let reason = reason.split(" (os error").next().unwrap_or_default();
+            log::warn!(
+                "Server can't set maximum open files to {needed} because of OS error: {reason}."
+            );
+        }
+        log::warn!(
+            "Current maximum open files is {now}. maxclients has been reduced to {outcome} to compensate for low \
+             ulimit. If you need higher maxclients increase 'ulimit -n'."
+        );
+    } else if old < needed {
+        log::info!(
+            "Increased maximum number of open files to {needed} (it was originally set to {old})."
+        );
+    }
+    Ok(outcome)
+}
+
+/// What to ask for, best first: all that is needed (which may take privileges), then all that needs
+/// none.
+fn limits_to_try(before: Rlimit, needed: u64) -> Vec<Rlimit> {
+    let current = before.current.unwrap_or(u64::MAX);
+    let maximum = before.maximum.unwrap_or(u64::MAX);
+    if current >= needed {
+        return Vec::new();
+    }
+    let full = Rlimit {
+        current: Some(needed),
+        maximum: before.maximum.map(|maximum| maximum.max(needed)),
+    };
+    let mut limits = vec![full];
+    if maximum < needed && maximum > current {
+        limits.push(Rlimit { current: Some(maximum), maximum: before.maximum });
+    }
+    limits
+}
+
+fn outcome(clients: u64, reserved: u64, old: u64, now: u64) -> Result<u64, String> {
+    let needed = clients.saturating_add(reserved);
+    if now <= reserved {
+        return Err(format!(
+            "Your current 'ulimit -n' of {old} is not enough for the server to start. Please increase your open file \
+             limit to at least {needed}. Exiting."
+        ));
+    }
+    Ok(clients.min(now - reserved))
+}
+
+/// Goes on in the background: the caller's process ends, and a child without a terminal takes over.
+/// Must come before any thread is started.
+pub fn daemonize() -> io::Result<()> {
+    io::stdout().flush()?;
+    // SAFETY: the process has one thread, so the child has all there was, and no lock is held by a
+    // thread it lacks.
+    match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => {}
+        // SAFETY: ends this process without running what belongs to the child too. It takes no
+        // pointers.
+        _parent => unsafe { libc::_exit(0) },
+    }
+    rustix::process::setsid()?;
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+/// The file that holds the process id while the server runs.
+pub struct PidFile {
+    path: PathBuf,
+}
+
+impl PidFile {
+    /// Writes the file if the configuration or being a daemon asks for one. Failing to is a
+    /// warning.
+    pub fn write(config: &Config, is_daemon: bool) -> Option<Self> {
+        let name = config.pidfile();
+        let path = match &name[..] {
+            [] if is_daemon => PathBuf::from(PIDFILE_DEFAULT),
+            [] => return None,
+            name => PathBuf::from(OsStr::from_bytes(name)),
+        };
+        // It is removed from where it is now, even if the directory changes.
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let text = format!("{}\n", std::process::id());
+        let written = files::create_anew(&path, DATA_MODE)
+            .and_then(|mut file| file.write_all(text.as_bytes()));
+        match written {
+            Ok(()) => Some(Self { path }),
+            Err(error) => {
+                log::warn!("Failed to write PID file: {error}");
+                None
+            }
+        }
+    }
+
+    /// For an orderly end.
+    pub fn remove(self) {
+        log::info!("Removing the pid file.");
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Who watches over the process.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Supervisor {
+    None,
+    /// Stops the process by a signal once it is ready, as Upstart's `expect stop` wants.
+    Upstart,
+    Systemd(PathBuf),
+}
+
+impl Supervisor {
+    /// By the configuration and the variables UPSTART_JOB and NOTIFY_SOCKET.
+    pub fn find(
+        supervised: Supervised,
+        variable: impl Fn(&str) -> Option<std::ffi::OsString>,
+    ) -> Self {
+        let upstart = variable("UPSTART_JOB").is_some();
+        let socket = variable("NOTIFY_SOCKET").map(PathBuf::from);
+        match (supervised, socket) {
+            (Supervised::Upstart, _) if upstart => Self::Upstart,
+            (Supervised::Auto, _) if upstart => Self::Upstart,
+            (Supervised::Systemd | Supervised::Auto, Some(socket)) => Self::Systemd(socket),
+            (Supervised::Upstart, _) => {
+                log::warn!("Upstart supervision requested, but UPSTART_JOB not found!");
+                Self::None
+            }
+            (Supervised::Systemd, None) => {
+                log::warn!("systemd supervision requested, but NOTIFY_SOCKET not found!");
+                Self::None
+            }
+            (Supervised::Auto | Supervised::No, _) => Self::None,
+        }
+    }
+
+    /// Whether somebody watches.
+    pub fn is_some(&self) -> bool {
+        *self != Self::None
+    }
+
+    /// Says that the server accepts connections.
+    pub fn ready(&self) {
+        self.tell("STATUS=Ready to accept connections\nREADY=1\n");
+        if *self == Self::Upstart {
+            let stop = rustix::process::Signal::STOP;
+            if let Err(error) = rustix::process::kill_process(rustix::process::getpid(), stop) {
+                log::warn!("Can't stop for Upstart: {error}");
+            }
+        }
+    }
+
+    /// Says that the server is about to end.
+    pub fn stopping(&self) {
+        self.tell("STATUS=Shutting down\nSTOPPING=1\n");
+    }
+
+    fn tell(&self, message: &str) {
+        let Self::Systemd(socket) = self else { return };
+        if let Err(error) = notify(socket, message.as_bytes()) {
+            log::warn!("systemd supervision error: {error}");
+        }
+    }
+}
+
+/// One datagram to systemd's socket; a path that begins with `@` is an abstract name.
+fn notify(socket: &Path, message: &[u8]) -> io::Result<()> {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let address = match socket.as_os_str().as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(socket)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(message, &address).map(|_| ())
+}
+
+/// The process's readiness to be killed when memory runs out, and what it was before.
+pub struct OomScore {
+    path: PathBuf,
+    before: Option<i64>,
+}
+
+impl Default for OomScore {
+    fn default() -> Self {
+        Self::at("/proc/self/oom_score_adj".into())
+    }
+}
+
+impl OomScore {
+    fn at(path: PathBuf) -> Self {
+        Self { path, before: None }
+    }
+
+    /// Does what `oom-score-adj` and the first of `oom-score-adj-values` say now; the error is for
+    /// CONFIG SET.
+    pub fn apply(&mut self, config: &Config) -> Result<(), String> {
+        const LIMIT: i64 = 1000;
+        let failed = |doing: &str, error: io::Error| {
+            log::warn!("Unable to {doing} oom_score_adj: {error}");
+            "Failed to set current oom_score_adj. Check server logs.".to_owned()
+        };
+        let mode = config.oom_score_adj();
+        if self.before.is_none() && mode != OomScoreAdj::No {
+            let text =
+                std::fs::read_to_string(&self.path).map_err(|error| failed("read", error))?;
+            self.before = Some(text.trim().parse().unwrap_or(0));
+        }
+        let Some(before) = self.before else { return Ok(()) };
+        let values = config.words_of(OptionId::oom_score_adj_values);
+        let wanted = values.first().and_then(|value| value.parse().ok()).unwrap_or(0);
+        let value: i64 = match mode {
+            OomScoreAdj::No => before,
+            OomScoreAdj::Relative => before + wanted,
+            OomScoreAdj::Absolute => wanted,
+        };
+        let text = format!("{}\n", value.clamp(-LIMIT, LIMIT));
+        std::fs::write(&self.path, text).map_err(|error| failed("write", error))?;
+        if mode == OomScoreAdj::No {
+            self.before = None;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temporary(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("bobbin-host-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn says_what_to_change_on_a_machine() {
+        let folder = temporary("machine");
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = HostFiles {
+            huge_pages: folder.join("thp"),
+            overcommit: folder.join("overcommit"),
+            somaxconn: folder.join("somaxconn"),
+            clock_source: folder.join("clock"),
+            clock_sources: folder.join("clocks"),
+        };
+        let config = Config::new();
+        assert_eq!(files.warnings(&config, false), [""; 0], "files that are not there");
+
+        let write = |path: &PathBuf, text: &str| std::fs::write(path, text).unwrap();
+        write(&files.huge_pages, "[always] madvise never\n");
+        write(&files.overcommit, "0\n");
+        write(&files.somaxconn, "128\n");
+        write(&files.clock_source, "hpet\n");
+        write(&files.clock_sources, "tsc hpet acpi_pm \n");
+        let warnings = files.warnings(&config, false);
+        assert_eq!(warnings.len(), 4);
+        assert!(warnings[0].contains("sysctl vm.overcommit_memory=1"));
+        assert!(warnings[1].contains("echo madvise > "));
+        assert!(
+            warnings[2].contains("setting of 511") && warnings[2].contains("lower value of 128")
+        );
+        assert!(warnings[3].contains("echo tsc > "));
+        assert_eq!(files.warnings(&config, true).len(), 3);
+
+        write(&files.huge_pages, "always [madvise] never\n");
+        write(&files.overcommit, "1\n");
+        write(&files.somaxconn, "4096\n");
+        write(&files.clock_source, "tsc\n");
+        assert_eq!(files.warnings(&config, false), [""; 0]);
+        std::fs::remove_dir_all(folder).unwrap();
+
+        assert!(check_overcommit("2").unwrap().contains("is 2:"));
+        assert!(check_clock("xen", "xen").unwrap().ends_with("no better one (xen)."));
+        assert_eq!(check_backlog("junk", 511), None);
+    }
+
+    #[test]
+    fn plans_the_limit_on_open_files() {
+        let limit = |current, maximum| Rlimit { current, maximum };
+        let before = limit(Some(1024), Some(4096));
+        assert_eq!(limits_to_try(before, 1000), []);
+        assert_eq!(limits_to_try(before, 2000), [limit(Some(2000), Some(4096))]);
+        assert_eq!(
+            limits_to_try(before, 10_032),
+            [limit(Some(10_032), Some(10_032)), limit(Some(4096), Some(4096))]
+        );
+        assert_eq!(limits_to_try(limit(Some(64), None), 100), [limit(Some(100), None)]);
+        assert_eq!(limits_to_try(limit(None, None), 100), []);
+
+        assert_eq!(outcome(10_000, 32, 1024, 10_032), Ok(10_000));
+        assert_eq!(outcome(10_000, 32, 100, 100), Ok(68));
+        assert_eq!(
+            outcome(10_000, 32, 30, 30).unwrap_err(),
+            "Your current 'ulimit -n' of 30 is not enough for the server to start. Please increase your open file \
+             limit to at least 10032. Exiting."
+        );
+        assert_eq!(raise_open_files(1, 1), Ok(1));
+    }
+
+    #[test]
+    fn writes_and_removes_the_process_id() {
+        let path = temporary("pid");
+        let config = Config::new();
+        assert!(PidFile::write(&config, false).is_none());
+        let line = crate::config::CommandLine {
+            options: format!("pidfile {}", path.display()).into_bytes(),
+            ..Default::default()
+        };
+        let config = Config::load(&line, &mut &b""[..], "1", &mut NoDirectives).unwrap();
+        let file = PidFile::write(&config, false).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
+        file.remove();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn tells_systemd() {
+        let find = |supervised, name: &'static str, value: &'static str| {
+            Supervisor::find(supervised, move |wanted| (wanted == name).then(|| value.into()))
+        };
+        assert_eq!(find(Supervised::No, "NOTIFY_SOCKET", "/x"), Supervisor::None);
+        assert_eq!(find(Supervised::Systemd, "UPSTART_JOB", "x"), Supervisor::None);
+        assert_eq!(find(Supervised::Auto, "UPSTART_JOB", "x"), Supervisor::Upstart);
+        assert_eq!(find(Supervised::Auto, "NOTIFY_SOCKET", "/x"), Supervisor::Systemd("/x".into()));
+
+        let path = temporary("notify");
+        let listener = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        Supervisor::Systemd(path.clone()).ready();
+        let mut buffer = [0; 128];
+        let length = listener.recv(&mut buffer).unwrap();
+        assert!(buffer[..length].ends_with(b"\nREADY=1\n"));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn adjusts_and_restores_the_score() {
+        let path = temporary("oom");
+        std::fs::write(&path, "10\n").unwrap();
+        let config = Config::new();
+        let mut score = OomScore::at(path.clone());
+        let mut expect = |values: &str, mode: &str, expected: &str| {
+            config.set_internally(OptionId::oom_score_adj_values, values).unwrap();
+            config.set_internally(OptionId::oom_score_adj, mode).unwrap();
+            score.apply(&config).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+        };
+        expect("5 6 7", "no", "10\n");
+        expect("5 6 7", "relative", "15\n");
+        expect("5 6 7", "absolute", "5\n");
+        expect("2000 2000 2000", "yes", "1000\n");
+        expect("5 6 7", "no", "10\n");
+        std::fs::remove_file(path).unwrap();
+
+        let mut missing = OomScore::at("/no/such/file".into());
+        config.set_internally(OptionId::oom_score_adj, "yes").unwrap();
+        assert!(missing.apply(&config).is_err());
+    }
+
+    struct NoDirectives;
+
+    impl crate::config::Directives for NoDirectives {
+        fn user(&mut self, _: &[&[u8]]) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn rename_command(&mut self, _: &[u8], _: &[u8]) -> Result<(), String> {
+            Ok(())
+        }
+    }
+}
