@@ -25,4 +25,4 @@ pub mod embedded;
 mod simulation;
 
 // For its fuzz target.
-pub use commands::migration::read_target_reply;
+pub use commands::migrate::read_target_reply;

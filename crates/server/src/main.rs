@@ -13,8 +13,7 @@ use bobbin_server::engine::acl;
 use bobbin_server::engine::acl::rules::Grammar;
 use bobbin_server::engine::command::Registry;
 use bobbin_server::engine::server::{Server, VERSION};
-use bobbin_server::persistence::{self, aof};
-use bobbin_server::process::{self, crash, start};
+use bobbin_server::process::{self, check_aof, check_rdb, crash, shutdown, start};
 use bobbin_server::system::{host, logging, title};
 
 const USAGE: &str = "\
@@ -44,12 +43,12 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
         }
-        [first, rest @ ..] if first == b"--check-rdb" => return persistence::check::main(rest),
-        _ if is_named("check-rdb") => return persistence::check::main(&arguments),
+        [first, rest @ ..] if first == b"--check-rdb" => return check_rdb::main(rest),
+        _ if is_named("check-rdb") => return check_rdb::main(&arguments),
         [first, rest @ ..] if first == b"--check-aof" => {
-            return aof::check::main(rest, &mut stdin().lock());
+            return check_aof::main(rest, &mut stdin().lock());
         }
-        _ if is_named("check-aof") => return aof::check::main(&arguments, &mut stdin().lock()),
+        _ if is_named("check-aof") => return check_aof::main(&arguments, &mut stdin().lock()),
         _ => {}
     }
     // SAFETY: no thread has been started yet, and the arguments were copied.
@@ -108,14 +107,14 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
         log::warn!("{warning}");
     }
     title::show(&config);
-    let server = Server::new(config, &named.commands)?;
+    let server = process::create(config, &named.commands)?;
     server.load_users(&named.users)?;
     exit_on_panic(server);
     crash::install(server).map_err(|error| format!("Can't prepare for crashes: {error}"))?;
     let pid_file = host::PidFile::write(&server.config, daemon);
-    server.start()?;
+    start::start(server)?;
     supervisor.ready();
-    let code = server.wait_for_end()?;
+    let code = shutdown::wait_for_end(server)?;
     supervisor.stopping();
     if let Some(pid_file) = pid_file {
         pid_file.remove();

@@ -8,8 +8,7 @@ mod payloads;
 
 use bobbin_dump::crc64;
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::engine::server::Server;
-use bobbin_server::persistence::check::examine;
+use bobbin_server::process::check_rdb::examine;
 use payloads::Bench;
 
 /// Files of a run of the tests.
@@ -46,7 +45,10 @@ fn checking_and_loading_agree() {
 fn load(bytes: &[u8]) -> Result<bobbin_server::persistence::Loaded, String> {
     let config = Config::new();
     config.set_internally(OptionId::databases, &i32::MAX.to_string())?;
-    Server::new(config, &[])?.load_beside(bytes)
+    bobbin_server::persistence::load::load_beside(
+        bobbin_server::process::create(config, &[])?,
+        bytes,
+    )
 }
 
 /// A file of some keys and what else there may be, with some changes.

@@ -2,6 +2,7 @@
 
 use bobbin_resp::Reply;
 
+use crate::base::random::random_bytes;
 use crate::config::system_text;
 use crate::engine::acl::check::Asked;
 use crate::engine::acl::rules::{category, has_spaces, is_of};
@@ -10,7 +11,6 @@ use crate::engine::acl::user::hex;
 use crate::engine::command::flags::Categories;
 use crate::engine::command::help::{container, help_of as help};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome, Registered};
-use crate::process::start::random_bytes;
 
 fn setuser(call: &mut Call<'_>) -> Outcome {
     let name = call.args[2];

@@ -5,21 +5,23 @@ use bobbin_resp::Reply;
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::server::Server;
+use crate::persistence::aof::Aof;
 use crate::persistence::aof::NO_LOG;
+use crate::persistence::aof::rewrite;
 
 fn bgrewriteaof(call: &mut Call<'_>) -> Outcome {
-    let rewrites = &call.server.aof.rewrites;
+    let rewrites = &Aof::of(call.server).rewrites;
     // One that is given up will be gone in a moment.
     if rewrites.is_running() && !rewrites.is_given_up() {
         return Err("ERR Background append only file rewriting already in progress".into());
     }
     // What EXEC has not finished is in no base.
-    if call.in_transaction || call.server.cut_is_busy() {
+    if call.in_transaction || rewrite::cut_is_busy(call.server) {
         rewrites.schedule();
         call.reply.simple("Background append only file rewriting scheduled");
         return Ok(());
     }
-    if !call.server.begin_rewrite(call.data) {
+    if !rewrite::begin_rewrite(call.server, call.data) {
         return Err(Failure::new(
             "ERR Can't execute an AOF background rewriting. Please check the server logs for more information.",
         ));
@@ -50,7 +52,7 @@ fn waitaof(call: &mut Call<'_>) -> Outcome {
     }
     let waiter = blocking::block(call, wait, &[], deadline_ms);
     if replicas == 0 {
-        server.aof.await_record(server, number, waiter);
+        Aof::of(server).await_record(server, number, waiter);
     }
     Ok(())
 }
@@ -63,7 +65,7 @@ struct WaitForDisk {
 
 impl WaitForDisk {
     fn is_over(&self) -> bool {
-        self.server.aof.kept().is_some_and(|kept| kept >= self.number)
+        Aof::of(self.server).kept().is_some_and(|kept| kept >= self.number)
     }
 
     fn append(&self, reply: &mut Reply<'_>) {

@@ -11,6 +11,11 @@ use crate::engine::server::{Server, Switch};
 
 use crate::commands::repeats::MANY;
 use crate::engine::command::help::{container, help_of as help};
+use crate::persistence::Persistence;
+use crate::persistence::aof;
+use crate::persistence::aof::rewrite;
+use crate::worker::watchdog;
+use crate::worker::{listen, pool};
 
 fn get(call: &mut Call<'_>) -> Outcome {
     let patterns = &call.args[2..];
@@ -58,7 +63,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     };
     let (data, in_transaction) = (&mut *call.data, call.in_transaction);
     let mut apply = |option: OptionId, config: &Config| match option {
-        OptionId::appendonly => server.switch_log(data, in_transaction),
+        OptionId::appendonly => aof::switch_log(server, data, in_transaction),
         _ => apply(server, option, config),
     };
     server.config.set(&pairs, barred, &mut apply).map_err(failure)?;
@@ -76,7 +81,7 @@ fn rewrite(call: &mut Call<'_>) -> Outcome {
 
 fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     let server = call.server;
-    server.persistence.forget_counts(server.workers.totals().dirty.get());
+    Persistence::of(server).forget_counts(server.workers.totals().dirty.get());
     server.workers.reset();
     server.errors.reset();
     server.services.reset_statistics(&server.clients);
@@ -94,15 +99,17 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
 /// Does what follows from an option's new value. The gate is held.
 fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(), String> {
     match option {
-        OptionId::io_threads => server.set_worker_count(config.worker_count()),
-        OptionId::bind => server.listen_again(false).and_then(|()| server.listen_again(true)),
-        OptionId::port => server.listen_again(false).map_err(|reason| {
+        OptionId::io_threads => pool::set_worker_count(server, config.worker_count()),
+        OptionId::bind => {
+            listen::listen_again(server, false).and_then(|()| listen::listen_again(server, true))
+        }
+        OptionId::port => listen::listen_again(server, false).map_err(|reason| {
             log::warn!("Unable to listen on port {}: {reason}", config.port());
             "Unable to listen on this port. Check server logs.".to_owned()
         }),
         OptionId::tls_port => {
             follow_tls(server, config)?;
-            server.listen_again(true).map_err(|reason| {
+            listen::listen_again(server, true).map_err(|reason| {
                 log::warn!("Unable to listen on port {}: {reason}", config.tls_port());
                 "Unable to listen on this port. Check server logs.".to_owned()
             })
@@ -124,15 +131,15 @@ fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(
             Ok(())
         }
         OptionId::watchdog_period => {
-            server.follow_watchdog();
+            watchdog::follow_watchdog(server);
             Ok(())
         }
         OptionId::aof_disable_auto_gc => {
-            server.follow_log_history();
+            rewrite::follow_log_history(server);
             Ok(())
         }
         OptionId::appendfsync => {
-            server.follow_log_config();
+            aof::follow_log_config(server);
             Ok(())
         }
         OptionId::requirepass => {

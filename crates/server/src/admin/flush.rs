@@ -9,6 +9,7 @@ use crate::engine::command::{
 };
 use crate::engine::job::{Job, Slice};
 use crate::engine::lazyfree;
+use crate::persistence::save;
 
 fn flushall(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
@@ -16,10 +17,10 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
     let flushed = take_everything(call.data);
     let server = call.server;
     // A snapshot of what is no more is worth nothing; one of nothing takes its place.
-    server.abort_save();
+    save::abort_save(server);
     if server.has_save_points() && !call.in_transaction {
         // The log says it when that fails.
-        let _ = server.save_held(call.data);
+        let _ = save::save_held(server, call.data);
     }
     dispose(call, flushed, in_background);
     Ok(())

@@ -21,6 +21,7 @@ pub(crate) mod monitor;
 mod persistence;
 mod replication;
 mod server;
+mod shutdown;
 mod slowlog;
 
 /// Every family's rows.

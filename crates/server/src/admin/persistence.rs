@@ -6,24 +6,28 @@ use std::sync::atomic::Ordering;
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::persistence::NotBegun;
+use crate::persistence::Persistence;
+use crate::persistence::aof::rewrite;
+use crate::persistence::points;
+use crate::persistence::save;
 
 /// The client waits; the others go on, and what they do from here on is not in the file.
 fn save(call: &mut Call<'_>) -> Outcome {
-    if call.server.persistence.is_saving() {
+    if Persistence::of(call.server).is_saving() {
         return Err(BUSY);
     }
     let server = call.server;
     let waiter = blocking::block(call, Saving, &[], None);
-    if server.cut_is_busy() {
-        server.save_later(waiter);
+    if rewrite::cut_is_busy(server) {
+        points::save_later(server, waiter);
         return Ok(());
     }
-    match server.start_save(call.data, Some(Arc::clone(&waiter))) {
+    match save::start_save(server, call.data, Some(Arc::clone(&waiter))) {
         Ok(()) => {}
         Err(NotBegun::Busy) => waiter.answer(server, |_| Err(BUSY)),
         Err(NotBegun::NoThread) => {
             // It takes none where nobody else is served meanwhile.
-            let saved = server.save_held(call.data);
+            let saved = save::save_held(server, call.data);
             waiter.answer(server, |reply| {
                 saved.map_err(|_| Failure::new("ERR"))?;
                 reply.ok();
@@ -46,8 +50,8 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
     let server = call.server;
     if call.args.len() > 1 {
         if call.args.len() == 2 && call.word_is(1, "cancel") {
-            let unscheduled = server.unschedule_save();
-            if !server.abort_save() && !unscheduled {
+            let unscheduled = points::unschedule_save(server);
+            if !save::abort_save(server) && !unscheduled {
                 return Err(
                     "ERR Background saving is currently not in progress or scheduled".into()
                 );
@@ -63,23 +67,23 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
     }
     if call.in_transaction {
         // What EXEC has not finished is in no file.
-        server.schedule_save();
+        points::schedule_save(server);
         call.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    if server.cut_is_busy() && !server.persistence.is_saving() {
+    if rewrite::cut_is_busy(server) && !Persistence::of(server).is_saving() {
         if call.args.len() == 1 {
             return Err(REWRITING);
         }
-        server.schedule_save();
+        points::schedule_save(server);
         call.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    if server.persistence.is_saving() && !server.persistence.current_is_wanted() {
+    if Persistence::of(server).is_saving() && !Persistence::of(server).current_is_wanted() {
         // It is given up, and will be gone in a moment.
-        server.schedule_save();
+        points::schedule_save(server);
     } else {
-        server.start_save(call.data, None).map_err(|reason| match reason {
+        save::start_save(server, call.data, None).map_err(|reason| match reason {
             NotBegun::Busy => BUSY,
             NotBegun::NoThread => Failure::new("ERR"),
         })?;
@@ -89,7 +93,7 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
 }
 
 fn lastsave(call: &mut Call<'_>) -> Outcome {
-    call.reply.integer(call.server.persistence.last_save_s.load(Ordering::Relaxed));
+    call.reply.integer(Persistence::of(call.server).last_save_s.load(Ordering::Relaxed));
     Ok(())
 }
 

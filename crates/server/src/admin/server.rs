@@ -2,12 +2,13 @@
 
 use bobbin_resp::Reply;
 
+use super::shutdown::Shutdown;
 use crate::admin::lolwut;
 use crate::base::clock::system_us;
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
+use crate::engine::server::Request;
 use crate::engine::server::VERSION;
-use crate::process::shutdown::{Request, Shutdown};
 
 fn time(call: &mut Call<'_>) -> Outcome {
     // For a transaction, and for a script, the time stands still.

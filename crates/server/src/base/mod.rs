@@ -1,10 +1,12 @@
 //! What the machine gives, apart from any configuration: cores, clocks, files, memory, chance.
 
 pub mod allocator;
+pub(crate) mod bits;
 pub mod clock;
 pub mod cores;
 pub(crate) mod files;
 pub mod glob;
 pub mod memory;
 pub mod random;
+pub mod usage;
 pub mod watch;

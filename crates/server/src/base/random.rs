@@ -28,3 +28,21 @@ impl Random {
         ((self.next_u32() as u64 * bound as u64) >> 32) as u32
     }
 }
+
+/// Bytes from the kernel's generator. Without it nothing that hangs on them is a secret, so the
+/// process ends. That is at start, which needs some.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                log::error!("The system has no random bytes for us ({error}). Exiting.");
+                std::process::exit(1);
+            }
+        }
+    }
+    bytes
+}

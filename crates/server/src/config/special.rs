@@ -1,7 +1,7 @@
 //! Options of several words: how their words become the one text that is kept and shown.
 
+use super::Classes;
 use super::memory;
-use crate::engine::notify::Classes;
 
 /// Addresses at most, as Valkey has it.
 const BIND_MAX: usize = 16;

@@ -24,6 +24,7 @@ use crate::engine::pubsub::Subscribers;
 use crate::engine::server::{Server, WorkerHandle};
 use crate::engine::stats::WorkerStats;
 use crate::engine::tracking::{self, Tracker};
+use crate::persistence::aof::Aof;
 use crate::worker::batch::Batch;
 use crate::worker::execution::Executor;
 use crate::worker::limits::ReplyLimit;
@@ -55,7 +56,7 @@ impl Process {
     pub fn new(config: Config) -> Result<Self, String> {
         // Nothing must be saved unasked.
         config.set_internally(OptionId::save, "")?;
-        let server = Server::new(config, &[])?;
+        let server = crate::process::create(config, &[])?;
         server.follow_config();
         Ok(Self(server))
     }
@@ -294,6 +295,7 @@ impl Embedded {
             };
             let mut executor = Executor {
                 server,
+                aof: Aof::of(server),
                 data: &mut self.data,
                 stats: &self.stats,
                 arena: &mut self.replies,

@@ -10,8 +10,10 @@ use crate::engine::command::Data;
 use crate::engine::log::Stream;
 use crate::engine::server::Server;
 use crate::persistence::Existing;
+use crate::persistence::Persistence;
 use crate::persistence::aof::replay::Replay;
 use crate::persistence::aof::{Fault, Reader};
+use crate::persistence::load;
 use crate::persistence::snapshot::{Body, Purpose};
 
 /// What the log's thread would write, record by record. There is one for a server.
@@ -60,7 +62,7 @@ impl Base {
     /// Everything as it is now. Nothing is held.
     pub(crate) fn begin(server: &'static Server, data: &mut Data) -> (Self, u64) {
         data.enter();
-        let cut = server.begin_cut(data);
+        let cut = server.begin_cut(data, "base");
         let number = server.log.last();
         data.leave();
         let (expiring, databases) = (cut.has_expiring_fields(), cut.databases().to_vec());
@@ -101,12 +103,12 @@ impl Start {
         self.carry_out(b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n")?;
         self.replay.begin_file();
         let Some(base) = base else { return Ok(()) };
-        let loading = &self.server.persistence.loading;
+        let loading = &Persistence::of(self.server).loading;
         loading.keeps_expired.store(true, Ordering::Relaxed);
         let data = &mut self.replay.data;
         data.enter();
         data.hold_gate_anyway();
-        let loaded = self.server.load_held(data, base, Existing::Refuse);
+        let loaded = load::load_held(self.server, data, base, Existing::Refuse);
         data.leave();
         loading.keeps_expired.store(false, Ordering::Relaxed);
         loaded.map(|_| ())

@@ -22,6 +22,7 @@ use bobbin_sync::{Mutex, RwLock};
 
 use crate::base::clock::system_ms;
 use crate::base::random::Random;
+use crate::base::usage::Usage;
 use crate::engine::command::registry::KeyShape;
 use crate::engine::command::{Call, Registered};
 use crate::engine::server::Switch;
@@ -367,7 +368,7 @@ fn own_part() -> usize {
 
 /// Processor time of the process in milliseconds: its own, and the kernel's for it.
 fn cpu_ms() -> (u64, u64) {
-    let usage = crate::admin::info::Usage::now();
+    let usage = Usage::now();
     ((usage.user_s * 1e3) as u64, (usage.system_s * 1e3) as u64)
 }
 

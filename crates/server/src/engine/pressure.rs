@@ -7,42 +7,46 @@
 //! client with its command as its next, like one that CLIENT PAUSE puts off: its worker serves the
 //! others meanwhile.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bobbin_store::Cut;
+use bobbin_store::{Cut, CutHandle};
+use bobbin_sync::Mutex;
 
 use crate::engine::client::Client;
-use crate::engine::command::Data;
+use crate::engine::command::{Data, Failure};
 use crate::engine::server::{Server, Switch};
 
 /// How much may wait in memory for a disk, and whether that is exceeded.
 pub struct Pressure {
     /// Bytes of copies for the cut that is walked, above which writers wait.
     kept_max: AtomicUsize,
-    /// That cut was given up, which is told once.
-    gave_up: AtomicBool,
+    /// That cut, and what it is for.
+    cut: Mutex<Option<(CutHandle, &'static str)>>,
 }
 
 impl Default for Pressure {
     fn default() -> Self {
-        Self { kept_max: AtomicUsize::new(usize::MAX), gave_up: AtomicBool::new(false) }
+        Self { kept_max: AtomicUsize::new(usize::MAX), cut: Mutex::default() }
     }
 }
 
 impl Server {
     /// Begins a cut of all keys. `data` holds everything from then on. `end_cut` is called once it
     /// is walked.
-    pub fn begin_cut(&self, data: &mut Data) -> Cut {
+    ///
+    /// `what` it is for is told if it has to be given up.
+    pub fn begin_cut(&self, data: &mut Data, what: &'static str) -> Cut {
         let cut = data.begin_cut();
+        *self.pressure.cut.lock() = Some((cut.handle(), what));
         let kept_max = (crate::base::memory::used() / KEPT_SHARE).max(KEPT_MIN);
         self.pressure.kept_max.store(kept_max, Ordering::Relaxed);
-        self.pressure.gave_up.store(false, Ordering::Relaxed);
         self.switches.set(Switch::CUTTING, true);
         cut
     }
 
     /// The cut is walked.
     pub fn end_cut(&self) {
+        *self.pressure.cut.lock() = None;
         self.switches.set(Switch::CUTTING, false);
     }
 
@@ -101,12 +105,33 @@ impl Server {
         if self.keyspace.kept_bytes() <= kept_max.saturating_mul(KEPT_ABORT) {
             return;
         }
-        let is_snapshot = self.abort_save();
-        let is_over = is_snapshot || self.aof.rewrites.abort();
-        if is_over && !self.pressure.gave_up.swap(true, Ordering::Relaxed) {
-            let what = if is_snapshot { "snapshot" } else { "rewrite of the log" };
+        let cut = self.pressure.cut.lock();
+        if let Some((cut, what)) = cut.as_ref().filter(|(cut, _)| !cut.is_aborted()) {
+            cut.abort();
             log::warn!("The disk is too slow for the {what} beside the writes; it was aborted");
         }
+    }
+
+    /// What those who write are refused with while the disk does not take what they do.
+    #[cold]
+    pub fn disk_failure(&self) -> Option<Failure> {
+        let switches = self.switches.load();
+        if switches & Switch::SAVE_FAILED != 0
+            && self.config.stop_writes_on_bgsave_error()
+            && self.has_save_points()
+        {
+            return Some(Failure::SNAPSHOT_FAILED);
+        }
+        (switches & Switch::LOG_FAILED != 0).then(|| Failure::format(self.log_failure()))
+    }
+
+    /// What a write is refused with while the log cannot be written.
+    #[cold]
+    pub fn log_failure(&self) -> String {
+        let error = std::io::Error::from_raw_os_error(self.log_error.load(Ordering::Relaxed));
+        let text = error.to_string();
+        let text = text.split(" (os error").next().unwrap_or_default();
+        format!("MISCONF Errors writing to the AOF file: {text}")
     }
 }
 

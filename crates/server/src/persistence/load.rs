@@ -26,6 +26,7 @@ use crate::commands;
 use crate::engine::command::Data;
 use crate::engine::script::Policy;
 use crate::engine::server::{Server, Switch};
+use crate::persistence::Persistence;
 
 /// What becomes of a key or a library of the file that is there already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,418 +52,406 @@ pub struct Loaded {
     pub bytes: u64,
 }
 
-impl Server {
-    /// Loads the snapshot that the configuration names, if there is one, while clients are told to
-    /// wait. An error says why it cannot be had. `false`: somebody ended the server meanwhile.
-    pub fn load_at_start(&'static self) -> Result<bool, String> {
-        let name = self.config.dbfilename();
-        let path = Path::new(OsStr::from_bytes(&name));
-        let started = Instant::now();
-        let file = match disk::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-            Err(error) => {
-                let path = path.display();
-                return Err(format!(
-                    "Fatal error: can't open the RDB file {path} for reading: {error}"
-                ));
-            }
-        };
-        self.begin_loading(&file);
-        match self.load_beside(file) {
-            Ok(loaded) => {
-                self.end_loading();
-                self.log_loaded(loaded);
-                let seconds = started.elapsed().as_secs_f64();
-                log::info!("DB loaded from disk: {seconds:.3} seconds");
-                Ok(true)
-            }
-            Err(_) if self.end.is_wanted() => Ok(false),
-            Err(error) => {
-                log::warn!("{error}");
-                Err("Fatal error loading the DB. Exiting.".into())
-            }
+/// Loads the snapshot that the configuration names, if there is one, while clients are told to
+/// wait. An error says why it cannot be had. `false`: somebody ended the server meanwhile.
+pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
+    let name = server.config.dbfilename();
+    let path = Path::new(OsStr::from_bytes(&name));
+    let started = Instant::now();
+    let file = match disk::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => {
+            let path = path.display();
+            return Err(format!(
+                "Fatal error: can't open the RDB file {path} for reading: {error}"
+            ));
+        }
+    };
+    begin_loading(server, &file);
+    match load_beside(server, file) {
+        Ok(loaded) => {
+            end_loading(server);
+            log_loaded(server, loaded);
+            let seconds = started.elapsed().as_secs_f64();
+            log::info!("DB loaded from disk: {seconds:.3} seconds");
+            Ok(true)
+        }
+        Err(_) if server.end.is_wanted() => Ok(false),
+        Err(error) => {
+            log::warn!("{error}");
+            Err("Fatal error loading the DB. Exiting.".into())
         }
     }
+}
 
-    /// Clients are told to wait until `end_loading`.
-    pub fn begin_loading(&self, file: &File) {
-        self.begin_loading_bytes(disk::length(file).unwrap_or(0));
-    }
+/// Clients are told to wait until `end_loading`.
+pub fn begin_loading(server: &Server, file: &File) {
+    begin_loading_bytes(server, disk::length(file).unwrap_or(0));
+}
 
-    /// Begins to load `total` bytes, in any number of files. Clients are told to wait until
-    /// `end_loading`.
-    pub fn begin_loading_bytes(&self, total: u64) {
-        let loading = &self.persistence.loading;
-        loading.total_bytes.store(total, Ordering::Relaxed);
-        loading.loaded_bytes.store(0, Ordering::Relaxed);
-        loading.started_s.store(crate::base::clock::system_ms() / 1000, Ordering::Relaxed);
-        loading.is_on.store(true, Ordering::Relaxed);
-        self.switches.set(Switch::LOADING, true);
-    }
+/// Begins to load `total` bytes, in any number of files. Clients are told to wait until
+/// `end_loading`.
+pub fn begin_loading_bytes(server: &Server, total: u64) {
+    let loading = &Persistence::of(server).loading;
+    loading.total_bytes.store(total, Ordering::Relaxed);
+    loading.loaded_bytes.store(0, Ordering::Relaxed);
+    loading.started_s.store(crate::base::clock::system_ms() / 1000, Ordering::Relaxed);
+    loading.is_on.store(true, Ordering::Relaxed);
+    server.switches.set(Switch::LOADING, true);
+}
 
-    pub fn end_loading(&self) {
-        // Those who loaded had arenas of their own.
-        allocator::give_back_in_steps();
-        self.persistence.loading.is_on.store(false, Ordering::Relaxed);
-        self.switches.set(Switch::LOADING, false);
-    }
+pub fn end_loading(server: &Server) {
+    // Those who loaded had arenas of their own.
+    allocator::give_back_in_steps();
+    Persistence::of(server).loading.is_on.store(false, Ordering::Relaxed);
+    server.switches.set(Switch::LOADING, false);
+}
 
-    /// Loads a file with all threads that there are, beside the workers. Nothing is held.
-    pub fn load_beside(&'static self, mut file: impl Read) -> Result<Loaded, String> {
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(THREADS_MAX);
-        let (sender, receiver) = sync_channel(BLOCKS_MAX);
-        let (full, empty) = (Mutex::new(receiver), Mutex::new(Vec::new()));
-        let count = Counts::default();
-        let failed = AtomicBool::new(false);
-        let error = Mutex::new(None);
-        let read = std::thread::scope(|scope| {
-            for _ in 0..threads {
-                let work = || {
-                    let outcome = self.install_blocks(&full, &empty, &count, &failed);
-                    if let Err(text) = outcome {
-                        failed.store(true, Ordering::Relaxed);
-                        error.lock().get_or_insert(text);
-                    }
-                };
-                let spawned = std::thread::Builder::new()
-                    .name("bobbin-load".into())
-                    .spawn_scoped(scope, work);
-                spawned.map_err(|error| format!("Can't start a thread to load with: {error}"))?;
-            }
-            let recycled = || empty.lock().pop();
-            let mut give = |block: Block| send(&sender, block, &failed);
-            let read =
-                self.read_blocks(&mut file, Existing::Refuse, |_, _| {}, recycled, &mut give);
-            // Lets the others come to an end.
-            drop(sender);
-            read
-        });
-        match error.lock().take() {
-            Some(error) => Err(error),
-            None => Ok(count.loaded(read?)),
-        }
-    }
-
-    /// Loads a file in the calling thread, which holds the gate.
-    pub fn load_held(
-        &'static self,
-        data: &mut Data,
-        mut file: impl Read,
-        existing: Existing,
-    ) -> Result<Loaded, String> {
-        let count = Counts::default();
-        let spare = RefCell::new(None);
-        let mut error = None;
-        let read = {
-            let mut give = |block: Block| match self.install(data, &block, &count, existing) {
-                Ok(()) => {
-                    *spare.borrow_mut() = Some(block.bytes);
-                    true
-                }
-                Err(text) => {
-                    error = Some(text);
-                    false
+/// Loads a file with all threads that there are, beside the workers. Nothing is held.
+pub fn load_beside(server: &'static Server, mut file: impl Read) -> Result<Loaded, String> {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(THREADS_MAX);
+    let (sender, receiver) = sync_channel(BLOCKS_MAX);
+    let (full, empty) = (Mutex::new(receiver), Mutex::new(Vec::new()));
+    let count = Counts::default();
+    let failed = AtomicBool::new(false);
+    let error = Mutex::new(None);
+    let read = std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let work = || {
+                let outcome = install_blocks(server, &full, &empty, &count, &failed);
+                if let Err(text) = outcome {
+                    failed.store(true, Ordering::Relaxed);
+                    error.lock().get_or_insert(text);
                 }
             };
-            let recycled = || spare.borrow_mut().take();
-            self.read_blocks(&mut file, existing, |_, _| {}, recycled, &mut give)
-        };
-        match error {
-            Some(error) => Err(error),
-            None => Ok(count.loaded(read?)),
+            let spawned =
+                std::thread::Builder::new().name("bobbin-load".into()).spawn_scoped(scope, work);
+            spawned.map_err(|error| format!("Can't start a thread to load with: {error}"))?;
         }
+        let recycled = || empty.lock().pop();
+        let mut give = |block: Block| send(&sender, block, &failed);
+        let read = read_blocks(server, &mut file, Existing::Refuse, |_, _| {}, recycled, &mut give);
+        // Lets the others come to an end.
+        drop(sender);
+        read
+    });
+    match error.lock().take() {
+        Some(error) => Err(error),
+        None => Ok(count.loaded(read?)),
     }
+}
 
-    /// Reads a file as loading does, up to the end, and makes every value, but keeps none. `see` is
-    /// shown each item and where it lies. An error comes with its place.
-    pub(super) fn examine(
-        &'static self,
-        mut file: impl Read,
-        mut see: impl FnMut(u64, &Item<'_>),
-    ) -> Result<Loaded, (u64, String)> {
-        let (count, spare) = (Counts::default(), RefCell::new(None));
-        // Where the keys of a block lie, and what was read last.
-        let places = RefCell::new(Vec::new());
-        let at = Cell::new(0);
-        let other = Hasher::new(1);
-        let (now_ms, mut known, mut error) = (self.clock.advance(), HashSet::new(), None);
-        let mut give = |block: Block| {
-            let done = Cell::new(0);
-            let outcome = self.make(&block, &count, now_ms, &done, |database, hash, entry| {
-                let key = entry.as_ref().key();
-                if known.insert((database, hash.0, other.hash(key).0)) {
-                    Ok(())
-                } else {
-                    Err(entry)
-                }
-            });
-            let places = std::mem::take(&mut *places.borrow_mut());
-            if let Err(text) = outcome {
-                error = Some((places.get(done.get()).copied().unwrap_or_else(|| at.get()), text));
-                return false;
+/// Loads a file in the calling thread, which holds the gate.
+pub fn load_held(
+    server: &'static Server,
+    data: &mut Data,
+    mut file: impl Read,
+    existing: Existing,
+) -> Result<Loaded, String> {
+    let count = Counts::default();
+    let spare = RefCell::new(None);
+    let mut error = None;
+    let read = {
+        let mut give = |block: Block| match install(server, data, &block, &count, existing) {
+            Ok(()) => {
+                *spare.borrow_mut() = Some(block.bytes);
+                true
             }
-            *spare.borrow_mut() = Some(block.bytes);
-            true
-        };
-        let see = |place: u64, item: &Item<'_>| {
-            at.set(place);
-            if matches!(item, Item::Key(_)) {
-                places.borrow_mut().push(place);
+            Err(text) => {
+                error = Some(text);
+                false
             }
-            see(place, item);
         };
         let recycled = || spare.borrow_mut().take();
-        let read = self.read_blocks(&mut file, Existing::Refuse, see, recycled, &mut give);
-        match error {
-            Some(error) => Err(error),
-            None => read.map(|bytes| count.loaded(bytes)).map_err(|text| (at.get(), text)),
-        }
+        read_blocks(server, &mut file, existing, |_, _| {}, recycled, &mut give)
+    };
+    match error {
+        Some(error) => Err(error),
+        None => Ok(count.loaded(read?)),
     }
+}
 
-    /// Says in the log what was loaded.
-    pub fn log_loaded(&self, loaded: Loaded) {
-        let Loaded { keys, expired, empty, all_fields_expired, .. } = loaded;
-        let skipped =
-            if empty == 0 { String::new() } else { format!(", empty keys skipped: {empty}") };
-        log::info!(
-            "Done loading RDB, keys loaded: {keys}, keys expired: {expired}{skipped}, all fields \
-             expired hashes: {all_fields_expired}."
-        );
-        let loading = &self.persistence.loading;
-        loading.last_keys_loaded.store(keys, Ordering::Relaxed);
-        loading.last_keys_expired.store(expired, Ordering::Relaxed);
-    }
-
-    /// Reads a file to its end, or until `give` does not want any more; `see` is shown each item
-    /// and where it lies. Returns how many bytes the file had.
-    fn read_blocks(
-        &self,
-        file: &mut impl Read,
-        existing: Existing,
-        mut see: impl FnMut(u64, &Item<'_>),
-        mut spare: impl FnMut() -> Option<Vec<u8>>,
-        give: &mut impl FnMut(Block) -> bool,
-    ) -> Result<u64, String> {
-        let loading = &self.persistence.loading;
-        let mut reader = Reader::new(commands::version_check(self), self.config.rdbchecksum());
-        let mut functions = Vec::new();
-        let mut block = Block::default();
-        let (mut database, mut told) = (0, Instant::now());
-        while !reader.is_over() {
-            if self.end.is_wanted() {
-                return Err("the server ends".into());
-            }
-            let used = block.split(&mut reader, |place, item| {
-                see(place, &item);
-                self.take_item(&item, &mut database, &mut functions)
-            });
-            let used = used.map_err(|error| error.to_string())?;
-            if reader.is_over() && used < block.bytes.len() {
-                log::info!("The RDB file has {} bytes behind its end", block.bytes.len() - used);
-            }
-            // What is left is the beginning of an item.
-            let mut next = Block { bytes: spare().unwrap_or_default(), records: Vec::new() };
-            next.bytes.clear();
-            next.bytes.extend_from_slice(&block.bytes[used..]);
-            let whole_is_left = used == 0;
-            if block.records.is_empty() {
-                next.bytes.reserve(if whole_is_left { block.bytes.len() } else { 0 });
-            } else if !give(block) {
-                return Err("nobody takes what is loaded".into());
-            }
-            block = next;
-            if reader.is_over() {
-                break;
-            }
-            // A value longer than a block doubles it.
-            let room = BLOCK_BYTES.max(block.bytes.len());
-            if block.fill(file, room).map_err(|error| error.to_string())? == 0 {
-                reader.finish().map_err(|error| error.to_string())?;
-            }
-            loading.loaded_bytes.store(reader.offset(), Ordering::Relaxed);
-            if told.elapsed() >= PROGRESS_INTERVAL {
-                told = Instant::now();
-                let total = loading.total_bytes.load(Ordering::Relaxed).max(1);
-                let percent = reader.offset() as f64 * 100.0 / total as f64;
-                log::info!("Loading RDB: {percent:.1}% of {total} bytes");
-            }
-        }
-        let mut seed = self.clock.advance() as u64;
-        let policy = match existing {
-            Existing::Refuse => Policy::Append,
-            Existing::Replace => Policy::Replace,
-        };
-        let loaded = self.functions.restore(&functions, policy, || {
-            seed = seed.wrapping_add(1);
-            seed
+/// Reads a file as loading does, up to the end, and makes every value, but keeps none. `see` is
+/// shown each item and where it lies. An error comes with its place.
+pub(crate) fn examine(
+    server: &'static Server,
+    mut file: impl Read,
+    mut see: impl FnMut(u64, &Item<'_>),
+) -> Result<Loaded, (u64, String)> {
+    let (count, spare) = (Counts::default(), RefCell::new(None));
+    // Where the keys of a block lie, and what was read last.
+    let places = RefCell::new(Vec::new());
+    let at = Cell::new(0);
+    let other = Hasher::new(1);
+    let (now_ms, mut known, mut error) = (server.clock.advance(), HashSet::new(), None);
+    let mut give = |block: Block| {
+        let done = Cell::new(0);
+        let outcome = make(server, &block, &count, now_ms, &done, |database, hash, entry| {
+            let key = entry.as_ref().key();
+            if known.insert((database, hash.0, other.hash(key).0)) { Ok(()) } else { Err(entry) }
         });
-        loaded.map_err(|failure| format!("a function library cannot be loaded: {}", failure.0))?;
-        Ok(reader.offset())
+        let places = std::mem::take(&mut *places.borrow_mut());
+        if let Err(text) = outcome {
+            error = Some((places.get(done.get()).copied().unwrap_or_else(|| at.get()), text));
+            return false;
+        }
+        *spare.borrow_mut() = Some(block.bytes);
+        true
+    };
+    let see = |place: u64, item: &Item<'_>| {
+        at.set(place);
+        if matches!(item, Item::Key(_)) {
+            places.borrow_mut().push(place);
+        }
+        see(place, item);
+    };
+    let recycled = || spare.borrow_mut().take();
+    let read = read_blocks(server, &mut file, Existing::Refuse, see, recycled, &mut give);
+    match error {
+        Some(error) => Err(error),
+        None => read.map(|bytes| count.loaded(bytes)).map_err(|text| (at.get(), text)),
     }
+}
 
-    /// Takes note of what is no key. Keys get the database that comes back.
-    fn take_item(
-        &self,
-        item: &Item<'_>,
-        database: &mut u32,
-        functions: &mut Vec<Vec<u8>>,
-    ) -> Result<u32, RdbError> {
-        match item {
-            Item::Aux { name, value } => self.take_fact(name, value),
-            Item::Database(number) => {
-                let count = self.config.databases() as u64;
-                if *number >= count {
-                    log::warn!(
-                        "FATAL: Data file was created with a server configured to handle more than {count} databases."
-                    );
-                    return Err(RdbError::Damaged {
-                        what: "a database that there is not",
-                        offset: 0,
-                    });
+/// Says in the log what was loaded.
+pub fn log_loaded(server: &Server, loaded: Loaded) {
+    let Loaded { keys, expired, empty, all_fields_expired, .. } = loaded;
+    let skipped = if empty == 0 { String::new() } else { format!(", empty keys skipped: {empty}") };
+    log::info!(
+        "Done loading RDB, keys loaded: {keys}, keys expired: {expired}{skipped}, all fields \
+         expired hashes: {all_fields_expired}."
+    );
+    let loading = &Persistence::of(server).loading;
+    loading.last_keys_loaded.store(keys, Ordering::Relaxed);
+    loading.last_keys_expired.store(expired, Ordering::Relaxed);
+}
+
+/// Reads a file to its end, or until `give` does not want any more; `see` is shown each item
+/// and where it lies. Returns how many bytes the file had.
+fn read_blocks(
+    server: &Server,
+    file: &mut impl Read,
+    existing: Existing,
+    mut see: impl FnMut(u64, &Item<'_>),
+    mut spare: impl FnMut() -> Option<Vec<u8>>,
+    give: &mut impl FnMut(Block) -> bool,
+) -> Result<u64, String> {
+    let loading = &Persistence::of(server).loading;
+    let mut reader = Reader::new(commands::version_check(server), server.config.rdbchecksum());
+    let mut functions = Vec::new();
+    let mut block = Block::default();
+    let (mut database, mut told) = (0, Instant::now());
+    while !reader.is_over() {
+        if server.end.is_wanted() {
+            return Err("the server ends".into());
+        }
+        let used = block.split(&mut reader, |place, item| {
+            see(place, &item);
+            take_item(server, &item, &mut database, &mut functions)
+        });
+        let used = used.map_err(|error| error.to_string())?;
+        if reader.is_over() && used < block.bytes.len() {
+            log::info!("The RDB file has {} bytes behind its end", block.bytes.len() - used);
+        }
+        // What is left is the beginning of an item.
+        let mut next = Block { bytes: spare().unwrap_or_default(), records: Vec::new() };
+        next.bytes.clear();
+        next.bytes.extend_from_slice(&block.bytes[used..]);
+        let whole_is_left = used == 0;
+        if block.records.is_empty() {
+            next.bytes.reserve(if whole_is_left { block.bytes.len() } else { 0 });
+        } else if !give(block) {
+            return Err("nobody takes what is loaded".into());
+        }
+        block = next;
+        if reader.is_over() {
+            break;
+        }
+        // A value longer than a block doubles it.
+        let room = BLOCK_BYTES.max(block.bytes.len());
+        if block.fill(file, room).map_err(|error| error.to_string())? == 0 {
+            reader.finish().map_err(|error| error.to_string())?;
+        }
+        loading.loaded_bytes.store(reader.offset(), Ordering::Relaxed);
+        if told.elapsed() >= PROGRESS_INTERVAL {
+            told = Instant::now();
+            let total = loading.total_bytes.load(Ordering::Relaxed).max(1);
+            let percent = reader.offset() as f64 * 100.0 / total as f64;
+            log::info!("Loading RDB: {percent:.1}% of {total} bytes");
+        }
+    }
+    let mut seed = server.clock.advance() as u64;
+    let policy = match existing {
+        Existing::Refuse => Policy::Append,
+        Existing::Replace => Policy::Replace,
+    };
+    let loaded = server.functions.restore(&functions, policy, || {
+        seed = seed.wrapping_add(1);
+        seed
+    });
+    loaded.map_err(|failure| format!("a function library cannot be loaded: {}", failure.0))?;
+    Ok(reader.offset())
+}
+
+/// Takes note of what is no key. Keys get the database that comes back.
+fn take_item(
+    server: &Server,
+    item: &Item<'_>,
+    database: &mut u32,
+    functions: &mut Vec<Vec<u8>>,
+) -> Result<u32, RdbError> {
+    match item {
+        Item::Aux { name, value } => take_fact(server, name, value),
+        Item::Database(number) => {
+            let count = server.config.databases() as u64;
+            if *number >= count {
+                log::warn!(
+                    "FATAL: Data file was created with a server configured to handle more than {count} databases."
+                );
+                return Err(RdbError::Damaged { what: "a database that there is not", offset: 0 });
+            }
+            *database = *number as u32;
+        }
+        Item::Function(source) => functions.push(source.to_vec()),
+        Item::ModuleAux => {
+            log::info!("The RDB file has data of a module, which is passed over");
+        }
+        _ => {}
+    }
+    Ok(*database)
+}
+
+fn take_fact(server: &Server, name: &[u8], value: &[u8]) {
+    let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+    match &*name {
+        "redis-ver" => log::info!("Loading RDB produced by Redis version {value}"),
+        "valkey-ver" => log::info!("Loading RDB produced by Valkey version {value}"),
+        "bobbin-ver" => log::info!("Loading RDB produced by Bobbin version {value}"),
+        "ctime" => {
+            let made_s: i64 = value.parse().unwrap_or(0);
+            let age_s = (crate::base::clock::system_ms() / 1000).saturating_sub(made_s).max(0);
+            log::info!("RDB age {age_s} seconds");
+        }
+        "used-mem" => {
+            let bytes: u64 = value.parse().unwrap_or(0);
+            Persistence::of(server).loading.used_memory.store(bytes, Ordering::Relaxed);
+            log::info!("RDB memory usage when created {:.2} Mb", bytes as f64 / 1048576.0);
+        }
+        "aof-base" if value == "1" => log::info!("RDB is base AOF"),
+        name if name.starts_with('%') => log::info!("RDB '{name}': {value}"),
+        _ => {}
+    }
+}
+
+/// A thread that makes values: until there are no more blocks.
+fn install_blocks(
+    server: &'static Server,
+    full: &Mutex<Receiver<Block>>,
+    empty: &Mutex<Vec<Vec<u8>>>,
+    count: &Counts,
+    failed: &AtomicBool,
+) -> Result<(), String> {
+    let data = Data::new(&server.keyspace, &server.gate, 0);
+    let mut data = data.ok_or("too many threads to load with")?;
+    data.now_ms = server.clock.now_ms();
+    loop {
+        let Ok(block) = full.lock().recv() else { return Ok(()) };
+        if failed.load(Ordering::Relaxed) {
+            continue;
+        }
+        data.enter();
+        let outcome = install(server, &mut data, &block, count, Existing::Refuse);
+        data.leave();
+        outcome?;
+        let mut empty = empty.lock();
+        if empty.len() < BLOCKS_MAX {
+            empty.push(block.bytes);
+        }
+    }
+}
+
+/// Puts a block's keys into the keyspace.
+fn install(
+    server: &Server,
+    data: &mut Data,
+    block: &Block,
+    count: &Counts,
+    existing: Existing,
+) -> Result<(), String> {
+    let hasher = server.keyspace.hasher();
+    make(server, block, count, data.now_ms, &Cell::new(0), |database, hash, entry| {
+        data.visit(hash.shard(), |shard| {
+            let database = shard.database_mut(database);
+            match database.find(hash, entry.as_ref().key()) {
+                None => {
+                    database.insert(hash, entry, hasher);
+                    Ok(None)
                 }
-                *database = *number as u32;
-            }
-            Item::Function(source) => functions.push(source.to_vec()),
-            Item::ModuleAux => {
-                log::info!("The RDB file has data of a module, which is passed over");
-            }
-            _ => {}
-        }
-        Ok(*database)
-    }
-
-    fn take_fact(&self, name: &[u8], value: &[u8]) {
-        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
-        match &*name {
-            "redis-ver" => log::info!("Loading RDB produced by Redis version {value}"),
-            "valkey-ver" => log::info!("Loading RDB produced by Valkey version {value}"),
-            "bobbin-ver" => log::info!("Loading RDB produced by Bobbin version {value}"),
-            "ctime" => {
-                let made_s: i64 = value.parse().unwrap_or(0);
-                let age_s = (crate::base::clock::system_ms() / 1000).saturating_sub(made_s).max(0);
-                log::info!("RDB age {age_s} seconds");
-            }
-            "used-mem" => {
-                let bytes: u64 = value.parse().unwrap_or(0);
-                self.persistence.loading.used_memory.store(bytes, Ordering::Relaxed);
-                log::info!("RDB memory usage when created {:.2} Mb", bytes as f64 / 1048576.0);
-            }
-            "aof-base" if value == "1" => log::info!("RDB is base AOF"),
-            name if name.starts_with('%') => log::info!("RDB '{name}': {value}"),
-            _ => {}
-        }
-    }
-
-    /// A thread that makes values: until there are no more blocks.
-    fn install_blocks(
-        &'static self,
-        full: &Mutex<Receiver<Block>>,
-        empty: &Mutex<Vec<Vec<u8>>>,
-        count: &Counts,
-        failed: &AtomicBool,
-    ) -> Result<(), String> {
-        let data = Data::new(&self.keyspace, &self.gate, 0);
-        let mut data = data.ok_or("too many threads to load with")?;
-        data.now_ms = self.clock.now_ms();
-        loop {
-            let Ok(block) = full.lock().recv() else { return Ok(()) };
-            if failed.load(Ordering::Relaxed) {
-                continue;
-            }
-            data.enter();
-            let outcome = self.install(&mut data, &block, count, Existing::Refuse);
-            data.leave();
-            outcome?;
-            let mut empty = empty.lock();
-            if empty.len() < BLOCKS_MAX {
-                empty.push(block.bytes);
-            }
-        }
-    }
-
-    /// Puts a block's keys into the keyspace.
-    fn install(
-        &self,
-        data: &mut Data,
-        block: &Block,
-        count: &Counts,
-        existing: Existing,
-    ) -> Result<(), String> {
-        let hasher = self.keyspace.hasher();
-        self.make(block, count, data.now_ms, &Cell::new(0), |database, hash, entry| {
-            data.visit(hash.shard(), |shard| {
-                let database = shard.database_mut(database);
-                match database.find(hash, entry.as_ref().key()) {
-                    None => {
-                        database.insert(hash, entry, hasher);
-                        Ok(None)
-                    }
-                    Some(place) if existing == Existing::Replace => {
-                        Ok(Some(database.replace(hash, place, entry, hasher)))
-                    }
-                    Some(_) => Err(entry),
+                Some(place) if existing == Existing::Replace => {
+                    Ok(Some(database.replace(hash, place, entry, hasher)))
                 }
-            })
-            .map(drop)
+                Some(_) => Err(entry),
+            }
         })
-    }
+        .map(drop)
+    })
+}
 
-    /// Makes the values of a block's keys. `place` puts each where it belongs; it gives back what
-    /// is there already, and may not be. `done` counts the records that were seen to.
-    fn make(
-        &self,
-        block: &Block,
-        count: &Counts,
-        now_ms: i64,
-        done: &Cell<usize>,
-        mut place: impl FnMut(u32, Hash, OwnedEntry) -> Result<(), OwnedEntry>,
-    ) -> Result<(), String> {
-        let options = Options { string_len_max: STRING_LEN_MAX, ..Options::default() };
-        let target = commands::target(self);
-        let keeps_expired = self.persistence.loading.keeps_expired.load(Ordering::Relaxed);
-        let clock = self.access_clock(now_ms);
-        let expire_by = (!keeps_expired).then_some(now_ms);
-        let delay_us = u64::try_from(self.config.key_load_delay()).unwrap_or(0);
-        let mut loaded = Loaded::default();
-        for records in block.records.chunks(AHEAD) {
-            // The lines of all of them are on their way while the first is worked on.
-            let parsed: Result<Vec<_>, RdbError> = records
-                .iter()
-                .map(|(database, range)| {
-                    let record = Record::parse(&block.bytes[range.clone()], &options)?;
-                    let hash = self.keyspace.hash(&record.key);
-                    self.keyspace.prefetch_shard(hash);
-                    Ok((*database, record, hash))
-                })
-                .collect();
-            let parsed = parsed.map_err(|error| error.to_string())?;
-            parsed.iter().for_each(|(_, _, hash)| self.keyspace.prefetch_bucket(*hash));
-            for (database, record, hash) in parsed {
-                if delay_us > 0 {
-                    if self.end.is_wanted() {
-                        return Err("the server ends".into());
-                    }
-                    std::thread::sleep(Duration::from_micros(delay_us));
+/// Makes the values of a block's keys. `place` puts each where it belongs; it gives back what
+/// is there already, and may not be. `done` counts the records that were seen to.
+fn make(
+    server: &Server,
+    block: &Block,
+    count: &Counts,
+    now_ms: i64,
+    done: &Cell<usize>,
+    mut place: impl FnMut(u32, Hash, OwnedEntry) -> Result<(), OwnedEntry>,
+) -> Result<(), String> {
+    let options = Options { string_len_max: STRING_LEN_MAX, ..Options::default() };
+    let target = commands::target(server);
+    let keeps_expired = Persistence::of(server).loading.keeps_expired.load(Ordering::Relaxed);
+    let clock = server.access_clock(now_ms);
+    let expire_by = (!keeps_expired).then_some(now_ms);
+    let delay_us = u64::try_from(server.config.key_load_delay()).unwrap_or(0);
+    let mut loaded = Loaded::default();
+    for records in block.records.chunks(AHEAD) {
+        // The lines of all of them are on their way while the first is worked on.
+        let parsed: Result<Vec<_>, RdbError> = records
+            .iter()
+            .map(|(database, range)| {
+                let record = Record::parse(&block.bytes[range.clone()], &options)?;
+                let hash = server.keyspace.hash(&record.key);
+                server.keyspace.prefetch_shard(hash);
+                Ok((*database, record, hash))
+            })
+            .collect();
+        let parsed = parsed.map_err(|error| error.to_string())?;
+        parsed.iter().for_each(|(_, _, hash)| server.keyspace.prefetch_bucket(*hash));
+        for (database, record, hash) in parsed {
+            if delay_us > 0 {
+                if server.end.is_wanted() {
+                    return Err("the server ends".into());
                 }
-                loaded.expiring += u64::from(record.expire_ms.is_some());
-                if record.expire_ms.is_some_and(|ms| ms < now_ms) && !keeps_expired {
-                    loaded.expired += 1;
-                } else if let Some(entry) =
-                    entry(&record, &options, target, &clock, expire_by, &mut loaded)?
-                {
-                    place(database, hash, entry).map_err(|entry| {
-                        let key = entry.as_ref().key().escape_ascii();
-                        format!("RDB has duplicated key '{key}' in DB {database}")
-                    })?;
-                    loaded.keys += 1;
-                }
-                done.set(done.get() + 1);
+                std::thread::sleep(Duration::from_micros(delay_us));
             }
+            loaded.expiring += u64::from(record.expire_ms.is_some());
+            if record.expire_ms.is_some_and(|ms| ms < now_ms) && !keeps_expired {
+                loaded.expired += 1;
+            } else if let Some(entry) =
+                entry(&record, &options, target, &clock, expire_by, &mut loaded)?
+            {
+                place(database, hash, entry).map_err(|entry| {
+                    let key = entry.as_ref().key().escape_ascii();
+                    format!("RDB has duplicated key '{key}' in DB {database}")
+                })?;
+                loaded.keys += 1;
+            }
+            done.set(done.get() + 1);
         }
-        count.add(&loaded);
-        Ok(())
     }
+    count.add(&loaded);
+    Ok(())
 }
 
 /// What a record becomes; `None` if there is nothing to keep. Fields that have expired by

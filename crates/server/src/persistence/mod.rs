@@ -5,10 +5,10 @@
 //! is what they and INFO share.
 
 pub mod aof;
-pub mod check;
+
 pub mod load;
-mod points;
-mod save;
+pub mod points;
+pub mod save;
 pub mod snapshot;
 
 use std::sync::Arc;
@@ -18,8 +18,7 @@ use bobbin_store::CutHandle;
 use bobbin_sync::{Condvar, Mutex};
 
 use crate::engine::blocking::Waiter;
-use crate::engine::command::Failure;
-use crate::engine::server::{Server, Switch};
+use crate::engine::server::Server;
 
 pub use load::{Existing, Loaded};
 pub use save::{NotBegun, remove_unfinished};
@@ -70,6 +69,10 @@ pub struct Loading {
 }
 
 impl Persistence {
+    pub fn of(server: &Server) -> &Self {
+        server.parts.get()
+    }
+
     pub fn new(now_ms: i64) -> Self {
         Self {
             running: Mutex::new(None),
@@ -125,20 +128,5 @@ impl Persistence {
     /// The workers' counts start over.
     pub fn forget_counts(&self, changes: u64) {
         self.set_saved(self.saved().wrapping_sub(changes));
-    }
-}
-
-impl Server {
-    /// What those who write are refused with while the disk does not take what they do.
-    #[cold]
-    pub fn disk_failure(&self) -> Option<Failure> {
-        let switches = self.switches.load();
-        if switches & Switch::SAVE_FAILED != 0
-            && self.config.stop_writes_on_bgsave_error()
-            && self.has_save_points()
-        {
-            return Some(Failure::SNAPSHOT_FAILED);
-        }
-        (switches & Switch::LOG_FAILED != 0).then(|| Failure::format(self.log_failure()))
     }
 }

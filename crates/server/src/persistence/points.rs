@@ -8,6 +8,8 @@ use crate::config::OptionId;
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::{Server, Switch};
+use crate::persistence::aof::rewrite;
+use crate::persistence::save;
 
 /// A save is due after this many seconds if there were at least this many changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +22,7 @@ impl Persistence {
     /// Saves if it is time. Called by every worker, now and then, with nothing held.
     #[inline]
     pub fn tick(server: &'static Server, data: &mut Data) {
-        let due_ms = server.persistence.due_ms.load(Ordering::Relaxed);
+        let due_ms = Persistence::of(server).due_ms.load(Ordering::Relaxed);
         if data.now_ms >= due_ms {
             Self::look(server, data, due_ms);
         }
@@ -28,7 +30,7 @@ impl Persistence {
 
     #[cold]
     fn look(server: &'static Server, data: &mut Data, due_ms: i64) {
-        let persistence = &server.persistence;
+        let persistence = Persistence::of(server);
         let (now_ms, next_ms) = (data.now_ms, data.now_ms + INTERVAL_MS);
         let claimed = persistence.due_ms.compare_exchange(
             due_ms,
@@ -37,7 +39,7 @@ impl Persistence {
             Ordering::Relaxed,
         );
         let busy = Switch::LOADING | Switch::CRON_PAUSED;
-        if claimed.is_err() || server.switches.load() & busy != 0 || server.cut_is_busy() {
+        if claimed.is_err() || server.switches.load() & busy != 0 || rewrite::cut_is_busy(server) {
             return;
         }
         if is_waited_for(persistence) {
@@ -62,7 +64,7 @@ impl Persistence {
         }
         if reached.is_some() || scheduled {
             // Another worker may have begun one meanwhile.
-            let _ = server.start_save(data, None);
+            let _ = save::start_save(server, data, None);
             data.release();
         }
     }
@@ -77,8 +79,8 @@ fn is_waited_for(persistence: &Persistence) -> bool {
 
 /// SAVE, once the log is not being rewritten any more.
 fn save_for_those_who_wait(server: &'static Server, data: &mut Data) {
-    if server.start_save(data, None) == Err(NotBegun::NoThread) {
-        let waiting = std::mem::take(&mut *server.persistence.waiting.lock());
+    if save::start_save(server, data, None) == Err(NotBegun::NoThread) {
+        let waiting = std::mem::take(&mut *Persistence::of(server).waiting.lock());
         for waiter in waiting {
             waiter.answer(server, |_| Err(Failure::new("ERR")));
         }
@@ -96,26 +98,19 @@ fn save_points(server: &Server) -> Vec<SavePoint> {
     words.chunks(2).filter_map(point).collect()
 }
 
-impl Server {
-    /// Whether the server saves by itself, and so when it ends.
-    pub fn has_save_points(&self) -> bool {
-        !save_points(self).is_empty()
-    }
+/// BGSAVE SCHEDULE, where nothing can be saved at this moment.
+pub fn schedule_save(server: &Server) {
+    Persistence::of(server).scheduled.store(true, Ordering::Relaxed);
+}
 
-    /// BGSAVE SCHEDULE, where nothing can be saved at this moment.
-    pub fn schedule_save(&self) {
-        self.persistence.scheduled.store(true, Ordering::Relaxed);
-    }
+/// SAVE, while the log is rewritten: answered once all that there is now is in a file.
+pub fn save_later(server: &Server, waiter: Arc<Waiter>) {
+    Persistence::of(server).waiting.lock().push(waiter);
+}
 
-    /// SAVE, while the log is rewritten: answered once all that there is now is in a file.
-    pub fn save_later(&self, waiter: Arc<Waiter>) {
-        self.persistence.waiting.lock().push(waiter);
-    }
-
-    /// Takes that back; whether there was something.
-    pub fn unschedule_save(&self) -> bool {
-        self.persistence.scheduled.swap(false, Ordering::Relaxed)
-    }
+/// Takes that back; whether there was something.
+pub fn unschedule_save(server: &Server) -> bool {
+    Persistence::of(server).scheduled.swap(false, Ordering::Relaxed)
 }
 
 const INTERVAL_MS: i64 = 100;

@@ -20,6 +20,7 @@ use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::{Server, Switch};
+use crate::persistence::aof::rewrite;
 
 /// Why no save was begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,82 +31,80 @@ pub enum NotBegun {
     NoThread,
 }
 
-impl Server {
-    /// Begins to save what there is now, in a thread of its own. `data` holds everything
-    /// afterwards. The waiter, if there is one, is answered when all is done.
-    pub fn start_save(
-        &'static self,
-        data: &mut Data,
-        waiter: Option<Arc<Waiter>>,
-    ) -> Result<(), NotBegun> {
-        let persistence = &self.persistence;
-        if !data.hold_gate() || self.cut_is_busy() {
-            return Err(NotBegun::Busy);
+/// Begins to save what there is now, in a thread of its own. `data` holds everything
+/// afterwards. The waiter, if there is one, is answered when all is done.
+pub fn start_save(
+    server: &'static Server,
+    data: &mut Data,
+    waiter: Option<Arc<Waiter>>,
+) -> Result<(), NotBegun> {
+    let persistence = Persistence::of(server);
+    if !data.hold_gate() || rewrite::cut_is_busy(server) {
+        return Err(NotBegun::Busy);
+    }
+    let beside = Beside::start("bobbin-save", Work::Saving).map_err(|error| {
+        log::warn!("Can't save in background: {error}");
+        persistence.last_try_ms.store(server.clock.now_ms(), Ordering::Relaxed);
+        set_save_failed(server, true);
+        NotBegun::NoThread
+    })?;
+    let mut waiters = std::mem::take(&mut *persistence.waiting.lock());
+    waiters.extend(waiter);
+    let changes = server.workers.totals().dirty.get() + data.counters.dirty;
+    let started = Instant::now();
+    let cut = server.begin_cut(data, "snapshot");
+    let keys = cut.databases().iter().map(|database| database.keys as u64).sum();
+    let running = Running { cut: Some(cut.handle()), started_ms: server.clock.now_ms(), keys };
+    *persistence.running.lock() = Some(running);
+    persistence.written_keys.store(0, Ordering::Relaxed);
+    persistence.last_try_ms.store(server.clock.now_ms(), Ordering::Relaxed);
+    persistence.scheduled.store(false, Ordering::Relaxed);
+    let begun_us = started.elapsed().as_micros() as u64;
+    server.services.latency.sample(&server.config, "cut", begun_us);
+    log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
+    let task = Task { server, cut, changes, waiters };
+    beside.run(|| task.run());
+    Ok(())
+}
+
+/// Saves with everything standing still. `data` holds the gate.
+pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
+    let changes = server.workers.totals().dirty.get() + data.counters.dirty;
+    let mut file = SnapshotFile::create(server)?;
+    let written = snapshot::write_held(server, data, &mut file).and_then(|()| file.publish(server));
+    match &written {
+        Ok(()) => saved(server, changes),
+        Err(error) => {
+            log::warn!("Write error while saving DB to the disk: {error}");
+            file.remove(server);
         }
-        let beside = Beside::start("bobbin-save", Work::Saving).map_err(|error| {
-            log::warn!("Can't save in background: {error}");
-            persistence.last_try_ms.store(self.clock.now_ms(), Ordering::Relaxed);
-            self.set_save_failed(true);
-            NotBegun::NoThread
-        })?;
-        let mut waiters = std::mem::take(&mut *persistence.waiting.lock());
-        waiters.extend(waiter);
-        let changes = self.workers.totals().dirty.get() + data.counters.dirty;
-        let started = Instant::now();
-        let cut = self.begin_cut(data);
-        let keys = cut.databases().iter().map(|database| database.keys as u64).sum();
-        let running = Running { cut: Some(cut.handle()), started_ms: self.clock.now_ms(), keys };
-        *persistence.running.lock() = Some(running);
-        persistence.written_keys.store(0, Ordering::Relaxed);
-        persistence.last_try_ms.store(self.clock.now_ms(), Ordering::Relaxed);
-        persistence.scheduled.store(false, Ordering::Relaxed);
-        let begun_us = started.elapsed().as_micros() as u64;
-        self.services.latency.sample(&self.config, "cut", begun_us);
-        log::info!("Background saving started by thread, the cut took {begun_us} microseconds");
-        let task = Task { server: self, cut, changes, waiters };
-        beside.run(|| task.run());
-        Ok(())
     }
+    written
+}
 
-    /// Saves with everything standing still. `data` holds the gate.
-    pub fn save_held(&'static self, data: &mut Data) -> io::Result<()> {
-        let changes = self.workers.totals().dirty.get() + data.counters.dirty;
-        let mut file = SnapshotFile::create(self)?;
-        let written = snapshot::write_held(self, data, &mut file).and_then(|()| file.publish(self));
-        match &written {
-            Ok(()) => self.saved(changes),
-            Err(error) => {
-                log::warn!("Write error while saving DB to the disk: {error}");
-                file.remove(self);
-            }
+/// Notes that a snapshot that contains this many changes is in place.
+fn saved(server: &Server, changes: u64) {
+    log::info!("DB saved on disk");
+    let persistence = Persistence::of(server);
+    persistence.set_saved(changes);
+    persistence.last_save_s.store(server.clock.now_ms() / 1000, Ordering::Relaxed);
+    persistence.saves.fetch_add(1, Ordering::Relaxed);
+    set_save_failed(server, false);
+}
+
+fn set_save_failed(server: &Server, failed: bool) {
+    Persistence::of(server).last_failed.store(failed, Ordering::Relaxed);
+    server.switches.set(Switch::SAVE_FAILED, failed);
+}
+
+/// Ends the save that is going on without a result; whether there was one, of this kind.
+pub fn abort_save(server: &Server) -> bool {
+    match &*Persistence::of(server).running.lock() {
+        Some(Running { cut: Some(cut), .. }) => {
+            cut.abort();
+            true
         }
-        written
-    }
-
-    /// Notes that a snapshot that contains this many changes is in place.
-    fn saved(&self, changes: u64) {
-        log::info!("DB saved on disk");
-        let persistence = &self.persistence;
-        persistence.set_saved(changes);
-        persistence.last_save_s.store(self.clock.now_ms() / 1000, Ordering::Relaxed);
-        persistence.saves.fetch_add(1, Ordering::Relaxed);
-        self.set_save_failed(false);
-    }
-
-    fn set_save_failed(&self, failed: bool) {
-        self.persistence.last_failed.store(failed, Ordering::Relaxed);
-        self.switches.set(Switch::SAVE_FAILED, failed);
-    }
-
-    /// Ends the save that is going on without a result; whether there was one, of this kind.
-    pub fn abort_save(&self) -> bool {
-        match &*self.persistence.running.lock() {
-            Some(Running { cut: Some(cut), .. }) => {
-                cut.abort();
-                true
-            }
-            _ => false,
-        }
+        _ => false,
     }
 }
 
@@ -140,7 +139,7 @@ impl Task {
         let Self { server, cut, changes, waiters } = self;
         let mut walker = snapshot::walker(server);
         let started = Instant::now();
-        let persistence = &server.persistence;
+        let persistence = Persistence::of(server);
         let handle = cut.handle();
         let mut file = SnapshotFile::create(server);
         let mut nowhere = io::sink();
@@ -169,7 +168,7 @@ impl Task {
         let seconds = started.elapsed().as_secs() as i64;
         match &outcome {
             Ok(()) => {
-                server.saved(changes);
+                saved(server, changes);
                 persistence.last_duration_s.store(seconds, Ordering::Relaxed);
                 log::info!("Background saving terminated with success");
             }
@@ -180,7 +179,7 @@ impl Task {
                 log::warn!("Write error while saving DB to the disk: {error}");
                 log::warn!("Background saving error");
                 persistence.last_duration_s.store(seconds, Ordering::Relaxed);
-                server.set_save_failed(true);
+                set_save_failed(server, true);
             }
         }
         server.end_cut();

@@ -1,10 +1,13 @@
 //! The process: how it starts, what watches over it, and how it ends.
 
+pub mod check_aof;
+pub mod check_rdb;
 pub mod crash;
 pub mod shutdown;
+mod signals;
 pub mod start;
-pub mod watchdog;
 
+pub use self::start::create;
 use crate::engine::command::Command;
 use crate::{admin, commands};
 

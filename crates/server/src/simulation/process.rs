@@ -32,7 +32,7 @@ impl Process {
         config.set_internally(OptionId::io_driver, "epoll").expect("it is an option");
         // With the same seed, the same keys must be in the same shards.
         config.set_internally(OptionId::hash_seed, "simulation").expect("it is an option");
-        let server = Server::new(config, &[]).expect("a server can be made");
+        let server = crate::process::create(config, &[]).expect("a server can be made");
         server.follow_config();
         let network = Network::default();
         let mut process = Self { server, workers: Vec::new(), network, now_ms: 0 };

@@ -36,8 +36,11 @@ use super::reply::Reply;
 use super::stage::{Stage, WORKERS, Within};
 use super::{Exits, tasks, ticks};
 use crate::base::random::Random;
+use crate::engine::server::Request;
 use crate::engine::server::Switch;
-use crate::process::shutdown::Request;
+use crate::persistence::aof;
+use crate::persistence::aof::Aof;
+use crate::process::shutdown;
 
 const CLIENTS: usize = 5;
 const STEPS: usize = 250;
@@ -232,7 +235,7 @@ impl Play<'_> {
             }
             87..90 => self.change_disk(),
             // A rewrite waits at its end for the log to go on in another file.
-            90..93 if !self.hands.hangs() && !self.stage.process.server.log_has_orders() => {
+            90..93 if !self.hands.hangs() && !aof::log_has_orders(self.stage.process.server) => {
                 if let Some(task) = tasks::take_next() {
                     self.counts.bases += usize::from(task.name == "bobbin-rewrite");
                     self.note(&format!("({})", task.name));
@@ -324,7 +327,7 @@ impl Play<'_> {
         }
         self.note("(the log's thread)");
         let server = self.stage.process.server;
-        self.with_hands(move || server.step_log())
+        self.with_hands(move || aof::step_log(server))
     }
 
     /// Has something done that uses the disk, and may hang there.
@@ -365,7 +368,7 @@ impl Play<'_> {
 
     fn change_disk(&mut self) {
         let mut faults = self.disk.faults();
-        let always = self.stage.process.server.aof.holds_replies();
+        let always = Aof::of(self.stage.process.server).holds_replies();
         match self.below(4) {
             0 => faults.room = Some(self.below(400)),
             // With `always` that is the end.
@@ -528,7 +531,7 @@ impl Play<'_> {
         self.note(&format!("(turn of {worker})"));
         self.stage.process.turn(worker);
         self.learn();
-        let aof = &self.stage.process.server.aof;
+        let aof = Aof::of(self.stage.process.server);
         let always = aof.holds_replies() && !aof.is_waiting_for_base();
         for number in 0..CLIENTS {
             let client = &mut self.clients[number];
@@ -662,27 +665,27 @@ impl Play<'_> {
     fn end(&mut self, request: Request) -> Result<bool, String> {
         let server = self.stage.process.server;
         self.clients.iter().for_each(|client| client.peer.set_room(None));
-        if !server.prepare_end(&request) {
+        if !shutdown::prepare_end(server, &request) {
             self.note("(it does not end)");
             self.counts.refused_ends += 1;
             return Ok(false);
         }
         if !self.one_in(8) {
             // Else workers wait for a disk that hangs.
-            server.step_log();
+            aof::step_log(server);
             for worker in 0..WORKERS {
                 self.turn(worker)?;
             }
-            server.step_log();
+            aof::step_log(server);
         }
         server.workers.stop();
         for worker in 0..WORKERS {
             self.turn(worker)?;
         }
-        server.end_log_alone();
+        aof::end_log_alone(server);
         self.counts.ends += 1;
         self.is_over = true;
-        let is_whole = server.log.is_on() && !server.aof.is_waiting_for_base();
+        let is_whole = server.log.is_on() && !Aof::of(server).is_waiting_for_base();
         if is_whole && !self.lost && self.disk.faults().room.is_none() {
             self.promise(self.tokens.len(), CLIENTS, "the end");
             self.cells.promise_all();
@@ -706,8 +709,8 @@ impl Play<'_> {
             self.hands.go_on();
         }
         for _ in 0..1_000 {
-            server.step_log();
-            if !server.log_has_orders() {
+            aof::step_log(server);
+            if !aof::log_has_orders(server) {
                 tasks::run_next();
             } else if self.disk.faults().room.is_some() {
                 // A rewrite waits for a disk that is not full.
@@ -716,7 +719,7 @@ impl Play<'_> {
             for worker in 0..WORKERS {
                 self.turn(worker)?;
             }
-            if !self.is_in_midst() && !tasks::are_there() && !server.log_has_orders() {
+            if !self.is_in_midst() && !tasks::are_there() && !aof::log_has_orders(server) {
                 return Ok(());
             }
         }
@@ -745,7 +748,7 @@ impl Play<'_> {
         }
         self.stage.reader.be_at(now_ms);
         Disk::put_in(Some(left));
-        let loaded = self.stage.reader.server.load_log();
+        let loaded = aof::load_log(self.stage.reader.server);
         Disk::put_in(Some(self.disk.clone()));
         let fault = |what: String| {
             let (promise, tokens) = (&self.promise, self.tokens.len());

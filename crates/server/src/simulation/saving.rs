@@ -6,6 +6,9 @@ use super::disk::{Disk, Faults};
 use super::process::Process;
 use super::tasks;
 use crate::base::random::Random;
+use crate::persistence::aof;
+use crate::persistence::aof::Aof;
+use crate::persistence::load;
 
 /// A process on an empty disk, and a client.
 fn process() -> (Process, Disk, Peer) {
@@ -24,7 +27,7 @@ fn random(seed: u64) -> Random {
 fn found(reader: &mut Process, peer: &Peer, disk: Disk) -> Result<String, String> {
     reader.ask(peer, "FLUSHALL");
     Disk::put_in(Some(disk));
-    reader.server.load_at_start()?;
+    load::load_at_start(reader.server)?;
     Ok(reader.ask(peer, "GET k"))
 }
 
@@ -112,16 +115,16 @@ fn what_changes_beside_a_save_is_not_in_it() {
 fn a_log_is_loaded_up_to_where_it_is_whole() {
     let (mut process, disk, client) = process();
     process.ask(&client, "CONFIG SET appendonly yes");
-    process.server.step_log();
+    aof::step_log(process.server);
     tasks::run_next();
-    process.server.step_log();
+    aof::step_log(process.server);
     for number in 0..20 {
         process.ask(&client, "MULTI");
         process.ask(&client, &format!("SET k {number}"));
         process.ask(&client, &format!("SET twin {number}"));
         process.ask(&client, "EXEC");
     }
-    process.server.step_log();
+    aof::step_log(process.server);
     let mut reader = Process::new(1);
     let peer = reader.connect(0);
     let mut seen = std::collections::BTreeSet::new();
@@ -130,7 +133,7 @@ fn a_log_is_loaded_up_to_where_it_is_whole() {
         for again in [false, true] {
             reader.ask(&peer, "FLUSHALL");
             Disk::put_in(Some(left.clone()));
-            reader.server.load_log().unwrap_or_else(|error| panic!("{seed}, {again}: {error}"));
+            aof::load_log(reader.server).unwrap_or_else(|error| panic!("{seed}, {again}: {error}"));
             let (value, twin) = (reader.ask(&peer, "GET k"), reader.ask(&peer, "GET twin"));
             assert_eq!(value, twin, "{seed}");
             seen.insert(value);
@@ -151,24 +154,24 @@ fn a_base_that_was_begun_before_the_log_was_turned_on_does_not_make_it_whole() {
     process.ask(&client, "SET k 2");
     process.ask(&client, "CONFIG SET appendonly yes");
     process.ask(&client, "SET other 1");
-    server.step_log();
+    aof::step_log(server);
     tasks::run_next();
-    server.step_log();
-    assert!(server.aof.is_waiting_for_base());
+    aof::step_log(server);
+    assert!(Aof::of(server).is_waiting_for_base());
     assert_eq!(process.ask(&client, "WAITAOF 1 0 10"), "");
     process.pass(2_000);
     process.turns(2);
     assert_eq!(process.heard(&client), "*2\r\n:0\r\n:0\r\n");
     // The rewrite that the log needs has begun meanwhile.
-    server.step_log();
+    aof::step_log(server);
     assert_eq!(tasks::run_next().as_deref(), Some("bobbin-rewrite"));
-    server.step_log();
+    aof::step_log(server);
     assert_eq!(process.ask(&client, "WAITAOF 1 0 0"), "*2\r\n:1\r\n:0\r\n");
     let mut reader = Process::new(1);
     let peer = reader.connect(0);
     reader.turns(1);
     Disk::put_in(Some(disk.after_power_cut(&mut random(1))));
-    reader.server.load_log().expect("it can be loaded");
+    aof::load_log(reader.server).expect("it can be loaded");
     assert_eq!(reader.ask(&peer, "MGET k other"), "*2\r\n$1\r\n2\r\n$1\r\n1\r\n");
     Disk::put_in(None);
 }
@@ -185,14 +188,14 @@ fn a_base_that_may_count_is_not_written_over() {
         for steps in 0.. {
             let (mut process, disk, client) = process();
             process.ask(&client, "CONFIG SET appendonly yes");
-            process.server.step_log();
+            aof::step_log(process.server);
             process.ask(&client, "RPUSH list 1");
-            process.server.step_log();
+            aof::step_log(process.server);
             disk.set_faults(Faults { good_syncs, failing_syncs: 1, ..Faults::default() });
             tasks::run_next();
             disk.set_faults(Faults::default());
             process.ask(&client, "CONFIG SET appendonly no");
-            process.server.step_log();
+            aof::step_log(process.server);
             while tasks::run_next().is_some() {}
             process.ask(&client, "RPUSH list 2");
             process.ask(&client, "BGREWRITEAOF");
@@ -201,7 +204,7 @@ fn a_base_that_may_count_is_not_written_over() {
             let Some(left) = disk.left_by_power_cut() else { break };
             reader.ask(&peer, "FLUSHALL");
             Disk::put_in(Some(left));
-            reader.server.load_log().expect("it can be loaded");
+            aof::load_log(reader.server).expect("it can be loaded");
             let list = reader.ask(&peer, "LRANGE list 0 -1");
             assert!(["*0\r\n", one, both].contains(&&list[..]), "{good_syncs}, {steps}: {list}");
             all.insert(list);
@@ -218,7 +221,7 @@ fn nobody_is_told_that_the_disk_has_what_was_done_before_the_log_has_a_base() {
     assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
     assert_eq!(process.ask(&client, "CONFIG SET appendonly yes"), "+OK\r\n");
     assert_eq!(process.ask(&client, "WAITAOF 1 0 0"), "");
-    process.server.step_log();
+    aof::step_log(process.server);
     process.turns(1);
     assert_eq!(process.heard(&client), "");
     tasks::run_next();
@@ -239,7 +242,7 @@ fn nobody_is_told_that_the_disk_has_what_it_did_not_take_when_the_log_is_turned_
     // Without a base, with one and a full disk, and with one and a disk that takes all.
     for (has_base, room) in [(false, None), (true, Some(0)), (true, None)] {
         process.ask(&admin, "CONFIG SET appendonly yes");
-        server.step_log();
+        aof::step_log(server);
         if has_base {
             tasks::run_next();
         }
@@ -247,7 +250,7 @@ fn nobody_is_told_that_the_disk_has_what_it_did_not_take_when_the_log_is_turned_
         assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
         assert_eq!(process.ask(&client, "WAITAOF 1 0 0"), "");
         assert_eq!(process.ask(&admin, "CONFIG SET appendonly no"), "+OK\r\n");
-        server.step_log();
+        aof::step_log(server);
         process.turns(1);
         let answer = process.heard(&client);
         if has_base && room.is_none() {
@@ -269,23 +272,23 @@ fn nobody_waits_behind_a_rewrite_for_a_full_disk() {
         let (mut process, disk, client) = process();
         let server = process.server;
         process.ask(&client, "CONFIG SET appendonly yes");
-        server.step_log();
+        aof::step_log(server);
         tasks::run_next();
         disk.set_faults(Faults { room: Some(0), ..Faults::default() });
         assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
-        server.step_log();
+        aof::step_log(server);
         assert!(process.ask(&client, "SET k w").starts_with("-MISCONF"));
         assert!(process.ask(&client, "BGREWRITEAOF").starts_with("+Background"));
-        server.step_log();
-        assert!(server.log_has_orders(), "it waits");
+        aof::step_log(server);
+        assert!(aof::log_has_orders(server), "it waits");
         if ends {
-            server.end_log_alone();
+            aof::end_log_alone(server);
         } else {
             assert_eq!(process.ask(&client, "CONFIG SET appendonly no"), "+OK\r\n");
-            server.step_log();
+            aof::step_log(server);
             assert_eq!(process.ask(&client, "SET k w"), "+OK\r\n");
         }
-        assert!(!server.log_has_orders());
+        assert!(!aof::log_has_orders(server));
         assert_eq!(tasks::run_next().as_deref(), Some("bobbin-rewrite"), "it ends");
         Disk::put_in(None);
     }

@@ -9,6 +9,7 @@ use super::process::Process;
 use super::reply::Reply;
 use super::tasks;
 use crate::embedded::{Embedded, Session};
+use crate::persistence::aof;
 
 pub const WORKERS: usize = 2;
 
@@ -90,7 +91,7 @@ impl Stage {
     pub fn reset(&mut self) -> Disk {
         // What was begun comes to its end on the disk of before.
         while self.process.server.gate.is_reserved() || tasks::are_there() {
-            self.process.server.step_log();
+            aof::step_log(self.process.server);
             tasks::run_next();
             self.process.turns(1);
         }
@@ -100,7 +101,7 @@ impl Stage {
             self.within.ask(line);
         }
         for _ in 0..3 {
-            self.process.server.step_log();
+            aof::step_log(self.process.server);
             while tasks::run_next().is_some() {}
             // A disk that hung is trusted again.
             self.process.pass(700_000);

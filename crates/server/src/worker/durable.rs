@@ -96,7 +96,7 @@ impl Worker {
     /// Keeps back what the turn answered, if it may tell of something that is not on disk, and sees
     /// to it that what the turn logged is written.
     pub(super) fn hold_replies(&mut self) {
-        let (aof, log) = (&self.server.aof, &self.server.log);
+        let (aof, log) = (self.aof, &self.server.log);
         let logged = self.data.recorder.take_unannounced();
         if !aof.holds_replies() && self.held.turns.is_empty() {
             if logged {
@@ -143,7 +143,7 @@ impl Worker {
         if self.held.unasked_since.take().is_none() {
             return;
         }
-        let aof = &self.server.aof;
+        let aof = self.aof;
         if !aof.commit_here() || aof.durable() < last {
             self.ask_for_disk();
         }
@@ -160,7 +160,7 @@ impl Worker {
         if self.held.turns.is_empty() {
             return;
         }
-        let durable = self.server.aof.durable();
+        let durable = self.aof.durable();
         while let Some(outputs) = self.held.pop(durable) {
             for (token, bytes) in outputs {
                 // Else it is gone, or with another worker, which waits anew.
@@ -180,7 +180,7 @@ impl Worker {
         }
         self.handle.awaits_disk.store(true, Ordering::SeqCst);
         // Either who writes sees that we wait, or we see what it wrote.
-        first.number <= self.server.aof.durable()
+        first.number <= self.aof.durable()
     }
 
     /// A connection came from another worker with output that it kept back.

@@ -48,7 +48,7 @@ impl Worker {
 
     /// Whether there are replies that wait for a disk which may still take what they tell of.
     fn may_release(&self) -> bool {
-        !self.held.is_empty() && self.server.aof.figures.error.load(Ordering::Relaxed) == 0
+        !self.held.is_empty() && self.server.log_error.load(Ordering::Relaxed) == 0
     }
 
     /// Whether something is on its way, or could be.

@@ -11,10 +11,13 @@ use crate::engine::job::Account;
 use crate::engine::server::Server;
 use crate::engine::slowlog::{self, Measured};
 use crate::engine::stats::WorkerStats;
+use crate::persistence::aof::Aof;
+use crate::persistence::aof::unkept;
 
 /// What a worker executes commands with.
 pub(crate) struct Executor<'a> {
     pub server: &'static Server,
+    pub aof: &'static Aof,
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
     /// Where replies are appended.
@@ -59,7 +62,7 @@ impl Executor<'_> {
         client.reply_bytes_max = reply_limit.bytes();
         let track = server.config.latency_tracking();
         let limits = server.services.command_log.limits();
-        let mut done = Execution { tells: !server.aof.holds_replies(), ..Execution::default() };
+        let mut done = Execution { tells: !self.aof.holds_replies(), ..Execution::default() };
         for index in found.commands.clone() {
             if self.arena.bytes.len() >= self.replies_max {
                 (done.deferred, done.halted) = (true, true);
@@ -89,7 +92,8 @@ impl Executor<'_> {
             }
             if let Executed::Ran(command) = outcome {
                 if !done.tells {
-                    done.tells = server.may_tell_of_unkept(client, command, request.args);
+                    done.tells =
+                        unkept::may_tell_of_unkept(server, self.aof, client, command, request.args);
                 }
                 done.executed += 1;
                 done.answered += u64::from(client.blocked.is_none());

@@ -122,7 +122,7 @@ impl Worker {
         let Some(connection) = self.connections.at(slot) else { return false };
         let (input, large) = (&connection.input, &connection.large);
         // Of a command with large arguments they alone are shown, as in Redis.
-        let shown = if large.memory() > 0 { large.len() } else { input.len() };
+        let shown = if large.memory() > 0 { large.arrived_bytes() } else { input.len() };
         let info = &connection.client.info;
         info.input_bytes.store(shown, Ordering::Relaxed);
         info.input_capacity.store(input.capacity() + large.memory(), Ordering::Relaxed);

@@ -4,6 +4,7 @@
 //! Its life is a loop over the steps of `turn`. Everything between two waits happens with the
 //! worker's flag of the gate set; see `bobbin_store::gate`.
 
+pub mod accept;
 pub(crate) mod batch;
 mod blocked;
 #[cfg(test)]
@@ -14,6 +15,8 @@ pub(crate) mod execution;
 mod fanout;
 mod jobs;
 pub(crate) mod limits;
+pub mod listen;
+pub mod pool;
 mod postponed;
 mod push;
 mod reading;
@@ -22,8 +25,10 @@ mod revoked;
 mod schedule;
 mod sealed;
 mod slab;
+pub mod stack;
 mod timer;
 mod turn;
+pub mod watchdog;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -42,6 +47,7 @@ use self::limits::{ReplyLimit, is_queue_too_long};
 use self::relief::Relief;
 use self::schedule::Schedule;
 use self::slab::Slab;
+use self::stack::{SignalStack, show_batch};
 use self::timer::Timer;
 use crate::base::clock::ticks;
 use crate::engine::client;
@@ -60,7 +66,7 @@ pub use crate::engine::mailbox::{Mailbox, Post};
 use crate::engine::pubsub::Subscribers;
 use crate::engine::server::{Server, WorkerHandle};
 use crate::engine::tracking::{self, Tracker};
-use crate::process::crash::{self, SignalStack};
+use crate::persistence::aof::Aof;
 
 /// An argument of which at least this much is missing is received straight into the connection's
 /// own buffer.
@@ -77,6 +83,7 @@ const REPLIES_MAX: usize = 256 * 1024;
 /// One thread that serves clients.
 pub struct Worker {
     server: &'static Server,
+    aof: &'static Aof,
     handle: Arc<WorkerHandle>,
     driver: AnyDriver,
     connections: Slab,
@@ -152,6 +159,7 @@ impl Worker {
         data.recorder = Recorder::new(server.log.lane());
         Some(Self {
             server,
+            aof: Aof::of(server),
             handle,
             driver,
             connections: Slab::default(),
@@ -193,7 +201,7 @@ impl Worker {
         self.handle.watch.begin();
         let signal_stack = SignalStack::install();
         // SAFETY: the worker stays where it is until it is dropped at the end of this function.
-        unsafe { crash::show_batch(&raw const self.batch) };
+        unsafe { show_batch(&raw const self.batch) };
         self.schedule.fit(self.server);
         while !(self.stop || self.retiring && self.may_end()) {
             self.turn();
@@ -203,7 +211,7 @@ impl Worker {
             self.server.workers.close(&self.handle);
         }
         // SAFETY: there is no batch any more.
-        unsafe { crash::show_batch(std::ptr::null()) };
+        unsafe { show_batch(std::ptr::null()) };
         drop(signal_stack);
     }
 
@@ -475,6 +483,7 @@ impl Worker {
         }
         let mut executor = Executor {
             server: self.server,
+            aof: self.aof,
             data: &mut self.data,
             stats: &self.handle.stats,
             arena: &mut self.arena,
@@ -748,7 +757,7 @@ impl Worker {
         connection.deferred = false;
         connection.touched = false;
         connection.output.blocked = false;
-        self.server.hand_over(connection);
+        accept::hand_over(self.server, connection);
     }
 
     // Sending.

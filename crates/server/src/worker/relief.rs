@@ -12,6 +12,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Worker;
+use super::accept;
 
 /// What a worker knows of its burden.
 #[derive(Default)]
@@ -66,7 +67,7 @@ impl Worker {
     #[cold]
     fn give_active(&mut self) {
         let mut active = std::mem::take(&mut self.relief.active);
-        let next = self.server.next_worker();
+        let next = accept::next_worker(self.server);
         let has_time = next.is_some_and(|next| next.id != self.handle.id && next.has_time());
         for slot in active.drain(..).filter(|_| has_time) {
             // Whose command is the long one stays with it.

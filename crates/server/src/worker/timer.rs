@@ -10,6 +10,7 @@ use crate::engine::eviction::{self, Room};
 use crate::engine::rates::Rates;
 use crate::engine::server::Switch;
 use crate::persistence::Persistence;
+use crate::persistence::aof::rewrite;
 
 /// How often a worker looks for keys to expire, while there are any.
 const EXPIRE_MS: i64 = 10;
@@ -52,7 +53,7 @@ impl Worker {
     pub(super) fn timer_slices(&mut self) {
         self.timer.now_ms = self.data.now_ms;
         Rates::tick(self.server, self.data.now_ms);
-        self.server.begin_scheduled_rewrite(&mut self.data);
+        rewrite::begin_scheduled_rewrite(self.server, &mut self.data);
         Persistence::tick(self.server, &mut self.data);
         if self.server.switches.load() & Switch::MAXMEMORY != 0
             && eviction::make_room(self.server, &mut self.data) == Room::Soon

@@ -19,6 +19,11 @@ use crate::engine::server::Switch;
 use crate::persistence::Existing;
 
 use crate::engine::command::help::help_of as help;
+use crate::persistence::Persistence;
+use crate::persistence::aof;
+use crate::persistence::aof::Aof;
+use crate::persistence::load;
+use crate::persistence::save;
 
 fn debug(call: &mut Call<'_>) -> Outcome {
     check_debug_allowed(call.server, call.client)?;
@@ -205,7 +210,7 @@ fn mallctl_text(call: &mut Call<'_>) -> Outcome {
 
 fn slow_log(call: &mut Call<'_>) -> Outcome {
     let us = u64::try_from(call.integer(2)?).unwrap_or(0);
-    call.server.aof.write_delay_us.store(us, Ordering::Relaxed);
+    Aof::of(call.server).write_delay_us.store(us, Ordering::Relaxed);
     ok(call)
 }
 
@@ -216,15 +221,15 @@ fn load_log(call: &mut Call<'_>) -> Outcome {
     if call.in_transaction {
         return Err("ERR DEBUG LOADAOF is not allowed in transactions".into());
     }
-    if !server.has_log_to_load() {
+    if !aof::has_log_to_load(server) {
         return Err("ERR there is no append only file to load".into());
     }
-    server.abort_save();
-    server.aof.rewrites.cancel();
+    save::abort_save(server);
+    Aof::of(server).rewrites.cancel();
     call.data.propagate_nothing();
     forget_everything(call);
     let waiter = blocking::block(call, Loading, &[], None);
-    server.load_log_again(waiter);
+    aof::load_log_again(server, waiter);
     Ok(())
 }
 
@@ -254,10 +259,10 @@ fn reload(call: &mut Call<'_>) -> Outcome {
         }
     }
     // Also when it stays: what it was based on goes.
-    call.server.abort_save();
+    save::abort_save(call.server);
     call.data.propagate_nothing();
     if save {
-        call.server.save_held(call.data).map_err(|_| Failure::new("ERR"))?;
+        save::save_held(call.server, call.data).map_err(|_| Failure::new("ERR"))?;
     }
     let name = call.server.config.dbfilename();
     let file = std::fs::File::open(std::ffi::OsStr::from_bytes(&name));
@@ -266,12 +271,12 @@ fn reload(call: &mut Call<'_>) -> Outcome {
     }
     let loaded = file
         .map_err(|error| error.to_string())
-        .and_then(|file| call.server.load_held(call.data, file, existing));
+        .and_then(|file| load::load_held(call.server, call.data, file, existing));
     match loaded {
         Ok(loaded) => {
-            call.server.log_loaded(loaded);
+            load::log_loaded(call.server, loaded);
             let changes = call.server.workers.totals().dirty.get() + call.data.counters.dirty;
-            call.server.persistence.set_saved(changes);
+            Persistence::of(call.server).set_saved(changes);
             log::warn!("DB reloaded by DEBUG RELOAD");
             ok(call)
         }

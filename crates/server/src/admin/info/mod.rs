@@ -19,7 +19,7 @@ mod tls;
 pub(super) use command::COMMANDS;
 pub use keyspace::{DatabaseFigures, KeyspaceFigures};
 pub use memory::MemoryFigures;
-pub use snapshot::{Snapshot, Usage};
+pub use snapshot::Snapshot;
 
 /// A group of lines under a title.
 pub struct Section {

@@ -6,6 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, label, line, zero};
 use crate::config::OptionId;
 use crate::engine::server::{REDIS_VERSION, VERSION};
+use crate::persistence::Persistence;
+use crate::persistence::aof::Aof;
+use crate::persistence::aof::rewrite;
 
 pub(super) const SERVER: Section = Section {
     name: "server",
@@ -57,7 +60,7 @@ pub(super) const PERSISTENCE: Section = Section {
     lines: Lines::Both(
         &[
             gauge("loading", |s| {
-                u64::from(s.server.persistence.loading.is_on.load(Relaxed)).into()
+                u64::from(Persistence::of(s.server).loading.is_on.load(Relaxed)).into()
             }),
             zero("async_loading"),
             zero("current_cow_peak"),
@@ -65,65 +68,67 @@ pub(super) const PERSISTENCE: Section = Section {
             zero("current_cow_size_age"),
             gauge("current_fork_perc", |_| Value::Decimal(0.0, 2)),
             gauge("current_save_keys_processed", |s| {
-                let saving = s.server.persistence.current().is_some();
-                let written = s.server.persistence.written_keys.load(Relaxed);
+                let saving = Persistence::of(s.server).current().is_some();
+                let written = Persistence::of(s.server).written_keys.load(Relaxed);
                 (if saving { written } else { 0 }).into()
             }),
             gauge("current_save_keys_total", |s| {
-                s.server.persistence.current().map_or(0, |(keys, _)| keys).into()
+                Persistence::of(s.server).current().map_or(0, |(keys, _)| keys).into()
             }),
             gauge("rdb_changes_since_last_save", |s| {
-                s.server.persistence.unsaved(s.totals().dirty.get()).into()
+                Persistence::of(s.server).unsaved(s.totals().dirty.get()).into()
             }),
-            gauge("rdb_bgsave_in_progress", |s| u64::from(s.server.persistence.is_saving()).into()),
-            label("rdb_last_save_time", |s| s.server.persistence.last_save_s.load(Relaxed).into()),
+            gauge("rdb_bgsave_in_progress", |s| {
+                u64::from(Persistence::of(s.server).is_saving()).into()
+            }),
+            label("rdb_last_save_time", |s| {
+                Persistence::of(s.server).last_save_s.load(Relaxed).into()
+            }),
             label("rdb_last_bgsave_status", |s| {
-                if s.server.persistence.last_failed.load(Relaxed) {
+                if Persistence::of(s.server).last_failed.load(Relaxed) {
                     "err".into()
                 } else {
                     "ok".into()
                 }
             }),
             label("rdb_last_bgsave_time_sec", |s| {
-                s.server.persistence.last_duration_s.load(Relaxed).into()
+                Persistence::of(s.server).last_duration_s.load(Relaxed).into()
             }),
             label("rdb_current_bgsave_time_sec", |s| {
                 let seconds =
                     |(_, started_ms)| (crate::base::clock::system_ms() - started_ms) / 1000;
-                s.server.persistence.current().map_or(-1, seconds).into()
+                Persistence::of(s.server).current().map_or(-1, seconds).into()
             }),
-            counter("rdb_saves", |s| s.server.persistence.saves.load(Relaxed).into()),
+            counter("rdb_saves", |s| Persistence::of(s.server).saves.load(Relaxed).into()),
             zero("rdb_last_cow_size"),
             gauge("rdb_last_load_keys_expired", |s| {
-                s.server.persistence.loading.last_keys_expired.load(Relaxed).into()
+                Persistence::of(s.server).loading.last_keys_expired.load(Relaxed).into()
             }),
             gauge("rdb_last_load_keys_loaded", |s| {
-                s.server.persistence.loading.last_keys_loaded.load(Relaxed).into()
+                Persistence::of(s.server).loading.last_keys_loaded.load(Relaxed).into()
             }),
             // Copies of keys that were changed and wait to be written.
             gauge("rdb_current_kept_bytes", |s| s.server.keyspace.kept_bytes().into()),
             gauge("aof_enabled", |s| s.server.log.is_on().into()),
-            gauge("aof_rewrite_in_progress", |s| s.server.is_rewriting().into()),
-            gauge("aof_rewrite_scheduled", |s| s.server.aof.rewrites.is_scheduled().into()),
+            gauge("aof_rewrite_in_progress", |s| rewrite::is_rewriting(s.server).into()),
+            gauge("aof_rewrite_scheduled", |s| Aof::of(s.server).rewrites.is_scheduled().into()),
             label("aof_last_rewrite_time_sec", |s| {
-                s.server.aof.rewrites.last_duration_s.load(Relaxed).into()
+                Aof::of(s.server).rewrites.last_duration_s.load(Relaxed).into()
             }),
             label("aof_current_rewrite_time_sec", |s| {
-                let since_ms = s.server.aof.rewrites.running_since_ms();
+                let since_ms = Aof::of(s.server).rewrites.running_since_ms();
                 since_ms
                     .map_or(-1, |ms| (crate::base::clock::system_ms() - ms).max(0) / 1000)
                     .into()
             }),
             label("aof_last_bgrewrite_status", |s| {
-                status(!s.server.aof.rewrites.failed.load(Relaxed))
+                status(!Aof::of(s.server).rewrites.failed.load(Relaxed))
             }),
-            counter("aof_rewrites", |s| s.server.aof.rewrites.count.load(Relaxed).into()),
+            counter("aof_rewrites", |s| Aof::of(s.server).rewrites.count.load(Relaxed).into()),
             gauge("aof_rewrites_consecutive_failures", |s| {
-                s.server.aof.rewrites.failures.load(Relaxed).into()
+                Aof::of(s.server).rewrites.failures.load(Relaxed).into()
             }),
-            label("aof_last_write_status", |s| {
-                status(s.server.aof.figures.error.load(Relaxed) == 0)
-            }),
+            label("aof_last_write_status", |s| status(s.server.log_error.load(Relaxed) == 0)),
             zero("aof_last_cow_size"),
             zero("module_fork_in_progress"),
             zero("module_fork_last_cow_size"),
@@ -185,7 +190,7 @@ fn persistence_extras(snapshot: &Snapshot<'_>, text: &mut String) {
 
 /// What there is to tell of the log while it is on.
 fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
-    let (server, figures) = (snapshot.server, &snapshot.server.aof.figures);
+    let (server, figures) = (snapshot.server, &Aof::of(snapshot.server).figures);
     if !server.log.is_on() {
         return;
     }
@@ -194,10 +199,10 @@ fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
     line(text, format_args!("aof_base_size:{}", number(&figures.base_size)));
     line(
         text,
-        format_args!("aof_pending_rewrite:{}", u8::from(server.aof.rewrites.is_scheduled())),
+        format_args!("aof_pending_rewrite:{}", u8::from(Aof::of(server).rewrites.is_scheduled())),
     );
     line(text, format_args!("aof_buffer_length:{}", number(&figures.buffered)));
-    let syncs = server.aof.syncs_beside.load(Relaxed);
+    let syncs = Aof::of(server).syncs_beside.load(Relaxed);
     line(text, format_args!("aof_pending_bio_fsync:{}", u8::from(syncs)));
     line(text, format_args!("aof_delayed_fsync:{}", number(&figures.delayed_fsync)));
 }
@@ -210,7 +215,7 @@ const CLUSTER_FIELDS: &[Field] = &[zero("cluster_enabled")];
 
 /// How far the loading of a file is.
 fn loading(snapshot: &Snapshot<'_>, text: &mut String) {
-    let loading = &snapshot.server.persistence.loading;
+    let loading = &Persistence::of(snapshot.server).loading;
     if !loading.is_on.load(Relaxed) {
         return;
     }

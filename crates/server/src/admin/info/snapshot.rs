@@ -6,6 +6,7 @@ use std::cell::{OnceCell, RefCell};
 use super::clients::ClientFigures;
 use super::keyspace::KeyspaceFigures;
 use super::memory::MemoryFigures;
+use crate::base::usage::Usage;
 use crate::engine::command::Data;
 use crate::engine::server::Server;
 use crate::engine::stats::Totals;
@@ -23,15 +24,6 @@ pub struct Snapshot<'a> {
     keyspace: OnceCell<KeyspaceFigures>,
     usage: OnceCell<Usage>,
     tracked: OnceCell<(usize, usize)>,
-}
-
-/// Processor time in seconds.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Usage {
-    pub system_s: f64,
-    pub user_s: f64,
-    pub thread_system_s: f64,
-    pub thread_user_s: f64,
 }
 
 impl<'a> Snapshot<'a> {
@@ -110,26 +102,4 @@ impl<'a> Snapshot<'a> {
     pub fn us(&self, ticks: u64) -> u64 {
         self.server.clock.us(ticks) as u64
     }
-}
-
-impl Usage {
-    /// Until now.
-    pub fn now() -> Self {
-        let (process, thread) = (usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_THREAD));
-        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-        Self {
-            system_s: seconds(process.ru_stime),
-            user_s: seconds(process.ru_utime),
-            thread_system_s: seconds(thread.ru_stime),
-            thread_user_s: seconds(thread.ru_utime),
-        }
-    }
-}
-
-fn usage(who: i32) -> libc::rusage {
-    // SAFETY: all zeros are a valid `rusage`: it holds numbers only.
-    let mut usage = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a `rusage` of ours. It fails only for an unknown `who`.
-    unsafe { libc::getrusage(who, &mut usage) };
-    usage
 }

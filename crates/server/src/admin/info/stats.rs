@@ -1,7 +1,7 @@
 //! The section of counters, and the one of figures about the event loop that is shown when named.
 
 use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, zero};
-use crate::commands::migration;
+use crate::commands::migrate;
 use crate::engine::acl::check::Reason;
 use crate::engine::pubsub::Kind;
 use crate::engine::rates::Note;
@@ -64,7 +64,7 @@ const FIELDS: &[Field] = &[
     gauge("pubsubshard_channels", |s| (s.server.pubsub.len(Kind::Shard) as u64).into()),
     zero("latest_fork_usec"),
     zero("total_forks"),
-    counter("migrate_cached_sockets", |_| (migration::idle_connections() as u64).into()),
+    counter("migrate_cached_sockets", |_| (migrate::idle_connections() as u64).into()),
     zero("slave_expires_tracked_keys"),
     zero("active_defrag_hits"),
     zero("active_defrag_misses"),

@@ -35,26 +35,24 @@ struct Peer {
     until: Instant,
 }
 
-impl Server {
-    /// Serves metrics from now on, if `metrics-port` says so.
-    pub fn start_metrics(&'static self) -> Result<(), String> {
-        let port = self.config.metrics_port() as u16;
-        if port == 0 {
-            return Ok(());
-        }
-        let listeners = listeners(&self.config.words_of(OptionId::metrics_bind), port)?;
-        let gatherer = Gatherer::start(self)?;
-        let run = move || {
-            let is_known = |name: &str| {
-                let mut known = self.config.words_of(OptionId::metrics_hosts);
-                known.extend(self.config.words_of(OptionId::metrics_bind));
-                known.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name))
-            };
-            serve(&listeners, &Site { is_known, metrics: || text::write(self, &gatherer) });
-        };
-        let spawned = std::thread::Builder::new().name("bobbin-metrics".into()).spawn(run);
-        spawned.map(drop).map_err(|error| format!("Can't start the thread of metrics: {error}"))
+/// Serves metrics from now on, if `metrics-port` says so.
+pub fn start_metrics(server: &'static Server) -> Result<(), String> {
+    let port = server.config.metrics_port() as u16;
+    if port == 0 {
+        return Ok(());
     }
+    let listeners = listeners(&server.config.words_of(OptionId::metrics_bind), port)?;
+    let gatherer = Gatherer::start(server)?;
+    let run = move || {
+        let is_known = |name: &str| {
+            let mut known = server.config.words_of(OptionId::metrics_hosts);
+            known.extend(server.config.words_of(OptionId::metrics_bind));
+            known.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name))
+        };
+        serve(&listeners, &Site { is_known, metrics: || text::write(server, &gatherer) });
+    };
+    let spawned = std::thread::Builder::new().name("bobbin-metrics".into()).spawn(run);
+    spawned.map(drop).map_err(|error| format!("Can't start the thread of metrics: {error}"))
 }
 
 /// Binds all addresses; one with a leading `-` may be missing.

@@ -193,7 +193,10 @@ impl Data {
         self.may_expire = server.may_expire(self.now_ms);
         self.event_classes = server.event_classes();
         self.deletes = server.deletes();
-        server.stamp_effects(self);
+        if self.is_logged() {
+            let wanted = server.config.aof_timestamp_enabled();
+            self.recorder.stamp(if wanted { self.now_ms / 1000 } else { 0 });
+        }
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Which of a command's arguments are keys, and what it does with them.
 
-use super::flags::bits;
+use crate::base::bits::bits;
 
 bits! {
     /// What a command does with a key, with the names of COMMAND INFO's key specifications.

@@ -92,13 +92,13 @@ impl LargeArguments {
     }
 
     /// Bytes that have arrived.
-    pub fn len(&self) -> usize {
+    pub fn arrived_bytes(&self) -> usize {
         let arriving = self.arriving.as_ref().map_or(0, |arriving| arriving.bytes.len());
         arriving + self.complete.iter().map(|outside| outside.bytes.len()).sum::<usize>()
     }
 
     /// Bytes of the last one that have arrived.
-    pub fn last_len(&self) -> usize {
+    pub fn last_arrived_bytes(&self) -> usize {
         let complete = || self.complete.last().map_or(0, |outside| outside.bytes.len());
         self.arriving.as_ref().map_or_else(complete, |arriving| arriving.bytes.len())
     }
@@ -132,7 +132,7 @@ impl Connection {
     pub fn unparsed_len(&self) -> usize {
         let behind = self.input.len() - self.parser.parsed_len().min(self.input.len());
         if self.parser.awaits_line_end() {
-            self.large.last_len() + behind.min(LINE_END_LEN)
+            self.large.last_arrived_bytes() + behind.min(LINE_END_LEN)
         } else {
             behind
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Reader;
+use crate::base::bits::bits;
 use crate::engine::client::{Client, ClientFlag, ClientInfo};
-use crate::engine::command::flags::bits;
 use crate::engine::command::{Call, Flags};
 use crate::engine::server::Server;
 

@@ -7,12 +7,15 @@ use std::time::Instant;
 
 use bobbin_store::Cut;
 
-use super::check::is_rdb;
+use super::reader::is_rdb;
 use super::replay::Replay;
 use super::{Directory, Fault, Item, Manifest, Reader, rewrite};
 use crate::base::files::{File, disk};
 use crate::engine::command::Data;
 use crate::engine::server::Server;
+use crate::persistence::Persistence;
+use crate::persistence::aof::Aof;
+use crate::persistence::load;
 
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -29,7 +32,7 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<File, String> {
     load_all(server, &directory, &manifest)?;
     let file = open_last(server, &directory, &mut manifest)
         .map_err(|error| format!("Can't open the append-only file: {error}"))?;
-    *server.aof.manifest.lock() = manifest;
+    *Aof::of(server).manifest.lock() = manifest;
     Ok(file)
 }
 
@@ -38,7 +41,7 @@ pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
     let directory = Directory::of(&server.config);
     let manifest = {
         // A rewrite that ends meanwhile writes another.
-        let mut known = server.aof.manifest.lock();
+        let mut known = Aof::of(server).manifest.lock();
         *known = directory.load()?.ok_or("There is no manifest")?;
         known.clone()
     };
@@ -104,7 +107,7 @@ fn load_all(
     let sizes = manifest.parts().map(|part| {
         disk::open(&directory.file(&part.name)).and_then(|file| disk::length(&file)).unwrap_or(0)
     });
-    server.begin_loading_bytes(sizes.sum());
+    load::begin_loading_bytes(server, sizes.sum());
     let mut replay = Replay::new(server)?;
     let count = manifest.parts().count();
     let mut bytes = 0;
@@ -117,8 +120,8 @@ fn load_all(
         let seconds = started.elapsed().as_secs_f64();
         log::info!("DB loaded from append only file: {seconds:.3} seconds");
     }
-    server.aof.figures.size.store(bytes, Ordering::Relaxed);
-    server.aof.figures.base_size.store(bytes, Ordering::Relaxed);
+    Aof::of(server).figures.size.store(bytes, Ordering::Relaxed);
+    Aof::of(server).figures.base_size.store(bytes, Ordering::Relaxed);
     Ok(())
 }
 
@@ -206,16 +209,16 @@ fn ends_in_zeros(path: &Path, good: u64) -> std::io::Result<bool> {
 /// Loads the RDB file that a base begins with; its bytes. Keys whose time has come are loaded as
 /// well: what follows may have kept them alive.
 fn load_preamble(server: &'static Server, name: &str, file: &File) -> Result<u64, String> {
-    let loading = &server.persistence.loading;
+    let loading = &Persistence::of(server).loading;
     loading.keeps_expired.store(true, Ordering::Relaxed);
-    let loaded = server.load_beside(file);
+    let loaded = load::load_beside(server, file);
     loading.keeps_expired.store(false, Ordering::Relaxed);
     let loaded = loaded.map_err(|error| {
         format!(
             "Error reading the RDB preamble of the AOF file {name}, AOF loading aborted: {error}"
         )
     })?;
-    server.log_loaded(loaded);
+    load::log_loaded(server, loaded);
     Ok(loaded.bytes)
 }
 

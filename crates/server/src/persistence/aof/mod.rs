@@ -9,18 +9,17 @@
 //! itself while the disk is quick ([`Aof::commit_here`]); nobody who has something to do waits for
 //! the disk.
 
-pub mod check;
 mod directory;
-mod load;
+pub mod load;
 mod manifest;
-mod reader;
+pub(crate) mod reader;
 pub(crate) mod replay;
-mod rewrite;
+pub mod rewrite;
 mod syncer;
-mod unkept;
+pub mod unkept;
 mod writer;
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -42,6 +41,7 @@ use crate::engine::background;
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::{Server, Switch};
+use crate::persistence::Persistence;
 
 /// What is shared about the log on disk.
 #[derive(Default)]
@@ -90,8 +90,6 @@ pub struct Figures {
     pub buffered: AtomicU64,
     /// How often writing waited for a slow disk.
     pub delayed_fsync: AtomicU64,
-    /// The error number of the last write or fsync; 0: it succeeded.
-    pub error: AtomicI32,
 }
 
 /// What WAITAOF is answered with where there is no log.
@@ -117,6 +115,10 @@ fn rest_us(step_us: u64) -> u64 {
 }
 
 impl Aof {
+    pub fn of(server: &Server) -> &Self {
+        server.parts.get()
+    }
+
     /// The number of the last record that is on disk for good.
     #[inline]
     pub fn durable(&self) -> u64 {
@@ -210,220 +212,200 @@ impl Aof {
     }
 }
 
-impl Server {
-    /// Loads the data set from the log and goes on with it, while clients are told to wait.
-    pub fn start_log(&'static self) -> Result<(), String> {
-        let file = load::load_and_open(self)?;
-        self.start_writer(Some(file))?;
-        let gate = self.gate.take();
-        self.log.switch(true);
-        self.follow_log_config();
-        drop(gate);
-        Ok(())
-    }
+/// Loads the data set from the log and goes on with it, while clients are told to wait.
+pub fn start_log(server: &'static Server) -> Result<(), String> {
+    let file = load::load_and_open(server)?;
+    start_writer(server, Some(file))?;
+    let gate = server.gate.take();
+    server.log.switch(true);
+    follow_log_config(server);
+    drop(gate);
+    Ok(())
+}
 
-    /// Turns the log on or off, as `appendonly` says now. The gate is held. `within`: in the midst
-    /// of a transaction, half of which no base should hold.
-    pub fn switch_log(&'static self, data: &mut Data, within: bool) -> Result<(), String> {
-        let on = self.config.appendonly();
-        if on == self.log.is_on() {
-            return Ok(());
+/// Turns the log on or off, as `appendonly` says now. The gate is held. `within`: in the midst
+/// of a transaction, half of which no base should hold.
+pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Result<(), String> {
+    let on = server.config.appendonly();
+    if on == server.log.is_on() {
+        return Ok(());
+    }
+    if on {
+        Directory::of(&server.config).prepare().map_err(|error| {
+            log::warn!("Can't create the files of the log: {error}");
+            "Unable to turn on AOF. Check server logs.".to_owned()
+        })?;
+        if Aof::of(server).writer.get().is_none() {
+            start_writer(server, None)?;
         }
-        if on {
-            Directory::of(&self.config).prepare().map_err(|error| {
-                log::warn!("Can't create the files of the log: {error}");
-                "Unable to turn on AOF. Check server logs.".to_owned()
-            })?;
-            if self.aof.writer.get().is_none() {
-                self.start_writer(None)?;
-            }
-            // The base of one that goes on lacks what happens from its cut until now.
-            self.aof.rewrites.cancel();
-            self.aof.waits_for_base.store(true, Ordering::SeqCst);
-            self.log.switch(true);
-            if within || self.cut_is_busy() {
-                self.aof.rewrites.schedule();
-            } else {
-                self.begin_rewrite(data);
-            }
+        // The base of one that goes on lacks what happens from its cut until now.
+        Aof::of(server).rewrites.cancel();
+        Aof::of(server).waits_for_base.store(true, Ordering::SeqCst);
+        server.log.switch(true);
+        if within || rewrite::cut_is_busy(server) {
+            Aof::of(server).rewrites.schedule();
         } else {
-            // Of what the transaction did so far the log needs no half.
-            data.forget_effects();
-            self.aof.rewrites.cancel();
-            self.log.switch(false);
-            self.aof.order(self, Order::Stop { after: self.log.last() });
+            rewrite::begin_rewrite(server, data);
         }
-        data.recorder.refresh();
-        self.follow_log_config();
-        Ok(())
+    } else {
+        // Of what the transaction did so far the log needs no half.
+        data.forget_effects();
+        Aof::of(server).rewrites.cancel();
+        server.log.switch(false);
+        Aof::of(server).order(server, Order::Stop { after: server.log.last() });
     }
+    data.recorder.refresh();
+    follow_log_config(server);
+    Ok(())
+}
 
-    /// Has a thread's records tell the time from now on, if that is wanted.
-    #[inline]
-    pub fn stamp_effects(&self, data: &mut Data) {
-        if data.is_logged() {
-            let wanted = self.config.aof_timestamp_enabled();
-            data.recorder.stamp(if wanted { data.now_ms / 1000 } else { 0 });
-        }
+/// Takes up what `appendfsync` says; the gate is held.
+pub fn follow_log_config(server: &Server) {
+    let holds = server.log.is_on() && server.config.appendfsync() == AppendFsync::Always;
+    let held = Aof::of(server).holds_replies.swap(holds, Ordering::SeqCst);
+    if held && !holds {
+        // There may be replies that were promised to wait, and with `no` nothing else would end
+        // that.
+        drop(settle_log(server));
     }
+    server.log.wake();
+}
 
-    /// Takes up what `appendfsync` says; the gate is held.
-    pub fn follow_log_config(&self) {
-        let holds = self.log.is_on() && self.config.appendfsync() == AppendFsync::Always;
-        let held = self.aof.holds_replies.swap(holds, Ordering::SeqCst);
-        if held && !holds {
-            // There may be replies that were promised to wait, and with `no` nothing else would end
-            // that.
-            drop(self.settle_log());
-        }
-        self.log.wake();
-    }
-
-    /// Writes all there is, and forces it to disk. Nobody adds to it any more.
-    pub fn end_log(&self) {
-        if self.aof.writer.get().is_some() {
-            let _ = self.settle_log().recv();
-        }
-    }
-
-    /// Has all that was logged so far forced to disk, and the receiver told.
-    fn settle_log(&self) -> Receiver<()> {
-        let (done, wait) = channel();
-        self.aof.order(self, Order::Settle { number: self.log.last(), done });
-        wait
-    }
-
-    /// Whether there is a log on disk, with all that it needs, and what is not there yet can be
-    /// written.
-    pub fn has_log_to_load(&self) -> bool {
-        let waits = self.log.is_on() && self.aof.needs_base();
-        let failed = self.aof.figures.error.load(Ordering::Relaxed) != 0;
-        !waits
-            && !failed
-            && Directory::of(&self.config).load().is_ok_and(|manifest| manifest.is_some())
-    }
-
-    /// Loads the log, all of which is written before, in a thread of its own, and answers the
-    /// waiter; nobody else is served meanwhile. The gate is held, and all is empty. Where the log
-    /// cannot be loaded the process ends: what was there is gone.
-    pub fn load_log_again(&'static self, waiter: Arc<Waiter>) {
-        self.switches.set(Switch::LOADING, true);
-        let run = move || {
-            self.end_log();
-            if let Err(error) = load::load_again(self) {
-                log::error!("{error}");
-                log::error!("Fatal error loading the append only file. Exiting.");
-                std::process::exit(1);
-            }
-            self.persistence.set_saved(self.workers.totals().dirty.get());
-            self.end_loading();
-            log::warn!("Append Only File loaded by DEBUG LOADAOF");
-            waiter.answer(self, |reply| {
-                reply.ok();
-                Ok(())
-            });
-        };
-        let spawned = std::thread::Builder::new().name("bobbin-load".into()).spawn(run);
-        if let Err(error) = spawned {
-            log::error!("Can't start a thread to load with: {error}. Exiting.");
-            std::process::exit(1);
-        }
-    }
-
-    fn start_writer(&'static self, file: Option<File>) -> Result<(), String> {
-        let run = move || Writer::run(self, self.aof.writer.wait());
-        let started = background::start("bobbin-log", Work::Background, run);
-        started.map_err(|error| format!("Can't start the log's thread: {error}"))?;
-        self.aof.writer.get_or_init(|| Mutex::new(Writer::new(self, file)));
-        Ok(())
-    }
-
-    /// What a write is refused with while the log cannot be written.
-    #[cold]
-    pub fn log_failure(&self) -> String {
-        let error =
-            std::io::Error::from_raw_os_error(self.aof.figures.error.load(Ordering::Relaxed));
-        let text = error.to_string();
-        let text = text.split(" (os error").next().unwrap_or_default();
-        format!("MISCONF Errors writing to the AOF file: {text}")
-    }
-
-    /// Shows the latency monitor how long a write of the log took, under Redis's names: among them
-    /// which other work the disk may have had.
-    fn sample_log_write(&self, started: Instant) {
-        let (monitor, config) = (&self.services.latency, &self.config);
-        if config.latency_monitor_threshold() == 0 {
-            return;
-        }
-        let us = started.elapsed().as_micros() as u64;
-        let kind = if self.aof.syncs_beside.load(Ordering::Relaxed) {
-            "aof-write-pending-fsync"
-        } else if self.cut_is_busy() {
-            "aof-write-active-child"
-        } else {
-            "aof-write-alone"
-        };
-        monitor.sample(config, kind, us);
-        monitor.sample(config, "aof-write", us);
-    }
-
-    /// Notes how long an `fsync` of the log took.
-    fn note_log_sync(&self, us: u64) {
-        if self.config.appendfsync() == AppendFsync::Always {
-            self.services.latency.sample(&self.config, "aof-fsync-always", us);
-        }
-        if us > SLOW_SYNC_US {
-            self.aof.figures.delayed_fsync.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes how the last write, or fsync, of the log went.
-    fn note_log_outcome(&self, outcome: &std::io::Result<()>) {
-        let number = match outcome {
-            Ok(()) => 0,
-            Err(error) => error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error()),
-        };
-        let before = self.aof.figures.error.swap(number, Ordering::SeqCst);
-        if before == number {
-            return;
-        }
-        match outcome {
-            Ok(()) => log::warn!("AOF write error looks solved. The server can write again."),
-            Err(error) => log::warn!("Error writing to the AOF file: {error}"),
-        }
-        self.switches.set(Switch::LOG_FAILED, number != 0);
+/// Writes all there is, and forces it to disk. Nobody adds to it any more.
+pub fn end_log(server: &Server) {
+    if Aof::of(server).writer.get().is_some() {
+        let _ = settle_log(server).recv();
     }
 }
 
+/// Has all that was logged so far forced to disk, and the receiver told.
+fn settle_log(server: &Server) -> Receiver<()> {
+    let (done, wait) = channel();
+    Aof::of(server).order(server, Order::Settle { number: server.log.last(), done });
+    wait
+}
+
+/// Whether there is a log on disk, with all that it needs, and what is not there yet can be
+/// written.
+pub fn has_log_to_load(server: &Server) -> bool {
+    let waits = server.log.is_on() && Aof::of(server).needs_base();
+    let failed = server.log_error.load(Ordering::Relaxed) != 0;
+    !waits
+        && !failed
+        && Directory::of(&server.config).load().is_ok_and(|manifest| manifest.is_some())
+}
+
+/// Loads the log, all of which is written before, in a thread of its own, and answers the
+/// waiter; nobody else is served meanwhile. The gate is held, and all is empty. Where the log
+/// cannot be loaded the process ends: what was there is gone.
+pub fn load_log_again(server: &'static Server, waiter: Arc<Waiter>) {
+    server.switches.set(Switch::LOADING, true);
+    let run = move || {
+        end_log(server);
+        if let Err(error) = load::load_again(server) {
+            log::error!("{error}");
+            log::error!("Fatal error loading the append only file. Exiting.");
+            std::process::exit(1);
+        }
+        Persistence::of(server).set_saved(server.workers.totals().dirty.get());
+        super::load::end_loading(server);
+        log::warn!("Append Only File loaded by DEBUG LOADAOF");
+        waiter.answer(server, |reply| {
+            reply.ok();
+            Ok(())
+        });
+    };
+    let spawned = std::thread::Builder::new().name("bobbin-load".into()).spawn(run);
+    if let Err(error) = spawned {
+        log::error!("Can't start a thread to load with: {error}. Exiting.");
+        std::process::exit(1);
+    }
+}
+
+fn start_writer(server: &'static Server, file: Option<File>) -> Result<(), String> {
+    let run = move || Writer::run(server, Aof::of(server).writer.wait());
+    let started = background::start("bobbin-log", Work::Background, run);
+    started.map_err(|error| format!("Can't start the log's thread: {error}"))?;
+    Aof::of(server).writer.get_or_init(|| Mutex::new(Writer::new(server, file)));
+    Ok(())
+}
+
+/// Shows the latency monitor how long a write of the log took, under Redis's names: among them
+/// which other work the disk may have had.
+fn sample_log_write(server: &Server, started: Instant) {
+    let (monitor, config) = (&server.services.latency, &server.config);
+    if config.latency_monitor_threshold() == 0 {
+        return;
+    }
+    let us = started.elapsed().as_micros() as u64;
+    let kind = if Aof::of(server).syncs_beside.load(Ordering::Relaxed) {
+        "aof-write-pending-fsync"
+    } else if rewrite::cut_is_busy(server) {
+        "aof-write-active-child"
+    } else {
+        "aof-write-alone"
+    };
+    monitor.sample(config, kind, us);
+    monitor.sample(config, "aof-write", us);
+}
+
+/// Notes how long an `fsync` of the log took.
+fn note_log_sync(server: &Server, us: u64) {
+    if server.config.appendfsync() == AppendFsync::Always {
+        server.services.latency.sample(&server.config, "aof-fsync-always", us);
+    }
+    if us > SLOW_SYNC_US {
+        Aof::of(server).figures.delayed_fsync.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Notes how the last write, or fsync, of the log went.
+fn note_log_outcome(server: &Server, outcome: &std::io::Result<()>) {
+    let number = match outcome {
+        Ok(()) => 0,
+        Err(error) => error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error()),
+    };
+    let before = server.log_error.swap(number, Ordering::SeqCst);
+    if before == number {
+        return;
+    }
+    match outcome {
+        Ok(()) => log::warn!("AOF write error looks solved. The server can write again."),
+        Err(error) => log::warn!("Error writing to the AOF file: {error}"),
+    }
+    server.switches.set(Switch::LOG_FAILED, number != 0);
+}
+
+/// Loads what the disk has, and does not go on with it.
 #[cfg(test)]
-impl Server {
-    /// Loads what the disk has, and does not go on with it.
-    pub(crate) fn load_log(&'static self) -> Result<(), String> {
-        let loaded = load::load_and_open(self).map(drop);
-        self.end_loading();
-        loaded
-    }
+pub(crate) fn load_log(server: &'static Server) -> Result<(), String> {
+    let loaded = load::load_and_open(server).map(drop);
+    super::load::end_loading(server);
+    loaded
+}
 
-    /// What `end_log` does, without that thread.
-    pub(crate) fn end_log_alone(&self) {
-        if self.aof.writer.get().is_some() {
-            let done = self.settle_log();
-            self.step_log();
-            done.try_recv().expect("it is settled");
-        }
+/// What `end_log` does, without that thread.
+#[cfg(test)]
+pub(crate) fn end_log_alone(server: &Server) {
+    if Aof::of(server).writer.get().is_some() {
+        let done = settle_log(server);
+        step_log(server);
+        done.try_recv().expect("it is settled");
     }
+}
 
-    /// Whether the log's thread was told to do something that it has not done.
-    pub(crate) fn log_has_orders(&self) -> bool {
-        let waits = |writer: &Mutex<Writer>| writer.lock().has_orders();
-        self.aof.writer.get().is_some_and(waits)
-    }
+/// Whether the log's thread was told to do something that it has not done.
+#[cfg(test)]
+pub(crate) fn log_has_orders(server: &Server) -> bool {
+    let waits = |writer: &Mutex<Writer>| writer.lock().has_orders();
+    Aof::of(server).writer.get().is_some_and(waits)
+}
 
-    /// Does once what the log's thread would do, where a test has no thread.
-    pub(crate) fn step_log(&self) {
-        if let Some(writer) = self.aof.writer.get() {
-            writer.lock().step_alone();
-        }
+/// Does once what the log's thread would do, where a test has no thread.
+#[cfg(test)]
+pub(crate) fn step_log(server: &Server) {
+    if let Some(writer) = Aof::of(server).writer.get() {
+        writer.lock().step_alone();
     }
 }
 

@@ -4,6 +4,9 @@
 //! when what follows happened. A base may begin with an RDB file, which is not read here.
 
 use std::io::{self, BufRead, Read};
+use std::path::Path;
+
+use crate::base::files::disk;
 
 /// Reads the commands of a log.
 pub struct Reader<R> {
@@ -177,6 +180,13 @@ impl<R: BufRead> Reader<R> {
 
 /// How much of a wrong line is shown.
 const SHOWN_MAX: usize = 32;
+
+/// Whether a file begins with an RDB file.
+pub(crate) fn is_rdb(path: &Path) -> bool {
+    let mut magic = [0; 5];
+    let read = disk::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && (magic == *b"REDIS" || magic == *b"VALKE")
+}
 
 #[cfg(test)]
 mod tests {

@@ -23,6 +23,8 @@ use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::engine::command::Data;
 use crate::engine::log::{append_command, append_timestamp};
 use crate::engine::server::Server;
+use crate::persistence::Persistence;
+use crate::persistence::aof::Aof;
 use crate::persistence::snapshot::{self, Beside, Purpose};
 
 /// What is known about rewrites.
@@ -121,102 +123,100 @@ impl Rewrites {
     }
 }
 
-impl Server {
-    /// Begins a rewrite that was scheduled, if it is time. Nothing is held.
-    #[inline]
-    pub fn begin_scheduled_rewrite(&'static self, data: &mut Data) {
-        if self.aof.rewrites.wanted.load(Ordering::Relaxed) {
-            self.begin_wanted_rewrite(data);
-        }
+/// Begins a rewrite that was scheduled, if it is time. Nothing is held.
+#[inline]
+pub fn begin_scheduled_rewrite(server: &'static Server, data: &mut Data) {
+    if Aof::of(server).rewrites.wanted.load(Ordering::Relaxed) {
+        begin_wanted_rewrite(server, data);
     }
+}
 
-    #[cold]
-    fn begin_wanted_rewrite(&'static self, data: &mut Data) {
-        let rewrites = &self.aof.rewrites;
-        if data.now_ms < rewrites.retry_ms.load(Ordering::Relaxed) || self.cut_is_busy() {
-            return;
-        }
-        if data.hold_gate() {
-            self.begin_rewrite(data);
-            data.release();
-        }
+#[cold]
+fn begin_wanted_rewrite(server: &'static Server, data: &mut Data) {
+    let rewrites = &Aof::of(server).rewrites;
+    if data.now_ms < rewrites.retry_ms.load(Ordering::Relaxed) || cut_is_busy(server) {
+        return;
     }
-
-    /// Deletes what `aof-disable-auto-gc` had kept, if that is not set any more. A rewrite that is
-    /// about to end does so itself.
-    pub fn follow_log_history(&self) {
-        if let Some(mut manifest) = self.aof.manifest.try_lock() {
-            collect_history(self, &Directory::of(&self.config), &mut manifest);
-        }
+    if data.hold_gate() {
+        begin_rewrite(server, data);
+        data.release();
     }
+}
 
-    /// Whether a rewrite is going on, or begins as soon as a worker looks at the clock.
-    pub fn is_rewriting(&self) -> bool {
-        let rewrites = &self.aof.rewrites;
-        rewrites.is_running()
-            || rewrites.is_scheduled()
-                && !self.cut_is_busy()
-                && self.clock.now_ms() >= rewrites.retry_ms.load(Ordering::Relaxed)
+/// Deletes what `aof-disable-auto-gc` had kept, if that is not set any more. A rewrite that is
+/// about to end does so itself.
+pub fn follow_log_history(server: &Server) {
+    if let Some(mut manifest) = Aof::of(server).manifest.try_lock() {
+        collect_history(server, &Directory::of(&server.config), &mut manifest);
     }
+}
 
-    /// Whether a snapshot or a rewrite has the cut.
-    pub fn cut_is_busy(&self) -> bool {
-        self.keyspace.is_being_cut()
-            || self.aof.rewrites.is_running()
-            || self.persistence.is_saving()
+/// Whether a rewrite is going on, or begins as soon as a worker looks at the clock.
+pub fn is_rewriting(server: &Server) -> bool {
+    let rewrites = &Aof::of(server).rewrites;
+    rewrites.is_running()
+        || rewrites.is_scheduled()
+            && !cut_is_busy(server)
+            && server.clock.now_ms() >= rewrites.retry_ms.load(Ordering::Relaxed)
+}
+
+/// Whether a snapshot or a rewrite has the cut.
+pub fn cut_is_busy(server: &Server) -> bool {
+    server.keyspace.is_being_cut()
+        || Aof::of(server).rewrites.is_running()
+        || Persistence::of(server).is_saving()
+}
+
+/// Begins to rewrite the log, or to write its first base. `data` holds the gate. Nothing, if
+/// the cut is busy. `false`: the system gives no thread; that counts as a rewrite that failed.
+pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
+    let rewrites = &Aof::of(server).rewrites;
+    if cut_is_busy(server) {
+        return true;
     }
-
-    /// Begins to rewrite the log, or to write its first base. `data` holds the gate. Nothing, if
-    /// the cut is busy. `false`: the system gives no thread; that counts as a rewrite that failed.
-    pub fn begin_rewrite(&'static self, data: &mut Data) -> bool {
-        let rewrites = &self.aof.rewrites;
-        if self.cut_is_busy() {
-            return true;
+    let beside = match Beside::start("bobbin-rewrite", Work::Rewriting) {
+        Ok(beside) => beside,
+        Err(error) => {
+            log::warn!("Can't rewrite append only file in background: {error}");
+            rewrite_failed(server);
+            return false;
         }
-        let beside = match Beside::start("bobbin-rewrite", Work::Rewriting) {
-            Ok(beside) => beside,
-            Err(error) => {
-                log::warn!("Can't rewrite append only file in background: {error}");
-                self.rewrite_failed();
-                return false;
-            }
-        };
-        rewrites.wanted.store(false, Ordering::Relaxed);
-        let cut = self.begin_cut(data);
-        *rewrites.current.lock() =
-            Some(Current { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
-        let (done, rotated) = channel();
-        if self.log.is_on() {
-            self.aof.order(self, Order::Rotate { after: self.log.last(), done });
-        } else {
-            // There is nothing to go on with: the base alone is written.
-            let _ = done.send(Ok(Rotated::None));
-        }
-        log::info!("Background append only file rewriting started");
-        let gaps = self.aof.gaps.load(Ordering::SeqCst);
-        let task = Task { server: self, cut, rotated, gaps };
-        beside.run(|| task.run());
-        true
+    };
+    rewrites.wanted.store(false, Ordering::Relaxed);
+    let cut = server.begin_cut(data, "rewrite of the log");
+    *rewrites.current.lock() =
+        Some(Current { cut: cut.handle(), is_cancelled: false, started_ms: system_ms() });
+    let (done, rotated) = channel();
+    if server.log.is_on() {
+        Aof::of(server).order(server, Order::Rotate { after: server.log.last(), done });
+    } else {
+        // There is nothing to go on with: the base alone is written.
+        let _ = done.send(Ok(Rotated::None));
     }
+    log::info!("Background append only file rewriting started");
+    let gaps = Aof::of(server).gaps.load(Ordering::SeqCst);
+    let task = Task { server, cut, rotated, gaps };
+    beside.run(|| task.run());
+    true
+}
 
-    /// A rewrite failed, or could not begin: it is tried again later.
-    fn rewrite_failed(&self) {
-        self.aof.rewrites.failed.store(true, Ordering::Relaxed);
-        self.try_rewrite_again();
+/// A rewrite failed, or could not begin: it is tried again later.
+fn rewrite_failed(server: &Server) {
+    Aof::of(server).rewrites.failed.store(true, Ordering::Relaxed);
+    try_rewrite_again(server);
+}
+
+/// A rewrite came to nothing. One that the log needs is tried again.
+fn try_rewrite_again(server: &Server) {
+    let rewrites = &Aof::of(server).rewrites;
+    let is_needed = server.log.is_on() && Aof::of(server).needs_base();
+    if !rewrites.is_cancelled() {
+        let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        let pause_ms = if is_needed { NEEDED_PAUSE_MS } else { pause_ms(failures) };
+        rewrites.retry_ms.store(server.clock.advance() + pause_ms, Ordering::Relaxed);
     }
-
-    /// A rewrite came to nothing. One that the log needs is tried again.
-    fn try_rewrite_again(&self) {
-        let rewrites = &self.aof.rewrites;
-        let is_needed = self.log.is_on() && self.aof.needs_base();
-        if !rewrites.is_cancelled() {
-            let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
-            let pause_ms = if is_needed { NEEDED_PAUSE_MS } else { pause_ms(failures) };
-            rewrites.retry_ms.store(self.clock.advance() + pause_ms, Ordering::Relaxed);
-        }
-        if is_needed {
-            rewrites.schedule();
-        }
+    if is_needed {
+        rewrites.schedule();
     }
 }
 
@@ -240,13 +240,13 @@ impl Task {
         let outcome = written.and_then(|bytes| {
             let rotated = rotated.recv().unwrap_or_else(|_| Err(io::Error::other("the log ended")));
             let rotated = rotated?;
-            if server.aof.rewrites.is_cancelled() {
+            if Aof::of(server).rewrites.is_cancelled() {
                 let what = "the log was turned on or off";
                 return Err(io::Error::new(io::ErrorKind::Interrupted, what));
             }
             publish(server, &directory, rotated, (extension, bytes), self.gaps)
         });
-        let rewrites = &server.aof.rewrites;
+        let rewrites = &Aof::of(server).rewrites;
         rewrites.last_duration_s.store(started.elapsed().as_secs() as i64, Ordering::Relaxed);
         match outcome {
             Ok(()) => {
@@ -259,10 +259,10 @@ impl Task {
                 // Every error aborts the cut. This kind says that the cut was aborted first.
                 if error.kind() == io::ErrorKind::Interrupted {
                     log::info!("AOF rewrite was aborted");
-                    server.try_rewrite_again();
+                    try_rewrite_again(server);
                 } else {
                     log::warn!("Background AOF rewrite terminated with error: {error}");
-                    server.rewrite_failed();
+                    rewrite_failed(server);
                 }
             }
         }
@@ -300,7 +300,7 @@ fn publish(
     (extension, bytes): (&str, u64),
     gaps: u64,
 ) -> io::Result<()> {
-    let mut manifest = server.aof.manifest.lock();
+    let mut manifest = Aof::of(server).manifest.lock();
     let mut new = manifest.clone();
     directory.create()?;
     let from = match &rotated {
@@ -322,15 +322,15 @@ fn publish(
     // files' names, would have what follows it here twice.
     manifest.pass_over(&new);
     directory.persist(&new)?;
-    let figures = &server.aof.figures;
+    let figures = &Aof::of(server).figures;
     let size = bytes + figures.increment_size.load(Ordering::Relaxed);
     figures.size.store(size, Ordering::Relaxed);
     figures.base_size.store(size, Ordering::Relaxed);
-    server.aof.rewrites.unless_cancelled(|| {
-        server.aof.waits_for_base.store(false, Ordering::SeqCst);
-        server.aof.mended_gaps.store(gaps, Ordering::SeqCst);
+    Aof::of(server).rewrites.unless_cancelled(|| {
+        Aof::of(server).waits_for_base.store(false, Ordering::SeqCst);
+        Aof::of(server).mended_gaps.store(gaps, Ordering::SeqCst);
     });
-    server.aof.answer_waiters(server);
+    Aof::of(server).answer_waiters(server);
     server.log.wake();
     collect_history(server, directory, &mut new);
     *manifest = new;
@@ -488,7 +488,7 @@ mod tests {
     /// With as many threads as there may be a base waits for its place: its cut has to be walked.
     #[test]
     fn a_base_waits_for_a_place_among_the_threads() {
-        let server = Server::new(Config::new(), &[]).expect("a server can be made");
+        let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
         let mut data = Data::new(&server.keyspace, &server.gate, 1).expect("there are few threads");
         data.enter();
         let cut = data.begin_cut();

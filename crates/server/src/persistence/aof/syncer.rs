@@ -13,6 +13,8 @@ use std::time::Instant;
 use crate::base::cores::{self, Work};
 use crate::base::files::File;
 use crate::engine::server::Server;
+use crate::persistence::aof;
+use crate::persistence::aof::Aof;
 
 /// The thread that calls `fsync`. Made when it is needed first, and there for good.
 pub(super) struct Syncer {
@@ -32,7 +34,7 @@ impl Syncer {
         let see_to = move |file: Arc<File>| {
             let outcome = sync(server, &file);
             drop(file);
-            server.aof.syncs_beside.store(false, Ordering::Relaxed);
+            Aof::of(server).syncs_beside.store(false, Ordering::Relaxed);
             // The writer is there as long as the process.
             let _ = end.send(outcome);
             server.log.wake();
@@ -64,7 +66,7 @@ impl Syncer {
     /// under way.
     pub(super) fn begin(&mut self, server: &Server, file: &Arc<File>, number: u64) {
         debug_assert!(!self.is_busy());
-        server.aof.syncs_beside.store(true, Ordering::Relaxed);
+        Aof::of(server).syncs_beside.store(true, Ordering::Relaxed);
         // The thread never ends while there is somebody to tell it something.
         let _ = self.files.send(Arc::clone(file));
         self.number = Some(number);
@@ -92,6 +94,6 @@ impl Syncer {
 pub(super) fn sync(server: &Server, file: &File) -> io::Result<()> {
     let started = Instant::now();
     let outcome = file.sync_data();
-    server.note_log_sync(started.elapsed().as_micros() as u64);
+    aof::note_log_sync(server, started.elapsed().as_micros() as u64);
     outcome
 }

@@ -97,32 +97,31 @@ fn split_command<'a>(log: &'a [u8], mut f: impl FnMut(&'a [u8])) -> Option<&'a [
     Some(rest)
 }
 
-impl Server {
-    /// Whether the answer to a command that ran may tell of what is not on disk.
-    pub fn may_tell_of_unkept(
-        &self,
-        client: &Client,
-        command: &Registered,
-        args: &[&[u8]],
-    ) -> bool {
-        // Who listens may have been sent something behind the answer.
-        if client.subscriptions.is_some() || command.has(Flags::RUNS.with(Flags::EXECUTES)) {
-            return true;
-        }
-        if command.shape == KeyShape::None {
-            let is_about_data = Categories::SCRIPTING.with(Categories::KEYSPACE);
-            return command.has(Flags::READONLY.with(Flags::WRITE))
-                || command.row.categories.has(is_about_data)
-                || command.full_name.starts_with("debug");
-        }
-        let is_failing = self.switches.load() & Switch::LOG_FAILED != 0;
-        if !is_failing || !command.has(Flags::READONLY) || command.reads_undeclared_keys() {
-            return true;
-        }
-        let mut keys = Vec::new();
-        let fits = command.key_positions(args, |at| keys.extend(args.get(at).copied()));
-        !fits || self.aof.concerns_unkept(&self.keyspace, self.log.last(), &keys)
+/// Whether the answer to a command that ran may tell of what is not on disk.
+pub fn may_tell_of_unkept(
+    server: &Server,
+    aof: &Aof,
+    client: &Client,
+    command: &Registered,
+    args: &[&[u8]],
+) -> bool {
+    // Who listens may have been sent something behind the answer.
+    if client.subscriptions.is_some() || command.has(Flags::RUNS.with(Flags::EXECUTES)) {
+        return true;
     }
+    if command.shape == KeyShape::None {
+        let is_about_data = Categories::SCRIPTING.with(Categories::KEYSPACE);
+        return command.has(Flags::READONLY.with(Flags::WRITE))
+            || command.row.categories.has(is_about_data)
+            || command.full_name.starts_with("debug");
+    }
+    let is_failing = server.switches.load() & Switch::LOG_FAILED != 0;
+    if !is_failing || !command.has(Flags::READONLY) || command.reads_undeclared_keys() {
+        return true;
+    }
+    let mut keys = Vec::new();
+    let fits = command.key_positions(args, |at| keys.extend(args.get(at).copied()));
+    !fits || aof.concerns_unkept(&server.keyspace, server.log.last(), &keys)
 }
 
 impl Aof {

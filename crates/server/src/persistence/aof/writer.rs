@@ -21,11 +21,14 @@ use crate::base::files::{self, DATA_MODE, File};
 use crate::config::AppendFsync;
 use crate::engine::log::Stream;
 use crate::engine::server::Server;
-use crate::process::shutdown;
+use crate::engine::server::exit_at_once;
+use crate::persistence::aof;
+use crate::persistence::aof::Aof;
 
 /// The state of the thread that writes the log.
 pub(super) struct Writer {
     server: &'static Server,
+    aof: &'static Aof,
     stream: Stream,
     /// `None`: what is logged is passed over.
     file: Option<Arc<File>>,
@@ -107,6 +110,7 @@ impl Writer {
     pub(super) fn new(server: &'static Server, file: Option<File>) -> Self {
         Self {
             server,
+            aof: Aof::of(server),
             stream: Stream::default(),
             file: file.map(Arc::new),
             syncer: None,
@@ -144,7 +148,7 @@ impl Writer {
     }
 
     pub(super) fn has_orders(&self) -> bool {
-        self.server.aof.has_orders.load(Ordering::SeqCst) || !self.orders.is_empty()
+        self.aof.has_orders.load(Ordering::SeqCst) || !self.orders.is_empty()
     }
 
     /// A step in a test, where syncs beside last until the next one.
@@ -160,7 +164,7 @@ impl Writer {
     /// orders.
     fn step(&mut self) {
         let clock = &self.server.clock;
-        let (started, unsynced) = (clock.instant(), self.server.aof.durable());
+        let (started, unsynced) = (clock.instant(), self.aof.durable());
         // Before the orders: so nothing of what was logged after one was given is here without it.
         self.stream.collect(&self.server.log);
         self.take_orders();
@@ -172,8 +176,8 @@ impl Writer {
             self.write_collected();
             self.sync();
         }
-        if self.server.aof.durable() > unsynced {
-            self.server.aof.note_step(clock, clock.since(started));
+        if self.aof.durable() > unsynced {
+            self.aof.note_step(clock, clock.since(started));
         }
         if self.server.is_log_behind() && self.server.log.pending_bytes() <= CAUGHT_UP_BYTES {
             self.server.let_writers_go();
@@ -182,7 +186,7 @@ impl Writer {
 
     /// How the thread passes the time until it is needed.
     fn rest(&mut self) -> Rest {
-        let aof = &self.server.aof;
+        let aof = self.aof;
         if self.failed {
             return Rest { nap: RETRY, timeout: Some(Duration::ZERO) };
         }
@@ -193,7 +197,7 @@ impl Writer {
     }
 
     fn take_orders(&mut self) {
-        let aof = &self.server.aof;
+        let aof = self.aof;
         if aof.has_orders.swap(false, Ordering::SeqCst) {
             self.orders.append(&mut aof.orders.lock());
         }
@@ -235,7 +239,7 @@ impl Writer {
 
     /// Writes what is pending, as far as the disk takes it.
     fn write(&mut self) {
-        let aof = &self.server.aof;
+        let aof = self.aof;
         let Some(file) = &self.file else {
             self.written = self.merged;
             if aof.durable() < self.written {
@@ -264,7 +268,7 @@ impl Writer {
             self.note_unkept();
         }
         if done > 0 {
-            self.server.sample_log_write(started);
+            aof::sample_log_write(self.server, started);
             aof.figures.size.fetch_add(done as u64, Ordering::Relaxed);
             aof.figures.increment_size.fetch_add(done as u64, Ordering::Relaxed);
             self.rewrite_if_grown();
@@ -284,7 +288,7 @@ impl Writer {
 
     /// Notes the commands in `pending` that cannot be written.
     fn note_unkept(&mut self) {
-        let (aof, keyspace) = (&self.server.aof, &self.server.keyspace);
+        let (aof, keyspace) = (self.aof, &self.server.keyspace);
         let (commands, durable) = (&self.pending[self.noted..], aof.durable());
         aof.unkept.note(keyspace, commands, self.merged, durable, self.written);
         self.noted = self.pending.len();
@@ -292,7 +296,7 @@ impl Writer {
 
     /// Forces what was written to disk, or begins to, if it is time.
     fn sync(&mut self) {
-        if self.written <= self.server.aof.durable() || self.failed {
+        if self.written <= self.aof.durable() || self.failed {
             return;
         }
         if self.settles() {
@@ -352,12 +356,12 @@ impl Writer {
         self.synced_at = self.server.clock.instant();
         match outcome {
             Ok(()) => self.now_durable(number),
-            Err(error) if self.server.aof.holds_replies() => {
+            Err(error) if self.aof.holds_replies() => {
                 // What the kernel dropped cannot be written again, and the promise cannot be kept.
                 log::error!(
                     "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
                 );
-                shutdown::exit_at_once();
+                exit_at_once();
             }
             Err(error) => {
                 self.failed = true;
@@ -371,23 +375,23 @@ impl Writer {
     /// Notes how the disk took something. That it takes what lies behind a gap means nothing.
     fn note_outcome(&self, outcome: &io::Result<()>) {
         if outcome.is_err() || !self.has_gap {
-            self.server.note_log_outcome(outcome);
+            aof::note_log_outcome(self.server, outcome);
         }
     }
 
     /// Has writes accepted again once a new base makes good what the disk had lost: until then all
     /// that is logged lies behind a hole.
     fn see_whether_mended(&mut self) {
-        if self.has_gap && !self.failed && !self.server.aof.has_gap() {
+        if self.has_gap && !self.failed && !self.aof.has_gap() {
             self.has_gap = false;
-            self.server.note_log_outcome(&Ok(()));
+            aof::note_log_outcome(self.server, &Ok(()));
         }
     }
 
     /// What was written may be lost, whatever the disk says from now on: only a new base makes that
     /// good.
     fn note_gap(&self, error: &io::Error) {
-        let aof = &self.server.aof;
+        let aof = self.aof;
         if !aof.has_gap() {
             log::warn!(
                 "The log may have lost what it could not force to disk ({error}): it will be rewritten"
@@ -401,17 +405,17 @@ impl Writer {
 
     /// Everything up to a record is on disk for good.
     fn now_durable(&self, number: u64) {
-        if self.server.aof.has_gap() {
+        if self.aof.has_gap() {
             return;
         }
-        self.server.aof.durable.store(number, Ordering::SeqCst);
+        self.aof.durable.store(number, Ordering::SeqCst);
         self.server.workers.tell_durable();
-        self.server.aof.answer_waiters(self.server);
+        self.aof.answer_waiters(self.server);
     }
 
     /// Has the log rewritten if it has grown as much as the configuration says.
     fn rewrite_if_grown(&self) {
-        let (aof, config) = (&self.server.aof, &self.server.config);
+        let (aof, config) = (self.aof, &self.server.config);
         let percentage = config.auto_aof_rewrite_percentage() as u64;
         let size = aof.figures.size.load(Ordering::Relaxed);
         if percentage == 0 || size <= config.auto_aof_rewrite_min_size() {
@@ -472,7 +476,7 @@ impl Writer {
         let server = self.server;
         let directory = Directory::of(&server.config);
         directory.create()?;
-        let rotated = if server.aof.is_waiting_for_base() {
+        let rotated = if Aof::of(server).is_waiting_for_base() {
             let path = directory.temporary_increment();
             let file = files::create_anew(&path, DATA_MODE)?;
             log::info!(
@@ -482,7 +486,7 @@ impl Writer {
             self.file = Some(Arc::new(file));
             Rotated::Temporary
         } else {
-            let mut manifest = server.aof.manifest.lock();
+            let mut manifest = Aof::of(server).manifest.lock();
             let mut new = manifest.clone();
             let name = new.add_increment(directory.prefix());
             log::info!("Creating AOF incr file {name} on background rewrite");
@@ -494,7 +498,7 @@ impl Writer {
             self.file = Some(Arc::new(file));
             Rotated::Increment(name)
         };
-        server.aof.figures.increment_size.store(0, Ordering::Relaxed);
+        Aof::of(server).figures.increment_size.store(0, Ordering::Relaxed);
         self.stream.begin_anew();
         Ok(rotated)
     }
@@ -503,15 +507,15 @@ impl Writer {
     fn stop(&mut self, after: u64) {
         self.sync_now();
         // Those whose records are on disk were told.
-        self.server.aof.dismiss_waiters(self.server, after);
+        self.aof.dismiss_waiters(self.server, after);
         self.file = None;
         self.pending = Vec::new();
         self.noted = 0;
         self.failed = false;
         self.has_gap = false;
-        let aof = &self.server.aof;
+        let aof = self.aof;
         aof.mended_gaps.store(aof.gaps.load(Ordering::SeqCst), Ordering::SeqCst);
-        self.server.note_log_outcome(&Ok(()));
+        aof::note_log_outcome(self.server, &Ok(()));
         self.stream.skip(after);
         self.merged = self.stream.done();
         self.written = self.merged;

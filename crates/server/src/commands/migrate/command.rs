@@ -1,10 +1,10 @@
-//! MIGRATE: the arguments, and the keys under their locks. The rest is `crate::commands::migration`.
+//! MIGRATE: the arguments, and the keys under their locks. The rest is the folder's.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use super::Pinned;
-use crate::commands::migration::{Migration, Sent, Target, Traveller};
+use crate::commands::migrate::{Migration, Sent, Target, Traveller};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::distinct::Distinct;
 use crate::engine::command::keys::{KeySpec, KeyUse};
@@ -144,7 +144,7 @@ const KEY_AND_KEYS: Failure = Failure::new(
     "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string",
 );
 
-pub(super) const COMMANDS: &[Command] = &[Command::new("migrate", -6, migrate)
+pub const COMMANDS: &[Command] = &[Command::new("migrate", -6, migrate)
     .flags(Flags::WRITE.with(Flags::MOVABLE_KEYS))
     .categories(Categories::KEYSPACE.with(Categories::DANGEROUS))
     .keys(&[KeySpec::at(3, USE), KeySpec::keyword_range("KEYS", -2, USE.with(KeyUse::INCOMPLETE))])

@@ -6,9 +6,9 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{Directory, Fault, Item, Reader};
-use crate::base::files::disk;
-use crate::persistence::check::examine;
+use super::check_rdb::examine;
+use crate::persistence::aof::reader::is_rdb;
+use crate::persistence::aof::{Directory, Fault, Item, Manifest, Reader};
 
 /// Runs `bobbin-check-aof`. `arguments` are those behind the name.
 pub fn main(arguments: &[Vec<u8>], input: &mut impl BufRead) -> ExitCode {
@@ -98,7 +98,7 @@ impl<I: BufRead> Check<'_, I> {
         println!("Start checking Multi Part AOF");
         let directory = Directory::of_manifest(path);
         let bytes = std::fs::read(path).map_err(|error| text_of(&error))?;
-        let manifest = super::Manifest::parse(&bytes).map_err(|fault| fault.to_string())?;
+        let manifest = Manifest::parse(&bytes).map_err(|fault| fault.to_string())?;
         let count = manifest.parts().count();
         let parts = manifest.base.iter().map(|part| ("BASE", part));
         let parts = parts.chain(manifest.increments.iter().map(|part| ("INCR", part)));
@@ -257,13 +257,6 @@ fn truncate(path: &Path, len: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     file.set_len(len)?;
     file.sync_all()
-}
-
-/// Whether a file begins with an RDB file.
-pub(super) fn is_rdb(path: &Path) -> bool {
-    let mut magic = [0; 5];
-    let read = disk::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && (magic == *b"REDIS" || magic == *b"VALKE")
 }
 
 fn text_of(error: &io::Error) -> String {

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::stack::show_stack;
 use crate::base::clock::ticks;
 use crate::engine::server::{Server, WorkerHandle};
-use crate::process::crash;
 
 /// Whether the watchdog's thread runs.
 #[derive(Default)]
@@ -14,27 +14,32 @@ pub struct Watchdog {
     runs: AtomicBool,
 }
 
+impl Watchdog {
+    pub fn of(server: &Server) -> &Self {
+        server.parts.get()
+    }
+}
+
 /// The shortest period.
 const PERIOD_MIN_MS: u64 = 200;
 
-impl Server {
-    /// Starts the watchdog if `watchdog-period` says so; it ends by itself when that says no more.
-    /// At start, and for CONFIG SET.
-    pub fn follow_watchdog(&'static self) {
-        if self.config.watchdog_period() == 0 || self.watchdog.runs.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let watch = move || {
-            watch(self);
-            self.watchdog.runs.store(false, Ordering::Release);
-            // It may have been wanted again at the last moment.
-            self.follow_watchdog();
-        };
-        if let Err(error) = std::thread::Builder::new().name("bobbin-watchdog".into()).spawn(watch)
-        {
-            self.watchdog.runs.store(false, Ordering::Release);
-            log::warn!("Can't start the watchdog: {error}");
-        }
+/// Starts the watchdog if `watchdog-period` says so; it ends by itself when that says no more.
+/// At start, and for CONFIG SET.
+pub fn follow_watchdog(server: &'static Server) {
+    if server.config.watchdog_period() == 0
+        || Watchdog::of(server).runs.swap(true, Ordering::AcqRel)
+    {
+        return;
+    }
+    let watch = move || {
+        watch(server);
+        Watchdog::of(server).runs.store(false, Ordering::Release);
+        // It may have been wanted again at the last moment.
+        follow_watchdog(server);
+    };
+    if let Err(error) = std::thread::Builder::new().name("bobbin-watchdog".into()).spawn(watch) {
+        Watchdog::of(server).runs.store(false, Ordering::Release);
+        log::warn!("Can't start the watchdog: {error}");
     }
 }
 
@@ -69,7 +74,7 @@ fn watch(server: &'static Server) {
                 worker.id,
                 describe(server, &worker)
             );
-            crash::show_stack(worker.watch.thread());
+            show_stack(worker.watch.thread());
         }
     }
 }
@@ -87,7 +92,7 @@ pub fn show_workers(server: &'static Server) {
         let ms = server.clock.us(now.saturating_sub(turn)) as u64 / 1000;
         let what = describe(server, &worker);
         log::warn!("Worker {} has been in one turn for {ms} ms. {what}", worker.id);
-        crash::show_stack(worker.watch.thread());
+        show_stack(worker.watch.thread());
     }
 }
 

@@ -5,6 +5,7 @@
 //! has acknowledged it, unless it was changed meanwhile (it is watched, as WATCH does it): then it
 //! is sent again, or deleted there as well, so that no change is lost.
 
+mod command;
 mod connection;
 
 use std::collections::VecDeque;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use bobbin_sync::Mutex;
 
+pub(super) use self::command::COMMANDS;
 pub use self::connection::read_target_reply;
 use self::connection::{Broken, Connection};
 use crate::base::clock;

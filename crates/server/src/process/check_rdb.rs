@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 
 use bobbin_dump::rdb::Item;
 
-use super::Loaded;
+use super::create;
 use crate::config::{Config, OptionId};
-use crate::engine::server::Server;
+use crate::persistence::{Loaded, Persistence, load};
 
 /// What was found.
 #[derive(Default, Debug, PartialEq, Eq)]
@@ -92,11 +92,11 @@ pub fn examine(
     let config = Config::new();
     let server = config
         .set_internally(OptionId::databases, &i32::MAX.to_string())
-        .and_then(|()| Server::new(config, &[]))
+        .and_then(|()| create(config, &[]))
         .map_err(|error| (0, error))?;
-    let keeps_expired = &server.persistence.loading.keeps_expired;
+    let keeps_expired = &Persistence::of(server).loading.keeps_expired;
     keeps_expired.store(in_log, Ordering::Relaxed);
-    server.examine(file, |offset, item| {
+    load::examine(server, file, |offset, item| {
         if let Item::Aux { name, value } = item
             && **name == *b"aof-base"
             && **value == *b"1"

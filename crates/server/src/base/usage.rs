@@ -1,0 +1,32 @@
+//! Processor time that the process and the thread took.
+
+/// Processor time in seconds.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Usage {
+    pub system_s: f64,
+    pub user_s: f64,
+    pub thread_system_s: f64,
+    pub thread_user_s: f64,
+}
+
+impl Usage {
+    /// Until now.
+    pub fn now() -> Self {
+        let (process, thread) = (usage(libc::RUSAGE_SELF), usage(libc::RUSAGE_THREAD));
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        Self {
+            system_s: seconds(process.ru_stime),
+            user_s: seconds(process.ru_utime),
+            thread_system_s: seconds(thread.ru_stime),
+            thread_user_s: seconds(thread.ru_utime),
+        }
+    }
+}
+
+fn usage(who: i32) -> libc::rusage {
+    // SAFETY: all zeros are a valid `rusage`: it holds numbers only.
+    let mut usage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a `rusage` of ours. It fails only for an unknown `who`.
+    unsafe { libc::getrusage(who, &mut usage) };
+    usage
+}

@@ -1,0 +1,131 @@
+//! What all threads of the process share.
+
+mod end;
+mod errors;
+mod parts;
+mod switches;
+mod workers;
+
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use bobbin_io::{Acceptor, DriverKind};
+use bobbin_store::{AccessClock, AccessPolicy, Gate, Keyspace};
+use bobbin_sync::Mutex;
+
+use crate::base::clock::Clock;
+use crate::config::{Config, OptionId};
+use crate::engine::acl::Acl;
+use crate::engine::blocking::Waiters;
+use crate::engine::client::Clients;
+use crate::engine::client::eviction::ClientMemory;
+use crate::engine::command::Registry;
+use crate::engine::command::data::Deletes;
+use crate::engine::monitor::Monitors;
+use crate::engine::pause::Pause;
+use crate::engine::pressure::Pressure;
+use crate::engine::pubsub::PubSub;
+use crate::engine::script::{Functions, Scripts};
+use crate::engine::services::Services;
+use crate::engine::tracking::Tracking;
+use crate::system::tls::Tls;
+
+pub(crate) use self::end::exit_at_once;
+pub use self::end::{End, Request};
+pub use self::errors::ErrorStats;
+pub use self::parts::Parts;
+pub use self::switches::{Switch, Switches};
+pub use self::workers::{WorkerHandle, Workers};
+
+/// The version of Bobbin.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The version of Redis whose commands and formats it has, as clients expect it in INFO and HELLO.
+pub const REDIS_VERSION: &str = "7.2.4";
+/// Who HELLO says it is: together with `REDIS_VERSION`, what clients tell features by.
+pub const HELLO_SERVER: &str = "redis";
+
+/// What all threads share. Lives as long as the process.
+pub struct Server {
+    pub config: Config,
+    pub registry: Registry,
+    pub acl: Acl,
+    pub keyspace: Keyspace,
+    pub gate: Gate,
+    pub clock: Clock,
+    pub clients: Clients,
+    pub client_memory: ClientMemory,
+    pub switches: Switches,
+    pub pause: Pause,
+    pub monitors: Monitors,
+    pub pubsub: PubSub,
+    pub tracking: Tracking,
+    /// `Classes` that `notify-keyspace-events` asks for. Changes with the gate held.
+    pub event_classes: AtomicU32,
+    pub waiters: Waiters,
+    pub errors: ErrorStats,
+    pub workers: Workers,
+    /// 40 hexadecimal digits, anew at each start.
+    pub run_id: String,
+    pub started_ms: i64,
+    /// What moves the workers' bytes.
+    pub driver: DriverKind,
+    pub(crate) acceptor: Mutex<Option<Acceptor>>,
+    pub end: End,
+    pub services: Services,
+    pub(crate) tls: Tls,
+    pub scripts: Scripts,
+    pub functions: Functions,
+    /// What all threads' changes come to, in one order.
+    pub log: bobbin_store::log::Log,
+    /// The error number of the last write or fsync of the log's file; 0: it succeeded.
+    pub log_error: AtomicI32,
+    pub pressure: Pressure,
+    /// What the layers above keep here.
+    pub parts: Parts,
+}
+
+impl Server {
+    /// What the access bits of entries mean under the current `maxmemory-policy`.
+    #[inline]
+    pub fn access_policy(&self) -> AccessPolicy {
+        if self.config.maxmemory_policy().is_lfu() {
+            AccessPolicy::Lfu {
+                log_factor: self.config.lfu_log_factor() as u32,
+                decay_minutes: self.config.lfu_decay_time() as u32,
+            }
+        } else {
+            AccessPolicy::Lru
+        }
+    }
+
+    /// Whether the server saves by itself, and so when it ends.
+    pub fn has_save_points(&self) -> bool {
+        !self.config.words_of(OptionId::save).is_empty()
+    }
+
+    /// How deletions that are no command's are logged.
+    #[inline]
+    pub fn deletes(&self) -> Deletes {
+        let by = |lazily: bool| if lazily { &b"UNLINK"[..] } else { b"DEL" };
+        Deletes {
+            expired: by(self.config.lazyfree_lazy_expire()),
+            evicted: by(self.config.lazyfree_lazy_eviction()),
+            emptied: by(self.config.lazyfree_lazy_server_del()),
+        }
+    }
+
+    /// The time of accesses. Fractions of a second matter to eviction alone.
+    #[inline]
+    pub fn access_clock(&self, now_ms: i64) -> AccessClock {
+        let clock = AccessClock::new(self.access_policy(), now_ms);
+        if self.switches.load() & Switch::MAXMEMORY == 0 { clock.coarse() } else { clock }
+    }
+    /// Sets the switches that follow from the configuration; at start, and for CONFIG SET (with the
+    /// gate held).
+    pub fn follow_config(&self) {
+        self.switches.set(Switch::MAXMEMORY, self.config.maxmemory() > 0);
+        self.follow_client_memory();
+        self.scripts.limit_states(self.config.maxmemory_scripts(), self.config.maxmemory());
+        let classes = self.config.notify_keyspace_events();
+        self.event_classes.store(classes as u32, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,57 @@
+//! What signals of the system have the server do.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::engine::server::Server;
+use crate::persistence;
+use crate::system::logging;
+use crate::worker::watchdog;
+
+/// SIGTERM and SIGINT end the server. While it ends, another SIGINT does so at once, and so
+/// does another SIGTERM. SIGHUP opens the log anew, SIGALRM has the server say what it does.
+pub fn watch_signals(server: &'static Server) -> Result<(), String> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGALRM])
+        .map_err(|error| format!("Can't watch for signals: {error}"))?;
+    let mut asked: Option<Instant> = None;
+    let run = move || {
+        for signal in signals.forever() {
+            let ends = server.end.is_on_its_way();
+            let is_insisted_on = match signal {
+                SIGINT => ends,
+                SIGTERM => ends && asked.is_some_and(|at| at.elapsed() >= SAME_SIGNAL),
+                _ => false,
+            };
+            match signal {
+                SIGHUP => {
+                    if let Err(error) = logging::reopen() {
+                        log::warn!("Can't open the log file anew: {error}");
+                    }
+                }
+                SIGALRM => watchdog::show_workers(server),
+                _ if is_insisted_on => {
+                    let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
+                    log::warn!("Received {name} again: exiting at once.");
+                    persistence::remove_unfinished();
+                    std::process::exit(1);
+                }
+                SIGINT => server.end.signal("SIGINT", server.config.shutdown_on_sigint()),
+                _ => {
+                    if !ends || asked.is_none() {
+                        asked = Some(Instant::now());
+                    }
+                    server.end.signal("SIGTERM", server.config.shutdown_on_sigterm());
+                }
+            }
+        }
+    };
+    let spawned = thread::Builder::new().name("bobbin-signals".into()).spawn(run);
+    spawned.map(drop).map_err(|error| format!("Can't start the signal thread: {error}"))
+}
+
+/// `timeout` sends SIGTERM to its child and again to the child's group: what comes so soon after
+/// the first one insists on nothing.
+const SAME_SIGNAL: Duration = Duration::from_millis(500);

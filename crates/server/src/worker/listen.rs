@@ -1,0 +1,76 @@
+//! Where the server listens.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use bobbin_io::{Address, Listener};
+
+use crate::config::OptionId;
+use crate::engine::server::Server;
+
+/// Binds what the configuration says.
+pub fn listeners(server: &Server) -> Result<Vec<Listener>, String> {
+    let backlog = server.config.tcp_backlog() as u32;
+    let mut listeners = tcp_listeners(server, false)?;
+    listeners.extend(tcp_listeners(server, true)?);
+    let path = server.config.unixsocket();
+    if !path.is_empty() {
+        let path = Path::new(OsStr::from_bytes(&path));
+        let permission = server.config.unixsocketperm() as u32;
+        let group = server.config.unixsocketgroup();
+        let unix = Listener::unix(path, &group, permission, backlog).map_err(|e| e.to_string())?;
+        listeners.push(unix);
+    }
+    if listeners.is_empty() {
+        return Err("Configured to not listen anywhere, exiting.".into());
+    }
+    Ok(listeners)
+}
+
+/// Those of `port`, or of `tls-port`.
+fn tcp_listeners(server: &Server, is_tls: bool) -> Result<Vec<Listener>, String> {
+    let addresses = server.config.words_of(OptionId::bind);
+    let backlog = server.config.tcp_backlog() as u32;
+    let port = if is_tls { server.config.tls_port() } else { server.config.port() };
+    let listeners = Listener::tcp(&addresses, port as u16, backlog);
+    let listeners = listeners.map_err(|error| error.to_string())?;
+    Ok(if is_tls { with_tls(listeners) } else { listeners })
+}
+
+/// Listens where `bind` and `port` say now (`is_tls`: `tls-port`); for CONFIG SET. On an error
+/// all is as before, but for the configuration.
+pub fn listen_again(server: &Server, is_tls: bool) -> Result<(), String> {
+    let acceptor = server.acceptor.lock();
+    let Some(acceptor) = &*acceptor else { return Ok(()) };
+    let before = acceptor.addresses();
+    acceptor.remove(|listener| listener.is_tcp() && listener.is_tls() == is_tls);
+    let (listeners, outcome) = match tcp_listeners(server, is_tls) {
+        Ok(listeners) => (listeners, Ok(())),
+        Err(_) => {
+            let error = "Failed to bind to specified addresses.".to_owned();
+            (bind_again(server, &before, is_tls), Err(error))
+        }
+    };
+    acceptor.add(listeners).map_err(|error| error.to_string())?;
+    outcome
+}
+
+/// The addresses that were listened on before, as far as they can be had again.
+fn bind_again(server: &Server, addresses: &[(Address, bool)], is_tls: bool) -> Vec<Listener> {
+    let backlog = server.config.tcp_backlog() as u32;
+    let is_meant = |(address, secured): &&(Address, bool)| {
+        matches!(address, Address::Tcp(_)) && *secured == is_tls
+    };
+    let listeners = addresses
+        .iter()
+        .filter(is_meant)
+        .flat_map(|(address, _)| Listener::tcp(&[address.host()], address.port(), backlog))
+        .flatten()
+        .collect();
+    if is_tls { with_tls(listeners) } else { listeners }
+}
+
+fn with_tls(listeners: Vec<Listener>) -> Vec<Listener> {
+    listeners.into_iter().map(Listener::with_tls).collect()
+}
