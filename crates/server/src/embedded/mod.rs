@@ -36,6 +36,7 @@ pub struct Process(&'static Server);
 /// A worker without sockets.
 pub struct Embedded {
     server: &'static Server,
+    aof: &'static Aof,
     data: Data,
     stats: WorkerStats,
     batch: Batch,
@@ -79,7 +80,15 @@ impl Process {
         data.tracker = Some(Box::new(Tracker::new(server)));
         data.recorder = Recorder::new(server.log.lane());
         let (batch, replies) = (Batch::default(), Arena::default());
-        let mut embedded = Embedded { server, data, stats, batch, replies, in_slices: false };
+        let mut embedded = Embedded {
+            server,
+            aof: Aof::of(server),
+            data,
+            stats,
+            batch,
+            replies,
+            in_slices: false,
+        };
         embedded.set_time(server.clock.now_ms());
         Ok(embedded)
     }
@@ -295,7 +304,7 @@ impl Embedded {
             };
             let mut executor = Executor {
                 server,
-                aof: Aof::of(server),
+                aof: self.aof,
                 data: &mut self.data,
                 stats: &self.stats,
                 arena: &mut self.replies,

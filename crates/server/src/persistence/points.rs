@@ -22,7 +22,7 @@ impl Persistence {
     /// Saves if it is time. Called by every worker, now and then, with nothing held.
     #[inline]
     pub fn tick(server: &'static Server, data: &mut Data) {
-        let due_ms = Persistence::of(server).due_ms.load(Ordering::Relaxed);
+        let due_ms = Self::of(server).due_ms.load(Ordering::Relaxed);
         if data.now_ms >= due_ms {
             Self::look(server, data, due_ms);
         }
@@ -30,7 +30,7 @@ impl Persistence {
 
     #[cold]
     fn look(server: &'static Server, data: &mut Data, due_ms: i64) {
-        let persistence = Persistence::of(server);
+        let persistence = Self::of(server);
         let (now_ms, next_ms) = (data.now_ms, data.now_ms + INTERVAL_MS);
         let claimed = persistence.due_ms.compare_exchange(
             due_ms,
