@@ -5,6 +5,7 @@ mod bullmq;
 mod clients;
 mod fuzz;
 mod heavy;
+mod layers;
 mod old_redis;
 mod peers;
 mod probe;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["test", options @ ..] => test(options),
         ["tidy"] => tidy::check(),
+        ["tidy", "--graph"] => layers::show(),
         ["supply"] => supply::check(None),
         ["supply", advisories] => supply::check(Some(advisories.as_ref())),
         ["peers"] => install_all(),
@@ -142,6 +144,7 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
   test [--without-peers]        everything; installs what it uses
   tidy                          the rules no compiler checks
+  tidy --graph                  which module of a crate imports which, for Mermaid
   supply [FOLDER]               sources, licences and versions of what others wrote; with a
                                 checkout of RustSec's advisory-db, its warnings as well
   bullmq                        BullMQ's own scripts, here and on Valkey (part of the tests)

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use bobbin_testkit::peers::repository;
 
+use crate::layers;
 use crate::shell::{self, Outcome};
 
 /// Looks at every file of the checkout that git does not ignore.
@@ -35,6 +36,7 @@ pub(crate) fn check() -> Outcome {
             check_dependencies(Path::new(file), &text, &mut faults);
         }
     }
+    layers::check(&mut faults)?;
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
