@@ -4,10 +4,10 @@ use bobbin_resp::Reply;
 use bobbin_store::SHARDS;
 use bobbin_store::shard::Database;
 
+use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::{
     Call, Categories, Command, Data, DatabaseUse, Failure, Flags, Outcome,
 };
-use crate::engine::job::{Job, Slice};
 use crate::engine::lazyfree;
 use crate::persistence::save;
 

@@ -3,8 +3,8 @@
 
 use crate::engine::command::help::{container, help_of as help};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
-use crate::engine::hotkeys::Wanted;
 use crate::engine::server::Switch;
+use crate::engine::telemetry::hotkeys::Wanted;
 
 /// `HOTKEYS START METRICS count [CPU] [NET] [SIZE] [COUNT k] [DURATION seconds] [SAMPLE ratio]`.
 fn start(call: &mut Call<'_>) -> Outcome {

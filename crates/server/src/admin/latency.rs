@@ -4,8 +4,8 @@ use bobbin_resp::Aggregate;
 
 use crate::base::clock::system_ms;
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome, Registered};
-use crate::engine::histogram;
-use crate::engine::latency::Series;
+use crate::engine::telemetry::histogram;
+use crate::engine::telemetry::latency::Series;
 
 use crate::engine::command::help::{container, help_of as help};
 
@@ -217,7 +217,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("latency", -2, container)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::latency::Sample;
+    use crate::engine::telemetry::latency::Sample;
 
     #[test]
     fn the_doctor_speaks_of_what_there_is() {

@@ -1,7 +1,7 @@
 //! SLOWLOG and COMMANDLOG.
 
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
-use crate::engine::slowlog::{Class, Entry};
+use crate::engine::telemetry::slowlog::{Class, Entry};
 
 use crate::engine::command::help::{container, help_of as help};
 

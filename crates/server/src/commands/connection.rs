@@ -13,8 +13,8 @@ use crate::engine::client::name::{checked_name, set_name};
 use crate::engine::command::{
     Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome, transaction,
 };
-use crate::engine::monitor;
 use crate::engine::server::{HELLO_SERVER, REDIS_VERSION};
+use crate::engine::telemetry::monitor;
 use crate::engine::tracking;
 
 fn ping(call: &mut Call<'_>) -> Outcome {

@@ -17,7 +17,7 @@ use crate::engine::command::slices::reply_in_slices;
 use crate::engine::command::{
     Call, Categories, Command, Data, Failure, Family, Flags, Key, Outcome,
 };
-use crate::engine::notify::Classes;
+use crate::engine::pubsub::notify::Classes;
 
 fn pfadd(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;

@@ -4,9 +4,9 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_store::{EntryRef, Kind};
 
 use crate::base::glob;
+use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::slices::Pieces;
 use crate::engine::command::{Call, Categories, Command, Data, Failure, Flags, Outcome, Walk};
-use crate::engine::job::{Job, Slice};
 
 fn keys(call: &mut Call<'_>) -> Outcome {
     let mut search = Search::new(Walk::new(call.client.database), usize::MAX);

@@ -22,8 +22,8 @@ use crate::engine::acl;
 use crate::engine::client::{Client, ClientFlag, ClientInfo};
 use crate::engine::command::distinct::Distinct;
 use crate::engine::command::{Call, Data, Failure, Key, Outcome, Registered};
-use crate::engine::mailbox::Post;
 use crate::engine::server::Server;
+use crate::engine::server::mailbox::Post;
 use crate::engine::tracking;
 
 /// What a blocked client waits for.

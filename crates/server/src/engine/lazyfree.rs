@@ -14,7 +14,7 @@ use bobbin_store::{Kind, OwnedEntry};
 
 use crate::base::cores::{self, Work};
 use crate::base::{allocator, memory};
-use crate::engine::job::{Job, Slice};
+use crate::engine::command::job::{Job, Slice};
 
 /// What can be freed in the background.
 pub enum Garbage {

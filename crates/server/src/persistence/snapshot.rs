@@ -11,8 +11,8 @@ use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 
 use crate::base::clock::system_ms;
 use crate::base::cores::{self, Work};
-use crate::engine::background;
 use crate::engine::command::Data;
+use crate::engine::server::background;
 use crate::engine::server::{Server, VERSION};
 
 /// What a snapshot is for.

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bobbin_resp::{Limits, Parser, ProtocolError, Step};
 use bobbin_store::{Hash, Keyspace};
 
+use crate::engine::client::connection::large::Outside;
 use crate::engine::command::registry::KeyShape;
 use crate::engine::command::{Registered, Registry};
-use crate::engine::connection::large::Outside;
 
 /// Commands whose keys are prefetched together. Their lines, three each, must fit the first-level
 /// cache beside what executing them needs.

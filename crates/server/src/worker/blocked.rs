@@ -9,7 +9,7 @@ use bobbin_io::Token;
 use super::{Worker, touch};
 use crate::engine::blocking::Ended;
 use crate::engine::client::{ClientInfo, Replies};
-use crate::engine::slowlog::{self, Measured};
+use crate::engine::telemetry::slowlog::{self, Measured};
 
 /// When to look at which connection again (Unix ms): those that are blocked and do not wait for
 /// ever. One that waited as long as it liked and was served at once a million times is here at most

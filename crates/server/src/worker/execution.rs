@@ -4,13 +4,13 @@ use super::batch::{Batch, Found};
 use super::limits::ReplyLimit;
 use crate::base::clock::ticks;
 use crate::engine::client::Client;
+use crate::engine::client::connection::output::Arena;
 use crate::engine::command::call::{Context, Executed, Request, execute};
+use crate::engine::command::job::Account;
 use crate::engine::command::{Data, Registered};
-use crate::engine::connection::output::Arena;
-use crate::engine::job::Account;
 use crate::engine::server::Server;
-use crate::engine::slowlog::{self, Measured};
-use crate::engine::stats::WorkerStats;
+use crate::engine::telemetry::slowlog::{self, Measured};
+use crate::engine::telemetry::stats::WorkerStats;
 use crate::persistence::aof::Aof;
 use crate::persistence::aof::unkept;
 

@@ -2,9 +2,9 @@
 
 use super::{Worker, limits, touch};
 use crate::base::clock::ticks;
-use crate::engine::connection::Connection;
-use crate::engine::connection::output::Arena;
-use crate::engine::job::Slice;
+use crate::engine::client::connection::Connection;
+use crate::engine::client::connection::output::Arena;
+use crate::engine::command::job::Slice;
 use crate::engine::lazyfree;
 use crate::engine::server::Switch;
 

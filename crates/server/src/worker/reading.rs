@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use bobbin_io::Driver;
 
 use super::Worker;
-use crate::engine::connection::Reading;
+use crate::engine::client::connection::Reading;
 
 /// A connection whose commands wait until replies are sent is not read from while it has more input
 /// than this.

@@ -13,8 +13,8 @@ use rustix::net::SendFlags;
 
 use super::{Worker, touch};
 use crate::engine::acl::certificate::identify;
-use crate::engine::connection::Connection;
-use crate::engine::connection::output::{Range, Sending};
+use crate::engine::client::connection::Connection;
+use crate::engine::client::connection::output::{Range, Sending};
 use crate::system::tls::{Handshake, TlsSession};
 
 /// Memory of a worker for such connections.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use bobbin_io::Token;
 
-use crate::engine::connection::Connection;
+use crate::engine::client::connection::Connection;
 
 /// The connections of a worker.
 #[derive(Default)]

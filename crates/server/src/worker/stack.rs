@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use super::Batch;
 use crate::engine::server::Server;
-use crate::engine::slowlog;
+use crate::engine::telemetry::slowlog;
 use crate::system::logging;
 
 /// Frames of the stack that are shown.

@@ -7,8 +7,8 @@ use bobbin_store::SHARDS;
 use super::Worker;
 use crate::base::clock::ticks;
 use crate::engine::eviction::{self, Room};
-use crate::engine::rates::Rates;
 use crate::engine::server::Switch;
+use crate::engine::telemetry::rates::Rates;
 use crate::persistence::Persistence;
 use crate::persistence::aof::rewrite;
 

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::{Lines, Section, Shown, gauge, label, zero};
 use crate::engine::client::ClientFlag;
-use crate::engine::pause::Paused;
 use crate::engine::server::Server;
+use crate::engine::server::pause::Paused;
 
 pub(super) const CLIENTS: Section = Section {
     name: "clients",

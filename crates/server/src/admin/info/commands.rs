@@ -1,7 +1,7 @@
 //! The sections of commands and errors.
 
 use super::{Lines, Section, Shown, Snapshot, line};
-use crate::engine::histogram;
+use crate::engine::telemetry::histogram;
 
 pub(super) const COMMANDSTATS: Section = Section {
     name: "commandstats",

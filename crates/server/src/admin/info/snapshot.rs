@@ -9,7 +9,7 @@ use super::memory::MemoryFigures;
 use crate::base::usage::Usage;
 use crate::engine::command::Data;
 use crate::engine::server::Server;
-use crate::engine::stats::Totals;
+use crate::engine::telemetry::stats::Totals;
 
 /// The source of all fields of one INFO.
 pub struct Snapshot<'a> {

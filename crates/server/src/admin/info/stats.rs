@@ -4,7 +4,7 @@ use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, zero}
 use crate::commands::migrate;
 use crate::engine::acl::check::Reason;
 use crate::engine::pubsub::Kind;
-use crate::engine::rates::Note;
+use crate::engine::telemetry::rates::Note;
 
 pub(super) const STATS: Section =
     Section { name: "stats", title: "Stats", shown: Shown::Default, lines: Lines::Fields(FIELDS) };

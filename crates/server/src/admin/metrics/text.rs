@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use super::describe::{Unit, describe};
 use super::figures::Gatherer;
 use crate::admin::info::{Lines, Nature, SECTIONS, Snapshot, Value};
-use crate::engine::histogram;
 use crate::engine::server::Server;
+use crate::engine::telemetry::histogram;
 
 /// What a family of metrics is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -144,12 +144,14 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     let server = snapshot.server;
     let all = server.registry.all().iter();
     let all = all.map(|command| (&*command.full_name, server.workers.command_totals(command.id)));
-    let used = |(_, stats): &(_, crate::engine::stats::CommandStats)| {
+    let used = |(_, stats): &(_, crate::engine::telemetry::stats::CommandStats)| {
         stats.calls.get() + stats.rejected.get() + stats.failed.get() > 0
     };
     let all: Vec<_> = all.filter(used).collect();
     let mut counters =
-        |name: &str, help: &str, value: &dyn Fn(&crate::engine::stats::CommandStats) -> f64| {
+        |name: &str,
+         help: &str,
+         value: &dyn Fn(&crate::engine::telemetry::stats::CommandStats) -> f64| {
             text.family(name, Kind::Counter, help);
             for (command, stats) in &all {
                 text.sample(name, &[("cmd", command)], value(stats));

@@ -19,10 +19,10 @@ pub use self::connection::read_target_reply;
 use self::connection::{Broken, Connection};
 use crate::base::clock;
 use crate::commands::Pinned;
-use crate::engine::background;
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Classes, Data, Failure, Outcome};
 use crate::engine::server::Server;
+use crate::engine::server::background;
 pub use connection::idle_connections;
 
 /// Where keys go, and how.

@@ -34,8 +34,8 @@ use self::user::{User, hash_password};
 use crate::config::{AclPubsubDefault, Config};
 use crate::engine::client::{self, ClientInfo, describe};
 use crate::engine::command::Registry;
-use crate::engine::mailbox::Post;
 use crate::engine::server::Server;
+use crate::engine::server::mailbox::Post;
 
 /// All users.
 pub struct Acl {

@@ -1,5 +1,6 @@
 //! A client's session: what commands know and change about who sent them.
 
+pub mod connection;
 pub mod describe;
 pub mod eviction;
 pub mod name;
@@ -15,14 +16,14 @@ use bobbin_sync::Mutex;
 use crate::engine::acl::Rights;
 use crate::engine::acl::user::User;
 use crate::engine::blocking::Waiter;
+use crate::engine::client::connection::Connection;
 use crate::engine::command::Registered;
+use crate::engine::command::job::{Account, Job};
 use crate::engine::command::transaction::{Transaction, WatchedKey};
-use crate::engine::connection::Connection;
-use crate::engine::job::{Account, Job};
-use crate::engine::mailbox::Post;
 use crate::engine::pubsub::Subscriptions;
 use crate::engine::server::Server;
-use crate::engine::stats::Counter;
+use crate::engine::server::mailbox::Post;
+use crate::engine::telemetry::stats::Counter;
 use crate::engine::tracking::Tracked;
 
 /// A client's session. Owned by the connection, and so by one worker.

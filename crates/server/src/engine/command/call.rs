@@ -11,10 +11,10 @@ use super::{Data, Failure, Flags, Key, Outcome, Registered, transaction};
 use crate::engine::acl;
 use crate::engine::client::{Client, ClientFlag, Replies};
 use crate::engine::eviction::{self, Room};
-use crate::engine::hotkeys;
-use crate::engine::monitor;
 use crate::engine::server::{Server, Switch};
-use crate::engine::stats::WorkerStats;
+use crate::engine::telemetry::hotkeys;
+use crate::engine::telemetry::monitor;
+use crate::engine::telemetry::stats::WorkerStats;
 use crate::engine::tracking;
 
 /// Faults of the program that are logged; a client may be able to repeat them.

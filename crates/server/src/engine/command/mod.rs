@@ -10,6 +10,7 @@ pub mod distinct;
 pub mod failure;
 pub mod flags;
 pub mod help;
+pub mod job;
 pub mod keys;
 pub mod registry;
 pub mod slices;
@@ -25,7 +26,7 @@ pub use keys::{Channels, DatabaseUse, KeySpec, KeyUse};
 pub use registry::{KeyShape, Registered, Registry};
 pub use walk::Walk;
 
-pub use crate::engine::notify::Classes;
+pub use crate::engine::pubsub::notify::Classes;
 
 /// What a handler returns: it has appended its reply, or the caller appends the error.
 pub type Outcome = Result<(), Failure>;

@@ -16,7 +16,7 @@ use bobbin_store::{NewValue, OwnedEntry};
 use super::call::{self, ShardSet};
 use super::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::engine::blocking::{Wait, Waiting};
-use crate::engine::job::{Job, Slice};
+use crate::engine::command::job::{Job, Slice};
 use crate::engine::server::Server;
 
 /// Replies of more elements than this are made in slices.

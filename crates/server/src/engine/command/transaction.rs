@@ -13,7 +13,7 @@ use super::registry::KeyShape;
 use super::{Failure, Flags, Outcome, Registered};
 use crate::engine::acl;
 use crate::engine::client::{Client, ClientFlag, ClientInfo};
-use crate::engine::slowlog::{self, Measured};
+use crate::engine::telemetry::slowlog::{self, Measured};
 
 /// A transaction that is being queued.
 #[derive(Default)]

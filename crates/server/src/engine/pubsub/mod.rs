@@ -11,6 +11,7 @@
 //! that listens stays with its worker.
 
 mod message;
+pub mod notify;
 mod subscribers;
 
 use std::collections::HashMap;
@@ -24,8 +25,8 @@ use bobbin_sync::{Mutex, RwLock};
 pub use self::message::{Message, Payload, Publication};
 pub use self::subscribers::{Recipient, Subscribers, Subscriptions};
 use crate::base::glob;
-use crate::engine::mailbox::{Mailbox, Post};
 use crate::engine::server::WorkerHandle;
+use crate::engine::server::mailbox::{Mailbox, Post};
 
 /// What can be subscribed to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,8 +9,8 @@ use bobbin_io::Token;
 
 use super::{Kind, Message, Names, Payload, PubSub, Publication};
 use crate::engine::client::{Client, ClientFlag};
-use crate::engine::mailbox::Post;
 use crate::engine::server::WorkerHandle;
+use crate::engine::server::mailbox::Post;
 
 /// What a client listens to, in the connection's own memory.
 #[derive(Default)]

@@ -26,12 +26,12 @@ use super::lua::STATES_KEPT;
 use super::session::{Session, Way, count_failure};
 use super::{Lua, State};
 use crate::engine::command::data::{Suspended, Then};
+use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::transaction::Running;
 use crate::engine::command::{Call, Data, Failure, Registered};
-use crate::engine::job::{Job, Slice};
 use crate::engine::server::Server;
-use crate::engine::slowlog::{self, Measured};
-use crate::engine::stats::WorkerStats;
+use crate::engine::telemetry::slowlog::{self, Measured};
+use crate::engine::telemetry::stats::WorkerStats;
 
 /// What others know of a script that goes on in slices.
 pub struct Busy {

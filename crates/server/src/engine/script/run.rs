@@ -13,8 +13,8 @@ use super::{Lua, State};
 use crate::engine::command::call::hold_keys;
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::eviction::{self, Room};
-use crate::engine::monitor;
 use crate::engine::server::Switch;
+use crate::engine::telemetry::monitor;
 
 /// What the first argument is.
 #[derive(Clone, Copy, PartialEq, Eq)]

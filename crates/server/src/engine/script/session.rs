@@ -15,8 +15,8 @@ use crate::engine::command::call::{self, Call, lone_key};
 use crate::engine::command::registry::KeyShape;
 use crate::engine::command::{Data, Failure, Flags, Registered};
 use crate::engine::server::{Server, Switch};
-use crate::engine::slowlog::{self, Measured};
-use crate::engine::stats::WorkerStats;
+use crate::engine::telemetry::slowlog::{self, Measured};
+use crate::engine::telemetry::stats::WorkerStats;
 
 /// One run of a script. It outlives the turn that it began in if the script pauses, so it keeps
 /// what it works on as pointers; whoever has the script run makes them good before.

@@ -1,8 +1,12 @@
 //! What all threads of the process share.
 
+pub mod background;
 mod end;
 mod errors;
+pub mod mailbox;
 mod parts;
+pub mod pause;
+pub mod pressure;
 mod switches;
 mod workers;
 
@@ -20,12 +24,12 @@ use crate::engine::client::Clients;
 use crate::engine::client::eviction::ClientMemory;
 use crate::engine::command::Registry;
 use crate::engine::command::data::Deletes;
-use crate::engine::monitor::Monitors;
-use crate::engine::pause::Pause;
-use crate::engine::pressure::Pressure;
 use crate::engine::pubsub::PubSub;
 use crate::engine::script::{Functions, Scripts};
-use crate::engine::services::Services;
+use crate::engine::server::pause::Pause;
+use crate::engine::server::pressure::Pressure;
+use crate::engine::telemetry::monitor::Monitors;
+use crate::engine::telemetry::services::Services;
 use crate::engine::tracking::Tracking;
 use crate::system::tls::Tls;
 

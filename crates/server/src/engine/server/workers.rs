@@ -8,9 +8,9 @@ use bobbin_sync::{Condvar, Mutex, RwLock};
 
 use crate::base::cores::cores;
 use crate::base::watch::{CpuTime, Watch};
-use crate::engine::connection::Connection;
-use crate::engine::mailbox::{Mailbox, Post};
-use crate::engine::stats::{CommandStats, Totals, WorkerStats};
+use crate::engine::client::connection::Connection;
+use crate::engine::server::mailbox::{Mailbox, Post};
+use crate::engine::telemetry::stats::{CommandStats, Totals, WorkerStats};
 
 /// The workers: their mailboxes and their statistics.
 pub struct Workers {

@@ -85,8 +85,10 @@ impl Server {
     pub fn push_to(&self, to: &Arc<ClientInfo>, push: Push) {
         let mut worker = to.worker.load(Ordering::Acquire);
         loop {
-            let post =
-                crate::engine::mailbox::Post::Push { to: Arc::clone(to), push: push.clone() };
+            let post = crate::engine::server::mailbox::Post::Push {
+                to: Arc::clone(to),
+                push: push.clone(),
+            };
             if self.workers.post(worker, post) {
                 return;
             }

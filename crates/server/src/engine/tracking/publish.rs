@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use super::{Mode, Push, Reader, Registry};
 use crate::engine::client::ClientInfo;
-use crate::engine::notify::Event;
 use crate::engine::pubsub::Publication;
+use crate::engine::pubsub::notify::Event;
 use crate::engine::server::Server;
 
 /// What others must be told of what happened to keys, before the keys' shards are unlocked.

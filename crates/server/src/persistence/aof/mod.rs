@@ -37,9 +37,9 @@ use crate::base::clock::{Clock, ticks};
 use crate::base::cores::Work;
 use crate::base::files::File;
 use crate::config::AppendFsync;
-use crate::engine::background;
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Data, Failure};
+use crate::engine::server::background;
 use crate::engine::server::{Server, Switch};
 use crate::persistence::Persistence;
 

@@ -11,9 +11,9 @@ use crate::engine::acl::Rights;
 use crate::engine::client::{Client, ClientInfo};
 use crate::engine::command::Data;
 use crate::engine::command::call::{self, Context, Executed, Request};
-use crate::engine::job::Slice;
+use crate::engine::command::job::Slice;
 use crate::engine::server::Server;
-use crate::engine::stats::WorkerStats;
+use crate::engine::telemetry::stats::WorkerStats;
 
 /// A client that a log's commands come from. Nothing dies of age meanwhile: what did die when the
 /// log was written is deleted by a command of the log.

@@ -6,7 +6,7 @@ use bobbin_store::shard::{FIELDS_MAX, Reaped};
 
 use super::Data;
 use super::holding::Held;
-use crate::engine::notify::{Classes, Event};
+use crate::engine::pubsub::notify::{Classes, Event};
 use crate::engine::tracking::Notice;
 
 /// A hash that lost fields as they had expired.

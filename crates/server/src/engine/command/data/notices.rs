@@ -4,7 +4,7 @@ use bobbin_store::{SHARDS, Shard};
 
 use super::{Data, Key};
 use crate::engine::client::Client;
-use crate::engine::notify;
+use crate::engine::pubsub::notify;
 use crate::engine::tracking::{AtWork, Notice};
 
 impl Data {

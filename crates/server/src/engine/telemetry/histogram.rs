@@ -1,7 +1,7 @@
 //! What is read from the workers' histograms, in microseconds.
 
 use crate::base::clock::Clock;
-use crate::engine::stats::Histogram;
+use crate::engine::telemetry::stats::Histogram;
 
 /// How many calls took at most so long: (microseconds, calls), the steps doubling, only those where
 /// the number changes. The bounds are those that Redis's histograms have, where a step of 32 us

@@ -6,7 +6,7 @@ use bobbin_io::Waker;
 use bobbin_sync::inbox::Inbox;
 
 use crate::engine::client::ClientInfo;
-use crate::engine::connection::Connection;
+use crate::engine::client::connection::Connection;
 use crate::engine::pubsub::Message;
 use crate::engine::tracking::Push;
 

@@ -13,7 +13,7 @@ use crate::config::quote;
 use crate::engine::client::{ClientFlag, ClientInfo};
 use crate::engine::command::{Call, Flags};
 use crate::engine::server::{Server, Switch};
-use crate::engine::slowlog;
+use crate::engine::telemetry::slowlog;
 use crate::engine::tracking::Push;
 
 /// The clients that monitor.

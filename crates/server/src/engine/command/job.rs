@@ -2,12 +2,12 @@
 
 use bobbin_resp::Reply;
 
+use crate::engine::client::connection::output::Arena;
 use crate::engine::client::{Client, Replies};
 use crate::engine::command::{Data, Registered};
-use crate::engine::connection::output::Arena;
 use crate::engine::server::Server;
-use crate::engine::slowlog::{self, Measured};
-use crate::engine::stats::WorkerStats;
+use crate::engine::telemetry::slowlog::{self, Measured};
+use crate::engine::telemetry::stats::WorkerStats;
 
 /// What a command leaves to be done in slices.
 pub trait Job: Send {

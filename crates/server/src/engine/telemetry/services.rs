@@ -7,10 +7,10 @@ use bobbin_sync::Mutex;
 use crate::base::clock::Clock;
 use crate::config::Config;
 use crate::engine::client::Clients;
-use crate::engine::hotkeys::HotKeys;
-use crate::engine::latency::LatencyMonitor;
-use crate::engine::rates::Rates;
-use crate::engine::slowlog::CommandLog;
+use crate::engine::telemetry::hotkeys::HotKeys;
+use crate::engine::telemetry::latency::LatencyMonitor;
+use crate::engine::telemetry::rates::Rates;
+use crate::engine::telemetry::slowlog::CommandLog;
 use crate::system::host::OomScore;
 
 /// The services that watch over the server.

@@ -26,7 +26,7 @@ use crate::base::usage::Usage;
 use crate::engine::command::registry::KeyShape;
 use crate::engine::command::{Call, Registered};
 use crate::engine::server::Switch;
-use crate::engine::slowlog::Measured;
+use crate::engine::telemetry::slowlog::Measured;
 use ranked::Ranked;
 
 /// What a session is asked to do.
