@@ -2,12 +2,14 @@
 
 use bobbin_resp::Reply;
 
-use crate::config::{Barred, Config, ConfigError, OptionId, Selection};
+use crate::base::memory;
+use crate::config::{self, Barred, Config, ConfigError, Effect, OptionId, Selection};
 use crate::engine::acl;
 use crate::engine::command::data::Counters;
 use crate::engine::command::slices::reply_in_slices;
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::server::{Server, Switch};
+use crate::system::{host, logging, title};
 
 use crate::commands::repeats::MANY;
 use crate::engine::command::help::{container, help_of as help};
@@ -62,9 +64,9 @@ fn set(call: &mut Call<'_>) -> Outcome {
         loading: is_loading.then_some(&*loading.0),
     };
     let (data, in_transaction) = (&mut *call.data, call.in_transaction);
-    let mut apply = |option: OptionId, config: &Config| match option {
-        OptionId::appendonly => aof::switch_log(server, data, in_transaction),
-        _ => apply(server, option, config),
+    let mut apply = |option: OptionId, config: &Config| match config::row(option).effect {
+        Effect::Log => aof::switch_log(server, data, in_transaction),
+        effect => apply(server, effect, config),
     };
     server.config.set(&pairs, barred, &mut apply).map_err(failure)?;
     call.data.event_classes = server.event_classes();
@@ -88,7 +90,7 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
     server.scripts.reset_statistics();
     server.acl.reset_statistics();
     server.tls.reset_statistics();
-    crate::base::memory::reset_peak();
+    memory::reset_peak();
     crate::engine::lazyfree::reset_freed_objects();
     // Whether a command changes something is seen by this one.
     call.data.counters = Counters { dirty: call.data.counters.dirty, ..Counters::default() };
@@ -97,92 +99,57 @@ fn reset_statistics(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Does what follows from an option's new value. The gate is held.
-fn apply(server: &'static Server, option: OptionId, config: &Config) -> Result<(), String> {
-    match option {
-        OptionId::io_threads => pool::set_worker_count(server, config.worker_count()),
-        OptionId::bind => {
-            listen::listen_again(server, false).and_then(|()| listen::listen_again(server, true))
-        }
-        OptionId::port => listen::listen_again(server, false).map_err(|reason| {
-            log::warn!("Unable to listen on port {}: {reason}", config.port());
-            "Unable to listen on this port. Check server logs.".to_owned()
-        }),
-        OptionId::tls_port => {
-            follow_tls(server, config)?;
-            listen::listen_again(server, true).map_err(|reason| {
-                log::warn!("Unable to listen on port {}: {reason}", config.tls_port());
-                "Unable to listen on this port. Check server logs.".to_owned()
-            })
-        }
-        OptionId::tls_auto_reload_interval => {
-            server.tls.reloader.follow(&server.tls, &server.config)
-        }
-        option if crate::system::tls::OPTIONS.contains(&option) => follow_tls(server, config),
-        OptionId::tcp_keepalive => {
+fn apply(server: &'static Server, effect: Effect, config: &Config) -> Result<(), String> {
+    match effect {
+        Effect::CommandLog => server.services.follow(config, &server.clock),
+        Effect::Keepalive => {
             if let Some(acceptor) = &*server.acceptor.lock() {
                 acceptor.change_keepalive(config.tcp_keepalive() as u32);
             }
-            Ok(())
         }
-        OptionId::maxmemory_clients
-        | OptionId::maxmemory_scripts
-        | OptionId::notify_keyspace_events => {
+        Effect::Listen => {
+            listen::listen_again(server, false)?;
+            listen::listen_again(server, true)?;
+        }
+        Effect::ListenTcp => listen_on(server, config.port(), false)?,
+        Effect::ListenTls => {
+            follow_tls(server, config)?;
+            listen_on(server, config.tls_port(), true)?;
+        }
+        Effect::LogHistory => rewrite::follow_log_history(server),
+        Effect::LogSync => aof::follow_log_config(server),
+        Effect::Logging => logging::follow(config),
+        Effect::Maxmemory => {
             server.follow_config();
-            Ok(())
-        }
-        OptionId::watchdog_period => {
-            watchdog::follow_watchdog(server);
-            Ok(())
-        }
-        OptionId::aof_disable_auto_gc => {
-            rewrite::follow_log_history(server);
-            Ok(())
-        }
-        OptionId::appendfsync => {
-            aof::follow_log_config(server);
-            Ok(())
-        }
-        OptionId::requirepass => {
-            server.follow_requirepass();
-            Ok(())
-        }
-        OptionId::maxclients => raise_open_files(server, config),
-        OptionId::maxmemory => {
-            let maxmemory = config.maxmemory();
-            server.follow_config();
-            let used = crate::base::memory::used() as u64;
+            let (maxmemory, used) = (config.maxmemory(), memory::used() as u64);
             if maxmemory > 0 && used > maxmemory {
                 log::warn!(
                     "maxmemory is now {maxmemory} bytes, less than the {used} bytes in use: keys \
                      will be evicted or writes refused, as maxmemory-policy says."
                 );
             }
-            Ok(())
         }
-        OptionId::loglevel | OptionId::log_format | OptionId::log_timestamp_format => {
-            crate::system::logging::follow(config);
-            Ok(())
-        }
-        OptionId::proc_title_template => {
-            crate::system::title::show(config);
-            Ok(())
-        }
-        OptionId::oom_score_adj | OptionId::oom_score_adj_values => {
-            server.services.oom_score.lock().apply(config)
-        }
-        OptionId::commandlog_execution_slower_than
-        | OptionId::commandlog_slow_execution_max_len
-        | OptionId::commandlog_request_larger_than
-        | OptionId::commandlog_large_request_max_len
-        | OptionId::commandlog_reply_larger_than
-        | OptionId::commandlog_large_reply_max_len
-        | OptionId::latency_monitor_threshold => {
-            server.services.follow(config, &server.clock);
-            Ok(())
-        }
-        // The others are read where they are used.
-        _ => Ok(()),
+        Effect::OomScore => server.services.oom_score.lock().apply(config)?,
+        Effect::OpenFiles => raise_open_files(server, config)?,
+        Effect::Password => server.follow_requirepass(),
+        Effect::Switches => server.follow_config(),
+        Effect::Title => title::show(config),
+        Effect::Tls => follow_tls(server, config)?,
+        Effect::TlsReload => server.tls.reloader.follow(&server.tls, &server.config)?,
+        Effect::Watchdog => watchdog::follow_watchdog(server),
+        Effect::Workers => pool::set_worker_count(server, config.worker_count())?,
+        // The caller turns the log on and off, as that needs the keys.
+        Effect::Log | Effect::None => {}
     }
+    Ok(())
+}
+
+/// Listens on a port that has changed.
+fn listen_on(server: &'static Server, port: i64, is_tls: bool) -> Result<(), String> {
+    listen::listen_again(server, is_tls).map_err(|reason| {
+        log::warn!("Unable to listen on port {port}: {reason}");
+        "Unable to listen on this port. Check server logs.".to_owned()
+    })
 }
 
 /// Has connections from now on begin as the options for TLS say.
@@ -199,9 +166,8 @@ fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
 /// Makes sure that the system allows `maxclients` connections.
 fn raise_open_files(server: &Server, config: &Config) -> Result<(), String> {
     let asked = config.maxclients() as u64;
-    let reserved =
-        crate::system::host::RESERVED_DESCRIPTORS + server.workers.all().len() as u64 * 4;
-    let possible = crate::system::host::raise_open_files(asked, reserved)?;
+    let reserved = host::RESERVED_DESCRIPTORS + server.workers.all().len() as u64 * 4;
+    let possible = host::raise_open_files(asked, reserved)?;
     if possible < asked {
         return Err(format!(
             "The operating system is not able to handle the specified number of clients, try with {possible}"

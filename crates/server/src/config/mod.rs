@@ -36,7 +36,7 @@ pub use kind::{Kind, Value};
 pub use load::{CommandLine, Directives, LoadError};
 pub use options::{IO_THREADS_MAX, OPTIONS, OptionId};
 pub use special::OutputLimit;
-pub use table::{Flags, OptionRow, Support};
+pub use table::{Effect, Flags, OptionRow, Support};
 pub use words::{quote, split, word};
 
 /// The values of all options. Shared by all threads; readers never wait for a number.

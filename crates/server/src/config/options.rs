@@ -9,7 +9,7 @@ use super::check::*;
 use super::choice::*;
 use super::kind::Kind;
 use super::special;
-use super::table::{Flags, OptionRow, Support, dashed, kind, options, read, value_type};
+use super::table::{Effect, Flags, OptionRow, Support, dashed, kind, options, read, value_type};
 use Support::{Dormant, Full, Neutral, NotYet, Partial};
 
 /// Workers at most.
@@ -38,11 +38,11 @@ options! {
         /// Addresses to listen on. A leading `-` means that an address that is not available is no
         /// error; `*` is every IPv4 address, `::*` every IPv6 address. An empty value listens on
         /// none.
-        bind = words("* -::*", special::bind) => Full;
+        bind = words("* -::*", special::bind) => Full, then Listen;
         /// Address that outgoing connections come from.
         bind_source_addr = text("") => Dormant(REPLICATION);
         /// TCP port; 0 listens on no TCP port.
-        port = integer(0, 65535, 6379) => Full;
+        port = integer(0, 65535, 6379) => Full, then ListenTcp;
         /// Refuse clients from other hosts while the default user has no password.
         protected_mode = yes_no(true) => Full;
         /// Who may set options that could overwrite files, such as `dir`: no, yes, or local
@@ -64,7 +64,7 @@ options! {
         timeout = integer(0, INT_MAX, 0) => Full;
         /// Seconds of silence after which the kernel probes whether the client is still there; 0
         /// for never.
-        tcp_keepalive = integer(0, INT_MAX, 300) => Full;
+        tcp_keepalive = integer(0, INT_MAX, 300) => Full, then Keepalive;
         /// Mark put on the server's sockets for the packet filter.
         socket_mark_id = integer(0, UINT_MAX, 0) => NotYet("socket marks"), flags IMMUTABLE;
         /// Accept MultiPath TCP.
@@ -80,7 +80,7 @@ options! {
         /// Threads that read, parse, execute and reply; `auto` is one for each core. Settable while
         /// running: a thread that is too many then keeps the clients that listen to something, and
         /// ends once there are none.
-        io_threads = integer_or_auto(1, IO_THREADS_MAX) => Full;
+        io_threads = integer_or_auto(1, IO_THREADS_MAX) => Full, then Workers;
         /// Threads beyond the machine's cores get connections only once each of the others has so
         /// many; 0 gives all threads as many. Bobbin's own.
         connections_per_io_thread = integer(0, INT_MAX, 1024) => Full;
@@ -119,13 +119,13 @@ options! {
         /// /var/run/bobbin.pid.
         pidfile = text("") => Full, flags IMMUTABLE;
         /// How much is logged: debug, verbose, notice, warning or nothing.
-        loglevel = choice(LogLevel, Notice) => Full;
+        loglevel = choice(LogLevel, Notice) => Full, then Logging;
         /// File to log to; empty for the standard output.
         logfile = text("") => Full, flags IMMUTABLE;
         /// Shape of a line of the log: legacy, logfmt (key=value) or json.
-        log_format = choice(LogFormat, Legacy) => Full;
+        log_format = choice(LogFormat, Legacy) => Full, then Logging;
         /// Times in the log: legacy (local time), iso8601, or milliseconds since 1970.
-        log_timestamp_format = choice(LogTimestampFormat, Legacy) => Full;
+        log_timestamp_format = choice(LogTimestampFormat, Legacy) => Full, then Logging;
         /// Also log to the system's log.
         syslog_enabled = yes_no(false) => Full, flags IMMUTABLE;
         /// Name used in the system's log. The default is Bobbin's own.
@@ -145,7 +145,8 @@ options! {
         /// Change the title of the process.
         set_proc_title = yes_no(true) => Full, flags IMMUTABLE;
         /// What the title of the process says.
-        proc_title_template = text("{title} {listen-addr} {server-mode}", title_template) => Full;
+        proc_title_template = text("{title} {listen-addr} {server-mode}", title_template) => Full,
+            then Title;
         /// Locale that SORT ALPHA compares by.
         locale_collate = text("") => NotYet("comparing by locale");
         /// Name of the place this server runs in, shown to clients.
@@ -162,9 +163,10 @@ options! {
         disable_thp = yes_no(true) => Full, flags IMMUTABLE;
         /// Adjust how readily the kernel kills this process when memory runs out: no, yes
         /// (relative), or absolute.
-        oom_score_adj = choice(OomScoreAdj, No) => Full;
+        oom_score_adj = choice(OomScoreAdj, No) => Full, then OomScore;
         /// The adjustments of a primary, a replica and a background process.
-        oom_score_adj_values = words("0 200 800", special::oom_score_adj_values) => Full;
+        oom_score_adj_values = words("0 200 800", special::oom_score_adj_values) => Full,
+            then OomScore;
         /// How SIGTERM shuts down: default, or some of nosave, now and force.
         shutdown_on_sigterm = flags(ShutdownFlags, shutdown_flags) =>
             Partial { refused: needs_cluster, remark: "failover needs the cluster" };
@@ -176,7 +178,7 @@ options! {
         /// Seed of the hash function, for the same order on several servers.
         hash_seed = text("") => Full, flags IMMUTABLE;
         /// Milliseconds between a watchdog's looks; 0 for no watchdog.
-        watchdog_period = integer(0, INT_MAX, 0) => Full, flags HIDDEN;
+        watchdog_period = integer(0, INT_MAX, 0) => Full, flags HIDDEN, then Watchdog;
         /// Leave by exit rather than abort after a panic.
         use_exit_on_panic = yes_no(false) => Full, flags HIDDEN;
         /// Allow DEBUG's assertions.
@@ -188,7 +190,7 @@ options! {
 
     section "security" {
         /// Password that clients must give with AUTH; empty for none.
-        requirepass = text("") => Full, flags SENSITIVE;
+        requirepass = text("") => Full, flags SENSITIVE, then Password;
         /// File with users and their rights.
         aclfile = text("") => Full, flags IMMUTABLE;
         /// Entries kept of refused commands.
@@ -199,7 +201,7 @@ options! {
 
     section "clients" {
         /// Connected clients at most.
-        maxclients = integer(1, UINT_MAX, 10000) => Full;
+        maxclients = integer(1, UINT_MAX, 10000) => Full, then OpenFiles;
         /// For each class of clients (normal, replica, pubsub): bytes of unsent replies at which a
         /// client is disconnected, and bytes above which it may stay for how many seconds; 0 for no
         /// limit.
@@ -211,10 +213,10 @@ options! {
         client_query_buffer_limit = memory(MB, SIZE_MAX, GB) => Full;
         /// Bytes that all clients' buffers may take, or a percentage of maxmemory, before the
         /// largest are disconnected; 0 for no limit.
-        maxmemory_clients = memory_or_percent(0) => Full;
+        maxmemory_clients = memory_or_percent(0) => Full, then Switches;
         /// Bytes that all Lua states may take together, and so each of them; never more than half
         /// of maxmemory, nor less than 16 MiB.
-        maxmemory_scripts = memory(MB, SIZE_MAX, 256 * MB) => Full;
+        maxmemory_scripts = memory(MB, SIZE_MAX, 256 * MB) => Full, then Switches;
         /// Bytes of one argument at most.
         proto_max_bulk_len = memory(MB, SIZE_MAX, 512 * MB) => Full;
         /// Keys remembered for client-side caching.
@@ -223,7 +225,7 @@ options! {
 
     section "memory" {
         /// Bytes of memory at which eviction, or refusing writes, begins; 0 for no limit.
-        maxmemory = memory(0, u64::MAX, 0) => Full;
+        maxmemory = memory(0, u64::MAX, 0) => Full, then Maxmemory;
         /// What goes when maxmemory is reached: allkeys or volatile (only keys that expire) with
         /// lru, lfu or random, volatile-ttl (nearest to expiry), or noeviction (writes are
         /// refused).
@@ -304,19 +306,20 @@ options! {
     section "observation" {
         /// Microseconds from which a command is kept in the slow log; 0 for all, -1 for none.
         commandlog_execution_slower_than = integer(-1, LONG_MAX, 10_000) => Full,
-            aliases "slowlog-log-slower-than";
+            aliases "slowlog-log-slower-than", then CommandLog;
         /// Entries of the slow log.
-        commandlog_slow_execution_max_len = integer(0, LONG_MAX, 128) => Full, aliases "slowlog-max-len";
+        commandlog_slow_execution_max_len = integer(0, LONG_MAX, 128) => Full, aliases "slowlog-max-len",
+            then CommandLog;
         /// Bytes of a request from which it is kept in its log; -1 for none.
-        commandlog_request_larger_than = integer(-1, LONG_MAX, 1 << 20) => Full;
+        commandlog_request_larger_than = integer(-1, LONG_MAX, 1 << 20) => Full, then CommandLog;
         /// Entries of the log of large requests.
-        commandlog_large_request_max_len = integer(0, LONG_MAX, 128) => Full;
+        commandlog_large_request_max_len = integer(0, LONG_MAX, 128) => Full, then CommandLog;
         /// Bytes of a reply from which its command is kept in its log; -1 for none.
-        commandlog_reply_larger_than = integer(-1, LONG_MAX, 1 << 20) => Full;
+        commandlog_reply_larger_than = integer(-1, LONG_MAX, 1 << 20) => Full, then CommandLog;
         /// Entries of the log of large replies.
-        commandlog_large_reply_max_len = integer(0, LONG_MAX, 128) => Full;
+        commandlog_large_reply_max_len = integer(0, LONG_MAX, 128) => Full, then CommandLog;
         /// Milliseconds from which an event is kept by the latency monitor; 0 switches it off.
-        latency_monitor_threshold = integer(0, LONG_MAX, 0) => Full;
+        latency_monitor_threshold = integer(0, LONG_MAX, 0) => Full, then CommandLog;
         /// Keep the distribution of each command's time.
         latency_tracking = yes_no(true) => Full;
         /// Percentiles that INFO shows of each command's time.
@@ -331,7 +334,8 @@ options! {
         metrics_hosts = words("", special::names) => Full;
         /// Which events on keys are published: K (by key), E (by event) and classes of events;
         /// empty for none.
-        notify_keyspace_events = letters(special::notification_classes, special::notification_letters) => Full;
+        notify_keyspace_events = letters(special::notification_classes, special::notification_letters) => Full,
+            then Switches;
     }
 
     section "scripts" {
@@ -369,13 +373,13 @@ options! {
         /// Refuse writes after a snapshot failed.
         stop_writes_on_bgsave_error = yes_no(true) => Full;
         /// Log every write to a file.
-        appendonly = yes_no(false) => Full, flags AFTER_LOADING;
+        appendonly = yes_no(false) => Full, flags AFTER_LOADING, then Log;
         /// Name the files of the log begin with.
         appendfilename = text("appendonly.aof", log_name) => Full, flags IMMUTABLE;
         /// Directory of the files of the log.
         appenddirname = text("appendonlydir", log_directory) => Full, flags IMMUTABLE;
         /// When the log is forced to disk: always, everysec or no.
-        appendfsync = choice(AppendFsync, Everysec) => Full;
+        appendfsync = choice(AppendFsync, Everysec) => Full, then LogSync;
         /// Do not force the log to disk during a rewrite.
         no_appendfsync_on_rewrite = yes_no(false) => Neutral("the log goes to disk during a rewrite, too");
         /// Growth in percent at which the log is rewritten.
@@ -391,7 +395,7 @@ options! {
         /// Write a rewritten log to disk in steps.
         aof_rewrite_incremental_fsync = yes_no(true) => Full;
         /// Keep old files of the log.
-        aof_disable_auto_gc = yes_no(false) => Full, flags HIDDEN;
+        aof_disable_auto_gc = yes_no(false) => Full, flags HIDDEN, then LogHistory;
     }
 
     section "replication" {
@@ -517,49 +521,50 @@ options! {
 
     section "tls" {
         /// Port for TLS; 0 listens on none.
-        tls_port = integer(0, 65535, 0) => Full;
+        tls_port = integer(0, 65535, 0) => Full, then ListenTls;
         /// Certificate of the server.
-        tls_cert_file = text("") => Full, flags VOLATILE;
+        tls_cert_file = text("") => Full, flags VOLATILE, then Tls;
         /// Its private key.
-        tls_key_file = text("") => Full, flags VOLATILE;
+        tls_key_file = text("") => Full, flags VOLATILE, then Tls;
         /// Password of that key.
-        tls_key_file_pass = text("") => Full, flags SENSITIVE;
+        tls_key_file_pass = text("") => Full, flags SENSITIVE, then Tls;
         /// Certificate for outgoing connections.
-        tls_client_cert_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE;
+        tls_client_cert_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE, then Tls;
         /// Its private key.
-        tls_client_key_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE;
+        tls_client_key_file = text("") => Dormant(OUTGOING_TLS), flags VOLATILE, then Tls;
         /// Password of that key.
-        tls_client_key_file_pass = text("") => Dormant(OUTGOING_TLS), flags SENSITIVE;
+        tls_client_key_file_pass = text("") => Dormant(OUTGOING_TLS), flags SENSITIVE, then Tls;
         /// Diffie-Hellman parameters.
-        tls_dh_params_file = text("") => NotYet("Diffie-Hellman over prime fields; keys are agreed on over elliptic curves");
+        tls_dh_params_file = text("") => NotYet("Diffie-Hellman over prime fields; keys are agreed on over elliptic curves"),
+            then Tls;
         /// File of trusted authorities.
-        tls_ca_cert_file = text("") => Full, flags VOLATILE;
+        tls_ca_cert_file = text("") => Full, flags VOLATILE, then Tls;
         /// Directory of trusted authorities.
-        tls_ca_cert_dir = text("") => Full, flags VOLATILE;
+        tls_ca_cert_dir = text("") => Full, flags VOLATILE, then Tls;
         /// Whether clients must show a certificate: yes, no or optional.
-        tls_auth_clients = choice(TlsAuthClients, Yes) => Full;
+        tls_auth_clients = choice(TlsAuthClients, Yes) => Full, then Tls;
         /// Field of the certificate that names the user.
         tls_auth_clients_user = choice(TlsAuthClientsUser, Off) => Full;
         /// Seconds between looks for new certificates; 0 for never.
-        tls_auto_reload_interval = integer(0, INT_MAX, 0) => Full;
+        tls_auto_reload_interval = integer(0, INT_MAX, 0) => Full, then TlsReload;
         /// Use TLS towards the primary.
         tls_replication = yes_no(false) => NotYet(REPLICATION);
         /// Use TLS on the cluster bus.
         tls_cluster = yes_no(false) => NotYet(CLUSTER);
         /// Versions allowed.
-        tls_protocols = text("") => Full;
+        tls_protocols = text("") => Full, then Tls;
         /// Ciphers allowed up to version 1.2.
-        tls_ciphers = text("") => Full;
+        tls_ciphers = text("") => Full, then Tls;
         /// Ciphers allowed in version 1.3.
-        tls_ciphersuites = text("") => Full;
+        tls_ciphersuites = text("") => Full, then Tls;
         /// Choose the cipher by the server's order.
-        tls_prefer_server_ciphers = yes_no(false) => Full;
+        tls_prefer_server_ciphers = yes_no(false) => Full, then Tls;
         /// Let clients resume sessions.
-        tls_session_caching = yes_no(true) => Full;
+        tls_session_caching = yes_no(true) => Full, then Tls;
         /// Sessions remembered.
-        tls_session_cache_size = integer(0, INT_MAX, 20480) => Full;
+        tls_session_cache_size = integer(0, INT_MAX, 20480) => Full, then Tls;
         /// Seconds they are remembered.
-        tls_session_cache_timeout = integer(0, INT_MAX, 300) => Full;
+        tls_session_cache_timeout = integer(0, INT_MAX, 300) => Full, then Tls;
     }
 
     section "rdma" {

@@ -15,6 +15,7 @@ pub struct OptionRow {
     pub kind: Kind,
     pub support: Support,
     pub flags: Flags,
+    pub effect: Effect,
     /// Sentences in our own words, one element for each line of the row's comment.
     pub doc: &'static [&'static str],
 }
@@ -35,6 +36,47 @@ pub enum Support {
         refused: fn(&[u8]) -> bool,
         remark: &'static str,
     },
+}
+
+/// What follows at once when CONFIG SET changes an option. `admin/config.rs` does it, as it has to
+/// do with all layers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Nothing: the option is read where it is used.
+    None,
+    /// The size of the slow log and the like.
+    CommandLog,
+    /// Addresses are listened on, for TLS and without.
+    Listen,
+    /// `Listen`, for the port without TLS alone.
+    ListenTcp,
+    /// `Listen`, for the port with TLS alone.
+    ListenTls,
+    /// The log of changes is turned on or off.
+    Log,
+    /// Old files of the log of changes may go.
+    LogHistory,
+    /// Replies wait for the log of changes, or do not.
+    LogSync,
+    /// The server's own log.
+    Logging,
+    /// Memory in use is compared with the limit.
+    Maxmemory,
+    /// The system is asked for the necessary file descriptors.
+    OpenFiles,
+    OomScore,
+    /// The default user's password.
+    Password,
+    /// Sockets of connections.
+    Keepalive,
+    /// What is told by a bit or a number of the server; see `Server::follow_config`.
+    Switches,
+    Title,
+    /// What new connections begin with.
+    Tls,
+    TlsReload,
+    Watchdog,
+    Workers,
 }
 
 /// What else is special about an option; combined with `|` in the table.
@@ -91,7 +133,7 @@ pub(super) const fn dashed<const N: usize>(name: &str) -> [u8; N] {
 /// `Config`.
 ///
 /// A row is: its comment (the documentation), `name = kind(..) => Support`, then, if any, `aliases
-/// "..", ".."` and `flags IMMUTABLE, ..`. The name is written with underscores and used with
+/// "..", ".."`, `flags IMMUTABLE, ..` and `then Effect`. The name is written with underscores and used with
 /// dashes.
 macro_rules! options {
     ($(
@@ -99,7 +141,8 @@ macro_rules! options {
             $(#[doc = $doc:literal])+
             $name:ident = $kind:ident($($argument:tt)*) => $support:expr
                 $(, aliases $($alias:literal)+)?
-                $(, flags $($flag:ident)+)?;
+                $(, flags $($flag:ident)+)?
+                $(, then $effect:ident)?;
         )*}
     )*) => {
         /// Names an option; as a number it is the option's place in `OPTIONS`.
@@ -127,6 +170,7 @@ macro_rules! options {
                 kind: kind!($kind($($argument)*)),
                 support: $support,
                 flags: Flags::NONE$($(.with(Flags::$flag))+)?,
+                effect: [$(Effect::$effect,)? Effect::None][0],
                 doc: &[$($doc),+],
             },
         )*)*];

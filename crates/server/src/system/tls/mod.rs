@@ -20,7 +20,7 @@ use rustls::server::UnbufferedServerConnection;
 
 pub use self::reload::Reloader;
 pub use self::session::{Handshake, TlsSession};
-pub use self::settings::{OPTIONS, Settings};
+pub use self::settings::Settings;
 
 use crate::config::Config;
 

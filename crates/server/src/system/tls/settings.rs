@@ -14,7 +14,7 @@ use rustls::{RootCertStore, ServerConfig};
 
 use super::Facts;
 use super::store::SessionStore;
-use crate::config::{Config, OptionId, TlsAuthClients};
+use crate::config::{Config, TlsAuthClients};
 
 /// The settings of TLS, ready to use.
 pub struct Settings {
@@ -34,27 +34,6 @@ pub struct Settings {
     /// When the files were written that were read.
     pub(super) stamps: Vec<Option<SystemTime>>,
 }
-
-/// The options of this module; a change of any has all of them taken up anew.
-pub const OPTIONS: &[OptionId] = &[
-    OptionId::tls_cert_file,
-    OptionId::tls_key_file,
-    OptionId::tls_key_file_pass,
-    OptionId::tls_client_cert_file,
-    OptionId::tls_client_key_file,
-    OptionId::tls_client_key_file_pass,
-    OptionId::tls_dh_params_file,
-    OptionId::tls_ca_cert_file,
-    OptionId::tls_ca_cert_dir,
-    OptionId::tls_auth_clients,
-    OptionId::tls_protocols,
-    OptionId::tls_ciphers,
-    OptionId::tls_ciphersuites,
-    OptionId::tls_prefer_server_ciphers,
-    OptionId::tls_session_caching,
-    OptionId::tls_session_cache_size,
-    OptionId::tls_session_cache_timeout,
-];
 
 impl Settings {
     pub fn of(config: &Config) -> Self {
