@@ -133,8 +133,8 @@ pub(super) const fn dashed<const N: usize>(name: &str) -> [u8; N] {
 /// `Config`.
 ///
 /// A row is: its comment (the documentation), `name = kind(..) => Support`, then, if any, `aliases
-/// "..", ".."`, `flags IMMUTABLE, ..` and `then Effect`. The name is written with underscores and used with
-/// dashes.
+/// "..", ".."`, `flags IMMUTABLE, ..` and `then Effect`. The name is written with underscores and
+/// used with dashes.
 macro_rules! options {
     ($(
         section $section:literal {$(
