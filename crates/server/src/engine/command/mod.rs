@@ -4,14 +4,17 @@
 //! the lock plan, the memory check, COMMAND INFO, DOCS and GETKEYS, and later ACL and the log, all
 //! come from here.
 
+pub mod admission;
 pub mod call;
 pub mod data;
 pub mod distinct;
+pub mod execute;
 pub mod failure;
 pub mod flags;
 pub mod help;
 pub mod job;
 pub mod keys;
+pub mod plan;
 pub mod registry;
 pub mod slices;
 pub mod syntax;

@@ -13,7 +13,8 @@ use bobbin_resp::{Aggregate, Protocol, Reply};
 use bobbin_store::value::Collection;
 use bobbin_store::{NewValue, OwnedEntry};
 
-use super::call::{self, ShardSet};
+use super::admission::is_put_off;
+use super::plan::ShardSet;
 use super::{Call, Data, Failure, Key, Outcome, Registered};
 use crate::engine::blocking::{Wait, Waiting};
 use crate::engine::command::job::{Job, Slice};
@@ -280,7 +281,7 @@ impl<C: Change> Job for Changing<C> {
         if data.waited {
             data.refresh_time(server);
         }
-        self.is_parked = call::is_put_off(server, data, self.command);
+        self.is_parked = is_put_off(server, data, self.command);
         if self.is_parked {
             data.release();
             return false;

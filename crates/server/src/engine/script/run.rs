@@ -10,7 +10,7 @@ use super::cache::{Habits, Learned};
 use super::lua::Compiled;
 use super::session::{Session, Way, count_failure};
 use super::{Lua, State};
-use crate::engine::command::call::hold_keys;
+use crate::engine::command::plan::hold_keys;
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::eviction::{self, Room};
 use crate::engine::server::Switch;

@@ -10,7 +10,8 @@ use super::{Fault, Item, Reader};
 use crate::engine::acl::Rights;
 use crate::engine::client::{Client, ClientInfo};
 use crate::engine::command::Data;
-use crate::engine::command::call::{self, Context, Executed, Request};
+use crate::engine::command::call::{Context, Request};
+use crate::engine::command::execute::{Executed, execute};
 use crate::engine::command::job::Slice;
 use crate::engine::server::Server;
 use crate::engine::telemetry::stats::WorkerStats;
@@ -86,7 +87,7 @@ impl Replay {
             stats: &self.stats,
             parts: &mut self.parts,
         };
-        let executed = call::execute(&mut context, &mut self.client, request, &mut self.replies);
+        let executed = execute(&mut context, &mut self.client, request, &mut self.replies);
         if let Some(mut job) = self.client.job.take() {
             self.data.release();
             self.data.database = self.client.database;

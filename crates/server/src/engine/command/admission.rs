@@ -1,0 +1,199 @@
+//! Whether a command may run now: pauses, loading, scripts, memory, the disk.
+//!
+//! What is checked here may change while a command waits for a lock, so it is checked again behind
+//! each wait.
+
+use super::call::{Call, Context, Request};
+use super::{Data, Failure, Flags, Outcome, Registered};
+use crate::engine::acl;
+use crate::engine::client::{Client, ClientFlag, Replies};
+use crate::engine::eviction::{self, Room};
+use crate::engine::server::{Server, Switch};
+
+/// The checks that few servers need, behind one load. `false`: the client has to wait.
+#[cold]
+pub(super) fn guard(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    switches: u32,
+    output: &mut Vec<u8>,
+) -> Result<bool, Failure> {
+    if context.data.loading {
+        // A log was checked when it was written.
+        return Ok(true);
+    }
+    if !may_run(context.server, context.data, client, command)? {
+        return Ok(false);
+    }
+    let writes = command.has(Flags::WRITE) || would_execute(client, command, Flags::WRITE);
+    // Who looks whether the server is well is told, too.
+    let is_told = writes || command.row.name == "ping";
+    if switches & Switch::PRESSURE != 0
+        && writes
+        && switches & Switch::LOG_FAILED == 0
+        && context.server.holds_up(client, context.data)
+    {
+        client.ran(command);
+        client.postpone(true);
+        return Ok(false);
+    }
+    if switches & Switch::MAXMEMORY != 0 {
+        let room = make_room(context, client, output);
+        if command.has(Flags::DENYOOM) || would_execute(client, command, Flags::DENYOOM) {
+            match room {
+                Room::Enough | Room::Soon => {}
+                Room::Reserved => return Err(wait_for_script(context.server, client, command)),
+                Room::None => return Err(Failure::OUT_OF_MEMORY),
+            }
+        }
+        if writes || command.has(Flags::RUNS) {
+            eviction::expect_change(context.data);
+        }
+    }
+    if switches & Switch::DISK_FAILED != 0
+        && is_told
+        && let Some(failure) = context.server.disk_failure()
+    {
+        return Err(failure);
+    }
+    Ok(true)
+}
+
+/// What keeps a command from running now that may not have a moment ago. `false`: the client has to
+/// wait.
+pub(super) fn may_run(
+    server: &'static Server,
+    data: &mut Data,
+    client: &mut Client,
+    command: &'static Registered,
+) -> Result<bool, Failure> {
+    let switches = server.switches.load();
+    if data.loading {
+        return Ok(true);
+    }
+    if client.info.has(ClientFlag::MONITOR) && command.has(KEY_USERS) {
+        // What a pause is for must not be got around by a client that no pause concerns.
+        return Err(Failure::new("ERR Replica can't interact with the keyspace"));
+    }
+    if switches & Switch::LOADING != 0 && !command.has(Flags::LOADING) {
+        return Err(Failure::LOADING);
+    }
+    if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
+        return Err(server.scripts.busy_failure());
+    }
+    Ok(!has_to_wait(server, data, client, command))
+}
+
+/// Evicts keys if there are too many. That a copy of the client's own is gone comes before the
+/// reply.
+fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -> Room {
+    let id = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
+    context.data.evicting_for = id;
+    let room = eviction::make_room(context.server, context.data);
+    context.data.evicting_for = 0;
+    if id != 0
+        && client.replies == Replies::On
+        && let Some(subscribers) = &mut context.data.subscribers
+    {
+        output.append(subscribers.set_aside());
+    }
+    room
+}
+
+/// Whether a pause holds the command up.
+fn has_to_wait(
+    server: &Server,
+    data: &mut Data,
+    client: &mut Client,
+    command: &'static Registered,
+) -> bool {
+    let pause = server.paused(data.now_ms);
+    // Another worker may have started or ended the pause in the midst of this turn.
+    data.may_expire = server.may_expire(data.now_ms);
+    let Some(pause) = pause else { return false };
+    let wait = !client.info.has(ClientFlag::MONITOR)
+        && (pause.all
+            || command.has(WRITERS)
+            || command.has(Flags::RUNS) && !command.has(Flags::READONLY)
+            || would_execute(client, command, WRITERS.with(Flags::RUNS)));
+    if wait {
+        client.ran(command);
+        client.postpone(true);
+    }
+    wait
+}
+
+/// Whether a pause holds up what a command has left to be done, as it changes keys.
+pub fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
+    server.paused(data.now_ms).is_some() && command.has(WRITERS)
+}
+
+/// Whether the command is EXEC, and what it would run has one of these flags.
+fn would_execute(client: &Client, command: &Registered, flags: Flags) -> bool {
+    let queued = client.transaction.as_ref().filter(|_| command.has(Flags::EXECUTES));
+    queued.is_some_and(|transaction| transaction.has(flags))
+}
+
+/// Checks again what may have changed while the command waited for what it holds now: rules,
+/// pauses, and what the time is. `false`: the client has to wait.
+#[cold]
+pub(super) fn admit_again(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+) -> Result<bool, Failure> {
+    context.data.refresh_time(context.server);
+    if !client.rights.is_open(context.server) {
+        acl::admit(context, client, request)?;
+    }
+    let goes_on = may_run(context.server, context.data, client, command)?;
+    if !goes_on {
+        context.data.end_prepared();
+        context.data.release();
+    }
+    Ok(goes_on)
+}
+
+impl Call<'_> {
+    /// What a command returns that finds what it needs with a script; nothing was done yet.
+    pub fn wait_for_script(&mut self) -> Failure {
+        wait_for_script(self.server, self.client, self.command)
+    }
+
+    /// Checks again what may have changed while the command waited. It is for a command that gets
+    /// hold of what it needs only while it runs. The command must return an error at once, with
+    /// nothing done.
+    pub fn admit_again(&mut self) -> Outcome {
+        if !self.data.waited || self.in_transaction {
+            return Ok(());
+        }
+        self.data.refresh_time(self.server);
+        if !self.client.rights.is_open(self.server) {
+            acl::admit_queued(self, self.command, self.args)?;
+        }
+        let goes_on = may_run(self.server, self.data, self.client, self.command)?;
+        if goes_on { Ok(()) } else { Err(Failure::POSTPONED) }
+    }
+}
+
+/// What becomes of a command before which a script keeps what it needs: its client waits until the
+/// script is over, or is told that it is slow. Nothing was done yet.
+#[cold]
+pub(super) fn wait_for_script(
+    server: &Server,
+    client: &mut Client,
+    command: &Registered,
+) -> Failure {
+    if server.switches.load() & Switch::BUSY != 0 {
+        return server.scripts.busy_failure();
+    }
+    client.ran(command);
+    client.wait_for_script();
+    Failure::POSTPONED
+}
+
+/// Commands that change keys, or go to replicas for another reason.
+const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE);
+const KEY_USERS: Flags = WRITERS.with(Flags::READONLY);

@@ -1,0 +1,276 @@
+//! Changing keys, and noting that they changed.
+
+use std::collections::VecDeque;
+
+use bobbin_store::shard::{Database, Expire};
+use bobbin_store::table::Place;
+use bobbin_store::value::{AnyCollection, Collection};
+use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, Shard, ValueRef};
+
+use super::super::Failure;
+use super::{Data, Key};
+use crate::engine::pubsub::notify::{Classes, Event};
+use crate::engine::tracking::Notice;
+
+impl Data {
+    /// The key's entry for changing in place; a use of it. Whoever changes it calls `changed`.
+    #[inline(always)]
+    pub fn write(&mut self, key: Key<'_>) -> Option<EntryMut<'_>> {
+        let place = self.live(key)?;
+        Some(self.used::<true>(key, place))
+    }
+
+    /// The collection at the key for changing in place, as `write`; an error if it holds something
+    /// else.
+    #[inline(always)]
+    pub fn write_as<T: Collection + 'static>(
+        &mut self,
+        key: Key<'_>,
+    ) -> Result<Option<&mut T>, Failure> {
+        match self.write(key) {
+            Some(entry) => entry.collection_mut().map(Some).ok_or(Failure::WRONG_TYPE),
+            None => Ok(None),
+        }
+    }
+
+    /// The collection at the key for changing in place, as `write_as`. If the key does not exist,
+    /// it is created with `T::default()`. The collection must not stay empty: a key with an empty
+    /// collection does not exist.
+    #[inline(always)]
+    pub fn write_or_create<T: Collection + Default + 'static>(
+        &mut self,
+        key: Key<'_>,
+    ) -> Result<&mut T, Failure> {
+        let place = match self.live(key) {
+            Some(place) => place,
+            None => self.create(key, T::default().into_any()),
+        };
+        self.used::<true>(key, place).collection_mut().ok_or(Failure::WRONG_TYPE)
+    }
+
+    fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> Place {
+        let (access, hasher) = (self.clock.fresh(), self.keyspace.hasher());
+        let entry = OwnedEntry::new(key.bytes, NewValue::Collection(collection), None, access);
+        let place = self.database_of(key.hash).insert(key.hash, entry, hasher);
+        self.event(Classes::NEW, "new", key);
+        place
+    }
+
+    /// Makes a collection of the key, whatever it was and without an expiry; an empty one deletes
+    /// it. Whether the key is there afterwards.
+    pub fn set_collection(&mut self, key: Key<'_>, collection: impl Collection) -> bool {
+        let collection = collection.into_any();
+        if collection.as_ref().is_empty() {
+            self.remove(key);
+            return false;
+        }
+        self.set(key, NewValue::Collection(collection), Expire::Clear);
+        true
+    }
+
+    /// Deletes the key if its collection has become empty; whether it did. The change itself is
+    /// what `changed` counts, not this.
+    #[inline]
+    pub fn remove_if_empty(&mut self, key: Key<'_>) -> bool {
+        let Some(place) = self.live(key) else { return false };
+        let hasher = self.keyspace.hasher();
+        let database = self.database_of(key.hash);
+        let ValueRef::Collection(collection) = database.entry(place).value() else { return false };
+        if !collection.is_empty() {
+            return false;
+        }
+        let entry = database.remove(place, hasher);
+        self.discard(entry);
+        true
+    }
+
+    /// Makes a string of the key, whatever it was.
+    #[inline]
+    pub fn set(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
+        let found = self.live(key);
+        if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.clock.policy) {
+            // Writing a key anew is one more use of it.
+            self.used::<false>(key, place);
+        }
+        let (clock, hasher) = (self.clock, self.keyspace.hasher());
+        let database = self.database_of(key.hash);
+        let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);
+        if let Some(old) = old {
+            self.discard(old);
+        }
+        if found.is_none() {
+            self.event(Classes::NEW, "new", key);
+        }
+        self.changed(key);
+    }
+
+    /// Puts an entry under its own key, whatever was there.
+    pub fn install(&mut self, key: Key<'_>, entry: OwnedEntry) {
+        debug_assert_eq!(entry.as_ref().key(), key.bytes);
+        let found = self.live(key);
+        let hasher = self.keyspace.hasher();
+        let database = self.database_of(key.hash);
+        let old = match found {
+            Some(place) => Some(database.replace(key.hash, place, entry, hasher)),
+            None => {
+                database.insert(key.hash, entry, hasher);
+                None
+            }
+        };
+        if let Some(old) = old {
+            self.discard(old);
+        }
+        // Whatever was there was deleted before, as Redis sees it.
+        self.event(Classes::NEW, "new", key);
+        self.changed(key);
+    }
+
+    /// Takes the key's entry out.
+    pub fn take(&mut self, key: Key<'_>) -> Option<OwnedEntry> {
+        let place = self.live(key)?;
+        let hasher = self.keyspace.hasher();
+        let entry = self.database_of(key.hash).remove(place, hasher);
+        self.changed(key);
+        Some(entry)
+    }
+
+    /// Deletes the key; whether it was there.
+    pub fn remove(&mut self, key: Key<'_>) -> bool {
+        match self.take(key) {
+            Some(entry) => {
+                self.discard(entry);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives the key an expiry (Unix ms) or takes it away. Nothing when the key is not there.
+    pub fn set_expire(&mut self, key: Key<'_>, expire_ms: Option<i64>) {
+        let Some(place) = self.live(key) else { return };
+        let hasher = self.keyspace.hasher();
+        self.database_of(key.hash).set_expire(key.hash, place, expire_ms, hasher);
+        self.changed(key);
+    }
+
+    /// To be called by whoever changed the key's value: wakes its watchers, counts the change.
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn changed(&mut self, key: Key<'_>) {
+        self.changed_by(key, 1);
+    }
+
+    /// Like `changed`, for a command that counts as this many changes: mostly one for each element.
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn changed_by(&mut self, key: Key<'_>, changes: usize) {
+        self.counters.dirty += changes as u64;
+        self.note_change();
+        self.touch_watched(key);
+    }
+
+    /// Like `changed`, for changes that Redis does not report to WATCH, such as those of a consumer
+    /// group.
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn changed_inside(&mut self, _key: Key<'_>) {
+        self.counters.dirty += 1;
+        self.note_change();
+    }
+
+    #[inline(always)]
+    #[cfg_attr(debug_assertions, track_caller)]
+    fn note_change(&mut self) {
+        if cfg!(debug_assertions) && self.is_logged() {
+            self.unit.note_change();
+        }
+    }
+
+    /// Has those served who wait for the key, though it did not change as WATCH sees it.
+    pub fn signal_ready(&mut self, key: Key<'_>) {
+        self.unit.ready.push_back((self.database, key.bytes.into()));
+    }
+
+    /// To be called when a field of the hash at a key expires earlier than any other of it did.
+    pub fn note_field_expiry(&mut self, key: Key<'_>, expire_ms: i64) {
+        let hasher = self.keyspace.hasher();
+        self.database_of(key.hash).note_field(key.hash, expire_ms, hasher);
+    }
+
+    /// To be called for what happened to a key, after it did.
+    #[inline(always)]
+    pub fn event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
+        if self.event_classes.has(class) {
+            self.note_event(class, name, key);
+        }
+    }
+
+    #[cold]
+    fn note_event(&mut self, class: Classes, name: &'static str, key: Key<'_>) {
+        let event = Event { class, name, database: self.database, key: key.bytes.into() };
+        self.unit.notices.push(Notice::Event(event));
+    }
+
+    #[inline(always)]
+    fn touch_watched(&mut self, key: Key<'_>) {
+        if self.shard(key.hash.shard()).has_watched() | self.broadcasts {
+            self.tell_changed(self.database, key, true);
+        }
+    }
+
+    /// Frees an entry: now if that is quick, else once no lock is held.
+    #[inline]
+    pub fn discard(&mut self, entry: OwnedEntry) {
+        if entry.as_ref().is_light() {
+            drop(entry);
+        } else {
+            self.garbage.push(entry);
+        }
+    }
+
+    #[cold]
+    pub(super) fn dispose(&mut self) {
+        for entry in self.garbage.drain(..) {
+            crate::engine::lazyfree::free(entry);
+        }
+    }
+
+    /// A shard's part of a database, taken out with all its keys.
+    pub fn flush(&mut self, index: usize, database: u32) -> Database {
+        let hasher = self.keyspace.hasher();
+        let mut ready = std::mem::take(&mut self.unit.ready);
+        let (len, flushed) = self.visit(index, |shard| {
+            // Of what belongs to a cut nothing comes back.
+            let len = shard.database(database).map_or(0, Database::len);
+            let flushed = shard.flush(database, hasher);
+            note_waited(shard, database, &mut ready);
+            (len, flushed)
+        });
+        self.unit.ready = ready;
+        self.counters.dirty += len as u64;
+        flushed
+    }
+
+    /// Exchanges two databases in one shard.
+    pub fn swap(&mut self, index: usize, a: u32, b: u32) {
+        let (now_ms, hasher) = (self.now_ms, self.keyspace.hasher());
+        let mut gone = std::mem::take(&mut self.garbage);
+        let before = gone.len();
+        let mut ready = std::mem::take(&mut self.unit.ready);
+        self.visit(index, |shard| {
+            shard.swap_watched(a, b, now_ms, hasher, &mut gone);
+            note_waited(shard, a, &mut ready);
+            note_waited(shard, b, &mut ready);
+        });
+        self.unit.ready = ready;
+        self.counters.expired += (gone.len() - before) as u64;
+        self.garbage = gone;
+    }
+}
+
+/// Notes all keys of a database that blocked clients wait for: they may have become others.
+fn note_waited(shard: &mut Shard, database: u32, ready: &mut VecDeque<(u32, Box<[u8]>)>) {
+    if let Some(watched) = shard.watched_mut() {
+        ready.extend(watched.waited(database).map(|key| (database, key.into())));
+    }
+}

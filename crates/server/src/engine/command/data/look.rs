@@ -1,0 +1,178 @@
+//! Looking keys up. That a key has expired is settled here.
+
+use bobbin_store::shard::Database;
+use bobbin_store::table::Place;
+use bobbin_store::value::{Collection, StringRef};
+use bobbin_store::{AccessPolicy, EntryMut, EntryRef, Kind};
+
+use super::super::Failure;
+use super::holding::Held;
+use super::{Data, Key};
+use crate::engine::pubsub::notify::Classes;
+
+impl Data {
+    /// Where the key lies, if it is alive. A dead one is taken out.
+    #[inline(always)]
+    pub(super) fn live(&mut self, key: Key<'_>) -> Option<Place> {
+        let (now_ms, database) = (self.now_ms, self.database);
+        let database = self.shard(key.hash.shard()).database(database)?;
+        let place = database.find(key.hash, key.bytes)?;
+        match database.entry(place).expire_ms() {
+            Some(expire_ms) if expire_ms <= now_ms && !self.loading => {
+                self.expire(key, place);
+                None
+            }
+            _ => Some(place),
+        }
+    }
+
+    #[cold]
+    fn expire(&mut self, key: Key<'_>, place: Place) {
+        if !self.may_expire {
+            return;
+        }
+        let hasher = self.keyspace.hasher();
+        let entry = self.database_of(key.hash).remove(place, hasher);
+        self.discard(entry);
+        self.counters.expired += 1;
+        self.log_expired(self.database, key.bytes);
+        if self.shard(key.hash.shard()).has_watched() | self.broadcasts {
+            self.tell_changed(self.database, key, false);
+        }
+        self.event(Classes::EXPIRED, "expired", key);
+    }
+
+    /// Whether a key, or a field, with this expiry is dead.
+    #[inline]
+    pub const fn is_past(&self, expire_ms: i64) -> bool {
+        expire_ms <= self.now_ms && !self.loading
+    }
+
+    /// The time by which fields live or die; keys are seen to here.
+    #[inline]
+    pub const fn dead_ms(&self) -> i64 {
+        if self.loading { i64::MIN } else { self.now_ms }
+    }
+
+    /// The key's entry, without counting as a use of it.
+    #[inline]
+    pub fn peek(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+        let place = self.live(key)?;
+        Some(self.database_of(key.hash).entry(place))
+    }
+
+    #[inline]
+    pub fn exists(&mut self, key: Key<'_>) -> bool {
+        self.live(key).is_some()
+    }
+
+    /// The key's entry: a hit or a miss, but not a use of it.
+    #[inline]
+    pub fn look(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+        let Some(place) = self.live(key) else {
+            self.missed(key);
+            return None;
+        };
+        self.counters.hits += 1;
+        Some(self.database_of(key.hash).entry(place))
+    }
+
+    /// The key's entry for OBJECT. It is like `look`, but a miss is not reported as an event.
+    pub fn inspect(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+        if self.live(key).is_none() {
+            self.counters.misses += 1;
+            return None;
+        }
+        self.look(key)
+    }
+
+    #[inline(always)]
+    fn missed(&mut self, key: Key<'_>) {
+        self.counters.misses += 1;
+        self.event(Classes::MISS, "keymiss", key);
+    }
+
+    /// The key's entry for reading: a hit or a miss, and a use of it.
+    #[inline(always)]
+    pub fn read(&mut self, key: Key<'_>) -> Option<EntryRef<'_>> {
+        let Some(place) = self.live(key) else {
+            self.missed(key);
+            return None;
+        };
+        self.counters.hits += 1;
+        Some(self.used::<false>(key, place).into_ref())
+    }
+
+    /// `CHANGES`: the value may be changed.
+    #[inline(always)]
+    pub(super) fn used<const CHANGES: bool>(&mut self, key: Key<'_>, place: Place) -> EntryMut<'_> {
+        let (clock, touch, hasher) = (self.clock, self.touch, self.keyspace.hasher());
+        // Drawn even if it is not needed: that is cheaper than borrowing twice.
+        let random = match clock.policy {
+            AccessPolicy::Lru => 0,
+            AccessPolicy::Lfu { .. } => self.random.next_u32(),
+        };
+        let database = self.database_of(key.hash);
+        let mut entry =
+            if CHANGES { database.change(place, hasher) } else { database.entry_mut(place) };
+        if touch {
+            let before = entry.as_ref().access();
+            let access = clock.touched(before, || random);
+            if access != before {
+                entry.set_access(access);
+            }
+        }
+        entry
+    }
+
+    /// The string at the key for reading, as `read`; an error if it holds something else.
+    #[inline(always)]
+    pub fn read_string(&mut self, key: Key<'_>) -> Result<Option<StringRef<'_>>, Failure> {
+        self.read(key).map(string).transpose()
+    }
+
+    /// The entry of the string at the key for reading, as `read`; an error if it holds something
+    /// else.
+    #[inline(always)]
+    pub fn read_string_entry(&mut self, key: Key<'_>) -> Result<Option<EntryRef<'_>>, Failure> {
+        match self.read(key) {
+            Some(entry) if entry.kind() != Kind::String => Err(Failure::WRONG_TYPE),
+            entry => Ok(entry),
+        }
+    }
+
+    /// The collection at the key for reading, as `read`; an error if it holds something else.
+    #[inline(always)]
+    pub fn read_as<T: Collection + 'static>(
+        &mut self,
+        key: Key<'_>,
+    ) -> Result<Option<&T>, Failure> {
+        match self.read(key) {
+            Some(entry) => entry.collection().map(Some).ok_or(Failure::WRONG_TYPE),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether there is an entry that has expired, taken out or not.
+    pub fn is_stale(&mut self, database: u32, key: Key<'_>) -> bool {
+        let now_ms = self.now_ms;
+        let Some(database) = self.shard(key.hash.shard()).database(database) else { return false };
+        let Some(place) = database.find(key.hash, key.bytes) else { return false };
+        database.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
+    }
+
+    /// How many keys a shard has in a database. Not locked where that can be avoided: a key that
+    /// another thread adds at this moment may be missing.
+    pub fn len(&mut self, index: usize, database: u32) -> usize {
+        match self.unit.held {
+            Held::None if database == 0 => self.keyspace.len_hint(index),
+            _ => self.visit(index, |shard| shard.database(database).map_or(0, Database::len)),
+        }
+    }
+}
+
+/// The string of an entry.
+#[inline(always)]
+pub fn string(entry: EntryRef<'_>) -> Result<StringRef<'_>, Failure> {
+    if entry.kind() == Kind::String { Ok(entry.string()) } else { Err(Failure::WRONG_TYPE) }
+}

@@ -1,0 +1,73 @@
+//! What a command leaves in the log.
+
+use super::{Data, Key};
+
+impl Data {
+    /// Whether what changes is logged.
+    #[inline(always)]
+    pub const fn is_logged(&self) -> bool {
+        self.recorder.is_on()
+    }
+
+    /// What the log gets instead of the command as it came.
+    #[inline(always)]
+    pub fn propagate(&mut self, args: &[&[u8]]) {
+        self.unit.effects.be_explicit();
+        self.log(args);
+    }
+
+    /// Logs that the command let a key expire at once.
+    pub fn propagate_expired(&mut self, key: Key<'_>) {
+        let command = self.deletes.expired;
+        self.propagate(&[command, key.bytes]);
+    }
+
+    /// The command as it came must not be logged, whatever it changed.
+    #[inline(always)]
+    pub fn propagate_nothing(&mut self) {
+        self.unit.effects.be_explicit();
+    }
+
+    /// Logs a command that is done: itself (`wire`: its bytes, if they lie in one piece), if it
+    /// changed something and did not say what else to log. `alone`: it is a unit; its number is
+    /// returned if it has one already.
+    pub fn log_command(
+        &mut self,
+        args: &[&[u8]],
+        wire: &[u8],
+        changed: bool,
+        alone: bool,
+    ) -> Option<u64> {
+        self.unit.note_logged();
+        if !changed || self.unit.effects.is_explicit() {
+            return None;
+        }
+        if alone && self.unit.effects.is_empty() {
+            let number = self.recorder.record_alone(self.database, args, wire);
+            if number.is_some() {
+                return number;
+            }
+        }
+        self.recorder.add(&mut self.unit.effects, self.database, args);
+        None
+    }
+
+    /// Adds to what is logged, beside the command at hand.
+    pub fn log(&mut self, args: &[&[u8]]) {
+        self.log_in(self.database, args);
+    }
+
+    /// Logs a command of any database, in addition to the command at hand.
+    pub(super) fn log_in(&mut self, database: u32, args: &[&[u8]]) {
+        if self.recorder.is_on() {
+            self.unit.note_logged();
+            self.recorder.add(&mut self.unit.effects, database, args);
+        }
+    }
+
+    /// Logs that a key went by itself.
+    #[cold]
+    pub(super) fn log_expired(&mut self, database: u32, key: &[u8]) {
+        self.log_in(database, &[self.deletes.expired, key]);
+    }
+}

@@ -1,0 +1,323 @@
+//! From a parsed request to its reply: the checks in Redis's order, the plan, the handler.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bobbin_resp::Reply;
+use bobbin_store::Hash;
+
+use super::admission::{admit_again, guard, wait_for_script};
+use super::call::{Call, Context, Request, run};
+use super::plan::lone_key;
+use super::registry::KeyShape;
+use super::{Failure, Flags, Outcome, Registered, transaction};
+use crate::engine::acl;
+use crate::engine::client::{Client, Replies};
+use crate::engine::server::{Server, Switch};
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Executed {
+    /// A subcommand rather than its container.
+    Ran(&'static Registered),
+    /// It waits for EXEC.
+    Queued,
+    /// It was answered with an error before it ran.
+    Refused,
+    /// The client has to wait, with this command as its next. Nothing was answered.
+    Postponed,
+}
+
+/// Executes one request: its reply, or error, is appended to `output`.
+#[inline]
+pub fn execute(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    request: Request<'_>,
+    output: &mut Vec<u8>,
+) -> Executed {
+    let start = output.len();
+    let executed = match admit(context, client, &request, output) {
+        Ok(executed) => executed,
+        Err(failure) if failure == Failure::POSTPONED => {
+            context.data.end_prepared();
+            Executed::Postponed
+        }
+        Err(failure) => {
+            refuse(context, client, &request, failure, output);
+            Executed::Refused
+        }
+    };
+    if client.replies != Replies::On && executed != Executed::Postponed {
+        bobbin_resp::truncate_parts(context.parts, start);
+        suppress(client, output, start);
+    }
+    executed
+}
+
+/// The checks, and what follows when they pass.
+#[inline]
+fn admit(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Executed, Failure> {
+    let args = request.args;
+    let Some(command) = request.command else { return admit_unknown(context, client, request) };
+    if !client.rights.is_open(context.server) {
+        acl::admit(context, client, request)?;
+    }
+    let command = if command.subcommands.is_empty() || args.len() < 2 {
+        command
+    } else {
+        command.subcommand(args[1]).ok_or_else(|| unknown_subcommand(command, args[1]))?
+    };
+    if !command.accepts(args.len()) {
+        return Err(wrong_arity(command));
+    }
+    if command.has(Flags::NO_MULTI.with(Flags::PROTECTED)) && client.transaction.is_some() {
+        check_in_transaction(context.server, client, command)?;
+    }
+    if client.only_listens() && !command.has(Flags::LISTENERS) {
+        return Err(only_listens(command));
+    }
+    let switches = context.server.switches.load();
+    if (switches & Switch::GUARDED != 0 || !context.data.may_expire)
+        && !guard(context, client, command, switches, output)?
+    {
+        return Ok(Executed::Postponed);
+    }
+    if let Some(transaction) = &mut client.transaction
+        && !command.has(Flags::NOT_QUEUED)
+    {
+        transaction.queue(request, command, &client.info);
+        Reply::new(output, client.protocol).queued();
+        return Ok(Executed::Queued);
+    }
+    if let Some(values) = command.row.values {
+        context.data.prepare(values, args);
+    }
+    let held = match command.shape {
+        KeyShape::Specified => {
+            return run_planned(context, client, command, request, output);
+        }
+        _ if command.has(Flags::GATE) => context.data.hold_gate(),
+        KeyShape::First => context.data.hold_one(request.first_hash.shard()),
+        KeyShape::None => {
+            context.data.release();
+            // A walk would see what belongs together in its midst.
+            !command.has(Flags::WALKS)
+                || !command.has(Flags::READONLY)
+                || !context.data.is_something_reserved()
+        }
+    };
+    if !held {
+        return Err(wait_for_script(context.server, client, command));
+    }
+    if context.data.waited && !admit_again(context, client, command, request)? {
+        return Ok(Executed::Postponed);
+    }
+    let hashes = match command.shape {
+        KeyShape::First => &lone_key(request.first_hash)[..],
+        KeyShape::None | KeyShape::Specified => &[],
+    };
+    Ok(run_held(context, client, command, request, hashes, output))
+}
+
+/// Holds the shards of a command that may have several keys, and runs it.
+fn run_planned(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    output: &mut Vec<u8>,
+) -> Result<Executed, Failure> {
+    if command.has(Flags::RUNS) {
+        context.data.release();
+        let executed = run_held(context, client, command, request, &[], output);
+        if let Some(paused) = context.data.paused.take() {
+            client.job = Some(paused);
+        }
+        return Ok(executed);
+    }
+    let data = &mut *context.data;
+    let mut shards = std::mem::take(&mut data.shard_set);
+    shards.clear();
+    shards.add_alone(data, command, request);
+    if client.database == 0 {
+        shards.prefetch_buckets(data);
+    }
+    let executed = if shards.hold(data) {
+        shards.prefetch_entries(data, client.database);
+        let admitted = match context.data.waited {
+            true => admit_again(context, client, command, request),
+            false => Ok(true),
+        };
+        admitted.map(|goes_on| match goes_on {
+            true => run_held(context, client, command, request, &shards.hashes, output),
+            false => Executed::Postponed,
+        })
+    } else {
+        Err(wait_for_script(context.server, client, command))
+    };
+    context.data.shard_set = shards;
+    executed
+}
+
+/// Runs a command whose shards are held.
+#[inline(always)]
+fn run_held(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    command: &'static Registered,
+    request: &Request<'_>,
+    hashes: &[Hash],
+    output: &mut Vec<u8>,
+) -> Executed {
+    let mut call = Call {
+        server: context.server,
+        command,
+        args: request.args,
+        wire: request.wire,
+        data: context.data,
+        stats: context.stats,
+        reply: Reply::with_parts(output, context.parts, client.protocol),
+        client,
+        hashes,
+        in_transaction: false,
+    };
+    let has_run = run(&mut call);
+    context.data.end_prepared();
+    if has_run { Executed::Ran(command) } else { Executed::Postponed }
+}
+
+/// Answers a request that was not executed, and spoils the transaction that it was meant for.
+#[cold]
+fn refuse(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    request: &Request<'_>,
+    failure: Failure,
+    output: &mut Vec<u8>,
+) {
+    context.data.end_prepared();
+    if let Some(command) = request.command {
+        let counted = request.args.get(1).and_then(|name| command.subcommand(name));
+        context.stats.commands[counted.unwrap_or(command).id].rejected.add(1);
+    }
+    context.stats.totals.error_replies.add(1);
+    if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {
+        tracked.caching = false;
+    }
+    let executes = |command: &Registered| command.has(Flags::EXECUTES);
+    let failure = if request.command.is_some_and(executes) {
+        transaction::abort(client, context.data);
+        transaction::aborted(&failure)
+    } else {
+        transaction::spoil(client);
+        failure
+    };
+    context.server.errors.count(failure.code());
+    Reply::new(output, client.protocol).error(failure.0.as_bytes());
+}
+
+/// CLIENT REPLY OFF and SKIP: takes back what was answered.
+#[cold]
+fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
+    output.truncate(start);
+    client.job_is_quiet = client.job.is_some();
+    match client.replies {
+        Replies::On | Replies::Off => {}
+        Replies::SkipNext => client.replies = Replies::Skip,
+        Replies::Skip => client.replies = Replies::On,
+    }
+}
+
+#[cold]
+fn wrong_arity(command: &Registered) -> Failure {
+    let name = &command.full_name;
+    Failure::format(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+/// Refuses what is refused when it is queued, and not only when it runs.
+#[cold]
+fn check_in_transaction(server: &Server, client: &Client, command: &Registered) -> Outcome {
+    if command.has(Flags::NO_MULTI) {
+        let name = &command.full_name;
+        let text = format!("ERR Command '{name}' not allowed inside a transaction");
+        return Err(Failure::format(text));
+    }
+    acl::check_debug_allowed(server, client)
+}
+
+/// What is no command is refused; a line of HTTP ends the connection, whoever sent it: a web page
+/// had a browser do so.
+#[cold]
+fn admit_unknown(
+    context: &mut Context<'_>,
+    client: &mut Client,
+    request: &Request<'_>,
+) -> Result<Executed, Failure> {
+    static NOTED_MS: AtomicI64 = AtomicI64::new(i64::MIN);
+    let args = request.args;
+    if !is_http(args[0]) {
+        acl::admit(context, client, request)?;
+        return Err(unknown(args));
+    }
+    let (now_ms, noted_ms) = (context.data.now_ms, NOTED_MS.load(Ordering::Relaxed));
+    let is_due = now_ms >= noted_ms.saturating_add(HTTP_NOTED_MS);
+    let exchange = || {
+        NOTED_MS.compare_exchange(noted_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    };
+    if is_due && exchange() {
+        log::warn!(
+            "Possible SECURITY ATTACK detected. A client sent a line of HTTP ({} {}); its connection is closed.",
+            client.info.peer,
+            String::from_utf8_lossy(args[0]),
+        );
+    }
+    client.close();
+    client.discard = true;
+    Ok(Executed::Queued)
+}
+
+/// How often the log tells of lines of HTTP.
+const HTTP_NOTED_MS: i64 = 60_000;
+
+/// Whether a web page in somebody's browser was made to talk to us: the rest of what it sends would
+/// be taken for commands.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+/// Names the unknown command and the beginning of its arguments, as Redis does.
+#[cold]
+fn unknown(args: &[&[u8]]) -> Failure {
+    const SHOWN_MAX: usize = 128;
+    let name = String::from_utf8_lossy(&args[0][..args[0].len().min(SHOWN_MAX)]).into_owned();
+    let mut shown = String::new();
+    for arg in &args[1..] {
+        if shown.len() >= SHOWN_MAX {
+            break;
+        }
+        let arg = &arg[..arg.len().min(SHOWN_MAX - shown.len())];
+        shown.push_str(&format!("'{}' ", String::from_utf8_lossy(arg)));
+    }
+    Failure::format(format!("ERR unknown command '{name}', with args beginning with: {shown}"))
+}
+
+#[cold]
+fn only_listens(command: &Registered) -> Failure {
+    let name = &command.full_name;
+    Failure::format(format!(
+        "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+         allowed in this context"
+    ))
+}
+
+#[cold]
+fn unknown_subcommand(command: &Registered, name: &[u8]) -> Failure {
+    let name = String::from_utf8_lossy(&name[..name.len().min(128)]);
+    let upper = command.row.name.to_ascii_uppercase();
+    Failure::format(format!("ERR unknown subcommand '{name}'. Try {upper} HELP."))
+}

@@ -1,0 +1,153 @@
+//! The plan: the shards that a command needs, in the order in which they are locked.
+
+use bobbin_store::Hash;
+
+use super::call::Request;
+use super::registry::KeyShape;
+use super::{Data, Flags, Key, Registered};
+
+/// The plan of a command whose only key is argument 1.
+#[inline(always)]
+pub const fn lone_key(hash: Hash) -> [Hash; 2] {
+    [Hash(0), hash]
+}
+
+/// The shards that a plan needs, and its keys.
+#[derive(Default)]
+pub struct ShardSet {
+    shards: Vec<u16>,
+    /// By argument, of all commands of the plan one behind the other; see `Call::hashes`.
+    pub(super) hashes: Vec<Hash>,
+    everything: bool,
+}
+
+impl ShardSet {
+    pub fn clear(&mut self) {
+        self.shards.clear();
+        self.hashes.clear();
+        self.everything = false;
+    }
+
+    /// Adds the keys of a command of a transaction, whose arguments are those from `first_arg` on.
+    /// Arguments that do not fit the key specification add what they have: the handler answers with
+    /// the error before it looks at a key.
+    pub fn add(
+        &mut self,
+        data: &Data,
+        command: &'static Registered,
+        args: &[&[u8]],
+        first_arg: usize,
+        first_hash: Hash,
+    ) {
+        self.everything |= is_about_everything(command, args)
+            || command.has(Flags::WALKS)
+            || command.has(Flags::RUNS) && !data.runs_within_keys(command, args);
+        match command.shape {
+            KeyShape::None => {}
+            KeyShape::First => {
+                self.hashes.resize(first_arg + args.len(), Hash::default());
+                self.hashes[first_arg + 1] = first_hash;
+                self.shards.push(first_hash.shard() as u16);
+            }
+            KeyShape::Specified => {
+                self.hashes.resize(first_arg + args.len(), Hash::default());
+                command.key_positions(args, |at| {
+                    let key = data.key(args[at]);
+                    self.hashes[first_arg + at] = key.hash;
+                    self.add_key(key);
+                });
+            }
+        }
+    }
+
+    /// Adds the keys of a command that runs alone, and prefetches their shards. It repeats the loop
+    /// of `add`, so that the compiler writes this one in place.
+    pub(super) fn add_alone(
+        &mut self,
+        data: &Data,
+        command: &'static Registered,
+        request: &Request<'_>,
+    ) {
+        let args = request.args;
+        self.everything |= is_about_everything(command, args);
+        self.hashes.resize(args.len(), Hash::default());
+        command.key_positions(args, |at| {
+            let key = if at == 1 {
+                // The batch has hashed it, and has its shard on the way.
+                Key { bytes: args[at], hash: request.first_hash }
+            } else {
+                let key = data.key(args[at]);
+                data.keyspace().prefetch_shard(key.hash);
+                key
+            };
+            self.hashes[at] = key.hash;
+            self.add_key(key);
+        });
+    }
+
+    pub fn add_key(&mut self, key: Key<'_>) {
+        self.shards.push(key.hash.shard() as u16);
+    }
+
+    pub const fn add_everything(&mut self) {
+        self.everything = true;
+    }
+
+    /// The keys by argument; its memory comes back by `give_back`.
+    pub fn take_hashes(&mut self) -> Vec<Hash> {
+        std::mem::take(&mut self.hashes)
+    }
+
+    pub fn give_back(&mut self, hashes: Vec<Hash>) {
+        self.hashes = hashes;
+    }
+
+    /// Holds them all, and no other. `false`: one is reserved, and nothing is held.
+    #[must_use]
+    pub fn hold(&mut self, data: &mut Data) -> bool {
+        self.shards.sort_unstable();
+        self.shards.dedup();
+        match self.shards[..] {
+            _ if self.everything => data.hold_gate(),
+            [] => {
+                data.release();
+                true
+            }
+            [shard] => data.hold_one(usize::from(shard)),
+            _ => data.hold_many(self.shards.iter().copied().map(usize::from)),
+        }
+    }
+
+    pub(super) fn prefetch_buckets(&self, data: &Data) {
+        self.keyed().for_each(|hash| data.keyspace().prefetch_bucket(hash));
+    }
+
+    /// Their shards are held.
+    pub(super) fn prefetch_entries(&self, data: &mut Data, database: u32) {
+        if !data.holds_all() {
+            data.prefetch(database, self.keyed());
+        }
+    }
+
+    fn keyed(&self) -> impl Iterator<Item = Hash> {
+        self.hashes.iter().copied().filter(|&hash| hash != Hash::default())
+    }
+}
+
+pub(super) fn is_about_everything(command: &Registered, args: &[&[u8]]) -> bool {
+    command.has(Flags::GATE) || command.row.gate_when.is_some_and(|condition| condition(args))
+}
+
+/// Holds the shards of these keys, or everything, and no other. `false`: somebody has reserved one.
+#[must_use]
+pub fn hold_keys(data: &mut Data, keys: &[&[u8]], everything: bool) -> bool {
+    let mut shards = std::mem::take(&mut data.shard_set);
+    shards.clear();
+    shards.everything = everything;
+    if !everything {
+        keys.iter().for_each(|key| shards.add_key(data.key(key)));
+    }
+    let held = shards.hold(data);
+    data.shard_set = shards;
+    held
+}
