@@ -1,0 +1,191 @@
+//! What the driver reports: bytes that arrived, bytes that were sent, sockets that closed.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use bobbin_io::{Driver, Event, Received, Token, receive_into, receive_split};
+
+use super::limits::is_queue_too_long;
+use super::{Worker, arrived, touch};
+use crate::engine::client::connection::output::Sending;
+
+/// Bytes that are received directly although no large argument is missing any.
+const STRAY_MAX: usize = 16 * 1024;
+/// Most bytes that one such receive takes: a turn stays short.
+const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
+
+impl Worker {
+    pub(super) fn take_sent(&mut self, events: &[Event]) {
+        for event in events {
+            if let Event::Sent { token, result } = event {
+                self.sent(*token, *result);
+            }
+        }
+    }
+
+    fn sent(&mut self, token: Token, result: Result<usize, rustix::io::Errno>) {
+        let Some(connection) = self.connections.find(token) else { return };
+        let sending = std::mem::take(&mut connection.output.sending);
+        let Ok(sent) = result else {
+            self.close(token.slot());
+            return;
+        };
+        if connection.tls.is_some() {
+            self.sent_sealed(token.slot(), sending, sent);
+            return;
+        }
+        connection.client.info.net_output_bytes.add(sent as u64);
+        self.handle.stats.totals.net_output_bytes.add(sent as u64);
+        self.handle.stats.totals.writes_processed.add(1);
+        match sending {
+            Sending::Nothing | Sending::Sealed(_) => {}
+            Sending::Arena(range) if sent < self.arena.len_of(range) => {
+                connection.output.push_replies(&self.arena, range, sent);
+                connection.output.free();
+            }
+            Sending::Arena(_) => {}
+            Sending::Pending => {
+                connection.output.advance(sent);
+                if connection.output.is_empty() {
+                    connection.client.info.output_bytes.store(0, Ordering::Relaxed);
+                }
+            }
+        }
+        if connection.output.is_free() {
+            if sent == connection.output.offered {
+                touch(&mut self.touched, connection);
+            } else {
+                self.wait_for_room(token.slot());
+            }
+        } else if connection.closing && connection.output.is_empty() {
+            self.close(token.slot());
+        }
+    }
+
+    /// A socket did not take all it was offered.
+    pub(super) fn wait_for_room(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        connection.output.blocked = true;
+        if !self.slow.contains(&slot) {
+            self.slow.push(slot);
+        }
+        self.driver.notify_writable(connection.token, connection.socket.as_fd());
+        self.check_output(slot);
+    }
+
+    pub(super) fn take_event(&mut self, event: Event) {
+        match event {
+            Event::Data { token, mut bytes } => {
+                // SAFETY: the driver keeps them until the next wait, and the batch is cleared
+                // before. Nobody else has a slice of them.
+                let bytes = unsafe { bytes.as_mut_slice() };
+                match self.connections.find(token) {
+                    Some(connection) if connection.tls.is_some() => self.open(token, bytes),
+                    _ => self.opened(token, bytes),
+                }
+            }
+            Event::Readable { token } => self.receive(token),
+            Event::Closed { token, .. } => {
+                // Its commands come before its end.
+                self.execute();
+                let Some(connection) = self.connections.find(token) else { return };
+                if connection.deferred {
+                    // Others have their turns between them. Nobody reads the replies.
+                    connection.ended = true;
+                    connection.client.discard = true;
+                    connection.replies = None;
+                    connection.output.clear();
+                } else {
+                    self.close(token.slot());
+                }
+            }
+            Event::Writable { token } => {
+                if let Some(connection) = self.connections.find(token) {
+                    connection.output.blocked = false;
+                    touch(&mut self.touched, connection);
+                }
+            }
+            Event::Detached { token } => self.detached(token),
+            Event::Sent { .. } | Event::Woken => {}
+        }
+    }
+
+    /// Bytes arrived, and TLS if there is any has seen to them.
+    pub(super) fn opened(&mut self, token: Token, bytes: &[u8]) {
+        let Some(connection) = self.connections.find(token) else { return };
+        arrived(self.server, &self.handle, connection, bytes.len());
+        self.execute_before_growth(token);
+        let Some(connection) = self.connections.find(token) else { return };
+        if connection.closing {
+            // It is sent its last replies, and nothing is executed any more.
+            return;
+        }
+        if is_queue_too_long(self.server, connection, bytes.len()) {
+            self.close_for_input(token.slot());
+            return;
+        }
+        if connection.large.is_arriving() {
+            let taken = connection.large.feed(bytes);
+            connection.input.push(&bytes[taken..]);
+            self.received_own(token.slot());
+        } else if connection.input.is_empty() && !connection.is_busy() {
+            self.parse(token.slot(), bytes.as_ptr(), bytes.len(), false);
+        } else if connection.is_busy() {
+            connection.input.push(bytes);
+            touch(&mut self.touched, connection);
+            self.fit_reading(token.slot());
+            self.check_input(token.slot());
+        } else {
+            connection.input.push(bytes);
+            self.parse_own(token.slot());
+        }
+    }
+
+    /// Executes what was parsed of a connection before its buffer, where that may be, grows.
+    pub(super) fn execute_before_growth(&mut self, token: Token) {
+        let Some(connection) = self.connections.find(token) else { return };
+        if connection.touched && self.spans.iter().any(|span| span.slot == token.slot()) {
+            self.execute();
+        }
+    }
+
+    /// Receives a large argument into a buffer of its own.
+    fn receive(&mut self, token: Token) {
+        self.execute_before_growth(token);
+        let Some(connection) = self.connections.find(token) else { return };
+        let missing = connection.large.wanted();
+        let (socket, input) = (connection.socket.as_fd(), connection.input.whole());
+        let received = match connection.large.buffer() {
+            Some(buffer) => receive_split(socket, buffer, missing, DIRECT_RECEIVE_MAX, input),
+            // The argument was completed by what the driver had received.
+            None => receive_into(socket, input, STRAY_MAX),
+        };
+        match received {
+            Ok(Received::Bytes(len)) => {
+                connection.large.finish();
+                arrived(self.server, &self.handle, connection, len);
+                self.received_own(token.slot());
+            }
+            Ok(Received::WouldBlock) => {}
+            Ok(Received::End) | Err(_) => self.close(token.slot()),
+        }
+    }
+
+    /// `len` bytes of a large argument arrived over TLS.
+    pub(super) fn fed(&mut self, token: Token, len: usize) {
+        let Some(connection) = self.connections.find(token) else { return };
+        arrived(self.server, &self.handle, connection, len);
+        self.received_own(token.slot());
+    }
+
+    /// Bytes of a large argument were received.
+    fn received_own(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        touch(&mut self.touched, connection);
+        if is_queue_too_long(self.server, connection, connection.unparsed_len()) {
+            self.close_for_input(slot);
+        } else if self.check_input(slot) {
+            self.parse_own(slot);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What other threads left for the worker, and connections that end.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bobbin_io::Driver;
+
+use super::{REPLIES_MAX, Worker, sealed, touch};
+use crate::engine::client::ClientInfo;
+use crate::engine::client::connection::{Connection, Reading};
+use crate::engine::command::transaction;
+use crate::engine::server::mailbox::Post;
+use crate::engine::{client, lazyfree, tracking};
+
+impl Worker {
+    /// Sees to a post, the worker's how-many-eth it is; returns how often a message was handed out.
+    pub(super) fn take_post(&mut self, number: u64, post: Post) -> usize {
+        match post {
+            Post::Adopt(connection) => self.adopt(connection),
+            Post::Kill(info) => self.kill(&info),
+            Post::Push { to, push } => self.push(to, push),
+            Post::Message(message) => return self.fan_out(number, &message),
+            Post::Unblock(info) => self.unblock(&info),
+            Post::Revoked(users) => self.end_listeners(&users),
+            Post::Resume | Post::Durable => {}
+            Post::Rebalance => self.rebalance(),
+            Post::Stop => self.stop = true,
+        }
+        0
+    }
+
+    pub(super) fn adopt(&mut self, connection: Box<Connection>) {
+        let slot = self.connections.insert(connection, self.handle.id);
+        let Some(connection) = self.connections.at(slot) else { return };
+        // SAFETY: the socket is closed by dropping the connection, and `close` removes it first.
+        let added = unsafe { self.driver.add(connection.token, connection.socket.as_fd()) };
+        connection.reading = Reading::Data;
+        if let Err(error) = added {
+            log::warn!("Cannot watch a new connection: {error}");
+            self.close(slot);
+            return;
+        }
+        if connection.client.info.kill.load(Ordering::Relaxed) {
+            // Killed on its way here.
+            self.close(slot);
+            return;
+        }
+        if connection.large.is_arriving() {
+            self.arriving.push(slot);
+        }
+        touch(&mut self.touched, connection);
+        self.workspace.watch(connection);
+        connection.client.postpone(false);
+        self.adopted_blocked(slot);
+        self.adopted_held(slot);
+        if self.retiring {
+            self.give_away(slot);
+            return;
+        }
+        self.parse_own(slot);
+        self.execute();
+    }
+
+    /// Serves the connections whose commands had to wait because the turn before had replied
+    /// enough: as many as this one has room for, first come first served.
+    pub(super) fn resume_deferred(&mut self) {
+        if self.deferred.is_empty() {
+            return;
+        }
+        let alone = self.goes_on_alone();
+        for _ in 0..self.deferred.len() {
+            if self.arena.bytes.len() >= REPLIES_MAX {
+                return;
+            }
+            let Some(slot) = self.deferred.pop_front() else { return };
+            let Some(connection) = self.connections.at(slot) else { continue };
+            if alone.is_some_and(|alone| alone != slot) && connection.output_memory() > 0 {
+                self.deferred.push_back(slot);
+                continue;
+            }
+            if std::mem::take(&mut connection.deferred) {
+                self.parse_own(slot);
+                self.execute();
+                self.fit_reading(slot);
+                self.end_if_done(slot);
+            }
+        }
+    }
+
+    /// Ends a connection from which nothing more comes, once none of its commands wait for their
+    /// turn.
+    pub(super) fn end_if_done(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if !connection.ended || connection.deferred {
+            return;
+        }
+        if connection.client.discard {
+            self.close(slot);
+        } else {
+            connection.closing = true;
+            touch(&mut self.touched, connection);
+        }
+    }
+
+    fn kill(&mut self, info: &Arc<ClientInfo>) {
+        let token = *info.token.lock();
+        match self.connections.find(token) {
+            Some(connection) if connection.client.info.id == info.id => self.close(token.slot()),
+            _ if info.gone.load(Ordering::Acquire) => {}
+            // It has moved.
+            _ => client::kill(self.server, info),
+        }
+    }
+
+    /// Ends a connection at once.
+    pub(super) fn close(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        self.driver.remove(connection.token, connection.socket.as_fd());
+        let Some(mut connection) = self.connections.remove(slot) else { return };
+        sealed::say_goodbye(&mut connection);
+        self.handle.connections.fetch_sub(1, Ordering::Relaxed);
+        self.data.release();
+        transaction::forget(&mut connection.client, &mut self.data);
+        let mut job = connection.client.job.take();
+        if let Some(mut job) = job.take_if(|job| !job.outlives_client()) {
+            job.abandon(self.server, &mut self.data);
+            lazyfree::free_job(job);
+        }
+        if let Some(waiter) = connection.client.blocked.take() {
+            self.deadlines.forget(waiter.deadline_ms, connection.token);
+            waiter.unlink(self.server, &mut self.data);
+        }
+        if let Some(subscribers) = &mut self.data.subscribers {
+            subscribers.forget(&mut connection.client);
+        }
+        tracking::disable(self.server, &mut connection.client);
+        self.server.forget_client(&connection.client.info);
+        self.server.uncount_client_memory(&connection.client.info);
+        self.jobs.retain(|&job| job != slot);
+        if let Some(job) = job {
+            self.orphans.adopt(job, connection.client);
+        }
+    }
+}

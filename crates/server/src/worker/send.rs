@@ -1,0 +1,75 @@
+//! Sending the replies of a turn.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use super::Worker;
+use crate::engine::client::connection::output::Sending;
+
+impl Worker {
+    pub(super) fn flush(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for slot in touched.drain(..) {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            connection.touched = false;
+            connection.client.info.last_ms.store(self.data.now_ms, Ordering::Relaxed);
+            if !connection.output.is_empty()
+                && let Some(range) = connection.replies.take()
+            {
+                connection.output.push_replies(&self.arena, range, 0);
+            }
+            if !self.check_output(slot) {
+                continue;
+            }
+            let Some(connection) = self.connections.at(slot) else { continue };
+            if connection.tls.is_some() {
+                self.workspace.add(slot);
+                continue;
+            }
+            let (output, replies) = (&mut connection.output, connection.replies.take());
+            let (token, socket) = (connection.token, connection.socket.as_fd());
+            let mut has_more = false;
+            output.free();
+            if output.is_empty() && output.sending == Sending::Nothing {
+                if let Some(range) = replies {
+                    output.sending = Sending::Arena(range);
+                    // SAFETY: the arena is not changed before the next wait has returned.
+                    let offered =
+                        unsafe { self.arena.send(range, &mut self.driver, token, socket) };
+                    output.offered = offered.len;
+                    has_more = !offered.is_all;
+                }
+            } else if !output.blocked && output.sending == Sending::Nothing && output.is_free() {
+                output.sending = Sending::Pending;
+                // SAFETY: `advance` and `clear` are called after the next wait has returned.
+                let offered = unsafe { output.send(&mut self.driver, token, socket) };
+                output.offered = offered.len;
+                has_more = !offered.is_all;
+            }
+            self.sends_long |= has_more;
+            // What is left comes next: do not sleep before.
+            self.sleepless |= has_more;
+            if connection.closing {
+                if output.is_empty() && output.sending == Sending::Nothing {
+                    self.close(slot);
+                } else if output.held() == 0 {
+                    self.sleepless = true;
+                }
+            }
+        }
+        self.touched = touched;
+        self.flush_sealed();
+    }
+
+    /// Adds what the turn's commands did to the statistics.
+    pub(super) fn collect(&mut self) {
+        let counters = std::mem::take(&mut self.data.counters);
+        let totals = &self.handle.stats.totals;
+        totals.keyspace_hits.add(counters.hits);
+        totals.keyspace_misses.add(counters.misses);
+        totals.expired_keys.add(counters.expired);
+        totals.expired_fields.add(counters.expired_fields);
+        totals.evicted_keys.add(counters.evicted);
+        totals.dirty.add(counters.dirty);
+    }
+}

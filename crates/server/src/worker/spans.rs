@@ -1,0 +1,200 @@
+//! The commands in the bytes of a turn: parsed for all connections, then executed.
+
+use std::sync::atomic::Ordering;
+
+use bobbin_resp::{Limits, Parser};
+
+use super::batch::Found;
+use super::execution::Executor;
+use super::limits::ReplyLimit;
+use super::{REPLIES_MAX, Worker, limits, touch};
+use crate::base::clock::ticks;
+use crate::engine::client::connection::Reading;
+use crate::engine::client::connection::input::Input;
+use crate::engine::client::connection::large::Outside;
+use crate::engine::client::connection::output::Range;
+
+/// An argument of which at least this much is missing is received straight into the connection's
+/// own buffer.
+const DIRECT_MIN: usize = 64 * 1024;
+
+/// The commands that one connection's bytes held.
+pub(super) struct Span {
+    pub(super) slot: u32,
+    pub(super) found: Found,
+    /// The connection's own buffer; else the driver's memory.
+    pub(super) own: bool,
+    pub(super) start: *const u8,
+    pub(super) len: usize,
+    /// Arguments of the first command that are not among those bytes.
+    pub(super) large: Vec<Outside>,
+}
+
+impl Worker {
+    pub(super) fn parse_own(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let nothing = connection.input.is_empty() || connection.large.is_arriving();
+        if connection.is_busy() || nothing {
+            return;
+        }
+        let input = connection.input.as_slice();
+        let (start, len) = (input.as_ptr(), input.len());
+        self.parse(slot, start, len, true);
+    }
+
+    pub(super) fn parse(&mut self, slot: u32, start: *const u8, len: usize, own: bool) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let bulk_len_max = self.server.config.proto_max_bulk_len() as usize;
+        let limits = if limits::is_known(self.server, connection) {
+            Limits::new(bulk_len_max)
+        } else {
+            Limits::unauthenticated(bulk_len_max)
+        };
+        // SAFETY: the bytes are the driver's, which keeps them until the next wait, or the
+        // connection's own, which change only in `settle`, after the batch was cleared. Large
+        // arguments are not changed while somebody shares them, and the span does until then.
+        let found = unsafe {
+            let input = std::slice::from_raw_parts(start, len);
+            let (registry, keyspace) = (&self.server.registry, &self.server.keyspace);
+            let (parser, outside) = (&mut connection.parser, connection.large.complete());
+            self.batch.parse(input, parser, &limits, registry, keyspace, outside)
+        };
+        touch(&mut self.touched, connection);
+        let complete = !found.commands.is_empty();
+        let large = if complete { connection.large.take() } else { Vec::new() };
+        self.spans.push(Span { slot, found, own, start, len, large });
+    }
+
+    /// Executes the batch, and puts what is left of each connection's bytes aside.
+    pub(super) fn execute(&mut self) {
+        if self.spans.is_empty() {
+            return;
+        }
+        let mut spans = std::mem::take(&mut self.spans);
+        let mut clock = ticks();
+        for span in &mut spans {
+            self.execute_span(span, &mut clock);
+        }
+        self.batch.clear();
+        for span in spans.drain(..) {
+            self.settle(span);
+        }
+        self.spans = spans;
+    }
+
+    fn execute_span(&mut self, span: &mut Span, clock: &mut u64) {
+        let Some(connection) = self.connections.at(span.slot) else { return };
+        if connection.client.info.kill.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.held.is_too_much(connection) {
+            // It goes on once the disk has what its replies tell of.
+            connection.client.postpone(true);
+            connection.parser = Parser::default();
+            span.found.halt_at(0);
+            self.postponed.push(span.slot);
+            return;
+        }
+        self.handle.watch.serve(connection.client.info.id);
+        self.relief.note_active(span.slot);
+        let start = self.arena.bytes.len();
+        let reply_limit = ReplyLimit::new(self.server, connection, &self.arena);
+        if !span.large.is_empty() {
+            self.data.offer(span.large.iter().map(|outside| &outside.bytes));
+        }
+        let mut executor = Executor {
+            server: self.server,
+            aof: self.aof,
+            data: &mut self.data,
+            stats: &self.handle.stats,
+            arena: &mut self.arena,
+            replies_max: REPLIES_MAX,
+            clock,
+        };
+        let done = executor.run(&mut connection.client, &self.batch, &span.found, &reply_limit);
+        if done.overflowed {
+            limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
+            self.arena.truncate(start);
+        }
+        if connection.client.waits_for_script {
+            self.wait_for_script.push(span.slot);
+            self.server.scripts.note_waiter();
+        } else if connection.client.is_postponed() {
+            self.postponed.push(span.slot);
+        }
+        if done.deferred || span.found.is_cut && !done.halted {
+            connection.deferred = true;
+            self.deferred.push_back(span.slot);
+        }
+        let blocked = connection.client.blocked.is_some();
+        if done.halted {
+            // What follows is parsed again when its time comes.
+            connection.parser = Parser::default();
+            span.found.halt_at(done.end);
+        }
+        if !span.large.is_empty() {
+            self.data.offer(std::iter::empty());
+        }
+        if let Some(error) = span.found.error {
+            error.append_reply(&mut self.arena.bytes);
+            connection.client.close();
+        }
+        connection.client.info.commands.add(done.answered);
+        self.handle.stats.totals.commands.add(done.executed);
+        if connection.client.job.is_some() {
+            self.jobs.push(span.slot);
+        }
+        connection.closing |= connection.client.is_closing();
+        if connection.client.discard {
+            self.arena.truncate(start);
+        }
+        let end = self.arena.bytes.len();
+        if end > start {
+            let range = Range { start, end };
+            connection.add_replies(&self.arena, range);
+            if !done.tells {
+                self.held.note_telling_nothing(span.slot, range);
+            }
+        }
+        if blocked {
+            self.blocked(span.slot);
+        }
+    }
+
+    /// Keeps the bytes that were not executed. The batch is clear.
+    fn settle(&mut self, span: Span) {
+        let Some(connection) = self.connections.at(span.slot) else { return };
+        let consumed = span.found.consumed;
+        if connection.closing {
+            connection.input = Input::default();
+            return;
+        }
+        if consumed == 0 && !span.large.is_empty() {
+            connection.put_back(&span.large);
+        }
+        if span.own {
+            connection.input.take(consumed);
+        } else if consumed < span.len {
+            // SAFETY: these are the driver's bytes, which last until the next wait.
+            let rest = unsafe {
+                std::slice::from_raw_parts(span.start.add(consumed), span.len - consumed)
+            };
+            connection.input.push(rest);
+        }
+        let mut wanted = if connection.is_busy() { 0 } else { span.found.wanted };
+        if wanted > 0 && connection.parser.large().is_some() {
+            connection.begin_large();
+            wanted = connection.large.wanted();
+            if wanted > 0 && !self.arriving.contains(&span.slot) {
+                self.arriving.push(span.slot);
+            }
+        }
+        // Where one large argument came from there may be more, and changing the way has its price.
+        let large = !span.large.is_empty() || connection.large.memory() > 0;
+        let stay = large && connection.reading == Reading::Direct;
+        let direct = (stay || wanted >= DIRECT_MIN) && connection.tls.is_none();
+        self.read_by(span.slot, if direct { Reading::Direct } else { Reading::Data });
+        self.fit_reading(span.slot);
+        self.check_input(span.slot);
+    }
+}
