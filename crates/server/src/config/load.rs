@@ -366,6 +366,17 @@ mod tests {
         Config::load(&line, &mut text.as_bytes(), "9.1.2", &mut Renames(Vec::new()))
     }
 
+    #[test]
+    fn addresses_are_counted_as_they_are_written_again() {
+        let words = |count: usize| ["a"; 16].repeat(2)[..count].join(" ");
+        for count in [1, 16] {
+            let config = load(&format!("bind \"{}\"", words(count))).expect("they are few enough");
+            let again = config.rewritten(b"", &[], false);
+            assert!(load(std::str::from_utf8(&again).expect("it is text")).is_ok());
+        }
+        assert!(load(&format!("bind \"{}\"", words(17))).is_err());
+    }
+
     fn load_arguments(arguments: &[&str]) -> Result<Config, LoadError> {
         Config::load(&line(arguments), &mut &b""[..], "9.1.2", &mut Renames(Vec::new()))
     }

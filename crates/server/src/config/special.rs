@@ -20,10 +20,12 @@ pub struct OutputLimit {
 }
 
 pub(super) fn bind(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
-    if words.len() > BIND_MAX {
+    // A word of a file may be quoted and hold spaces: it is several once it is written again.
+    let addresses = words.join(&b' ');
+    if addresses.split(|&byte| byte == b' ').count() > BIND_MAX {
         return Err("Too many bind addresses specified.".into());
     }
-    Ok(words.join(&b' '))
+    Ok(addresses)
 }
 
 pub(super) fn names(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
