@@ -131,18 +131,7 @@ impl<I: BufRead> Check<'_, I> {
         if size == 0 {
             return Ok(Verdict::Empty);
         }
-        let start = if is_rdb(file.path) {
-            println!(
-                "The AOF appears to start with an RDB preamble.\nChecking the RDB preamble to start:"
-            );
-            let preamble = examine(&opened, true, |_, _| {}).map_err(|(_, error)| {
-                format!("RDB preamble of AOF file is not sane, aborting: {error}")
-            })?;
-            println!("RDB preamble is OK, proceeding with AOF tail...");
-            preamble.bytes
-        } else {
-            0
-        };
+        let start = if is_rdb(file.path) { preamble_bytes(&opened)? } else { 0 };
         opened.seek(SeekFrom::Start(start)).map_err(cannot)?;
         let mut reader = Reader::new(BufReader::new(opened), start);
         let mut good = start;
@@ -257,6 +246,15 @@ fn truncate(path: &Path, len: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     file.set_len(len)?;
     file.sync_all()
+}
+
+/// Checks the RDB file that an AOF begins with; its length.
+fn preamble_bytes(file: &File) -> Result<u64, String> {
+    println!("The AOF appears to start with an RDB preamble.\nChecking the RDB preamble to start:");
+    let preamble = examine(file, true, |_, _| {})
+        .map_err(|(_, error)| format!("RDB preamble of AOF file is not sane, aborting: {error}"))?;
+    println!("RDB preamble is OK, proceeding with AOF tail...");
+    Ok(preamble.bytes)
 }
 
 fn text_of(error: &io::Error) -> String {

@@ -4,7 +4,7 @@ use super::{Worker, limits, touch};
 use crate::base::clock::ticks;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::connection::output::Arena;
-use crate::engine::command::job::Slice;
+use crate::engine::command::job::{Job, Slice};
 use crate::engine::lazyfree;
 use crate::engine::server::Switch;
 
@@ -39,71 +39,86 @@ impl Worker {
                 continue;
             }
             let Some(mut job) = connection.client.job.take() else { continue };
-            self.data.database = connection.client.database;
-            self.data.working_for = connection.client.info.id;
-            let done = job.step(&mut Slice {
-                server: self.server,
-                data: &mut self.data,
-                stats: &self.handle.stats,
-                client: &mut connection.client,
-                more: &mut || ticks() < deadline,
-            });
-            self.data.release();
-            self.data.working_for = 0;
-            self.data.take_own(&mut connection.client.behind);
-            let started = std::mem::replace(&mut clock, ticks());
-            if let Some(account) = &mut connection.client.account {
-                account.add(clock - started);
-            }
-            self.is_parked &= !done && job.is_parked();
-            let account = connection.client.account.as_mut();
-            let ready = account.map_or_else(Vec::new, |it| it.ready_pieces(&mut *job));
-            if !ready.is_empty() || done {
-                // What it logged, or read, is before this.
-                connection.client.last_record = self.server.log.last();
-                if let Some(range) = connection.replies.take() {
-                    connection.output.push_replies(&self.arena, range, 0);
-                }
-                ready.into_iter().for_each(|piece| connection.output.push_owned(piece));
-                touch(&mut self.touched, connection);
-            }
-            if !done {
-                let bytes = job.reply_bytes();
-                let sent = connection.client.account.as_ref().map_or(0, |it| it.reply_bytes());
-                connection.client.job = Some(job);
-                if bytes + sent == 0 || self.check_job(slot, bytes, sent) {
-                    self.jobs.push(slot);
-                    reply_bytes += bytes;
-                }
+            if self.step_job(slot, &mut *job, deadline, &mut clock) {
+                self.end_job(slot, job);
                 continue;
             }
-            let (mut pieces, mut rest) = (Vec::new(), Arena::default());
-            let waits = connection.client.blocked.is_some();
-            let account = connection.client.account.take();
-            if waits {
-                account.into_iter().for_each(|account| account.suspend(&mut connection.client));
-            } else if let Some(account) = account {
-                let (stats, client) = (&self.handle.stats, &connection.client);
-                pieces = account.close(&mut *job, self.server, stats, client, &mut rest);
-            }
-            lazyfree::free_job(job);
-            pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
-            connection.output.push_arena(rest);
-            connection.output.push_owned(std::mem::take(&mut connection.client.behind));
-            if connection.client.is_overflowed() {
-                limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
-                connection.closing = true;
-            }
-            if waits {
-                self.blocked(slot);
-            } else {
-                self.parse_own(slot);
+            let Some(connection) = self.connections.at(slot) else { continue };
+            let bytes = job.reply_bytes();
+            let sent = connection.client.account.as_ref().map_or(0, |it| it.reply_bytes());
+            connection.client.job = Some(job);
+            if bytes + sent == 0 || self.check_job(slot, bytes, sent) {
+                self.jobs.push(slot);
+                reply_bytes += bytes;
             }
         }
         self.jobs.extend(waiting);
         self.orphans.step(self.server, &mut self.data, &self.handle.stats);
         self.data.take_own(&mut Vec::new());
         self.execute();
+    }
+
+    /// Works on a connection's job for a slice, and sends what is ready of its reply; whether the
+    /// job is done. `clock`: the tick at which the slice begins, then the one at which it ended.
+    fn step_job(&mut self, slot: u32, job: &mut dyn Job, deadline: u64, clock: &mut u64) -> bool {
+        let Some(connection) = self.connections.at(slot) else { return true };
+        self.data.database = connection.client.database;
+        self.data.working_for = connection.client.info.id;
+        let done = job.step(&mut Slice {
+            server: self.server,
+            data: &mut self.data,
+            stats: &self.handle.stats,
+            client: &mut connection.client,
+            more: &mut || ticks() < deadline,
+        });
+        self.data.release();
+        self.data.working_for = 0;
+        self.data.take_own(&mut connection.client.behind);
+        let started = std::mem::replace(clock, ticks());
+        if let Some(account) = &mut connection.client.account {
+            account.add(*clock - started);
+        }
+        self.is_parked &= !done && job.is_parked();
+        let account = connection.client.account.as_mut();
+        let ready = account.map_or_else(Vec::new, |it| it.ready_pieces(job));
+        if !ready.is_empty() || done {
+            // What it logged, or read, is before this.
+            connection.client.last_record = self.server.log.last();
+            if let Some(range) = connection.replies.take() {
+                connection.output.push_replies(&self.arena, range, 0);
+            }
+            ready.into_iter().for_each(|piece| connection.output.push_owned(piece));
+            touch(&mut self.touched, connection);
+        }
+        done
+    }
+
+    /// Sends the reply, or the rest of it, of a job that is done, and parses what its client has
+    /// sent since.
+    fn end_job(&mut self, slot: u32, mut job: Box<dyn Job>) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let (mut pieces, mut rest) = (Vec::new(), Arena::default());
+        let waits = connection.client.blocked.is_some();
+        let account = connection.client.account.take();
+        if waits {
+            account.into_iter().for_each(|account| account.suspend(&mut connection.client));
+        } else if let Some(account) = account {
+            let (stats, client) = (&self.handle.stats, &connection.client);
+            pieces = account.close(&mut *job, self.server, stats, client, &mut rest);
+        }
+        lazyfree::free_job(job);
+        pieces.into_iter().for_each(|piece| connection.output.push_owned(piece));
+        connection.output.push_arena(rest);
+        connection.output.push_owned(std::mem::take(&mut connection.client.behind));
+        if connection.client.is_overflowed() {
+            limits::drop_replies(self.server, &self.handle, connection, self.data.now_ms);
+            connection.closing = true;
+        }
+        if waits {
+            self.blocked(slot);
+        } else {
+            self.parse_own(slot);
+        }
     }
 }
 

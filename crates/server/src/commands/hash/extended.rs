@@ -10,7 +10,7 @@ use super::expiry::{
 use super::read::reply_value;
 use super::write::{given, removed_fields, shared_values};
 use super::{changed, limits, note_expired};
-use crate::engine::command::{Call, Classes, Failure, Outcome};
+use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 
 /// What the words before FIELDS ask for.
 #[derive(Default)]
@@ -105,24 +105,7 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     let count = pairs.len() / 2;
     call.reply.integer(1);
     if expire_ms.is_some_and(|at| at <= now_ms) {
-        if let Some(hash) = call.data.write_as::<Hash>(key)? {
-            pairs.chunks_exact(2).for_each(|pair| {
-                hash.remove(pair[0], now_ms, hasher);
-            });
-        }
-        call.data.event(Classes::HASH, "hset", key);
-        call.data.event(Classes::HASH, "hexpire", key);
-        let names: Vec<&[u8]> = pairs.chunks_exact(2).map(|pair| pair[0]).collect();
-        if exists {
-            propagate_fields(call, &[b"HDEL", key.bytes], None, &names);
-        }
-        if exists {
-            fields_expired(call, key, count);
-        } else {
-            call.data.event(Classes::HASH, "hexpired", key);
-            call.data.event(Classes::GENERIC, "del", key);
-        }
-        return Ok(());
+        return delete_expired(call, key, pairs, exists);
     }
     let expiry = match expire_ms {
         Some(expire_ms) => Expiry::At(expire_ms),
@@ -165,6 +148,27 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
         fields_may_expire(call, key, count, earliest_ms, expire_ms);
     } else {
         changed(call, key, count);
+    }
+    Ok(())
+}
+
+/// HSETEX with a time that has passed: the fields are deleted.
+fn delete_expired(call: &mut Call<'_>, key: Key<'_>, pairs: &[&[u8]], exists: bool) -> Outcome {
+    let (now_ms, hasher) = (call.data.dead_ms(), call.data.keyspace().hasher());
+    let names: Vec<&[u8]> = pairs.chunks_exact(2).map(|pair| pair[0]).collect();
+    if let Some(hash) = call.data.write_as::<Hash>(key)? {
+        for name in &names {
+            hash.remove(name, now_ms, hasher);
+        }
+    }
+    call.data.event(Classes::HASH, "hset", key);
+    call.data.event(Classes::HASH, "hexpire", key);
+    if exists {
+        propagate_fields(call, &[b"HDEL", key.bytes], None, &names);
+        fields_expired(call, key, names.len());
+    } else {
+        call.data.event(Classes::HASH, "hexpired", key);
+        call.data.event(Classes::GENERIC, "del", key);
     }
     Ok(())
 }
