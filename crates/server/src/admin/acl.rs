@@ -321,7 +321,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, container)
             ..row("dryrun", -4, dryrun, ADMIN, "O(1)", "Tells whether a user might run a command.")
                 .syntax("username command [arg [arg ...]]")
         },
-        row("genpass", -2, genpass, OPEN, "O(1)", "Makes up a password.").syntax("[bits]"),
+        row("genpass", -2, genpass, OPEN, "O(1)", "Makes up a password.").syntax("[bits:int]"),
         row("getuser", 3, getuser, ADMIN, "O(N), N: rules of the user", "Shows a user's rules.")
             .syntax("username")
             .history(&[
@@ -340,7 +340,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, container)
         row("list", 2, list, ADMIN, PER_USER, "Shows all users as the rules that make them."),
         row("load", 2, load, CHANGE, PER_USER, "Takes all users from the file of `aclfile`."),
         row("log", -2, log, ADMIN, "O(N), N: entries shown", "Shows what users were refused.")
-            .syntax("[<count | RESET>] :operation")
+            .syntax("[<count:int | RESET>] :operation")
             .history(&[("7.2.0", "Entries have ids, and tell when they were made and changed.")]),
         row("save", 2, save, ADMIN, PER_USER, "Writes all users into the file of `aclfile`.")
             .tips(ALL_NODES),

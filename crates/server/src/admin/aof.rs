@@ -90,6 +90,6 @@ pub(super) const COMMANDS: &[Command] = &[
         .flags(Flags::BLOCKING)
         .categories(Categories::CONNECTION)
         .doc("generic", "7.2.0", "O(1)", "Waits until the writes before it are on disk.")
-        .syntax("numlocal numreplicas timeout")
+        .syntax("numlocal:int numreplicas:int timeout:int")
         .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
 ];

@@ -152,7 +152,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: clients that watch or wait for keys of either",
             "Exchanges the contents of two databases.",
         )
-        .syntax("index1 index2"),
+        .syntax("index1:int index2:int"),
     Command::new("dbsize", 1, dbsize)
         .flags(Flags::READONLY.with(Flags::FAST).with(Flags::WALKS))
         .categories(Categories::KEYSPACE)

@@ -198,7 +198,10 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("hotkeys", -2, container)
             .flags(ADMIN)
             .categories(DANGEROUS)
             .doc("server", "8.6.0", "O(1)", "Begins a look at keys.")
-            .syntax("METRICS count [CPU] [NET] [SIZE] [COUNT k] [DURATION seconds] [SAMPLE ratio]"),
+            .syntax(
+                "METRICS count:int [CPU] [NET] [SIZE] [COUNT k] [DURATION seconds:int] [SAMPLE \
+                 ratio]",
+            ),
         Command::new("stop", 2, stop).flags(ADMIN).categories(DANGEROUS).doc(
             "server",
             "8.6.0",

@@ -256,7 +256,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("memory", -2, container)
             .flags(Flags::READONLY)
             .keys(&[KeySpec::at(2, KeyUse::READ_ONLY)])
             .doc("server", "4.0.0", "O(N), N: samples", "Answers how much memory a key takes.")
-            .syntax("key [SAMPLES count]"),
+            .syntax("key [SAMPLES count:int]"),
     ])];
 
 #[cfg(test)]

@@ -70,16 +70,16 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("replicaof", 3, replicaof)
         .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
         .doc("server", "5.0.0", "O(1)", "Makes the server a replica, or a primary.")
-        .syntax("<<host port> :host-port | <NO ONE> :no-one> :args"),
+        .syntax("<<host port:int> :host-port | <NO ONE> :no-one> :args"),
     Command::new("slaveof", 3, replicaof)
         .flags(ADMIN.with(Flags::NO_ASYNC_LOADING))
         .doc("server", "1.0.0", "O(1)", "Makes the server a replica, or a primary.")
-        .syntax("<<host port> :host-port | <NO ONE> :no-one> :args")
+        .syntax("<<host port:int> :host-port | <NO ONE> :no-one> :args")
         .deprecated("5.0.0", "`REPLICAOF`"),
     Command::new("failover", -1, failover)
         .flags(ADMIN)
         .doc("server", "6.2.0", "O(1)", "Hands the part of the primary to a replica.")
-        .syntax("[TO <host port [FORCE]> :target] [ABORT] [TIMEOUT milliseconds]"),
+        .syntax("[TO <host port:int [FORCE]> :target] [ABORT] [TIMEOUT milliseconds:int]"),
     Command::new("sync", 1, absent)
         .flags(SYNC)
         .doc("server", "1.0.0", "", "A replica asks for all data.")
@@ -87,7 +87,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("psync", -3, absent)
         .flags(SYNC)
         .doc("server", "2.8.0", "", "A replica asks for what it has missed.")
-        .syntax("replicationid offset")
+        .syntax("replicationid offset:int")
         .absent(),
     Command::new("replconf", -1, absent)
         .flags(ADMIN.with(Flags::LOADING).with(Flags::ALLOW_BUSY))

@@ -110,12 +110,12 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("lolwut", -1, lolwut)
         .flags(Flags::READONLY.with(Flags::FAST))
         .doc("server", "5.0.0", "", "Draws something, and tells the version.")
-        .syntax("[VERSION version]"),
+        .syntax("[VERSION version:int]"),
     Command::new("wait", 3, wait)
         .flags(Flags::BLOCKING)
         .categories(Categories::CONNECTION)
         .doc("generic", "3.0.0", "O(1)", "Waits until replicas have the writes before it.")
-        .syntax("numreplicas timeout")
+        .syntax("numreplicas:int timeout:int")
         .tips(&["request_policy:all_shards", "response_policy:agg_min"]),
     Command::new("shutdown", -1, shutdown)
         .flags(ADMIN.with(Flags::LOADING).with(Flags::NO_MULTI).with(Flags::ALLOW_BUSY))
@@ -125,6 +125,9 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1), with saving O(N), N: keys of all databases",
             "Ends the server.",
         )
-        .syntax("[[NOSAVE | SAVE] [NOW @7.0.0] [FORCE @7.0.0] [SAFE @9.0.0] | ABORT @7.0.0] :abort-selector")
+        .syntax(
+            "[[NOSAVE | SAVE] [NOW @7.0.0] [FORCE @7.0.0] [SAFE @9.0.0] | ABORT @7.0.0] \
+             :abort-selector",
+        )
         .history(&[("7.0.0", "Takes NOW, FORCE and ABORT."), ("9.0.0", "Takes SAFE.")]),
 ];

@@ -133,7 +133,7 @@ pub(super) const COMMANDS: &[Command] = &[
                     "O(N), N: entries answered",
                     "Answers the newest entries of the slow log.",
                 )
-                .syntax("[count]")
+                .syntax("[count:int]")
                 .history(&[("4.0.0", "Entries tell the client's address and name.")])
                 .tips(GET_TIPS),
             Command::new("help", 2, slowlog_help).flags(HELP).doc(
@@ -162,7 +162,7 @@ pub(super) const COMMANDS: &[Command] = &[
                     "O(N), N: entries answered",
                     "Answers the newest slow or large commands.",
                 )
-                .syntax("count <SLOW | LARGE-REQUEST | LARGE-REPLY> :type")
+                .syntax("count:int <SLOW | LARGE-REQUEST | LARGE-REPLY> :type")
                 .tips(GET_TIPS),
             Command::new("help", 2, commandlog_help).flags(HELP).doc(
                 "server",

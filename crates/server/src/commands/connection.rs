@@ -234,11 +234,11 @@ pub(super) const COMMANDS: &[Command] = &[
             ("8.1.0", "Tells the `availability_zone` when one is configured."),
             ("6.2.0", "Can be called without `protover`, which then stays what it is."),
         ])
-        .syntax("[protover [AUTH username password] [SETNAME clientname]] :arguments"),
+        .syntax("[protover:int [AUTH username password] [SETNAME clientname]] :arguments"),
     Command::new("select", 2, select)
         .flags(ANYTIME.with(Flags::ALLOW_BUSY).with(Flags::SELECTS))
         .categories(Categories::CONNECTION)
         .databases(DatabaseUse::Named(|_, found| found(1)))
         .doc("connection", "1.0.0", "O(1)", "Chooses the database that commands work on.")
-        .syntax("index"),
+        .syntax("index:int"),
 ];

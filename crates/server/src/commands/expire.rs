@@ -201,19 +201,19 @@ const TIME_PASSES: &[&str] = &["nondeterministic_output"];
 pub(super) const COMMANDS: &[Command] = &[
     setting(Command::new("expire", -3, expire))
         .doc("generic", "1.0.0", "O(1)", "Makes a key expire in so many seconds.")
-        .syntax("key seconds [<NX | XX | GT | LT>] @7.0.0")
+        .syntax("key seconds:int [<NX | XX | GT | LT>] @7.0.0")
         .history(CONDITIONS),
     setting(Command::new("pexpire", -3, pexpire))
         .doc("generic", "2.6.0", "O(1)", "Makes a key expire in so many milliseconds.")
-        .syntax("key milliseconds [<NX | XX | GT | LT>] @7.0.0")
+        .syntax("key milliseconds:int [<NX | XX | GT | LT>] @7.0.0")
         .history(CONDITIONS),
     setting(Command::new("expireat", -3, expireat))
         .doc("generic", "1.2.0", "O(1)", "Makes a key expire at a Unix time in seconds.")
-        .syntax("key unix-time-seconds [<NX | XX | GT | LT>] @7.0.0")
+        .syntax("key unix-time-seconds:time [<NX | XX | GT | LT>] @7.0.0")
         .history(CONDITIONS),
     setting(Command::new("pexpireat", -3, pexpireat))
         .doc("generic", "2.6.0", "O(1)", "Makes a key expire at a Unix time in milliseconds.")
-        .syntax("key unix-time-milliseconds [<NX | XX | GT | LT>] @7.0.0")
+        .syntax("key unix-time-milliseconds:time [<NX | XX | GT | LT>] @7.0.0")
         .history(CONDITIONS),
     setting(Command::new("persist", 2, persist))
         .doc("generic", "2.2.0", "O(1)", "Takes a key's expiry away.")

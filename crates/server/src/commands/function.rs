@@ -235,7 +235,7 @@ pub(super) const COMMANDS: &[Command] = &[
     )
     .keys(&[KeySpec::counted(2, ANY_USE)
         .notes("We cannot tell how the keys will be used so we assume the worst, RW and UPDATE")])
-    .syntax("function numkeys [key [key ...]] [arg [arg ...]]"),
+    .syntax("function numkeys:int [key [key ...]] [arg [arg ...]]"),
     row(
         "fcall_ro",
         -3,
@@ -246,7 +246,7 @@ pub(super) const COMMANDS: &[Command] = &[
     )
     .keys(&[KeySpec::counted(2, READING)
         .notes("We cannot tell how the keys will be used so we assume the worst, RO and ACCESS")])
-    .syntax("function numkeys [key [key ...]] [arg [arg ...]]"),
+    .syntax("function numkeys:int [key [key ...]] [arg [arg ...]]"),
     Command::new("function", -2, container)
         .doc(
             "scripting",

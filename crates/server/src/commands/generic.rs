@@ -334,7 +334,7 @@ pub(super) const COMMANDS: &[Command] = &[
             KeySpec::at(2, KeyUse::OVERWRITE.with(KeyUse::UPDATE)),
         ])
         .doc("generic", "1.0.0", "O(1)", "Gives a key another name, whatever had that name.")
-        .syntax("key newkey"),
+        .syntax("key newkey:key"),
     Command::new("renamenx", 3, renamenx)
         .flags(CHANGE)
         .categories(Categories::KEYSPACE)
@@ -343,7 +343,7 @@ pub(super) const COMMANDS: &[Command] = &[
             KeySpec::at(2, KeyUse::OVERWRITE.with(KeyUse::INSERT)),
         ])
         .doc("generic", "1.0.0", "O(1)", "Gives a key another name that no key has.")
-        .syntax("key newkey")
+        .syntax("key newkey:key")
         .history(&[("3.2.0", "Twice the same name is no error any more.")]),
     Command::new("copy", -3, copy)
         .flags(Flags::WRITE.with(Flags::DENYOOM))
@@ -358,14 +358,14 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) for strings, O(N) for others, N: elements",
             "Copies what a key holds to another key.",
         )
-        .syntax("source destination [DB destination-db] [REPLACE]")
+        .syntax("source:key destination:key [DB destination-db:int] [REPLACE]")
         .databases(DatabaseUse::Named(find_databases)),
     Command::new("move", 3, move_key)
         .flags(CHANGE)
         .categories(Categories::KEYSPACE)
         .keys(&[KeySpec::at(1, KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE))])
         .doc("generic", "1.0.0", "O(1)", "Moves a key to another database.")
-        .syntax("key db")
+        .syntax("key db:int")
         .databases(DatabaseUse::Named(|_, found| found(2))),
     Command::new("randomkey", 1, randomkey)
         .flags(Flags::READONLY.with(Flags::WALKS))

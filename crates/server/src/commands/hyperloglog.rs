@@ -300,7 +300,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: HyperLogLogs, at a high cost each",
             "Adds what HyperLogLogs have seen to another.",
         )
-        .syntax("destkey [sourcekey [sourcekey ...]]"),
+        .syntax("destkey:key [sourcekey:key [sourcekey ...]]"),
     FAMILY
         .row("pfdebug", 3, GROW.with(Flags::ADMIN), pfdebug)
         .keys(&[KeySpec::at(2, READ_WRITE.with(KeyUse::ACCESS))])

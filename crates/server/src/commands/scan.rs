@@ -191,7 +191,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) per call, O(N) for all of them until the cursor is 0 again, N: keys of the database",
             "Answers some keys, and a cursor to ask for the next with.",
         )
-        .syntax("cursor [MATCH pattern] [COUNT count] [TYPE type @6.0.0]")
+        .syntax("cursor:int [MATCH pattern] [COUNT count:int] [TYPE type @6.0.0]")
         .history(&[("6.0.0", "Takes `TYPE`.")])
         .tips(&["nondeterministic_output", "request_policy:special", "response_policy:special"]),
 ];

@@ -137,7 +137,7 @@ pub(super) const COMMANDS: &[Command] = &[
         eval,
         "Runs a Lua script.",
     )
-    .syntax("script numkeys [key [key ...]] [arg [arg ...]]"),
+    .syntax("script numkeys:int [key [key ...]] [arg [arg ...]]"),
     run(
         "evalsha",
         Flags::NONE,
@@ -145,7 +145,7 @@ pub(super) const COMMANDS: &[Command] = &[
         evalsha,
         "Runs a Lua script that the server knows, by its SHA-1.",
     )
-    .syntax("sha1 numkeys [key [key ...]] [arg [arg ...]]"),
+    .syntax("sha1 numkeys:int [key [key ...]] [arg [arg ...]]"),
     Command {
         since: "7.0.0",
         ..run(
@@ -155,7 +155,7 @@ pub(super) const COMMANDS: &[Command] = &[
             eval_ro,
             "Runs a Lua script that may only read.",
         )
-        .syntax("script numkeys [key [key ...]] [arg [arg ...]]")
+        .syntax("script numkeys:int [key [key ...]] [arg [arg ...]]")
     },
     Command {
         since: "7.0.0",
@@ -166,7 +166,7 @@ pub(super) const COMMANDS: &[Command] = &[
             evalsha_ro,
             "Runs a Lua script that the server knows, by its SHA-1; it may only read.",
         )
-        .syntax("sha1 numkeys [key [key ...]] [arg [arg ...]]")
+        .syntax("sha1 numkeys:int [key [key ...]] [arg [arg ...]]")
     },
     Command::new("script", -2, container)
         .doc(

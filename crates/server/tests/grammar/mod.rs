@@ -48,7 +48,7 @@ impl Row {
         Self {
             name: words.join(" "),
             words: words.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            arguments: syntax::arguments(words[0], command.syntax, command.keys.len()),
+            arguments: syntax::arguments(command.syntax, command.keys.len()),
             has_keys: command.keys.iter().any(|spec| !spec.usage.has(KeyUse::NOT_KEY)),
             blocks: command.flags.has(Flags::BLOCKING),
             is_script: command.flags.has(Flags::RUNS),

@@ -41,12 +41,26 @@ pub(in crate::admin) const COMMANDS: &[Command] = &[Command::new("client", -2, c
         "What clients know of and do to each other.",
     )
     .subcommands(&[
-        row("caching", 3, tracking::caching, BUSY, "6.0.0", "Whether the next command's keys are tracked.")
-            .syntax("<YES | NO>"),
+        row(
+            "caching",
+            3,
+            tracking::caching,
+            BUSY,
+            "6.0.0",
+            "Whether the next command's keys are tracked.",
+        )
+        .syntax("<YES | NO>"),
         row("capa", -3, capa, BUSY, "8.0.0", "Tells the server what the client can deal with.")
             .syntax("capability [capability ...]"),
         row("getname", 2, name::getname, BUSY, "2.6.9", "The connection's name."),
-        row("getredir", 2, tracking::getredir, BUSY, "6.0.0", "Which client gets this one's invalidations."),
+        row(
+            "getredir",
+            2,
+            tracking::getredir,
+            BUSY,
+            "6.0.0",
+            "Which client gets this one's invalidations.",
+        ),
         row("help", 2, help, Flags::LOADING.with(Flags::STALE), "5.0.0", "Lists the subcommands."),
         row("id", 2, id, BUSY, "5.0.0", "The connection's number, which no other ever has."),
         row(
@@ -107,7 +121,7 @@ pub(in crate::admin) const COMMANDS: &[Command] = &[Command::new("client", -2, c
             "Puts clients' commands off for a time.",
         )
         .history(&[("6.2.0", "Can hold up writes alone: the `mode`.")])
-        .syntax("timeout [<WRITE | ALL>] @6.2.0"),
+        .syntax("timeout:int [<WRITE | ALL>] @6.2.0"),
         row(
             "reply",
             3,
@@ -133,8 +147,8 @@ pub(in crate::admin) const COMMANDS: &[Command] = &[Command::new("client", -2, c
                 "Client-side caching with invalidations.",
             )
             .syntax(
-                "<ON | OFF> :status [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] \
-                 [OPTIN] [OPTOUT] [NOLOOP]",
+                "<ON | OFF> :status [REDIRECT client-id:int] [PREFIX prefix [PREFIX prefix ...]] \
+                 [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
             )
             .gate_when(tracking::broadcasts),
             "O(1), and more with some options",
@@ -149,7 +163,7 @@ pub(in crate::admin) const COMMANDS: &[Command] = &[Command::new("client", -2, c
         ),
         complex(
             row("unblock", -3, unblock, ADMIN, "5.0.0", "Ends another client's wait.")
-                .syntax("client-id [<TIMEOUT | ERROR>]"),
+                .syntax("client-id:int [<TIMEOUT | ERROR>]"),
             "O(log(N)), N: connections",
         ),
         complex(
@@ -165,17 +179,19 @@ pub(in crate::admin) const COMMANDS: &[Command] = &[Command::new("client", -2, c
         ),
     ])];
 
-const KILL_SYNTAX: &str = "<ip:port :old-format @..2.8.12 | <[ID client-id [client-id ...] @2.8.12] | [TYPE <NORMAL | \
-     MASTER @3.2.0 | PRIMARY @8.0.0 | SLAVE | REPLICA @5.0.0 | PUBSUB> :client-type @2.8.12] | \
-     [USER username] | [ADDR ip:port :addr] | [LADDR ip:port :laddr @6.2.0] | [SKIPME <YES | NO>] \
-     | [MAXAGE maxage @8.0.0] | [NAME name @9.0.0] | [IDLE idle @9.0.0] | [FLAGS flags @9.0.0] | \
-     [LIB-NAME lib-name @9.0.0] | [LIB-VER lib-ver @9.0.0] | [DB db @9.0.0] | [CAPA capa @9.0.0] \
-     | [IP ip @9.0.0] | [NOT-TYPE <NORMAL | MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB> \
-     :not-client-type @9.0.0] | [NOT-ID not-client-id [not-client-id ...] @9.0.0] | [NOT-USER \
-     not-username @9.0.0] | [NOT-ADDR ip:port :not-addr @9.0.0] | [NOT-LADDR ip:port :not-laddr \
-     @9.0.0] | [NOT-NAME not-name @9.0.0] | [NOT-FLAGS not-flags @9.0.0] | [NOT-LIB-NAME \
-     not-lib-name @9.0.0] | [NOT-LIB-VER not-lib-ver @9.0.0] | [NOT-DB not-db @9.0.0] | [NOT-CAPA \
-     not-capa @9.0.0] | [NOT-IP not-ip @9.0.0]> ... :new-format> :filter";
+const KILL_SYNTAX: &str = "\
+    <ip:port:string :old-format @..2.8.12 | <[ID client-id:int [client-id ...] @2.8.12] | [TYPE \
+    <NORMAL | MASTER @3.2.0 | PRIMARY @8.0.0 | SLAVE | REPLICA @5.0.0 | PUBSUB> :client-type \
+    @2.8.12] | [USER username] | [ADDR ip:port:string :addr] | [LADDR ip:port:string :laddr \
+    @6.2.0] | [SKIPME <YES | NO>] | [MAXAGE maxage:int @8.0.0] | [NAME name @9.0.0] | [IDLE \
+    idle:int @9.0.0] | [FLAGS flags @9.0.0] | [LIB-NAME lib-name @9.0.0] | [LIB-VER lib-ver \
+    @9.0.0] | [DB db:int @9.0.0] | [CAPA capa @9.0.0] | [IP ip @9.0.0] | [NOT-TYPE <NORMAL | \
+    MASTER | PRIMARY | SLAVE | REPLICA | PUBSUB> :not-client-type @9.0.0] | [NOT-ID \
+    not-client-id:int [not-client-id ...] @9.0.0] | [NOT-USER not-username @9.0.0] | [NOT-ADDR \
+    ip:port:string :not-addr @9.0.0] | [NOT-LADDR ip:port:string :not-laddr @9.0.0] | [NOT-NAME \
+    not-name @9.0.0] | [NOT-FLAGS not-flags @9.0.0] | [NOT-LIB-NAME not-lib-name @9.0.0] | \
+    [NOT-LIB-VER not-lib-ver @9.0.0] | [NOT-DB not-db:int @9.0.0] | [NOT-CAPA not-capa @9.0.0] | \
+    [NOT-IP not-ip @9.0.0]> ... :new-format> :filter";
 
 const KILL_HISTORY: &[(&str, &str)] = &[
     ("2.8.12", "Takes filters."),
@@ -192,16 +208,17 @@ const KILL_HISTORY: &[(&str, &str)] = &[
     ),
 ];
 
-const LIST_SYNTAX: &str = "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB> :client-type @5.0.0] [ID client-id [client-id \
-     ...] @6.2.0] [USER username @8.1.0] [ADDR ip:port :addr @8.1.0] [LADDR ip:port :laddr \
-     @8.1.0] [SKIPME <YES | NO> @8.1.0] [MAXAGE maxage @8.1.0] [NAME name @9.0.0] [IDLE idle \
-     @9.0.0] [FLAGS flags @9.0.0] [LIB-NAME lib-name @9.0.0] [LIB-VER lib-ver @9.0.0] [DB db \
-     @9.0.0] [CAPA capa @9.0.0] [IP ip @9.0.0] [NOT-TYPE <NORMAL | MASTER | REPLICA | PUBSUB> \
-     :not-client-type @9.0.0] [NOT-ID not-client-id [not-client-id ...] @9.0.0] [NOT-USER \
-     not-username @9.0.0] [NOT-ADDR ip:port :not-addr @9.0.0] [NOT-LADDR ip:port :not-laddr \
-     @9.0.0] [NOT-NAME not-name @9.0.0] [NOT-FLAGS not-flags @9.0.0] [NOT-LIB-NAME not-lib-name \
-     @9.0.0] [NOT-LIB-VER not-lib-ver @9.0.0] [NOT-DB not-db @9.0.0] [NOT-CAPA not-capa @9.0.0] \
-     [NOT-IP not-ip @9.0.0]";
+const LIST_SYNTAX: &str = "\
+    [TYPE <NORMAL | MASTER | REPLICA | PUBSUB> :client-type @5.0.0] [ID client-id:int [client-id \
+    ...] @6.2.0] [USER username @8.1.0] [ADDR ip:port:string :addr @8.1.0] [LADDR ip:port:string \
+    :laddr @8.1.0] [SKIPME <YES | NO> @8.1.0] [MAXAGE maxage:int @8.1.0] [NAME name @9.0.0] [IDLE \
+    idle:int @9.0.0] [FLAGS flags @9.0.0] [LIB-NAME lib-name @9.0.0] [LIB-VER lib-ver @9.0.0] [DB \
+    db:int @9.0.0] [CAPA capa @9.0.0] [IP ip @9.0.0] [NOT-TYPE <NORMAL | MASTER | REPLICA | \
+    PUBSUB> :not-client-type @9.0.0] [NOT-ID not-client-id:int [not-client-id ...] @9.0.0] \
+    [NOT-USER not-username @9.0.0] [NOT-ADDR ip:port:string :not-addr @9.0.0] [NOT-LADDR \
+    ip:port:string :not-laddr @9.0.0] [NOT-NAME not-name @9.0.0] [NOT-FLAGS not-flags @9.0.0] \
+    [NOT-LIB-NAME not-lib-name @9.0.0] [NOT-LIB-VER not-lib-ver @9.0.0] [NOT-DB not-db:int @9.0.0] \
+    [NOT-CAPA not-capa @9.0.0] [NOT-IP not-ip @9.0.0]";
 
 const LIST_HISTORY: &[(&str, &str)] = &[
     ("2.8.12", "Shows the client's `id`."),

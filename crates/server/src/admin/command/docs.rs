@@ -47,7 +47,7 @@ pub(super) fn describe(reply: &mut Reply<'_>, command: &Registered) {
         fields += 1;
     }
     if !row.syntax.is_empty() {
-        let of = syntax::arguments(row.name, row.syntax, row.keys.len());
+        let of = syntax::arguments(row.syntax, row.keys.len());
         arguments(reply, &of);
         fields += 1;
     }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::Unit::{Bytes, Milliseconds, Number};
 use super::{Lines, Section, Shown, gauge, label, zero};
 use crate::engine::client::ClientFlag;
 use crate::engine::server::Server;
@@ -12,24 +13,52 @@ pub(super) const CLIENTS: Section = Section {
     title: "Clients",
     shown: Shown::Default,
     lines: Lines::Fields(&[
-        gauge("connected_clients", |s| s.clients().connected.into()),
+        gauge("connected_clients", Number, "Connections of clients.", |s| {
+            s.clients().connected.into()
+        }),
         zero("cluster_connections"),
         label("maxclients", |s| s.server.config.maxclients().into()),
-        gauge("client_recent_max_input_buffer", |s| s.clients().input_max_bytes.into()),
-        gauge("client_recent_max_output_buffer", |s| s.clients().output_max_bytes.into()),
-        gauge("blocked_clients", |s| s.clients().blocked.into()),
-        gauge("tracking_clients", |s| s.server.tracking.clients().into()),
-        gauge("pubsub_clients", |s| s.clients().pubsub.into()),
-        gauge("watching_clients", |s| s.clients().watching.into()),
-        gauge("clients_in_timeout_table", |s| (s.server.waiters.timed() as u64).into()),
-        gauge("total_watched_keys", |s| s.clients().watched_keys.into()),
-        gauge("total_blocking_keys", |s| (s.server.waiters.keys().0 as u64).into()),
-        gauge("total_blocking_keys_on_nokey", |s| (s.server.waiters.keys().1 as u64).into()),
+        gauge(
+            "client_recent_max_input_buffer",
+            Bytes,
+            "The longest input buffer of a client.",
+            |s| s.clients().input_max_bytes.into(),
+        ),
+        gauge(
+            "client_recent_max_output_buffer",
+            Bytes,
+            "The longest output buffer of a client.",
+            |s| s.clients().output_max_bytes.into(),
+        ),
+        gauge("blocked_clients", Number, "Clients that wait in a blocking command.", |s| {
+            s.clients().blocked.into()
+        }),
+        gauge("tracking_clients", Number, "Clients that are told of keys that change.", |s| {
+            s.server.tracking.clients().into()
+        }),
+        gauge("pubsub_clients", Number, "Clients that listen to channels.", |s| {
+            s.clients().pubsub.into()
+        }),
+        gauge("watching_clients", Number, "Clients that watch keys.", |s| {
+            s.clients().watching.into()
+        }),
+        gauge("clients_in_timeout_table", Number, "Blocked clients with a timeout.", |s| {
+            (s.server.waiters.timed() as u64).into()
+        }),
+        gauge("total_watched_keys", Number, "Keys that clients watch.", |s| {
+            s.clients().watched_keys.into()
+        }),
+        gauge("total_blocking_keys", Number, "Keys that blocked clients wait for.", |s| {
+            (s.server.waiters.keys().0 as u64).into()
+        }),
+        gauge("total_blocking_keys_on_nokey", Number, "Those whose end unblocks as well.", |s| {
+            (s.server.waiters.keys().1 as u64).into()
+        }),
         label("paused_reason", |s| pause(s.server).map_or("none", |_| "client_pause").into()),
         label("paused_actions", |s| {
             pause(s.server).map_or("none", |pause| if pause.all { "all" } else { "write" }).into()
         }),
-        gauge("paused_timeout_milliseconds", |s| {
+        gauge("paused_timeout_milliseconds", Milliseconds, "How long clients stay paused.", |s| {
             pause(s.server).map_or(0, |pause| pause.left_ms).into()
         }),
     ]),

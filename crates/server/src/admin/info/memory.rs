@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::Unit::{Bytes, Number};
 use super::{Lines, Section, Shown, Snapshot, Value, counter, gauge, human, label, zero};
 use crate::base::allocator;
 use crate::engine::server::Server;
@@ -11,57 +12,123 @@ pub(super) const MEMORY: Section = Section {
     title: "Memory",
     shown: Shown::Default,
     lines: Lines::Fields(&[
-        gauge("used_memory", |s| s.memory().used.into()),
+        gauge("used_memory", Bytes, "Memory in use.", |s| s.memory().used.into()),
         label("used_memory_human", |s| human(s.memory().used as u64).into()),
-        gauge("used_memory_rss", |s| s.memory().resident.into()),
+        gauge("used_memory_rss", Bytes, "Memory that the process has.", |s| {
+            s.memory().resident.into()
+        }),
         label("used_memory_rss_human", |s| human(s.memory().resident as u64).into()),
-        gauge("used_memory_peak", |s| s.memory().peak.into()),
+        gauge("used_memory_peak", Bytes, "The most memory that was in use.", |s| {
+            s.memory().peak.into()
+        }),
         label("used_memory_peak_human", |s| human(s.memory().peak as u64).into()),
         label("used_memory_peak_perc", |s| percent(s.memory().used, s.memory().peak)),
-        gauge("used_memory_overhead", |s| s.memory().overhead.into()),
-        gauge("used_memory_startup", |s| s.memory().startup.into()),
-        gauge("used_memory_dataset", |s| s.memory().dataset().into()),
+        gauge("used_memory_overhead", Bytes, "Memory in use that is not keys or values.", |s| {
+            s.memory().overhead.into()
+        }),
+        gauge("used_memory_startup", Bytes, "Memory in use after the start.", |s| {
+            s.memory().startup.into()
+        }),
+        gauge("used_memory_dataset", Bytes, "Memory of keys and values.", |s| {
+            s.memory().dataset().into()
+        }),
         label("used_memory_dataset_perc", |s| {
             percent(s.memory().dataset(), s.memory().since_startup())
         }),
-        gauge("allocator_allocated", |s| s.memory().allocator.allocated.into()),
-        gauge("allocator_active", |s| s.memory().allocator.active.into()),
-        gauge("allocator_resident", |s| s.memory().allocator.resident.into()),
-        gauge("allocator_muzzy", |s| s.memory().allocator.muzzy.into()),
-        gauge("total_system_memory", |_| total_system_memory().into()),
+        gauge("allocator_allocated", Bytes, "What the allocator gave out.", |s| {
+            s.memory().allocator.allocated.into()
+        }),
+        gauge("allocator_active", Bytes, "Pages that it gave out parts of.", |s| {
+            s.memory().allocator.active.into()
+        }),
+        gauge("allocator_resident", Bytes, "Pages that it has.", |s| {
+            s.memory().allocator.resident.into()
+        }),
+        gauge("allocator_muzzy", Bytes, "Pages that the kernel may take back.", |s| {
+            s.memory().allocator.muzzy.into()
+        }),
+        gauge("total_system_memory", Bytes, "The machine's memory.", |_| {
+            total_system_memory().into()
+        }),
         label("total_system_memory_human", |_| human(total_system_memory()).into()),
-        gauge("used_memory_lua", |s| (s.server.scripts.state_memory() as u64).into()),
-        gauge("used_memory_vm_eval", |s| (s.server.scripts.state_memory() as u64).into()),
+        gauge("used_memory_lua", Number, "Bytes of the Lua states of EVAL.", |s| {
+            (s.server.scripts.state_memory() as u64).into()
+        }),
+        gauge("used_memory_vm_eval", Number, "Bytes of the Lua states of EVAL.", |s| {
+            (s.server.scripts.state_memory() as u64).into()
+        }),
         label("used_memory_lua_human", |s| human(s.server.scripts.state_memory() as u64).into()),
-        gauge("used_memory_scripts_eval", |s| (s.server.scripts.memory() as u64).into()),
-        gauge("number_of_cached_scripts", |s| (s.server.scripts.len() as u64).into()),
-        gauge("number_of_functions", |s| (s.server.functions.counts().1 as u64).into()),
-        gauge("number_of_libraries", |s| (s.server.functions.counts().0 as u64).into()),
-        gauge("used_memory_vm_functions", |s| (s.server.functions.state_memory() as u64).into()),
-        gauge("used_memory_vm_total", |s| state_memory(s.server).into()),
+        gauge("used_memory_scripts_eval", Bytes, "Memory of cached scripts.", |s| {
+            (s.server.scripts.memory() as u64).into()
+        }),
+        gauge("number_of_cached_scripts", Number, "Scripts that are cached.", |s| {
+            (s.server.scripts.len() as u64).into()
+        }),
+        gauge("number_of_functions", Number, "Functions of all libraries.", |s| {
+            (s.server.functions.counts().1 as u64).into()
+        }),
+        gauge("number_of_libraries", Number, "Libraries of functions.", |s| {
+            (s.server.functions.counts().0 as u64).into()
+        }),
+        gauge("used_memory_vm_functions", Number, "Bytes of the Lua states of functions.", |s| {
+            (s.server.functions.state_memory() as u64).into()
+        }),
+        gauge("used_memory_vm_total", Number, "Bytes of all Lua states.", |s| {
+            state_memory(s.server).into()
+        }),
         label("used_memory_vm_total_human", |s| human(state_memory(s.server)).into()),
-        gauge("used_memory_functions", |s| (s.server.functions.memory() as u64).into()),
-        gauge("used_memory_scripts", |s| script_memory(s.server).into()),
+        gauge("used_memory_functions", Number, "Bytes of libraries of functions.", |s| {
+            (s.server.functions.memory() as u64).into()
+        }),
+        gauge("used_memory_scripts", Number, "Bytes of scripts and libraries.", |s| {
+            script_memory(s.server).into()
+        }),
         label("used_memory_scripts_human", |s| human(script_memory(s.server)).into()),
-        gauge("maxmemory", |s| s.server.config.maxmemory().into()),
+        gauge("maxmemory", Bytes, "The limit of memory; 0 for none.", |s| {
+            s.server.config.maxmemory().into()
+        }),
         label("maxmemory_human", |s| human(s.server.config.maxmemory()).into()),
         label("maxmemory_policy", |s| s.server.config.maxmemory_policy().word().into()),
-        gauge("allocator_frag_ratio", |s| Value::Decimal(s.memory().fragmentation().0, 2)),
-        gauge("allocator_frag_bytes", |s| s.memory().fragmentation().1.into()),
-        gauge("allocator_rss_ratio", |s| Value::Decimal(s.memory().allocator_rss().0, 2)),
-        gauge("allocator_rss_bytes", |s| s.memory().allocator_rss().1.into()),
-        gauge("rss_overhead_ratio", |s| Value::Decimal(s.memory().rss_overhead().0, 2)),
-        gauge("rss_overhead_bytes", |s| s.memory().rss_overhead().1.into()),
-        gauge("mem_fragmentation_ratio", |s| Value::Decimal(s.memory().total_overhead().0, 2)),
-        gauge("mem_fragmentation_bytes", |s| s.memory().total_overhead().1.into()),
-        gauge("mem_not_counted_for_evict", |s| {
-            crate::engine::eviction::not_counted(s.server).into()
+        gauge("allocator_frag_ratio", Number, "Pages given out, to memory in them that is.", |s| {
+            Value::Decimal(s.memory().fragmentation().0, 2)
         }),
+        gauge("allocator_frag_bytes", Bytes, "Free parts of pages given out.", |s| {
+            s.memory().fragmentation().1.into()
+        }),
+        gauge("allocator_rss_ratio", Number, "Pages of the allocator, to those given out.", |s| {
+            Value::Decimal(s.memory().allocator_rss().0, 2)
+        }),
+        gauge(
+            "allocator_rss_bytes",
+            Bytes,
+            "Pages of the allocator that are not given out.",
+            |s| s.memory().allocator_rss().1.into(),
+        ),
+        gauge("rss_overhead_ratio", Number, "The process's memory, to the allocator's.", |s| {
+            Value::Decimal(s.memory().rss_overhead().0, 2)
+        }),
+        gauge("rss_overhead_bytes", Bytes, "Memory of the process beside the allocator's.", |s| {
+            s.memory().rss_overhead().1.into()
+        }),
+        gauge("mem_fragmentation_ratio", Number, "The process's memory, to what is in use.", |s| {
+            Value::Decimal(s.memory().total_overhead().0, 2)
+        }),
+        gauge("mem_fragmentation_bytes", Bytes, "Memory of the process that is not in use.", |s| {
+            s.memory().total_overhead().1.into()
+        }),
+        gauge(
+            "mem_not_counted_for_evict",
+            Bytes,
+            "Memory that is about to be freed, or kept for a snapshot.",
+            |s| crate::engine::eviction::not_counted(s.server).into(),
+        ),
         zero("mem_replication_backlog"),
         zero("mem_total_replication_buffers"),
         zero("mem_replicas_repl_buffer"),
         zero("mem_clients_slaves"),
-        gauge("mem_clients_normal", |s| s.clients().memory_bytes.into()),
+        gauge("mem_clients_normal", Bytes, "Memory of clients.", |s| {
+            s.clients().memory_bytes.into()
+        }),
         zero("mem_cluster_links"),
         zero("mem_cluster_slot_import"),
         zero("mem_cluster_slot_export"),
@@ -69,8 +136,12 @@ pub(super) const MEMORY: Section = Section {
         label("mem_allocator", |_| mem_allocator().into()),
         zero("mem_overhead_db_hashtable_rehashing"),
         zero("active_defrag_running"),
-        gauge("lazyfree_pending_objects", |_| crate::engine::lazyfree::pending_objects().into()),
-        counter("lazyfreed_objects", |_| crate::engine::lazyfree::freed_objects().into()),
+        gauge("lazyfree_pending_objects", Number, "Values that wait to be freed.", |_| {
+            crate::engine::lazyfree::pending_objects().into()
+        }),
+        counter("lazyfreed_objects", Number, "Values freed in the background.", |_| {
+            crate::engine::lazyfree::freed_objects().into()
+        }),
     ]),
 };
 

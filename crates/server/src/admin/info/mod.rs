@@ -1,9 +1,9 @@
 //! What the server tells about itself: one table of sections and fields, from which INFO is written
 //! and other readers can be.
 //!
-//! A [`Field`] is one line whose name is fixed: its name, whether it counts up, and how it is read
-//! from a [`Snapshot`]. Sections whose lines depend on what there is (commands, databases, threads)
-//! write them themselves.
+//! A [`Field`] is one line whose name is fixed: its name, whether it counts up, its unit, what it
+//! means, and how it is read from a [`Snapshot`]. Sections whose lines depend on what there is
+//! (commands, databases, threads) write them themselves.
 
 mod clients;
 mod command;
@@ -15,11 +15,13 @@ mod snapshot;
 mod stats;
 mod threads;
 mod tls;
+mod unit;
 
 pub(super) use command::COMMANDS;
 pub use keyspace::{DatabaseFigures, KeyspaceFigures};
 pub use memory::MemoryFigures;
 pub use snapshot::Snapshot;
+pub use unit::Unit;
 
 /// A group of lines under a title.
 pub struct Section {
@@ -57,20 +59,30 @@ pub type Writer = fn(&Snapshot<'_>, &mut String);
 pub struct Field {
     pub name: &'static str,
     pub nature: Nature,
-    pub value: fn(&Snapshot<'_>) -> Value,
+    pub value: Read,
 }
+
+/// How a field is read.
+pub type Read = fn(&Snapshot<'_>) -> Value;
 
 /// What becomes of a field over time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nature {
     /// Only rises, until the statistics start over.
-    Counter,
+    Counter(Meaning),
     /// Rises and falls.
-    Gauge,
+    Gauge(Meaning),
     /// No number, or one that says the same as another field.
     Label,
     /// Of something that is not there: always zero.
     Absent,
+}
+
+/// What a number is measured in, and what it says, in a sentence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Meaning {
+    pub unit: Unit,
+    pub help: &'static str,
 }
 
 /// What a field shows.
@@ -150,15 +162,15 @@ fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     let _ = write!(text, "{content}\r\n");
 }
 
-const fn counter(name: &'static str, value: fn(&Snapshot<'_>) -> Value) -> Field {
-    Field { name, nature: Nature::Counter, value }
+const fn counter(name: &'static str, unit: Unit, help: &'static str, value: Read) -> Field {
+    Field { name, nature: Nature::Counter(Meaning { unit, help }), value }
 }
 
-const fn gauge(name: &'static str, value: fn(&Snapshot<'_>) -> Value) -> Field {
-    Field { name, nature: Nature::Gauge, value }
+const fn gauge(name: &'static str, unit: Unit, help: &'static str, value: Read) -> Field {
+    Field { name, nature: Nature::Gauge(Meaning { unit, help }), value }
 }
 
-const fn label(name: &'static str, value: fn(&Snapshot<'_>) -> Value) -> Field {
+const fn label(name: &'static str, value: Read) -> Field {
     Field { name, nature: Nature::Label, value }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::Unit::{Bytes, Number, Seconds};
 use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, label, line, zero};
 use crate::config::OptionId;
 use crate::engine::server::{REDIS_VERSION, VERSION};
@@ -36,7 +37,9 @@ pub(super) const SERVER: Section = Section {
                 (if plain == 0 { tls } else { plain }).into()
             }),
             label("server_time_usec", |_| crate::base::clock::system_us().into()),
-            gauge("uptime_in_seconds", |s| (s.server.clock.uptime_ms() / 1000).into()),
+            gauge("uptime_in_seconds", Seconds, "Time since the start.", |s| {
+                (s.server.clock.uptime_ms() / 1000).into()
+            }),
             label("uptime_in_days", |s| (s.server.clock.uptime_ms() / 86_400_000).into()),
             label("hz", |s| s.server.config.hz().into()),
             label("configured_hz", |s| s.server.config.hz().into()),
@@ -44,7 +47,9 @@ pub(super) const SERVER: Section = Section {
             label("lru_clock", |_| ((crate::base::clock::system_ms() / 1000) & 0xff_ffff).into()),
             label("executable", |_| executable().into()),
             label("config_file", |s| config_file(s).into()),
-            gauge("io_threads_active", |s| s.server.workers.serving().into()),
+            gauge("io_threads_active", Number, "Threads that get new clients.", |s| {
+                s.server.workers.serving().into()
+            }),
             label("availability_zone", |s| {
                 String::from_utf8_lossy(&s.server.config.availability_zone()).as_ref().into()
             }),
@@ -59,26 +64,33 @@ pub(super) const PERSISTENCE: Section = Section {
     shown: Shown::Default,
     lines: Lines::Both(
         &[
-            gauge("loading", |s| {
+            gauge("loading", Number, "Whether a file is loaded (1).", |s| {
                 u64::from(Persistence::of(s.server).loading.is_on.load(Relaxed)).into()
             }),
             zero("async_loading"),
             zero("current_cow_peak"),
             zero("current_cow_size"),
             zero("current_cow_size_age"),
-            gauge("current_fork_perc", |_| Value::Decimal(0.0, 2)),
-            gauge("current_save_keys_processed", |s| {
-                let saving = Persistence::of(s.server).current().is_some();
-                let written = Persistence::of(s.server).written_keys.load(Relaxed);
-                (if saving { written } else { 0 }).into()
+            gauge("current_fork_perc", Number, "Always 0: nothing forks.", |_| {
+                Value::Decimal(0.0, 2)
             }),
-            gauge("current_save_keys_total", |s| {
+            gauge(
+                "current_save_keys_processed",
+                Number,
+                "Keys of the snapshot at work that are written.",
+                |s| {
+                    let saving = Persistence::of(s.server).current().is_some();
+                    let written = Persistence::of(s.server).written_keys.load(Relaxed);
+                    (if saving { written } else { 0 }).into()
+                },
+            ),
+            gauge("current_save_keys_total", Number, "Keys of the snapshot at work.", |s| {
                 Persistence::of(s.server).current().map_or(0, |(keys, _)| keys).into()
             }),
-            gauge("rdb_changes_since_last_save", |s| {
+            gauge("rdb_changes_since_last_save", Number, "Changes since the last snapshot.", |s| {
                 Persistence::of(s.server).unsaved(s.totals().dirty.get()).into()
             }),
-            gauge("rdb_bgsave_in_progress", |s| {
+            gauge("rdb_bgsave_in_progress", Number, "Whether a snapshot is written (1).", |s| {
                 u64::from(Persistence::of(s.server).is_saving()).into()
             }),
             label("rdb_last_save_time", |s| {
@@ -99,19 +111,37 @@ pub(super) const PERSISTENCE: Section = Section {
                     |(_, started_ms)| (crate::base::clock::system_ms() - started_ms) / 1000;
                 Persistence::of(s.server).current().map_or(-1, seconds).into()
             }),
-            counter("rdb_saves", |s| Persistence::of(s.server).saves.load(Relaxed).into()),
+            counter("rdb_saves", Number, "Snapshots written.", |s| {
+                Persistence::of(s.server).saves.load(Relaxed).into()
+            }),
             zero("rdb_last_cow_size"),
-            gauge("rdb_last_load_keys_expired", |s| {
-                Persistence::of(s.server).loading.last_keys_expired.load(Relaxed).into()
+            gauge(
+                "rdb_last_load_keys_expired",
+                Number,
+                "Dead keys in the snapshot that was loaded.",
+                |s| Persistence::of(s.server).loading.last_keys_expired.load(Relaxed).into(),
+            ),
+            gauge(
+                "rdb_last_load_keys_loaded",
+                Number,
+                "Keys in the snapshot that was loaded.",
+                |s| Persistence::of(s.server).loading.last_keys_loaded.load(Relaxed).into(),
+            ),
+            gauge(
+                "rdb_current_kept_bytes",
+                Bytes,
+                "Copies of changed keys that wait to be written.",
+                |s| s.server.keyspace.kept_bytes().into(),
+            ),
+            gauge("aof_enabled", Number, "Whether the append-only file is on (1).", |s| {
+                s.server.log.is_on().into()
             }),
-            gauge("rdb_last_load_keys_loaded", |s| {
-                Persistence::of(s.server).loading.last_keys_loaded.load(Relaxed).into()
+            gauge("aof_rewrite_in_progress", Number, "Whether it is rewritten (1).", |s| {
+                rewrite::is_rewriting(s.server).into()
             }),
-            // Copies of keys that were changed and wait to be written.
-            gauge("rdb_current_kept_bytes", |s| s.server.keyspace.kept_bytes().into()),
-            gauge("aof_enabled", |s| s.server.log.is_on().into()),
-            gauge("aof_rewrite_in_progress", |s| rewrite::is_rewriting(s.server).into()),
-            gauge("aof_rewrite_scheduled", |s| Aof::of(s.server).rewrites.is_scheduled().into()),
+            gauge("aof_rewrite_scheduled", Number, "Whether it is going to be (1).", |s| {
+                Aof::of(s.server).rewrites.is_scheduled().into()
+            }),
             label("aof_last_rewrite_time_sec", |s| {
                 Aof::of(s.server).rewrites.last_duration_s.load(Relaxed).into()
             }),
@@ -124,10 +154,15 @@ pub(super) const PERSISTENCE: Section = Section {
             label("aof_last_bgrewrite_status", |s| {
                 status(!Aof::of(s.server).rewrites.failed.load(Relaxed))
             }),
-            counter("aof_rewrites", |s| Aof::of(s.server).rewrites.count.load(Relaxed).into()),
-            gauge("aof_rewrites_consecutive_failures", |s| {
-                Aof::of(s.server).rewrites.failures.load(Relaxed).into()
+            counter("aof_rewrites", Number, "Rewrites of the append-only file.", |s| {
+                Aof::of(s.server).rewrites.count.load(Relaxed).into()
             }),
+            gauge(
+                "aof_rewrites_consecutive_failures",
+                Number,
+                "Rewrites that failed one after the other.",
+                |s| Aof::of(s.server).rewrites.failures.load(Relaxed).into(),
+            ),
             label("aof_last_write_status", |s| status(s.server.log_error.load(Relaxed) == 0)),
             zero("aof_last_cow_size"),
             zero("module_fork_in_progress"),
@@ -149,7 +184,9 @@ pub(super) const REPLICATION: Section = Section {
         label("master_failover_state", |_| "no-failover".into()),
         label("master_replid", |s| s.server.run_id.as_str().into()),
         label("master_replid2", |_| "0".repeat(40).into()),
-        counter("master_repl_offset", |_| Value::Unsigned(0)),
+        counter("master_repl_offset", Number, "Always 0: there are no replicas.", |_| {
+            Value::Unsigned(0)
+        }),
         label("second_repl_offset", |_| Value::Signed(-1)),
         zero("repl_backlog_active"),
         label("repl_backlog_size", |s| s.server.config.repl_backlog_size().into()),
@@ -163,10 +200,18 @@ pub(super) const CPU: Section = Section {
     title: "CPU",
     shown: Shown::Default,
     lines: Lines::Fields(&[
-        counter("used_cpu_sys", |s| Value::Decimal(s.usage().system_s, 6)),
-        counter("used_cpu_user", |s| Value::Decimal(s.usage().user_s, 6)),
-        counter("used_cpu_sys_children", |_| Value::Decimal(0.0, 6)),
-        counter("used_cpu_user_children", |_| Value::Decimal(0.0, 6)),
+        counter("used_cpu_sys", Seconds, "Processor time in the kernel.", |s| {
+            Value::Decimal(s.usage().system_s, 6)
+        }),
+        counter("used_cpu_user", Seconds, "Processor time of the process itself.", |s| {
+            Value::Decimal(s.usage().user_s, 6)
+        }),
+        counter("used_cpu_sys_children", Seconds, "Always 0: there are no children.", |_| {
+            Value::Decimal(0.0, 6)
+        }),
+        counter("used_cpu_user_children", Seconds, "Always 0: there are no children.", |_| {
+            Value::Decimal(0.0, 6)
+        }),
         // No thread is the main one: these are of the worker that answers.
         label("used_cpu_sys_main_thread", |s| Value::Decimal(s.usage().thread_system_s, 6)),
         label("used_cpu_user_main_thread", |s| Value::Decimal(s.usage().thread_user_s, 6)),

@@ -1,5 +1,6 @@
 //! The section of counters, and the one of figures about the event loop that is shown when named.
 
+use super::Unit::{Bytes, Kilobytes, Microseconds, Number};
 use super::{Field, Lines, Section, Shown, Snapshot, Value, counter, gauge, zero};
 use crate::commands::migrate;
 use crate::engine::acl::check::Reason;
@@ -15,56 +16,102 @@ pub(super) const DEBUG: Section = Section {
     shown: Shown::Named,
     lines: Lines::Fields(&[
         zero("eventloop_duration_aof_sum"),
-        counter("eventloop_duration_cron_sum", |s| s.us(s.totals().timer_ticks.get()).into()),
-        gauge("eventloop_duration_max", |s| {
+        counter(
+            "eventloop_duration_cron_sum",
+            Microseconds,
+            "Time that work by the clock took.",
+            |s| s.us(s.totals().timer_ticks.get()).into(),
+        ),
+        gauge("eventloop_duration_max", Microseconds, "The longest turn of a thread.", |s| {
             s.us(s.server.workers.maximum(|worker| worker.longest_turn_ticks.get())).into()
         }),
-        gauge("eventloop_cmd_per_cycle_max", |s| {
+        gauge("eventloop_cmd_per_cycle_max", Number, "The most commands of a turn.", |s| {
             s.server.workers.maximum(|worker| worker.most_commands.get()).into()
         }),
     ]),
 };
 
 const FIELDS: &[Field] = &[
-    counter("total_connections_received", |s| {
+    counter("total_connections_received", Number, "Connections accepted.", |s| {
         s.server.services.connections_received(&s.server.clients).into()
     }),
-    counter("total_commands_processed", |s| s.totals().commands.get().into()),
-    gauge("instantaneous_ops_per_sec", |s| rate(s, |note| note.commands).round().into()),
-    counter("total_net_input_bytes", |s| s.totals().net_input_bytes.get().into()),
-    counter("total_net_output_bytes", |s| s.totals().net_output_bytes.get().into()),
+    counter("total_commands_processed", Number, "Commands executed.", |s| {
+        s.totals().commands.get().into()
+    }),
+    gauge("instantaneous_ops_per_sec", Number, "Commands executed a second, lately.", |s| {
+        rate(s, |note| note.commands).round().into()
+    }),
+    counter("total_net_input_bytes", Bytes, "Bytes received.", |s| {
+        s.totals().net_input_bytes.get().into()
+    }),
+    counter("total_net_output_bytes", Bytes, "Bytes sent.", |s| {
+        s.totals().net_output_bytes.get().into()
+    }),
     zero("total_net_repl_input_bytes"),
     zero("total_net_repl_output_bytes"),
     zero("total_net_cluster_slot_import_bytes"),
     zero("total_net_cluster_slot_export_bytes"),
-    gauge("instantaneous_input_kbps", |s| kilobytes(rate(s, |note| note.net_input_bytes))),
-    gauge("instantaneous_output_kbps", |s| kilobytes(rate(s, |note| note.net_output_bytes))),
-    gauge("instantaneous_input_repl_kbps", |_| kilobytes(0.0)),
-    gauge("instantaneous_output_repl_kbps", |_| kilobytes(0.0)),
-    counter("rejected_connections", |s| s.server.clients.rejected().into()),
+    gauge("instantaneous_input_kbps", Kilobytes, "Bytes received a second, lately.", |s| {
+        kilobytes(rate(s, |note| note.net_input_bytes))
+    }),
+    gauge("instantaneous_output_kbps", Kilobytes, "Bytes sent a second, lately.", |s| {
+        kilobytes(rate(s, |note| note.net_output_bytes))
+    }),
+    gauge("instantaneous_input_repl_kbps", Kilobytes, "Those of replication.", |_| kilobytes(0.0)),
+    gauge("instantaneous_output_repl_kbps", Kilobytes, "Those of replication.", |_| kilobytes(0.0)),
+    counter("rejected_connections", Number, "Connections that were not let in.", |s| {
+        s.server.clients.rejected().into()
+    }),
     zero("sync_full"),
     zero("sync_partial_ok"),
     zero("sync_partial_err"),
-    counter("expired_keys", |s| s.totals().expired_keys.get().into()),
-    counter("expired_fields", |s| s.totals().expired_fields.get().into()),
+    counter("expired_keys", Number, "Keys that expired.", |s| s.totals().expired_keys.get().into()),
+    counter("expired_fields", Number, "Fields of hashes that expired.", |s| {
+        s.totals().expired_fields.get().into()
+    }),
     // The index of expiries knows which keys are due: none is looked at in vain.
-    gauge("expired_stale_perc", |_| Value::Decimal(0.0, 2)),
-    gauge("expired_keys_with_volatile_items_stale_perc", |_| Value::Decimal(0.0, 2)),
+    gauge("expired_stale_perc", Number, "Always 0: no key is looked at in vain.", |_| {
+        Value::Decimal(0.0, 2)
+    }),
+    gauge(
+        "expired_keys_with_volatile_items_stale_perc",
+        Number,
+        "Always 0: no hash is looked at in vain.",
+        |_| Value::Decimal(0.0, 2),
+    ),
     zero("expired_time_cap_reached_count"),
     zero("expire_cycle_cpu_milliseconds"),
-    counter("evicted_keys", |s| s.totals().evicted_keys.get().into()),
-    counter("evicted_clients", |s| s.totals().evicted_clients.get().into()),
-    gauge("evicted_scripts", |s| s.server.scripts.evicted().into()),
+    counter("evicted_keys", Number, "Keys evicted for want of memory.", |s| {
+        s.totals().evicted_keys.get().into()
+    }),
+    counter("evicted_clients", Number, "Clients closed for want of memory.", |s| {
+        s.totals().evicted_clients.get().into()
+    }),
+    gauge("evicted_scripts", Number, "Scripts that left the cache for others.", |s| {
+        s.server.scripts.evicted().into()
+    }),
     zero("total_eviction_exceeded_time"),
     zero("current_eviction_exceeded_time"),
-    counter("keyspace_hits", |s| s.totals().keyspace_hits.get().into()),
-    counter("keyspace_misses", |s| s.totals().keyspace_misses.get().into()),
-    gauge("pubsub_channels", |s| (s.server.pubsub.len(Kind::Channel) as u64).into()),
-    gauge("pubsub_patterns", |s| (s.server.pubsub.len(Kind::Pattern) as u64).into()),
-    gauge("pubsubshard_channels", |s| (s.server.pubsub.len(Kind::Shard) as u64).into()),
+    counter("keyspace_hits", Number, "Reads that found their key.", |s| {
+        s.totals().keyspace_hits.get().into()
+    }),
+    counter("keyspace_misses", Number, "Reads that did not.", |s| {
+        s.totals().keyspace_misses.get().into()
+    }),
+    gauge("pubsub_channels", Number, "Channels that somebody listens to.", |s| {
+        (s.server.pubsub.len(Kind::Channel) as u64).into()
+    }),
+    gauge("pubsub_patterns", Number, "Patterns that somebody listens to.", |s| {
+        (s.server.pubsub.len(Kind::Pattern) as u64).into()
+    }),
+    gauge("pubsubshard_channels", Number, "Shard channels that somebody listens to.", |s| {
+        (s.server.pubsub.len(Kind::Shard) as u64).into()
+    }),
     zero("latest_fork_usec"),
     zero("total_forks"),
-    counter("migrate_cached_sockets", |_| (migrate::idle_connections() as u64).into()),
+    counter("migrate_cached_sockets", Number, "Connections of MIGRATE that are kept.", |_| {
+        (migrate::idle_connections() as u64).into()
+    }),
     zero("slave_expires_tracked_keys"),
     zero("active_defrag_hits"),
     zero("active_defrag_misses"),
@@ -72,14 +119,29 @@ const FIELDS: &[Field] = &[
     zero("active_defrag_key_misses"),
     zero("total_active_defrag_time"),
     zero("current_active_defrag_time"),
-    gauge("tracking_total_keys", |s| s.tracked().0.into()),
-    gauge("tracking_total_items", |s| s.tracked().1.into()),
-    gauge("tracking_total_prefixes", |s| s.server.tracking.prefixes().into()),
-    counter("unexpected_error_replies", |s| s.totals().unexpected_error_replies.get().into()),
-    counter("total_error_replies", |s| s.totals().error_replies.get().into()),
+    gauge("tracking_total_keys", Number, "Keys that clients keep copies of.", |s| {
+        s.tracked().0.into()
+    }),
+    gauge("tracking_total_items", Number, "Copies that clients keep.", |s| s.tracked().1.into()),
+    gauge(
+        "tracking_total_prefixes",
+        Number,
+        "Beginnings of keys whose changes are broadcast.",
+        |s| s.server.tracking.prefixes().into(),
+    ),
+    counter("unexpected_error_replies", Number, "Errors where there should be none.", |s| {
+        s.totals().unexpected_error_replies.get().into()
+    }),
+    counter("total_error_replies", Number, "Errors answered.", |s| {
+        s.totals().error_replies.get().into()
+    }),
     zero("dump_payload_sanitizations"),
-    counter("total_reads_processed", |s| s.totals().reads_processed.get().into()),
-    counter("total_writes_processed", |s| s.totals().writes_processed.get().into()),
+    counter("total_reads_processed", Number, "Receives from sockets.", |s| {
+        s.totals().reads_processed.get().into()
+    }),
+    counter("total_writes_processed", Number, "Sends to sockets.", |s| {
+        s.totals().writes_processed.get().into()
+    }),
     // No thread only reads or only writes for another.
     zero("io_threaded_reads_processed"),
     zero("io_threaded_writes_processed"),
@@ -88,28 +150,57 @@ const FIELDS: &[Field] = &[
     zero("io_threaded_poll_processed"),
     zero("io_threaded_total_prefetch_batches"),
     zero("io_threaded_total_prefetch_entries"),
-    counter("client_query_buffer_limit_disconnections", |s| {
-        s.totals().client_query_buffer_limit_disconnections.get().into()
-    }),
-    counter("client_output_buffer_limit_disconnections", |s| {
-        s.totals().client_output_buffer_limit_disconnections.get().into()
-    }),
+    counter(
+        "client_query_buffer_limit_disconnections",
+        Number,
+        "Clients closed for long input.",
+        |s| s.totals().client_query_buffer_limit_disconnections.get().into(),
+    ),
+    counter(
+        "client_output_buffer_limit_disconnections",
+        Number,
+        "Clients closed for long output.",
+        |s| s.totals().client_output_buffer_limit_disconnections.get().into(),
+    ),
     zero("reply_buffer_shrinks"),
     zero("reply_buffer_expands"),
-    counter("eventloop_cycles", |s| s.totals().turns.get().into()),
-    counter("eventloop_duration_sum", |s| s.us(s.totals().busy_ticks.get()).into()),
-    counter("eventloop_duration_cmd_sum", |s| s.us(command_ticks(s)).into()),
-    gauge("instantaneous_eventloop_cycles_per_sec", |s| rate(s, |note| note.turns).round().into()),
-    gauge("instantaneous_eventloop_duration_usec", |s| {
-        let ticks = s.server.services.rates.ratio(|note| note.busy_ticks, |note| note.turns);
-        s.us(ticks as u64).into()
+    counter("eventloop_cycles", Number, "Turns of all threads.", |s| s.totals().turns.get().into()),
+    counter("eventloop_duration_sum", Microseconds, "Time between waits, of all threads.", |s| {
+        s.us(s.totals().busy_ticks.get()).into()
     }),
-    counter("acl_access_denied_auth", |s| s.server.acl.denied(Reason::Password).into()),
-    counter("acl_access_denied_cmd", |s| s.server.acl.denied(Reason::Command).into()),
-    counter("acl_access_denied_key", |s| s.server.acl.denied(Reason::Key).into()),
-    counter("acl_access_denied_channel", |s| s.server.acl.denied(Reason::Channel).into()),
-    counter("acl_access_denied_tls_cert", |s| s.server.acl.denied(Reason::Certificate).into()),
-    counter("acl_access_denied_db", |s| s.server.acl.denied(Reason::Database).into()),
+    counter("eventloop_duration_cmd_sum", Microseconds, "Time that commands took.", |s| {
+        s.us(command_ticks(s)).into()
+    }),
+    gauge("instantaneous_eventloop_cycles_per_sec", Number, "Turns a second, lately.", |s| {
+        rate(s, |note| note.turns).round().into()
+    }),
+    gauge(
+        "instantaneous_eventloop_duration_usec",
+        Microseconds,
+        "How long a turn takes, lately.",
+        |s| {
+            let ticks = s.server.services.rates.ratio(|note| note.busy_ticks, |note| note.turns);
+            s.us(ticks as u64).into()
+        },
+    ),
+    counter("acl_access_denied_auth", Number, "Attempts to authenticate that failed.", |s| {
+        s.server.acl.denied(Reason::Password).into()
+    }),
+    counter("acl_access_denied_cmd", Number, "Commands refused to a user.", |s| {
+        s.server.acl.denied(Reason::Command).into()
+    }),
+    counter("acl_access_denied_key", Number, "Commands refused for their keys.", |s| {
+        s.server.acl.denied(Reason::Key).into()
+    }),
+    counter("acl_access_denied_channel", Number, "Commands refused for their channels.", |s| {
+        s.server.acl.denied(Reason::Channel).into()
+    }),
+    counter("acl_access_denied_tls_cert", Number, "Certificates that name no user.", |s| {
+        s.server.acl.denied(Reason::Certificate).into()
+    }),
+    counter("acl_access_denied_db", Number, "Commands refused for their database.", |s| {
+        s.server.acl.denied(Reason::Database).into()
+    }),
 ];
 
 fn rate(snapshot: &Snapshot<'_>, counter: impl Fn(&Note) -> u64) -> f64 {

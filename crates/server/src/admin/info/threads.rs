@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::Unit::Number;
 use super::{Lines, Section, Shown, Snapshot, gauge, label, line};
 
 pub(super) const THREADS: Section = Section {
@@ -10,7 +11,12 @@ pub(super) const THREADS: Section = Section {
     shown: Shown::Default,
     lines: Lines::Both(
         &[
-            gauge("worker_threads", |s| s.server.workers.all().len().into()),
+            gauge(
+                "worker_threads",
+                Number,
+                "Threads that serve clients, as listed, also those that are too many.",
+                |s| s.server.workers.all().len().into(),
+            ),
             label("worker_threads_wanted", |s| s.server.config.worker_count().into()),
         ],
         write,

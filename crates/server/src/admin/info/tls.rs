@@ -2,6 +2,7 @@
 
 use bobbin_tls::CertificateFacts;
 
+use super::Unit::Number;
 use super::{Lines, Section, Shown, Value, counter, gauge, label};
 
 pub(super) const TLS: Section = Section {
@@ -10,14 +11,35 @@ pub(super) const TLS: Section = Section {
     shown: Shown::All,
     lines: Lines::Fields(&[
         label("tls_server_cert_serial", |s| serial(s.server.tls.facts().server)),
-        gauge("tls_server_cert_expires_in_seconds", |s| left_s(s.server.tls.facts().server)),
+        gauge(
+            "tls_server_cert_expires_in_seconds",
+            Number,
+            "Seconds until the server's certificate expires.",
+            |s| left_s(s.server.tls.facts().server),
+        ),
         label("tls_client_cert_serial", |s| serial(s.server.tls.facts().client)),
-        gauge("tls_client_cert_expires_in_seconds", |s| left_s(s.server.tls.facts().client)),
+        gauge(
+            "tls_client_cert_expires_in_seconds",
+            Number,
+            "Seconds until the certificate for other servers expires.",
+            |s| left_s(s.server.tls.facts().client),
+        ),
         label("tls_ca_cert_serial", |s| serial(s.server.tls.facts().authority)),
-        gauge("tls_ca_cert_expires_in_seconds", |s| left_s(s.server.tls.facts().authority)),
-        counter("tls_handshakes", |s| s.server.tls.finished().into()),
-        counter("tls_handshakes_resumed", |s| s.server.tls.resumed().into()),
-        counter("tls_handshakes_failed", |s| s.server.tls.failed().into()),
+        gauge(
+            "tls_ca_cert_expires_in_seconds",
+            Number,
+            "Seconds until the authority's certificate expires.",
+            |s| left_s(s.server.tls.facts().authority),
+        ),
+        counter("tls_handshakes", Number, "TLS handshakes that succeeded.", |s| {
+            s.server.tls.finished().into()
+        }),
+        counter("tls_handshakes_resumed", Number, "TLS handshakes that resumed a session.", |s| {
+            s.server.tls.resumed().into()
+        }),
+        counter("tls_handshakes_failed", Number, "TLS handshakes that failed.", |s| {
+            s.server.tls.failed().into()
+        }),
     ]),
 };
 

@@ -6,7 +6,6 @@
 //! other one, which may be kept waiting by a worker that is stuck; then the figures of before are
 //! shown, with their age.
 
-mod describe;
 mod figures;
 mod http;
 mod text;

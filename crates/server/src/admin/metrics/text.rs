@@ -4,9 +4,8 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use super::describe::{Unit, describe};
 use super::figures::Gatherer;
-use crate::admin::info::{Lines, Nature, SECTIONS, Snapshot, Value};
+use crate::admin::info::{Lines, Meaning, Nature, SECTIONS, Snapshot, Unit, Value};
 use crate::engine::server::Server;
 use crate::engine::telemetry::histogram;
 
@@ -79,12 +78,11 @@ fn identity(snapshot: &Snapshot<'_>, text: &mut Exposition) {
 fn fields(snapshot: &Snapshot<'_>, lines: &Lines, text: &mut Exposition) {
     let (Lines::Fields(fields) | Lines::Both(fields, _)) = lines else { return };
     for field in *fields {
-        let kind = match field.nature {
-            Nature::Counter => Kind::Counter,
-            Nature::Gauge => Kind::Gauge,
+        let (kind, Meaning { unit, help }) = match field.nature {
+            Nature::Counter(meaning) => (Kind::Counter, meaning),
+            Nature::Gauge(meaning) => (Kind::Gauge, meaning),
             Nature::Label | Nature::Absent => continue,
         };
-        let (unit, help) = describe(field.name);
         let value = match (field.value)(snapshot) {
             Value::Unsigned(value) => value as f64,
             Value::Signed(value) => value as f64,
@@ -102,7 +100,7 @@ fn fields(snapshot: &Snapshot<'_>, lines: &Lines, text: &mut Exposition) {
 fn metric_name(field: &str, unit: Unit, counter: bool) -> String {
     let mut name = field.strip_prefix("total_").filter(|_| counter).unwrap_or(field).to_owned();
     for old in ["_in_seconds", "_milliseconds", "_usec", "_kbps", "_bytes", "_sum"] {
-        if unit != Unit::None
+        if unit != Unit::Number
             && let Some(rest) = name.strip_suffix(old)
         {
             name.truncate(rest.len());
@@ -257,12 +255,11 @@ const TEXT_USUAL_BYTES: usize = 32 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::info::Field;
 
     #[test]
     fn names_end_in_base_units() {
         for (field, unit, counter, name) in [
-            ("total_connections_received", Unit::None, true, "connections_received_total"),
+            ("total_connections_received", Unit::Number, true, "connections_received_total"),
             ("used_memory", Unit::Bytes, false, "used_memory_bytes"),
             ("total_net_input_bytes", Unit::Bytes, true, "net_input_bytes_total"),
             ("uptime_in_seconds", Unit::Seconds, false, "uptime_seconds"),
@@ -280,14 +277,17 @@ mod tests {
 
     #[test]
     fn every_number_of_info_has_a_name_of_its_own() {
-        let told = |field: &&Field| matches!(field.nature, Nature::Counter | Nature::Gauge);
         let mut names = std::collections::BTreeSet::new();
         for section in SECTIONS {
             let (Lines::Fields(fields) | Lines::Both(fields, _)) = section.lines else { continue };
-            for field in fields.iter().filter(told) {
-                let (unit, help) = describe(field.name);
-                assert!(help.ends_with('.'), "{}: {help}", field.name);
-                let name = metric_name(field.name, unit, field.nature == Nature::Counter);
+            for field in fields {
+                let (counter, Meaning { unit, help }) = match field.nature {
+                    Nature::Counter(meaning) => (true, meaning),
+                    Nature::Gauge(meaning) => (false, meaning),
+                    Nature::Label | Nature::Absent => continue,
+                };
+                assert!(help.len() > 1 && help.ends_with('.'), "{}: {help}", field.name);
+                let name = metric_name(field.name, unit, counter);
                 assert!(names.insert(name.clone()), "{name} is there twice");
             }
         }

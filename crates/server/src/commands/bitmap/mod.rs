@@ -81,48 +81,65 @@ const PER_OPERATION: &str = "O(1) for each subcommand";
 const FAMILY: Family = Family::new(Categories::BITMAP);
 
 pub(super) const COMMANDS: &[Command] = &[
-    FAMILY.row("setbit", 4, GROW, setbit)
+    FAMILY
+        .row("setbit", 4, GROW, setbit)
         .keys(&[KeySpec::at(1, CHANGE)])
         .doc("bitmap", "2.2.0", "O(1)", "Sets or clears a bit, and answers what it was.")
-        .syntax("key offset value"),
-    FAMILY.row("getbit", 3, READONLY_FAST, getbit)
+        .syntax("key offset:int value:int"),
+    FAMILY
+        .row("getbit", 3, READONLY_FAST, getbit)
         .keys(&[KeySpec::at(1, READ)])
         .doc("bitmap", "2.2.0", "O(1)", "Answers a bit.")
-        .syntax("key offset"),
-    FAMILY.row("bitcount", -2, Flags::READONLY, count::bitcount)
+        .syntax("key offset:int"),
+    FAMILY
+        .row("bitcount", -2, Flags::READONLY, count::bitcount)
         .keys(&[KeySpec::at(1, READ)])
         .doc("bitmap", "2.6.0", "O(N), N: bytes looked at", "Counts the bits that are set.")
-        .syntax("key [start [end [<BYTE | BIT>] @7.0.0] :end-unit-block] :range")
-        .history(&[
-            ("7.0.0", "`BYTE` and `BIT` are new."),
-            ("8.0.0", "`end` may be left out."),
-        ]),
-    FAMILY.row("bitpos", -3, Flags::READONLY, count::bitpos)
+        .syntax("key [start:int [end:int [<BYTE | BIT>] @7.0.0] :end-unit-block] :range")
+        .history(&[("7.0.0", "`BYTE` and `BIT` are new."), ("8.0.0", "`end` may be left out.")]),
+    FAMILY
+        .row("bitpos", -3, Flags::READONLY, count::bitpos)
         .keys(&[KeySpec::at(1, READ)])
-        .doc("bitmap", "2.8.7", "O(N), N: bytes looked at", "Finds the first bit that is set, or that is not.")
-        .syntax("key bit [start [end [<BYTE | BIT>] @7.0.0] :end-unit-block] :range")
+        .doc(
+            "bitmap",
+            "2.8.7",
+            "O(N), N: bytes looked at",
+            "Finds the first bit that is set, or that is not.",
+        )
+        .syntax("key bit:int [start:int [end:int [<BYTE | BIT>] @7.0.0] :end-unit-block] :range")
         .history(&[("7.0.0", "`BYTE` and `BIT` are new.")]),
-    FAMILY.row("bitop", -4, GROW, operation::bitop)
+    FAMILY
+        .row("bitop", -4, GROW, operation::bitop)
         .keys(&[
             KeySpec::at(2, KeyUse::OVERWRITE.with(KeyUse::UPDATE)),
             KeySpec::range(3, -1, 1, READ),
         ])
-        .doc("bitmap", "2.6.0", "O(N), N: bytes of the longest string", "Stores what comes of combining strings bit by bit.")
-        .syntax(
-            "<AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey key [key ...]",
-        ),
-    FAMILY.row("bitfield", -2, GROW, field::bitfield)
+        .doc(
+            "bitmap",
+            "2.6.0",
+            "O(N), N: bytes of the longest string",
+            "Stores what comes of combining strings bit by bit.",
+        )
+        .syntax("<AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey:key key [key ...]"),
+    FAMILY
+        .row("bitfield", -2, GROW, field::bitfield)
         .keys(&[KeySpec::at(1, CHANGE.with(KeyUse::VARIABLE))
             .notes("Changes the key only when SET or INCRBY is given.")])
         .keys_by(field::find_key)
-        .doc("bitmap", "3.2.0", PER_OPERATION, "Reads and writes integers of any width in a string.")
+        .doc(
+            "bitmap",
+            "3.2.0",
+            PER_OPERATION,
+            "Reads and writes integers of any width in a string.",
+        )
         .syntax(
-            "key [<<GET encoding offset> :get-block | <[OVERFLOW <WRAP | SAT | FAIL> :overflow-block] \
-             <<SET encoding offset value> :set-block | <INCRBY encoding offset increment> \
-             :incrby-block> :write-operation> :write> ... :operation]",
+            "key [<<GET encoding offset:int> :get-block | <[OVERFLOW <WRAP | SAT | FAIL> \
+             :overflow-block] <<SET encoding offset:int value:int> :set-block | <INCRBY encoding \
+             offset:int increment:int> :incrby-block> :write-operation> :write> ... :operation]",
         ),
-    FAMILY.row("bitfield_ro", -2, READONLY_FAST, field::bitfield_ro)
+    FAMILY
+        .row("bitfield_ro", -2, READONLY_FAST, field::bitfield_ro)
         .keys(&[KeySpec::at(1, READ)])
         .doc("bitmap", "6.0.0", PER_OPERATION, "Reads integers of any width in a string.")
-        .syntax("key [GET encoding offset [GET encoding offset ...]] :get-block"),
+        .syntax("key [GET encoding offset:int [GET encoding offset ...]] :get-block"),
 ];

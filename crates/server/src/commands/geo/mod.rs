@@ -183,72 +183,109 @@ const SEARCH_HISTORY: &[(&str, &str)] = &[UNITS, ("9.0.0", "Takes `BYPOLYGON`.")
 const FAMILY: Family = Family::new(Categories::GEO);
 
 pub(super) const COMMANDS: &[Command] = &[
-    FAMILY.row("geoadd", -5, GROW, geoadd).keys(&[KeySpec::at(1, UPDATE)])
+    FAMILY
+        .row("geoadd", -5, GROW, geoadd)
+        .keys(&[KeySpec::at(1, UPDATE)])
         .doc(
             "geo",
             "3.2.0",
             "O(log(N)) for each member, N: members of the set",
             "Adds members with their positions to a sorted set.",
         )
-        .syntax("key [<NX | XX>] @6.2.0 [CH :change @6.2.0] longitude latitude member [longitude latitude member ...]")
+        .syntax(
+            "key [<NX | XX>] @6.2.0 [CH :change @6.2.0] longitude:double latitude:double member \
+             [longitude latitude member ...]",
+        )
         .history(&[("6.2.0", "`CH`, `NX` and `XX` are new.")]),
-    FAMILY.row("geopos", -2, Flags::READONLY, geopos).keys(&[KeySpec::at(1, READ)])
+    FAMILY
+        .row("geopos", -2, Flags::READONLY, geopos)
+        .keys(&[KeySpec::at(1, READ)])
         .doc("geo", "3.2.0", PER_MEMBER, "Answers the positions of members.")
         .syntax("key [member [member ...]]"),
-    FAMILY.row("geohash", -2, Flags::READONLY, geohash).keys(&[KeySpec::at(1, READ)])
+    FAMILY
+        .row("geohash", -2, Flags::READONLY, geohash)
+        .keys(&[KeySpec::at(1, READ)])
         .doc("geo", "3.2.0", PER_MEMBER, "Answers the geohashes of members.")
         .syntax("key [member [member ...]]"),
-    FAMILY.row("geodist", -4, Flags::READONLY, geodist).keys(&[KeySpec::at(1, READ)])
+    FAMILY
+        .row("geodist", -4, Flags::READONLY, geodist)
+        .keys(&[KeySpec::at(1, READ)])
         .doc("geo", "3.2.0", "O(1)", "Answers how far two members are from each other.")
         .syntax("key member1 member2 [<M | KM | FT | MI>]"),
-    FAMILY.row("geosearch", -7, Flags::READONLY, search::geosearch).keys(&[KeySpec::at(1, READ)])
+    FAMILY
+        .row("geosearch", -7, Flags::READONLY, search::geosearch)
+        .keys(&[KeySpec::at(1, READ)])
         .doc("geo", "6.2.0", PER_SHAPE, "Answers the members within a circle, a box or a polygon.")
         .syntax(
-            "key [<FROMMEMBER member | FROMLONLAT longitude latitude>] :from <<BYRADIUS radius <M | KM | FT | MI>> :circle | <BYBOX width height <M | KM | FT | MI>> :box | <BYPOLYGON num-vertices <longitude latitude> ... :vertices> :polygon @9.0.0> :by [<ASC | DESC>] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
+            "key [<FROMMEMBER member | FROMLONLAT longitude:double latitude:double>] :from \
+             <<BYRADIUS radius:double <M | KM | FT | MI>> :circle | <BYBOX width:double \
+             height:double <M | KM | FT | MI>> :box | <BYPOLYGON num-vertices:int \
+             <longitude:double latitude:double> ... :vertices> :polygon @9.0.0> :by [<ASC | DESC>] \
+             [COUNT count:int [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
         )
         .history(SEARCH_HISTORY),
-    FAMILY.row("geosearchstore", -8, GROW, search::geosearchstore).keys(&[KeySpec::at(1, STORE), KeySpec::at(2, READ)])
-    .doc("geo", "6.2.0", PER_SHAPE, "Stores the members within a circle, a box or a polygon.")
-    .syntax(
-        "destination source [<FROMMEMBER member | FROMLONLAT longitude latitude>] :from <<BYRADIUS radius <M | KM | FT | MI>> :circle | <BYBOX width height <M | KM | FT | MI>> :box | <BYPOLYGON num-vertices <longitude latitude> ... :vertices> :polygon @9.0.0> :by [<ASC | DESC>] [COUNT count [ANY]] [STOREDIST]",
-    )
-    .history(SEARCH_HISTORY),
-    FAMILY.row("georadius", -6, GROW.with(Flags::MOVABLE_KEYS), search::georadius).keys(&[
+    FAMILY
+        .row("geosearchstore", -8, GROW, search::geosearchstore)
+        .keys(&[KeySpec::at(1, STORE), KeySpec::at(2, READ)])
+        .doc("geo", "6.2.0", PER_SHAPE, "Stores the members within a circle, a box or a polygon.")
+        .syntax(
+            "destination:key source:key [<FROMMEMBER member | FROMLONLAT longitude:double \
+             latitude:double>] :from <<BYRADIUS radius:double <M | KM | FT | MI>> :circle | <BYBOX \
+             width:double height:double <M | KM | FT | MI>> :box | <BYPOLYGON num-vertices:int \
+             <longitude:double latitude:double> ... :vertices> :polygon @9.0.0> :by [<ASC | DESC>] \
+             [COUNT count:int [ANY]] [STOREDIST]",
+        )
+        .history(SEARCH_HISTORY),
+    FAMILY
+        .row("georadius", -6, GROW.with(Flags::MOVABLE_KEYS), search::georadius)
+        .keys(&[
             KeySpec::at(1, READ),
             KeySpec::keyword("STORE", 6, STORE.with(KeyUse::VARIABLE)),
             KeySpec::keyword("STOREDIST", 6, STORE.with(KeyUse::VARIABLE)),
         ])
-    .keys_by(search::find_keys)
-    .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle.")
-    .syntax(
-        "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
-         count [ANY @6.2.0]] [<ASC | DESC>] [<STORE key :storekey | STOREDIST key :storedistkey>]",
-    )
-    .history(RADIUS_HISTORY),
-    FAMILY.row("georadius_ro", -6, Flags::READONLY, search::georadius_ro).keys(&[KeySpec::at(1, READ)])
-        .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle.")
+        .keys_by(search::find_keys)
+        .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle.")
         .syntax(
-            "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] \
-             [COUNT count [ANY @6.2.0]] [<ASC | DESC>]",
+            "key longitude:double latitude:double radius:double <M | KM | FT | MI> [WITHCOORD] \
+             [WITHDIST] [WITHHASH] [COUNT count:int [ANY @6.2.0]] [<ASC | DESC>] [<STORE key \
+             :storekey | STOREDIST key :storedistkey>]",
         )
         .history(RADIUS_HISTORY),
-    FAMILY.row("georadiusbymember", -5, GROW.with(Flags::MOVABLE_KEYS), search::georadiusbymember).keys(&[
+    FAMILY
+        .row("georadius_ro", -6, Flags::READONLY, search::georadius_ro)
+        .keys(&[KeySpec::at(1, READ)])
+        .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle.")
+        .syntax(
+            "key longitude:double latitude:double radius:double <M | KM | FT | MI> [WITHCOORD] \
+             [WITHDIST] [WITHHASH] [COUNT count:int [ANY @6.2.0]] [<ASC | DESC>]",
+        )
+        .history(RADIUS_HISTORY),
+    FAMILY
+        .row("georadiusbymember", -5, GROW.with(Flags::MOVABLE_KEYS), search::georadiusbymember)
+        .keys(&[
             KeySpec::at(1, READ),
             KeySpec::keyword("STORE", 5, STORE.with(KeyUse::VARIABLE)),
             KeySpec::keyword("STOREDIST", 5, STORE.with(KeyUse::VARIABLE)),
         ])
-    .keys_by(search::find_keys_by_member)
-    .doc("geo", "3.2.0", PER_CIRCLE, "Answers or stores the members within a circle around one.")
-    .syntax(
-        "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
-         [<ASC | DESC>] [<STORE key :storekey | STOREDIST key :storedistkey>]",
-    )
-    .history(RADIUS_HISTORY),
-    FAMILY.row("georadiusbymember_ro", -5, Flags::READONLY, search::georadiusbymember_ro).keys(&[KeySpec::at(1, READ)])
-    .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle around one.")
-    .syntax(
-        "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
-         [<ASC | DESC>]",
-    )
-    .history(RADIUS_HISTORY),
+        .keys_by(search::find_keys_by_member)
+        .doc(
+            "geo",
+            "3.2.0",
+            PER_CIRCLE,
+            "Answers or stores the members within a circle around one.",
+        )
+        .syntax(
+            "key member radius:double <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
+             count:int [ANY]] [<ASC | DESC>] [<STORE key :storekey | STOREDIST key :storedistkey>]",
+        )
+        .history(RADIUS_HISTORY),
+    FAMILY
+        .row("georadiusbymember_ro", -5, Flags::READONLY, search::georadiusbymember_ro)
+        .keys(&[KeySpec::at(1, READ)])
+        .doc("geo", "3.2.10", PER_CIRCLE, "Answers the members within a circle around one.")
+        .syntax(
+            "key member radius:double <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
+             count:int [ANY]] [<ASC | DESC>]",
+        )
+        .history(RADIUS_HISTORY),
 ];

@@ -79,7 +79,7 @@ const KEY_DELETE: &[KeySpec] = &[KeySpec::at(1, DELETE)];
 const KEY_COUNT: &[KeySpec] = &[KeySpec::at(1, COUNT)];
 const KEY_TAKE: &[KeySpec] = &[KeySpec::at(1, TAKE)];
 
-const FIELDS: &str = "key FIELDS <numfields #0 field [field ...]>";
+const FIELDS: &str = "key FIELDS <numfields:int #0 field [field ...]>";
 
 pub(super) const COMMANDS: &[Command] = &[
     FAMILY.row("hdel", -3, WRITE_FAST, write::hdel).keys(KEY_DELETE)
@@ -90,9 +90,12 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("hash", "2.0.0", "O(1)", "Tells whether a hash has a field.")
         .syntax("key field"),
     timed("hexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpire, "Lets fields of a hash expire in so many seconds.")
-        .syntax("key seconds [<NX | XX | GT | LT>] FIELDS <numfields field [field ...]>"),
+        .syntax("key seconds:int [<NX | XX | GT | LT>] FIELDS <numfields:int field [field ...]>"),
     timed("hexpireat", -6, WRITE_FAST, KEY_UPDATE, expiry::hexpireat, "Lets fields of a hash expire at a Unix time in seconds.")
-        .syntax("key unix-time-seconds [<NX | XX | GT | LT>] @9.0.0 FIELDS <numfields #0 field [field ...]>"),
+        .syntax(
+            "key unix-time-seconds:int [<NX | XX | GT | LT>] @9.0.0 FIELDS <numfields:int #0 field \
+             [field ...]>",
+        ),
     timed("hexpiretime", -5, READONLY_FAST, KEY_READ, expiry::hexpiretime, "Tells at which Unix time in seconds fields of a hash expire.")
         .syntax(FIELDS),
     FAMILY.row("hget", 3, READONLY_FAST, read::hget).keys(KEY_READ)
@@ -108,15 +111,15 @@ pub(super) const COMMANDS: &[Command] = &[
     FAMILY.row("hgetex", -5, WRITE_FAST, extended::hgetex).keys(KEY_COUNT)
         .doc("hash", "9.0.0", PER_FIELD, "Answers the values of fields of a hash, and sets when the fields expire.")
         .syntax(
-            "key [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
-             PXAT unix-time-milliseconds | PERSIST>] FIELDS <numfields #0 field [field ...]>",
+            "key [<EX seconds:int | PX milliseconds:int | EXAT unix-time-seconds:time | PXAT \
+             unix-time-milliseconds:time | PERSIST>] FIELDS <numfields:int #0 field [field ...]>",
         ),
     FAMILY.row("hincrby", 4, GROW_FAST, write::hincrby).keys(KEY_COUNT)
         .doc("hash", "2.0.0", "O(1)", "Adds an integer to the number in a field of a hash.")
-        .syntax("key field increment"),
+        .syntax("key field increment:int"),
     FAMILY.row("hincrbyfloat", 4, GROW_FAST, write::hincrbyfloat).keys(KEY_COUNT)
         .doc("hash", "2.6.0", "O(1)", "Adds a decimal number to the number in a field of a hash.")
-        .syntax("key field increment"),
+        .syntax("key field increment:double"),
     FAMILY.row("hkeys", 2, Flags::READONLY, read::hkeys).keys(KEY_READ)
         .doc("hash", "2.0.0", PER_SIZE, "Answers the names of all fields of a hash.")
         .syntax("key")
@@ -134,16 +137,22 @@ pub(super) const COMMANDS: &[Command] = &[
     timed("hpersist", -5, WRITE_FAST, KEY_UPDATE, expiry::hpersist, "Takes the expiry of fields of a hash away.")
         .syntax(FIELDS),
     timed("hpexpire", -6, WRITE_FAST, KEY_UPDATE, expiry::hpexpire, "Lets fields of a hash expire in so many milliseconds.")
-        .syntax("key milliseconds [<NX | XX | GT | LT>] @9.0.0 FIELDS <numfields #0 field [field ...]>"),
+        .syntax(
+            "key milliseconds:int [<NX | XX | GT | LT>] @9.0.0 FIELDS <numfields:int #0 field \
+             [field ...]>",
+        ),
     timed("hpexpireat", -6, WRITE_FAST, KEY_UPDATE, expiry::hpexpireat, "Lets fields of a hash expire at a Unix time in milliseconds.")
-        .syntax("key unix-time-milliseconds [<NX | XX | GT | LT>] @9.0.0 FIELDS <numfields #0 field [field ...]>"),
+        .syntax(
+            "key unix-time-milliseconds:int [<NX | XX | GT | LT>] @9.0.0 FIELDS <numfields:int #0 \
+             field [field ...]>",
+        ),
     timed("hpexpiretime", -5, READONLY_FAST, KEY_READ, expiry::hpexpiretime, "Tells at which Unix time in milliseconds fields of a hash expire.")
         .syntax(FIELDS),
     timed("hpttl", -5, READONLY_FAST, KEY_READ, expiry::hpttl, "Tells in how many milliseconds fields of a hash expire.")
         .syntax(FIELDS),
     FAMILY.row("hrandfield", -2, Flags::READONLY, random::hrandfield).keys(KEY_READ)
         .doc("hash", "6.2.0", "O(N), N: fields answered", "Answers random fields of a hash.")
-        .syntax("key [count [WITHVALUES]] :options")
+        .syntax("key [count:int [WITHVALUES]] :options")
         .tips(&["nondeterministic_output"]),
     FAMILY.row("hscan", -3, Flags::READONLY, read::hscan).keys(KEY_READ)
         .doc(
@@ -152,7 +161,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) per call, O(N) for all of them until the cursor is 0 again, N: fields of the hash",
             "Answers some fields of a hash, and a cursor to ask for the next with.",
         )
-        .syntax("key cursor [MATCH pattern] [COUNT count] [NOVALUES]")
+        .syntax("key cursor:int [MATCH pattern] [COUNT count:int] [NOVALUES]")
         .tips(&["nondeterministic_output"]),
     FAMILY.row("hset", -4, GROW_FAST, write::hset).keys(KEY_UPDATE)
         .values(3, 2)
@@ -163,8 +172,9 @@ pub(super) const COMMANDS: &[Command] = &[
         .values(3, 1)
         .doc("hash", "9.0.0", PER_FIELD, "Sets fields of a hash, and when they expire.")
         .syntax(
-            "key [<NX | XX>] :key-condition [<FNX | FXX>] [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
-             PXAT unix-time-milliseconds | KEEPTTL>] FIELDS <numfields #0 field value [field value ...]>",
+            "key [<NX | XX>] :key-condition [<FNX | FXX>] [<EX seconds:int | PX milliseconds:int | \
+             EXAT unix-time-seconds:time | PXAT unix-time-milliseconds:time | KEEPTTL>] FIELDS \
+             <numfields:int #0 field value [field value ...]>",
         ),
     FAMILY.row("hsetnx", 4, GROW_FAST, write::hsetnx).keys(KEY_INSERT)
         .values(3, 0)

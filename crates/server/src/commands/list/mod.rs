@@ -121,7 +121,7 @@ pub(super) const COMMANDS: &[Command] = &[
             PER_RETURNED,
             "Takes the first elements of a list away and answers them.",
         )
-        .syntax("key [count @6.2.0]")
+        .syntax("key [count:int @6.2.0]")
         .history(&[("6.2.0", "Takes a count.")]),
     FAMILY
         .row("rpop", -2, WRITE_FAST, ends::rpop)
@@ -132,7 +132,7 @@ pub(super) const COMMANDS: &[Command] = &[
             PER_RETURNED,
             "Takes the last elements of a list away and answers them.",
         )
-        .syntax("key [count @6.2.0]")
+        .syntax("key [count:int @6.2.0]")
         .history(&[("6.2.0", "Takes a count.")]),
     FAMILY
         .row("lmpop", -4, Flags::WRITE.with(Flags::MOVABLE_KEYS), ends::lmpop)
@@ -143,7 +143,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N+M), N: keys, M: elements answered",
             "Takes elements of the first list that has any away and answers them.",
         )
-        .syntax("numkeys key [key ...] <LEFT | RIGHT> [COUNT count]"),
+        .syntax("numkeys:int key [key ...] <LEFT | RIGHT> [COUNT count:int]"),
     FAMILY
         .row("llen", 2, READONLY_FAST, read::llen)
         .keys(&[KeySpec::at(1, LOOK)])
@@ -158,7 +158,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(log(N)), N: length of the list",
             "Answers the element with an index.",
         )
-        .syntax("key index"),
+        .syntax("key index:int"),
     FAMILY
         .row("lrange", 4, Flags::READONLY, read::lrange)
         .keys(&[KeySpec::at(1, READ)])
@@ -168,12 +168,12 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(log(N)+M), N: length of the list, M: elements answered",
             "Answers the elements from one index to another.",
         )
-        .syntax("key start stop"),
+        .syntax("key start:int stop:int"),
     FAMILY
         .row("lpos", -3, Flags::READONLY, position::lpos)
         .keys(&[KeySpec::at(1, READ)])
         .doc("list", "6.0.6", PER_LENGTH, "Answers the indices of elements that equal a value.")
-        .syntax("key element [RANK rank] [COUNT num-matches] [MAXLEN len]"),
+        .syntax("key element [RANK rank:int] [COUNT num-matches:int] [MAXLEN len:int]"),
     FAMILY
         .row("linsert", 5, GROW, change::linsert)
         .keys(&[KeySpec::at(1, INSERT)])
@@ -193,12 +193,12 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(log(N)), N: length of the list",
             "Puts another element at an index.",
         )
-        .syntax("key index element"),
+        .syntax("key index:int element"),
     FAMILY
         .row("lrem", 4, Flags::WRITE, change::lrem)
         .keys(&[KeySpec::at(1, DELETE)])
         .doc("list", "1.0.0", PER_LENGTH, "Takes elements that equal a value out of a list.")
-        .syntax("key count element"),
+        .syntax("key count:int element"),
     FAMILY
         .row("ltrim", 4, Flags::WRITE, change::ltrim)
         .keys(&[KeySpec::at(1, DELETE)])
@@ -208,7 +208,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: elements that go",
             "Keeps the elements from one index to another, and no others.",
         )
-        .syntax("key start stop"),
+        .syntax("key start:int stop:int"),
     FAMILY
         .row("lmove", 5, GROW, transfer::lmove)
         .keys(&[KeySpec::at(1, POP), KeySpec::at(2, INSERT)])
@@ -218,12 +218,12 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1)",
             "Moves an element from an end of one list to an end of another.",
         )
-        .syntax("source destination <LEFT | RIGHT> :wherefrom <LEFT | RIGHT> :whereto"),
+        .syntax("source:key destination:key <LEFT | RIGHT> :wherefrom <LEFT | RIGHT> :whereto"),
     FAMILY
         .row("rpoplpush", 3, GROW, transfer::rpoplpush)
         .keys(&[KeySpec::at(1, POP), KeySpec::at(2, INSERT)])
         .doc("list", "1.2.0", "O(1)", "Moves the last element of one list to the front of another.")
-        .syntax("source destination"),
+        .syntax("source:key destination:key"),
     FAMILY
         .row("blpop", -3, BLOCKING, blocking::blpop)
         .keys(&[KeySpec::range(1, -2, 1, POP)])
@@ -233,7 +233,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: keys",
             "Takes the first element of the first list that has any, or waits for one.",
         )
-        .syntax("key [key ...] timeout")
+        .syntax("key [key ...] timeout:double")
         .history(TIMEOUTS),
     FAMILY
         .row("brpop", -3, BLOCKING, blocking::brpop)
@@ -244,7 +244,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: keys",
             "Takes the last element of the first list that has any, or waits for one.",
         )
-        .syntax("key [key ...] timeout")
+        .syntax("key [key ...] timeout:double")
         .history(TIMEOUTS),
     FAMILY
         .row("blmove", 6, GROW.with(Flags::BLOCKING), blocking::blmove)
@@ -255,7 +255,10 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1)",
             "Moves an element from one list to another, or waits for one.",
         )
-        .syntax("source destination <LEFT | RIGHT> :wherefrom <LEFT | RIGHT> :whereto timeout"),
+        .syntax(
+            "source:key destination:key <LEFT | RIGHT> :wherefrom <LEFT | RIGHT> :whereto \
+             timeout:double",
+        ),
     FAMILY
         .row("brpoplpush", 4, GROW.with(Flags::BLOCKING), blocking::brpoplpush)
         .keys(&[KeySpec::at(1, POP), KeySpec::at(2, INSERT)])
@@ -265,7 +268,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1)",
             "Does as RPOPLPUSH, or waits until there is an element to move.",
         )
-        .syntax("source destination timeout")
+        .syntax("source:key destination:key timeout:double")
         .history(TIMEOUTS),
     FAMILY
         .row("blmpop", -5, BLOCKING.with(Flags::MOVABLE_KEYS), blocking::blmpop)
@@ -276,7 +279,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N+M), N: keys, M: elements answered",
             "Does as LMPOP, or waits until one of the lists has elements.",
         )
-        .syntax("timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]"),
+        .syntax("timeout:double numkeys:int key [key ...] <LEFT | RIGHT> [COUNT count:int]"),
 ];
 
 const BLOCKING: Flags = Flags::WRITE.with(Flags::BLOCKING);

@@ -156,7 +156,7 @@ pub const COMMANDS: &[Command] = &[Command::new("migrate", -6, migrate)
         "Moves keys to another server.",
     )
     .syntax(
-        "host port <key | \"\"> :key-selector destination-db timeout [COPY @3.0.0] \
+        "host port:int <key | \"\"> :key-selector destination-db:int timeout:int [COPY @3.0.0] \
          [REPLACE @3.0.0] [<AUTH password :auth @4.0.7 | <AUTH2 username password> @6.0.0>] [KEYS \
          key [key ...] :keys @3.0.6]",
     )

@@ -71,17 +71,17 @@ pub(super) const COMMANDS: &[Command] = &[
         .tips(UNORDERED),
     FAMILY.row("sdiffstore", -3, GROW, combine::sdiffstore).keys(STORE)
         .doc("set", "1.0.0", PER_TOTAL, "Keeps what is in the first set and in none of the others.")
-        .syntax("destination key [key ...]"),
+        .syntax("destination:key key [key ...]"),
     FAMILY.row("sinter", -2, Flags::READONLY, combine::sinter).keys(KEYS_READ)
         .doc("set", "1.0.0", PER_INTERSECTION, "Answers what is in all of the sets.")
         .syntax("key [key ...]")
         .tips(UNORDERED),
     FAMILY.row("sintercard", -3, Flags::READONLY.with(Flags::MOVABLE_KEYS), combine::sintercard).keys(&[KeySpec::counted(1, READ)])
         .doc("set", "7.0.0", PER_INTERSECTION, "Answers how many members are in all of the sets.")
-        .syntax("numkeys key [key ...] [LIMIT limit]"),
+        .syntax("numkeys:int key [key ...] [LIMIT limit:int]"),
     FAMILY.row("sinterstore", -3, GROW, combine::sinterstore).keys(STORE)
         .doc("set", "1.0.0", PER_INTERSECTION, "Keeps what is in all of the sets.")
-        .syntax("destination key [key ...]"),
+        .syntax("destination:key key [key ...]"),
     FAMILY.row("sismember", 3, READONLY_FAST, members::sismember).keys(KEY_LOOK)
         .doc("set", "1.0.0", "O(1)", "Tells whether something is in a set.")
         .syntax("key member"),
@@ -94,7 +94,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key member [member ...]"),
     FAMILY.row("smove", 4, WRITE_FAST, members::smove).keys(&[KeySpec::at(1, TAKE), KeySpec::at(2, INSERT)])
     .doc("set", "1.0.0", "O(1)", "Moves a member from one set to another.")
-    .syntax("source destination member"),
+    .syntax("source:key destination:key member"),
     FAMILY.row("spop", -2, WRITE_FAST, random::spop).keys(KEY_TAKE)
         .doc(
             "set",
@@ -102,7 +102,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) without a count, else O(N), N: the count",
             "Removes random members of a set, and answers them.",
         )
-        .syntax("key [count @3.2.0]")
+        .syntax("key [count:int @3.2.0]")
         .history(&[("3.2.0", "Takes a count.")])
         .tips(RANDOM),
     FAMILY.row("srandmember", -2, Flags::READONLY, random::srandmember).keys(KEY_READ)
@@ -112,7 +112,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) without a count, else O(N), N: the count without its sign",
             "Answers random members of a set.",
         )
-        .syntax("key [count @2.6.0]")
+        .syntax("key [count:int @2.6.0]")
         .history(&[("2.6.0", "Takes a count.")])
         .tips(RANDOM),
     FAMILY.row("srem", -3, WRITE_FAST, members::srem).keys(&[KeySpec::at(1, DELETE)])
@@ -126,7 +126,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) per call, O(N) for all of them until the cursor is 0 again, N: members of the set",
             "Answers some members of a set, and a cursor to ask for the next with.",
         )
-        .syntax("key cursor [MATCH pattern] [COUNT count]")
+        .syntax("key cursor:int [MATCH pattern] [COUNT count:int]")
         .tips(RANDOM),
     FAMILY.row("sunion", -2, Flags::READONLY, combine::sunion).keys(KEYS_READ)
         .doc("set", "1.0.0", PER_TOTAL, "Answers what is in any of the sets.")
@@ -134,5 +134,5 @@ pub(super) const COMMANDS: &[Command] = &[
         .tips(UNORDERED),
     FAMILY.row("sunionstore", -3, GROW, combine::sunionstore).keys(STORE)
         .doc("set", "1.0.0", PER_TOTAL, "Keeps what is in any of the sets.")
-        .syntax("destination key [key ...]"),
+        .syntax("destination:key key [key ...]"),
 ];

@@ -138,8 +138,9 @@ pub(super) const COMMANDS: &[Command] = &[
             "Answers or stores the elements of a list, a set or a sorted set in another order.",
         )
         .syntax(
-            "key [BY pattern :by-pattern #1] [LIMIT offset count] [GET pattern [GET pattern ...] \
-             :get-pattern #1] [<ASC | DESC>] [ALPHA :sorting] [STORE destination #2]",
+            "key [BY pattern :by-pattern #1] [LIMIT offset:int count:int] [GET pattern [GET \
+             pattern ...] :get-pattern #1] [<ASC | DESC>] [ALPHA :sorting] [STORE destination:key \
+             #2]",
         ),
     Command::new("sort_ro", -2, sort_ro)
         .flags(Flags::READONLY.with(Flags::MOVABLE_KEYS))
@@ -154,7 +155,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "Answers the elements of a list, a set or a sorted set in another order.",
         )
         .syntax(
-            "key [BY pattern :by-pattern #1] [LIMIT offset count] [GET pattern [GET pattern ...] \
-             :get-pattern #1] [<ASC | DESC>] [ALPHA :sorting]",
+            "key [BY pattern :by-pattern #1] [LIMIT offset:int count:int] [GET pattern [GET \
+             pattern ...] :get-pattern #1] [<ASC | DESC>] [ALPHA :sorting]",
         ),
 ];

@@ -85,7 +85,10 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(log(N)) for each member, N: members of the set",
             "Adds members to a sorted set, or changes their scores.",
         )
-        .syntax("key [<NX | XX>] @3.0.2 [<GT | LT>] @6.2.0 [CH :change @3.0.2] [INCR :increment @3.0.2] score member [score member ...]")
+        .syntax(
+            "key [<NX | XX>] @3.0.2 [<GT | LT>] @6.2.0 [CH :change @3.0.2] [INCR :increment \
+             @3.0.2] score:double member [score member ...]",
+        )
         .history(&[
             ("2.4.0", "Takes several members."),
             ("3.0.2", "`XX`, `NX`, `CH` and `INCR` are new."),
@@ -93,7 +96,7 @@ pub(super) const COMMANDS: &[Command] = &[
         ]),
     FAMILY.row("zincrby", 4, GROW_FAST, add::zincrby).keys(&[KeySpec::at(1, CHANGE)])
         .doc("sorted-set", "1.2.0", LOGARITHMIC, "Adds to the score of a member.")
-        .syntax("key increment member"),
+        .syntax("key increment:int member"),
     FAMILY.row("zrem", -3, WRITE_FAST, remove::zrem).keys(&[KeySpec::at(1, DELETE)])
         .doc(
             "sorted-set",
@@ -105,10 +108,10 @@ pub(super) const COMMANDS: &[Command] = &[
         .history(&[("2.4.0", "Takes several members.")]),
     FAMILY.row("zremrangebyrank", 4, Flags::WRITE, remove::zremrangebyrank).keys(&[KeySpec::at(1, DELETE)])
         .doc("sorted-set", "2.0.0", PER_REMOVED, "Takes the members of some ranks out of a sorted set.")
-        .syntax("key start stop"),
+        .syntax("key start:int stop:int"),
     FAMILY.row("zremrangebyscore", 4, Flags::WRITE, remove::zremrangebyscore).keys(&[KeySpec::at(1, DELETE)])
         .doc("sorted-set", "1.2.0", PER_REMOVED, "Takes the members of some scores out of a sorted set.")
-        .syntax("key min max"),
+        .syntax("key min:double max:double"),
     FAMILY.row("zremrangebylex", 4, Flags::WRITE, remove::zremrangebylex).keys(&[KeySpec::at(1, DELETE)])
         .doc(
             "sorted-set",
@@ -122,7 +125,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .syntax("key"),
     FAMILY.row("zcount", 4, READONLY_FAST, read::zcount).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "2.0.0", LOGARITHMIC, "Answers how many members have scores in a range.")
-        .syntax("key min max"),
+        .syntax("key min:double max:double"),
     FAMILY.row("zlexcount", 4, READONLY_FAST, read::zlexcount).keys(&[KeySpec::at(1, READ)])
         .doc(
             "sorted-set",
@@ -152,14 +155,17 @@ pub(super) const COMMANDS: &[Command] = &[
             PER_RETURNED,
             "Answers the members in a range of ranks, scores or strings.",
         )
-        .syntax("key start stop [<BYSCORE | BYLEX>] @6.2.0 [REV @6.2.0] [LIMIT offset count] @6.2.0 [WITHSCORES]")
+        .syntax(
+            "key start stop [<BYSCORE | BYLEX>] @6.2.0 [REV @6.2.0] [LIMIT offset:int count:int] \
+             @6.2.0 [WITHSCORES]",
+        )
         .history(&[("6.2.0", "`REV`, `BYSCORE`, `BYLEX` and `LIMIT` are new.")]),
     FAMILY.row("zrangestore", -5, GROW, range::zrangestore).keys(&[KeySpec::at(1, STORE), KeySpec::at(2, READ)])
     .doc("sorted-set", "6.2.0", PER_STORED, "Makes a sorted set of what ZRANGE would answer.")
-    .syntax("dst src min max [<BYSCORE | BYLEX>] [REV] [LIMIT offset count]"),
+    .syntax("dst:key src:key min max [<BYSCORE | BYLEX>] [REV] [LIMIT offset:int count:int]"),
     FAMILY.row("zrangebyscore", -4, Flags::READONLY, range::zrangebyscore).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "1.0.5", PER_RETURNED, "Answers the members with scores in a range.")
-        .syntax("key min max [WITHSCORES @2.0.0] [LIMIT offset count]")
+        .syntax("key min:double max:double [WITHSCORES @2.0.0] [LIMIT offset:int count:int]")
         .history(&[("2.0.0", "`WITHSCORES` is new.")]),
     FAMILY.row("zrangebylex", -4, Flags::READONLY, range::zrangebylex).keys(&[KeySpec::at(1, READ)])
         .doc(
@@ -168,23 +174,23 @@ pub(super) const COMMANDS: &[Command] = &[
             PER_RETURNED,
             "Answers the members of a sorted set of equal scores between two strings.",
         )
-        .syntax("key min max [LIMIT offset count]"),
+        .syntax("key min max [LIMIT offset:int count:int]"),
     FAMILY.row("zrevrange", -4, Flags::READONLY, range::zrevrange).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "1.2.0", PER_RETURNED, "Answers members by their ranks from the end.")
-        .syntax("key start stop [WITHSCORES]"),
+        .syntax("key start:int stop:int [WITHSCORES]"),
     FAMILY.row("zrevrangebyscore", -4, Flags::READONLY, range::zrevrangebyscore).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "2.2.0", PER_RETURNED, "Does as ZRANGEBYSCORE, backwards.")
-        .syntax("key max min [WITHSCORES] [LIMIT offset count]")
+        .syntax("key max:double min:double [WITHSCORES] [LIMIT offset:int count:int]")
         .history(&[("2.1.6", "Bounds may be excluded.")]),
     FAMILY.row("zrevrangebylex", -4, Flags::READONLY, range::zrevrangebylex).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "2.8.9", PER_RETURNED, "Does as ZRANGEBYLEX, backwards.")
-        .syntax("key max min [LIMIT offset count]"),
+        .syntax("key max min [LIMIT offset:int count:int]"),
     FAMILY.row("zpopmin", -2, WRITE_FAST, pop::zpopmin).keys(&[KeySpec::at(1, POP)])
         .doc("sorted-set", "5.0.0", PER_POPPED, "Takes the members with the lowest scores away.")
-        .syntax("key [count]"),
+        .syntax("key [count:int]"),
     FAMILY.row("zpopmax", -2, WRITE_FAST, pop::zpopmax).keys(&[KeySpec::at(1, POP)])
         .doc("sorted-set", "5.0.0", PER_POPPED, "Takes the members with the highest scores away.")
-        .syntax("key [count]"),
+        .syntax("key [count:int]"),
     FAMILY.row("zmpop", -4, Flags::WRITE.with(Flags::MOVABLE_KEYS), pop::zmpop).keys(&[KeySpec::counted(1, POP)])
         .doc(
             "sorted-set",
@@ -192,14 +198,14 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(K+M*log(N)), K: keys, N: members of the set, M: members answered",
             "Takes members of the first sorted set that has any away.",
         )
-        .syntax("numkeys key [key ...] <MIN | MAX> [COUNT count]"),
+        .syntax("numkeys:int key [key ...] <MIN | MAX> [COUNT count:int]"),
     FAMILY.row("bzpopmin", -3, BLOCKING.with(Flags::FAST), blocking::bzpopmin).keys(&[KeySpec::range(1, -2, 1, POP)])
         .doc("sorted-set", "5.0.0", LOGARITHMIC, "Does as ZPOPMIN, or waits for a member.")
-        .syntax("key [key ...] timeout")
+        .syntax("key [key ...] timeout:double")
         .history(TIMEOUTS),
     FAMILY.row("bzpopmax", -3, BLOCKING.with(Flags::FAST), blocking::bzpopmax).keys(&[KeySpec::range(1, -2, 1, POP)])
         .doc("sorted-set", "5.0.0", LOGARITHMIC, "Does as ZPOPMAX, or waits for a member.")
-        .syntax("key [key ...] timeout")
+        .syntax("key [key ...] timeout:double")
         .history(TIMEOUTS),
     FAMILY.row("bzmpop", -5, BLOCKING.with(Flags::MOVABLE_KEYS), blocking::bzmpop).keys(&[KeySpec::counted(2, POP)])
         .doc(
@@ -208,10 +214,10 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(K+M*log(N)), K: keys, N: members of the set, M: members answered",
             "Does as ZMPOP, or waits until one of the sorted sets has members.",
         )
-        .syntax("timeout numkeys key [key ...] <MIN | MAX> [COUNT count]"),
+        .syntax("timeout:double numkeys:int key [key ...] <MIN | MAX> [COUNT count:int]"),
     FAMILY.row("zrandmember", -2, Flags::READONLY, random::zrandmember).keys(&[KeySpec::at(1, READ)])
         .doc("sorted-set", "6.2.0", "O(N), N: members answered", "Answers members by chance.")
-        .syntax("key [count [WITHSCORES]] :options")
+        .syntax("key [count:int [WITHSCORES]] :options")
         .tips(&["nondeterministic_output"]),
     FAMILY.row("zscan", -3, Flags::READONLY, scan::zscan).keys(&[KeySpec::at(1, READ)])
         .doc(
@@ -220,22 +226,24 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) per call, O(N) for all of them until the cursor is 0 again, N: members of the set",
             "Answers some members with their scores, and a cursor to ask for the next with.",
         )
-        .syntax("key cursor [MATCH pattern] [COUNT count] [NOSCORES]")
+        .syntax("key cursor:int [MATCH pattern] [COUNT count:int] [NOSCORES]")
         .history(&[("8.0.0", "`NOSCORES` is new.")])
         .tips(&["nondeterministic_output"]),
     FAMILY.row("zunion", -3, READ_MANY, combine::zunion).keys(&[KeySpec::counted(1, READ)])
         .doc("sorted-set", "6.2.0", UNION, "Answers the members of several sets together.")
         .syntax(
-            "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+            "numkeys:int key [key ...] [WEIGHTS weight:int [weight ...]] [AGGREGATE <SUM | MIN | \
+             MAX>] [WITHSCORES]",
         ),
     FAMILY.row("zinter", -3, READ_MANY, combine::zinter).keys(&[KeySpec::counted(1, READ)])
         .doc("sorted-set", "6.2.0", INTERSECTION, "Answers the members that several sets have in common.")
         .syntax(
-            "numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+            "numkeys:int key [key ...] [WEIGHTS weight:int [weight ...]] [AGGREGATE <SUM | MIN | \
+             MAX>] [WITHSCORES]",
         ),
     FAMILY.row("zdiff", -3, READ_MANY, combine::zdiff).keys(&[KeySpec::counted(1, READ)])
         .doc("sorted-set", "6.2.0", DIFFERENCE, "Answers the members of one set that others do not have.")
-        .syntax("numkeys key [key ...] [WITHSCORES]"),
+        .syntax("numkeys:int key [key ...] [WITHSCORES]"),
     FAMILY.row("zintercard", -3, READ_MANY, combine::zintercard).keys(&[KeySpec::counted(1, READ)])
         .doc(
             "sorted-set",
@@ -243,20 +251,22 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N*K), N: members of the smallest set, K: sets",
             "Answers how many members several sets have in common.",
         )
-        .syntax("numkeys key [key ...] [LIMIT limit]"),
+        .syntax("numkeys:int key [key ...] [LIMIT limit:int]"),
     FAMILY.row("zunionstore", -4, STORE_MANY, combine::zunionstore).keys(&[KeySpec::at(1, STORE), KeySpec::counted(2, READ)])
     .doc("sorted-set", "2.0.0", UNION, "Makes a sorted set of what ZUNION would answer.")
     .syntax(
-        "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
+        "destination:key numkeys:int key [key ...] [WEIGHTS weight:int [weight ...]] [AGGREGATE \
+         <SUM | MIN | MAX>]",
     ),
     FAMILY.row("zinterstore", -4, STORE_MANY, combine::zinterstore).keys(&[KeySpec::at(1, STORE), KeySpec::counted(2, READ)])
     .doc("sorted-set", "2.0.0", INTERSECTION, "Makes a sorted set of what ZINTER would answer.")
     .syntax(
-        "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [AGGREGATE <SUM | MIN | MAX>]",
+        "destination:key numkeys:int key [key ...] [WEIGHTS weight:int [weight ...]] [AGGREGATE \
+         <SUM | MIN | MAX>]",
     ),
     FAMILY.row("zdiffstore", -4, STORE_MANY, combine::zdiffstore).keys(&[KeySpec::at(1, STORE), KeySpec::counted(2, READ)])
     .doc("sorted-set", "6.2.0", DIFFERENCE, "Makes a sorted set of what ZDIFF would answer.")
-    .syntax("destination numkeys key [key ...]"),
+    .syntax("destination:key numkeys:int key [key ...]"),
 ];
 
 const BLOCKING: Flags = Flags::WRITE.with(Flags::BLOCKING);

@@ -68,8 +68,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "Adds an entry to a stream, which is made if need be.",
         )
         .syntax(
-            "key [NOMKSTREAM @6.2.0] [<MAXLEN | MINID @6.2.0> [<= | ~>] threshold [LIMIT count @6.2.0]] <* | id> \
-             field value [field value ...]",
+            "key [NOMKSTREAM @6.2.0] [<MAXLEN | MINID @6.2.0> [<= | ~>] threshold [LIMIT count:int \
+             @6.2.0]] <* | id> field value [field value ...]",
         )
         .history(&[
             ("6.2.0", "`NOMKSTREAM`, `MINID` and `LIMIT` are new."),
@@ -85,7 +85,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .row("xrange", -4, Flags::READONLY, range::xrange)
         .keys(&[KeySpec::at(1, READ)])
         .doc("stream", "5.0.0", PER_ENTRY, "Answers the entries with IDs in a range.")
-        .syntax("key start end [COUNT count]")
+        .syntax("key start end [COUNT count:int]")
         .history(&[EXCLUSIVE_RANGES]),
     FAMILY
         .row("xrevrange", -4, Flags::READONLY, range::xrevrange)
@@ -96,7 +96,7 @@ pub(super) const COMMANDS: &[Command] = &[
             PER_ENTRY,
             "Answers the entries with IDs in a range, the last one first.",
         )
-        .syntax("key end start [COUNT count]")
+        .syntax("key end start [COUNT count:int]")
         .history(&[EXCLUSIVE_RANGES]),
     FAMILY
         .row("xdel", -3, WRITE_FAST, trim::xdel)
@@ -117,7 +117,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: entries that go, whole nodes of them at once",
             "Takes entries from the front of a stream.",
         )
-        .syntax("key <<MAXLEN | MINID @6.2.0> [<= | ~>] threshold [LIMIT count @6.2.0]>")
+        .syntax("key <<MAXLEN | MINID @6.2.0> [<= | ~>] threshold [LIMIT count:int @6.2.0]>")
         .history(&[("6.2.0", "`MINID` and `LIMIT` are new.")])
         .tips(UNSURE),
     FAMILY
@@ -129,14 +129,17 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1)",
             "Sets what a stream knows of its past; meant for replication.",
         )
-        .syntax("key last-id [ENTRIESADDED entries-added @7.0.0] [MAXDELETEDID max-deleted-id @7.0.0]")
+        .syntax(
+            "key last-id [ENTRIESADDED entries-added:int @7.0.0] [MAXDELETEDID max-deleted-id \
+             @7.0.0]",
+        )
         .history(&[("7.0.0", "`ENTRIESADDED` and `MAXDELETEDID` are new.")]),
     FAMILY
         .row("xread", -4, Flags::READONLY.with(WAITS), read::xread)
         .keys(&[streams(1)])
         .keys_by(read::find_keys)
         .doc("stream", "5.0.0", PER_ENTRY, "Answers what is new in streams, or waits for it.")
-        .syntax("[COUNT count] [BLOCK milliseconds] STREAMS <key [key ...] id [id ...]>"),
+        .syntax("[COUNT count:int] [BLOCK milliseconds:int] STREAMS <key [key ...] id [id ...]>"),
     FAMILY
         .row("xreadgroup", -7, Flags::WRITE.with(WAITS), read::xreadgroup)
         .keys(&[streams(4)])
@@ -148,8 +151,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "Gives a consumer of a group what is new in streams, or its own past; may wait.",
         )
         .syntax(
-            "GROUP <group consumer> [COUNT count] [BLOCK milliseconds] [NOACK] \
-             STREAMS <key [key ...] id [id ...]>",
+            "GROUP <group consumer> [COUNT count:int] [BLOCK milliseconds:int] [NOACK] STREAMS \
+             <key [key ...] id [id ...]>",
         ),
     FAMILY
         .row("xack", -4, WRITE_FAST, pending::xack)
@@ -170,7 +173,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: entries answered, or looked at with IDLE",
             "Answers what a group has not acknowledged, in short or entry by entry.",
         )
-        .syntax("key group [[IDLE min-idle-time @6.2.0] start end count [consumer]]")
+        .syntax("key group [[IDLE min-idle-time:int @6.2.0] start end count:int [consumer]]")
         .history(&[("6.2.0", "`IDLE` and exclusive ranges are new.")])
         .tips(UNSURE),
     FAMILY
@@ -183,8 +186,8 @@ pub(super) const COMMANDS: &[Command] = &[
             "Makes pending entries those of another consumer.",
         )
         .syntax(
-            "key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] \
-             [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
+            "key group consumer min-idle-time id [id ...] [IDLE ms:int] [TIME \
+             unix-time-milliseconds:time] [RETRYCOUNT count:int] [FORCE] [JUSTID] [LASTID lastid]",
         )
         .tips(UNSURE),
     FAMILY
@@ -196,7 +199,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) if COUNT is small",
             "Makes entries that are pending for long those of another consumer.",
         )
-        .syntax("key group consumer min-idle-time start [COUNT count] [JUSTID]")
+        .syntax("key group consumer min-idle-time start [COUNT count:int] [JUSTID]")
         .history(&[(
             "7.0.0",
             "IDs of deleted entries are answered, and these are no longer pending.",
@@ -220,7 +223,7 @@ const XGROUP: &[Command] = &[
         .row("create", -5, GROW, group::create)
         .keys(&[KeySpec::at(2, INSERT)])
         .doc("stream", "5.0.0", "O(1)", "Adds a consumer group to a stream.")
-        .syntax("key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read :entriesread]")
+        .syntax("key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read:int :entriesread]")
         .history(&[("7.0.0", "`ENTRIESREAD` is new.")]),
     FAMILY
         .row("createconsumer", 5, GROW, consumer::create)
@@ -247,7 +250,7 @@ const XGROUP: &[Command] = &[
         .row("setid", -5, Flags::WRITE, group::setid)
         .keys(&[KeySpec::at(2, UPDATE)])
         .doc("stream", "5.0.0", "O(1)", "Sets up to where a group has read.")
-        .syntax("key group <id | $> [ENTRIESREAD entries-read :entriesread]")
+        .syntax("key group <id | $> [ENTRIESREAD entries-read:int :entriesread]")
         .history(&[("7.0.0", "`ENTRIESREAD` is new.")]),
 ];
 
@@ -275,7 +278,7 @@ const XINFO: &[Command] = &[
         .row("stream", -3, Flags::READONLY, info::stream)
         .keys(&[KeySpec::at(2, READ)])
         .doc("stream", "5.0.0", "O(1)", "Describes a stream.")
-        .syntax("key [FULL [COUNT count]]")
+        .syntax("key [FULL [COUNT count:int]]")
         .history(&[
             ("6.0.0", "`FULL` is new."),
             ("7.0.0", "Answers `max-deleted-entry-id`, `entries-added` and more."),

@@ -53,8 +53,8 @@ pub(super) const COMMANDS: &[Command] = &[
         .doc("string", "1.0.0", "O(1)", "Makes a key hold a string, whatever it held.")
         .syntax(
             "key value [<NX @2.6.12 | XX @2.6.12 | IFEQ comparison-value @8.1.0>] [GET @6.2.0] \
-             [<EX seconds @2.6.12 | PX milliseconds @2.6.12 | EXAT unix-time-seconds @6.2.0 | \
-             PXAT unix-time-milliseconds @6.2.0 | KEEPTTL @6.0.0>]",
+             [<EX seconds:int @2.6.12 | PX milliseconds:int @2.6.12 | EXAT unix-time-seconds:time \
+             @6.2.0 | PXAT unix-time-milliseconds:time @6.2.0 | KEEPTTL @6.0.0>]",
         )
         .history(&[
             ("2.6.12", "`EX`, `PX`, `NX` and `XX` are new."),
@@ -74,20 +74,20 @@ pub(super) const COMMANDS: &[Command] = &[
         .keys(&[KeySpec::at(1, OVERWRITE)])
         .values(3, 0)
         .doc("string", "2.0.0", "O(1)", "Makes a key hold a string for some seconds.")
-        .syntax("key seconds value"),
+        .syntax("key seconds:int value"),
     FAMILY
         .row("psetex", 4, GROW, set::psetex)
         .keys(&[KeySpec::at(1, OVERWRITE)])
         .values(3, 0)
         .doc("string", "2.6.0", "O(1)", "Makes a key hold a string for some milliseconds.")
-        .syntax("key milliseconds value"),
+        .syntax("key milliseconds:int value"),
     FAMILY
         .row("getex", -2, WRITE_FAST, set::getex)
         .keys(&[KeySpec::at(1, CHANGE).notes("Changes nothing but the key's expiry.")])
         .doc("string", "6.2.0", "O(1)", "Answers the string at a key and changes its expiry.")
         .syntax(
-            "key [<EX seconds | PX milliseconds | EXAT unix-time-seconds | \
-             PXAT unix-time-milliseconds | PERSIST>]",
+            "key [<EX seconds:int | PX milliseconds:int | EXAT unix-time-seconds:time | PXAT \
+             unix-time-milliseconds:time | PERSIST>]",
         ),
     FAMILY
         .row("getdel", 2, WRITE_FAST, set::getdel)
@@ -136,8 +136,9 @@ pub(super) const COMMANDS: &[Command] = &[
         .values(3, 2)
         .doc("string", "9.1.0", PER_KEY, "Does as MSET, on a condition and with an expiry.")
         .syntax(
-            "numkeys key value [key value ...] [<NX | XX>] [<EX seconds | PX milliseconds | \
-             EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL>]",
+            "numkeys:int key value [key value ...] [<NX | XX>] [<EX seconds:int | PX \
+             milliseconds:int | EXAT unix-time-seconds:time | PXAT unix-time-milliseconds:time | \
+             KEEPTTL>]",
         )
         .tips(SHARDED_WRITE),
     FAMILY
@@ -159,12 +160,12 @@ pub(super) const COMMANDS: &[Command] = &[
         .row("getrange", 4, Flags::READONLY, read::getrange)
         .keys(&[KeySpec::at(1, READ)])
         .doc("string", "2.4.0", PER_BYTE, "Answers a part of the string at a key.")
-        .syntax("key start end"),
+        .syntax("key start:int end:int"),
     FAMILY
         .row("substr", 4, Flags::READONLY, read::getrange)
         .keys(&[KeySpec::at(1, READ)])
         .doc("string", "1.0.0", PER_BYTE, "Answers a part of the string at a key.")
-        .syntax("key start end"),
+        .syntax("key start:int end:int"),
     FAMILY
         .row("setrange", 4, GROW, edit::setrange)
         .keys(&[KeySpec::at(1, KeyUse::READ_WRITE.with(KeyUse::UPDATE))])
@@ -174,7 +175,7 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N), N: bytes of the value; more when the string has to be moved",
             "Writes over a part of the string at a key, which grows as needed.",
         )
-        .syntax("key offset value"),
+        .syntax("key offset:int value"),
     FAMILY
         .row("incr", 2, GROW_FAST, counter::incr)
         .keys(&[KeySpec::at(1, CHANGE)])
@@ -189,17 +190,17 @@ pub(super) const COMMANDS: &[Command] = &[
         .row("incrby", 3, GROW_FAST, counter::incrby)
         .keys(&[KeySpec::at(1, CHANGE)])
         .doc("string", "1.0.0", "O(1)", "Adds to the integer at a key.")
-        .syntax("key increment"),
+        .syntax("key increment:int"),
     FAMILY
         .row("decrby", 3, GROW_FAST, counter::decrby)
         .keys(&[KeySpec::at(1, CHANGE)])
         .doc("string", "1.0.0", "O(1)", "Takes from the integer at a key.")
-        .syntax("key decrement"),
+        .syntax("key decrement:int"),
     FAMILY
         .row("incrbyfloat", 3, GROW_FAST, counter::incrbyfloat)
         .keys(&[KeySpec::at(1, CHANGE)])
         .doc("string", "2.6.0", "O(1)", "Adds to the floating point number at a key.")
-        .syntax("key increment"),
+        .syntax("key increment:double"),
     FAMILY
         .row("lcs", -3, Flags::READONLY, lcs::lcs)
         .keys(&[KeySpec::range(1, 1, 1, READ)])
@@ -209,5 +210,5 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(N*M), N, M: lengths of the strings",
             "Finds the longest common subsequence of two strings.",
         )
-        .syntax("key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]"),
+        .syntax("key1:key key2:key [LEN] [IDX] [MINMATCHLEN min-match-len:int] [WITHMATCHLEN]"),
 ];
