@@ -29,6 +29,9 @@ pub(crate) fn check() -> Outcome {
             check_locks(file, &text, &mut faults);
             check_width(file, &text, &mut faults);
         }
+        if file.ends_with(".md") {
+            check_tables(file, &text, &mut faults);
+        }
         if file != OWN_FILE {
             check_words(file, &text, &mut faults);
         }
@@ -67,6 +70,27 @@ fn check_words(file: &str, text: &str, faults: &mut Vec<String>) {
             if line.contains(word) {
                 faults.push(format!("{file}:{}: {word:?}: {reason}", number + 1));
             }
+        }
+    }
+}
+
+/// A row that follows no other row, or has another number of cells than the table's first line, is
+/// shown as text.
+fn check_tables(file: &str, text: &str, faults: &mut Vec<String>) {
+    let mut cells = None;
+    let mut lines = text.lines().enumerate().peekable();
+    let mut in_code = false;
+    while let Some((number, line)) = lines.next() {
+        in_code ^= line.starts_with("```");
+        if in_code || !line.starts_with('|') {
+            cells = None;
+            continue;
+        }
+        let found = line.replace("\\|", "").matches('|').count();
+        let is_first = lines.peek().is_some_and(|(_, next)| next.starts_with("|--"));
+        let expected = *cells.get_or_insert(if is_first { found } else { 0 });
+        if found != expected {
+            faults.push(format!("{file}:{}: the row is no part of a table", number + 1));
         }
     }
 }
@@ -214,6 +238,21 @@ mod tests {
         ] {
             assert_eq!(faults_of(file, text), Vec::<String>::new(), "{text}");
         }
+    }
+
+    #[test]
+    fn rows_belong_to_a_table() {
+        let faults_of = |text: &str| {
+            let mut faults = Vec::new();
+            check_tables("a.md", text, &mut faults);
+            faults.len()
+        };
+        let table = "| a | b |\n|---|---|\n| 1 | `x \\| y` |\n";
+        assert_eq!(faults_of(table), 0);
+        assert_eq!(faults_of(&format!("```\n| x |\n```\n{table}")), 0);
+        assert_eq!(faults_of(&format!("{table}\n| 3 | 4 |\n")), 1);
+        assert_eq!(faults_of(&format!("{table}| 3 | `4 | 5` |\n")), 1);
+        assert_eq!(faults_of(&format!("{table}| 3 |\n")), 1);
     }
 
     #[test]
