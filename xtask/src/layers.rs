@@ -39,8 +39,6 @@ const CYCLES: &[(&str, &[&str])] = &[
             "structs", "tables", "vm",
         ],
     ),
-    ("store", &["entry", "value"]),
-    ("store", &["cut", "expiry", "keyspace", "shard"]),
 ];
 
 /// What a crate's top-level modules need of each other.

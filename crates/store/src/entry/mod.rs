@@ -23,10 +23,15 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::access::ACCESS_MASK;
 use crate::value::{
-    AnyCollection, CHUNKED_LEN_MIN, Chunked, Collection, CollectionRef, SLOT, StringRef,
+    AnyCollection, CHUNKED_LEN_MIN, Chunked, Collection, CollectionRef, Encoding, Kind, SLOT,
+    StringRef,
 };
+use access::ACCESS_MASK;
+
+pub use crate::value::Shared;
+
+pub mod access;
 
 /// Longest string that lies inside its entry. Longer ones are shared, so that a reply can refer to
 /// them after the shard is unlocked.
@@ -56,75 +61,6 @@ const LONG_KEY: u8 = 1 << 1;
 const MARKED: u8 = 1 << 2;
 /// The bits of their byte that are flags.
 const FLAGS: u8 = 0x0f;
-
-/// The type of a value, with Redis's numbers for them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Kind {
-    String = 0,
-    List = 1,
-    Set = 2,
-    SortedSet = 3,
-    Hash = 4,
-    Stream = 6,
-}
-
-impl Kind {
-    pub const ALL: [Self; 6] =
-        [Self::String, Self::List, Self::Set, Self::SortedSet, Self::Hash, Self::Stream];
-
-    /// The type of this name, in upper or lower case.
-    pub fn from_name(name: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| name.eq_ignore_ascii_case(kind.name().as_bytes()))
-    }
-
-    /// The name that TYPE answers.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::List => "list",
-            Self::Set => "set",
-            Self::SortedSet => "zset",
-            Self::Hash => "hash",
-            Self::Stream => "stream",
-        }
-    }
-}
-
-/// How Redis says that a value is kept. Here it follows from the value itself; the names are what
-/// clients know.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Encoding {
-    Int,
-    Embstr,
-    Raw,
-    Listpack,
-    Intset,
-    Quicklist,
-    Hashtable,
-    Skiplist,
-    Stream,
-}
-
-impl Encoding {
-    /// The name that OBJECT ENCODING answers.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Int => "int",
-            Self::Embstr => "embstr",
-            Self::Raw => "raw",
-            Self::Listpack => "listpack",
-            Self::Intset => "intset",
-            Self::Quicklist => "quicklist",
-            Self::Hashtable => "hashtable",
-            Self::Skiplist => "skiplist",
-            Self::Stream => "stream",
-        }
-    }
-}
-
-/// A string that replies can refer to.
-pub type Shared = Arc<Vec<u8>>;
 
 /// How the value lies in the entry; the low half of the first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,20 +17,17 @@
 //! number they had.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use bobbin_sync::Mutex;
-
-use crate::entry::{EntryRef, OwnedEntry};
 use crate::gate::GateGuard;
 use crate::hash::Hasher;
 use crate::keyspace::{Keyspace, SHARDS};
-use crate::shard::{Database, Shard};
+use crate::shard::{CutHandle, CutState, Database, Part, Piece, Shard};
 
 /// All keys as they were at one moment. One at a time: a second one aborts the first. Whoever has
 /// it walks it to its end by `step`, aborted or not.
 pub struct Cut {
-    shared: Arc<Shared>,
+    shared: Arc<CutState>,
     databases: Vec<CutDatabase>,
     has_expiring_fields: bool,
     /// Where the walk is: in which of `databases`, in which shard.
@@ -64,57 +61,13 @@ impl CutDatabase {
     }
 }
 
-/// A key of the cut.
-pub struct Piece {
-    pub database: u32,
-    pub entry: OwnedEntry,
-}
-
-/// What others see of a cut that is going on.
-#[derive(Clone)]
-pub struct CutHandle(Arc<Shared>);
-
-/// What a keyspace shows of its cuts without a lock.
-#[derive(Default)]
-pub(crate) struct Gauge {
-    /// Cuts that are not walked to their end.
-    pub(crate) cuts: AtomicUsize,
-    /// Bytes of copies for cuts that are walked, until the walk has gone on from the step that
-    /// yielded them.
-    pub(crate) kept_bytes: AtomicUsize,
-}
-
-struct Shared {
-    /// Copies that the walk has not fetched yet.
-    kept: [Mutex<Vec<Piece>>; STRIPES],
-    gauge: Arc<Gauge>,
-    /// Databases that were flushed with a part of the cut in them.
-    detached: Mutex<Vec<Database>>,
-    aborted: AtomicBool,
-}
-
-/// What a shard's part of a database knows of the cut that it belongs to.
-pub(crate) struct Part {
-    shared: Arc<Shared>,
-    /// The number that the database had.
-    number: u32,
-    stripe: u32,
-    /// From this position on the walk has still to come.
-    from: u32,
-}
-
 impl Cut {
     /// Begins a cut. One that is going on is aborted, and what it has marked is seen to here, which
     /// takes long.
     pub fn begin(keyspace: &Keyspace, gate: &mut GateGuard<'_>) -> Self {
         let gauge = keyspace.cut_gauge();
         gauge.cuts.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::new(Shared {
-            kept: std::array::from_fn(|_| Mutex::default()),
-            gauge,
-            detached: Mutex::default(),
-            aborted: AtomicBool::new(false),
-        });
+        let shared = Arc::new(CutState::new(gauge));
         let mut databases: Vec<CutDatabase> = Vec::new();
         let mut has_expiring_fields = false;
         for index in 0..SHARDS {
@@ -124,8 +77,7 @@ impl Cut {
                 if database.is_empty() {
                     continue;
                 }
-                let stripe = (index % STRIPES) as u32;
-                database.join_cut(Part { shared: Arc::clone(&shared), number, stripe, from: 0 });
+                database.join_cut(Part::new(Arc::clone(&shared), index, number));
                 has_expiring_fields |= database.may_have_expiring_fields();
                 CutDatabase::add(&mut databases, number, database);
             }
@@ -230,68 +182,6 @@ impl Drop for Cut {
     }
 }
 
-impl CutHandle {
-    /// Bytes of memory of copies that the walk is not done with.
-    pub fn kept_bytes(&self) -> usize {
-        self.0.gauge.kept_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Nobody wants the cut any more. Its walk goes on, quickly, to take the marks away.
-    pub fn abort(&self) {
-        self.0.aborted.store(true, Ordering::Relaxed);
-    }
-
-    pub fn is_aborted(&self) -> bool {
-        self.0.aborted.load(Ordering::Relaxed)
-    }
-
-    /// Has the cut walk a database that is flushed.
-    pub(crate) fn detach(&self, database: Database) {
-        self.0.detached.lock().push(database);
-    }
-}
-
-impl Part {
-    /// Whether it is what the cut has of the database that had this number.
-    pub(crate) fn is(&self, number: u32, cut: &CutHandle) -> bool {
-        self.number == number && Arc::ptr_eq(&self.shared, &cut.0)
-    }
-
-    /// From which position on the walk has still to come.
-    pub(crate) fn from(&self) -> u32 {
-        self.from
-    }
-
-    pub(crate) fn move_to(&mut self, position: u32) {
-        self.from = position;
-    }
-
-    /// Copies an entry that is about to change.
-    pub(crate) fn keep(&self, entry: EntryRef<'_>) {
-        let Some(piece) = self.piece(entry) else { return };
-        // Counted before it can be fetched, so that the sum is never below zero.
-        self.shared.gauge.kept_bytes.fetch_add(piece.entry.as_ref().memory(), Ordering::Relaxed);
-        self.shared.kept[self.stripe as usize].lock().push(piece);
-    }
-
-    /// A copy of an entry; `None` if nobody wants it any more.
-    pub(crate) fn piece(&self, entry: EntryRef<'_>) -> Option<Piece> {
-        if self.shared.aborted.load(Ordering::Relaxed) {
-            return None;
-        }
-        let (expire_ms, access) = (entry.expire_ms(), entry.access());
-        let entry = OwnedEntry::new(entry.key(), entry.to_new_value(), expire_ms, access);
-        Some(Piece { database: self.number, entry })
-    }
-
-    pub(crate) fn handle(&self) -> CutHandle {
-        CutHandle(Arc::clone(&self.shared))
-    }
-}
-
-/// Shards are spread over this many locks. Writers of shards with different locks do not wait for
-/// each other.
-const STRIPES: usize = 32;
 /// The walk fetches what writers kept when there is more than this.
 const FETCH_BYTES: usize = 256 * 1024;
 

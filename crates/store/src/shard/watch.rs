@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 
 use bobbin_sync::Mutex;
 
+use super::tracked::TrackedKeys;
 use crate::hash::Hash;
-use crate::tracked::TrackedKeys;
 
 /// The watched keys of a shard.
 #[derive(Default)]

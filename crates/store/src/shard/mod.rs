@@ -5,14 +5,22 @@
 
 use std::sync::Arc;
 
-use crate::access::AccessClock;
-use crate::cut::{CutHandle, Part, Piece};
-use crate::entry::{EntryMut, EntryRef, Kind, NewValue, OwnedEntry};
-use crate::expiry::{ExpiryIndex, POSITION_BITS_LOST};
+use crate::entry::access::{AccessClock, AccessPolicy};
+use crate::entry::{EntryMut, EntryRef, NewValue, OwnedEntry};
 use crate::hash::{Hash, Hasher};
 use crate::table::{Place, Table};
-use crate::tracked::TrackedKeys;
-use crate::watch::{Concerned, Observer, WatchedKeys};
+use crate::value::Kind;
+use expiry::{ExpiryIndex, POSITION_BITS_LOST};
+use tracked::TrackedKeys;
+use watch::{Concerned, Observer, WatchedKeys};
+
+pub use cut_part::{CutHandle, Piece};
+pub(crate) use cut_part::{CutState, Gauge, Part};
+
+mod cut_part;
+mod expiry;
+pub mod tracked;
+pub mod watch;
 
 /// What a write does with the key's expiry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -507,9 +515,9 @@ impl Database {
             Expire::At(ms) => Some(ms),
         };
         let access = match clock.policy {
-            crate::AccessPolicy::Lru => clock.fresh(),
+            AccessPolicy::Lru => clock.fresh(),
             // An overwritten key is as popular as it was.
-            crate::AccessPolicy::Lfu { .. } => old.access(),
+            AccessPolicy::Lfu { .. } => old.access(),
         };
         let value = if old_ms.is_some() == expire_ms.is_some() {
             let mut entry = self.entry_mut(place);
@@ -674,7 +682,6 @@ pub const FIELDS_MAX: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::AccessPolicy;
 
     const NOW_MS: i64 = 1_700_000_000_000;
 
