@@ -31,7 +31,6 @@ const LAYERS: [&str; 10] = [
 /// Cycles that are left: nothing may be added to one.
 const CYCLES: &[(&str, &[&str])] = &[
     ("cli", &["command", "modes", "repl", "session"]),
-    ("dump", &["collection", "hash", "set", "sorted_set"]),
     (
         "script",
         &[

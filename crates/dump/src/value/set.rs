@@ -2,11 +2,12 @@
 
 use bobbin_store::value::{Intset, Item, Listpack, Set, integer};
 
-use crate::collection::Target;
+use super::Target;
+use super::string::{append_string, read_string};
 use crate::input::Input;
+use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::string::{append_string, read_string};
-use crate::{Options, ValueKind};
+use crate::options::Options;
 
 /// `None` when the bytes are no such set, or an empty one.
 pub(crate) fn read_set(

@@ -4,12 +4,13 @@
 
 use bobbin_store::value::{AnyCollection, SortedSet, SortedSetLimits, integer};
 
-use crate::collection::Target;
+use super::Target;
+use super::string::{append_string, read_string};
+use super::ziplist;
 use crate::input::Input;
+use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::string::{append_string, read_string};
-use crate::ziplist;
-use crate::{Options, ValueKind};
+use crate::options::Options;
 
 use bobbin_store::value::Listpack;
 
@@ -100,7 +101,7 @@ const MEMBER_LEN_MAX: usize = 1 << 30;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collection::Target;
+    use crate::Target;
     use bobbin_store::Hasher;
     use bobbin_store::value::Item;
 

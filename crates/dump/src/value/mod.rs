@@ -1,15 +1,26 @@
-//! The serialised forms of collections: a byte that says which, and the value.
+//! The serialised forms of values. That of a collection is a byte that says which, and the value.
 
 use bobbin_store::Hasher;
 use bobbin_store::value::{
     AnyCollection, CollectionRef, HashLimits, ListLimits, SetLimits, SortedSetLimits,
 };
 
-use crate::hash::{append_hash, read_hash};
+use crate::error::PayloadError;
 use crate::input::Input;
-use crate::set::{append_set, read_set};
-use crate::stream::{append_stream, read_stream};
-use crate::{Options, PayloadError, ValueKind, list, sorted_set};
+use crate::kind::ValueKind;
+use crate::options::Options;
+use hash::{append_hash, read_hash};
+use set::{append_set, read_set};
+use stream::{append_stream, read_stream};
+
+mod hash;
+mod list;
+mod set;
+mod sorted_set;
+mod stream;
+pub(crate) mod string;
+mod ziplist;
+mod zipmap;
 
 /// A collection as it lies in a payload or a file, not looked at yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +98,9 @@ impl SerializedCollection<'_> {
 pub(crate) fn form(collection: CollectionRef<'_>) -> ValueKind {
     match collection {
         CollectionRef::List(_) => ValueKind::ListQuicklist2,
-        CollectionRef::Set(set) => crate::set::form(set),
+        CollectionRef::Set(set) => set::form(set),
         CollectionRef::SortedSet(set) => sorted_set::form(set),
-        CollectionRef::Hash(hash) => crate::hash::form(hash),
+        CollectionRef::Hash(hash) => hash::form(hash),
         CollectionRef::Stream(_) => ValueKind::Stream3,
     }
 }

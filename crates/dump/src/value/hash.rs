@@ -5,12 +5,14 @@ use bobbin_store::value::hash::Expiry;
 use bobbin_store::value::pages::Given;
 use bobbin_store::value::{Hash, Listpack};
 
-use crate::collection::Target;
+use super::Target;
+use super::set::append_item;
+use super::string::{append_string, read_string};
+use super::{ziplist, zipmap};
 use crate::input::Input;
+use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::set::append_item;
-use crate::string::read_string;
-use crate::{Options, ValueKind, ziplist, zipmap};
+use crate::options::Options;
 
 /// `None` when the bytes are no such hash, or an empty one.
 pub(crate) fn read_hash(
@@ -117,7 +119,7 @@ pub(crate) fn form(hash: &Hash) -> ValueKind {
 /// Appends the hash in its form.
 pub(crate) fn append_hash(hash: &Hash, compress: bool, output: &mut Vec<u8>) {
     if let Hash::Packed(pack) = hash {
-        crate::append_string(pack.as_bytes(), compress, output);
+        append_string(pack.as_bytes(), compress, output);
         return;
     }
     let expires = hash.expiring() > 0;

@@ -18,10 +18,11 @@
 use bobbin_store::value::stream::{Group, Log, NODE_BYTES_MAX, Node};
 use bobbin_store::value::{Item, Listpack, Stream, StreamId};
 
+use super::string::{append_string, read_string};
 use crate::input::Input;
+use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::string::read_string;
-use crate::{Options, ValueKind, append_string};
+use crate::options::Options;
 
 /// Appends a stream in the newest form.
 pub(crate) fn append_stream(stream: &Stream, compress: bool, output: &mut Vec<u8>) {
@@ -266,8 +267,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::collection::SerializedCollection;
-    use crate::collection::Target;
+    use crate::SerializedCollection;
+    use crate::Target;
     use crate::{Payload, PayloadError, append_collection_payload, parse_payload};
 
     /// DUMP of valkey-server 9.1.2: four entries of three sets of fields, one of them deleted; a

@@ -4,11 +4,12 @@
 
 use bobbin_store::value::{AnyCollection, End, List, ListLimits, Listpack};
 
+use super::string::{append_string, read_string};
+use super::ziplist;
 use crate::input::Input;
+use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::string::{append_string, read_string};
-use crate::ziplist;
-use crate::{Options, ValueKind};
+use crate::options::Options;
 
 /// Appends the list in the form `ValueKind::ListQuicklist2`.
 pub(crate) fn append(list: &List, compress: bool, output: &mut Vec<u8>) {
