@@ -2,8 +2,9 @@
 
 use bobbin_sync::Mutex;
 
-use super::listen::error_text;
-use super::{Address, Listener, Waker};
+use crate::address::Address;
+use crate::waker::Waker;
+use listen::error_text;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
@@ -14,6 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+pub use listen::{ListenError, Listener};
+
+mod listen;
 
 /// A new connection: non-blocking, closed on exec; if TCP, with no delay and with keepalive.
 #[derive(Debug)]
@@ -239,5 +244,4 @@ const BACK_OFF_MS: i64 = 50;
 const KEEPALIVE_PROBES: u32 = 3;
 
 #[cfg(test)]
-#[path = "accept_tests.rs"]
 mod tests;

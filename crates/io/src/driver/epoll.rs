@@ -1,10 +1,9 @@
 //! The driver for every Linux: level-triggered epoll, one `recv` per ready connection into an arena
 //! of the worker, `send` at once.
 
-use super::driver::REST_MIN;
 use super::pages::Pages;
 use super::slots::Slots;
-use super::{Bytes, Driver, Event, PARTS_MAX, Token, Waker};
+use super::{Bytes, Driver, Event, PARTS_MAX, REST_MIN, Token, Waker};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};

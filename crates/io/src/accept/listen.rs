@@ -1,7 +1,7 @@
 //! Listening sockets: the options `bind`, `port`, `tcp-backlog`, `unixsocket`, `unixsocketgroup`
 //! and `unixsocketperm`, with the messages of valkey-server 9.1.
 
-use super::Address;
+use crate::address::Address;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use std::ffi::CString;

@@ -5,9 +5,8 @@
 //! there are, the warmer they stay. The window doubles whenever it ran out, and halves, giving
 //! memory back, when it was too wide for long.
 
-use crate::Bytes;
-use crate::driver::REST_MIN;
-use crate::pages::Pages;
+use crate::driver::pages::Pages;
+use crate::driver::{Bytes, REST_MIN};
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
 use std::io;

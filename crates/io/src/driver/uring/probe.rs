@@ -2,7 +2,7 @@
 //! lack parts.
 
 use super::Uring;
-use crate::{Driver, Event, Token};
+use crate::driver::{Driver, Event, Token};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;

@@ -4,8 +4,8 @@
 //! were marked.
 
 use super::buffers::Buffers;
-use crate::slots::{Entry, Slots};
-use crate::{Bytes, Event, Token};
+use crate::driver::slots::{Entry, Slots};
+use crate::driver::{Bytes, Event, Token};
 use io_uring::{IoUring, cqueue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;

@@ -1,6 +1,7 @@
 //! One suite for every driver: what the trait promises, on socket pairs.
 
 use super::*;
+use crate::receive::{Received, receive_into};
 use rustix::io::Errno;
 use std::io::{IoSlice, Read, Write};
 use std::os::fd::AsFd;

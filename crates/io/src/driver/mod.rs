@@ -1,11 +1,25 @@
 //! The contract between a worker and the driver that moves its connections' bytes.
 
-use super::Waker;
+use crate::waker::Waker;
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::time::Duration;
+
+pub use any::{AnyDriver, DriverKind};
+pub use epoll::Epoll;
+#[cfg(feature = "simulation")]
+pub use memory::{Memory, Network, Peer};
+pub use uring::Uring;
+
+mod any;
+mod epoll;
+#[cfg(feature = "simulation")]
+mod memory;
+mod pages;
+mod slots;
+mod uring;
 
 /// Names a connection to the driver. The worker chooses it: a slot (small and dense, drivers index
 /// a table by it) and a generation that changes whenever the slot is used again, so that a late
@@ -205,3 +219,6 @@ pub trait Driver {
 pub(super) const REST_MIN: usize = 64 << 10;
 
 const GENERATION_MASK: u32 = 0x00ff_ffff;
+
+#[cfg(test)]
+mod tests;
