@@ -8,9 +8,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::pool::MemoryPool;
-use crate::raw::{LUA_MASKCOUNT, Raise, Stack, lua_State};
-use crate::vm::{Core, watch};
+use super::pool::MemoryPool;
+use super::raw::{LUA_MASKCOUNT, Raise, Stack, lua_State};
+use super::{Core, watch};
 use mlua_sys as lua;
 
 /// The accounts of one state.

@@ -1,12 +1,12 @@
 //! `cmsgpack`: values to MessagePack and back (msgpack.org's specification), with the ways of
 //! lua-cmsgpack 0.4.
 
-use crate::budget::Output;
-use crate::raw::{
+use crate::state::budget::Output;
+use crate::state::raw::{
     LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack,
     lua_CFunction, lua_function,
 };
-use crate::vm::{Core, core_of};
+use crate::state::{Core, core_of};
 
 /// Pushes the table.
 pub(crate) fn push_table(stack: Stack) {

@@ -1,15 +1,15 @@
 //! Tables to JSON.
 
 use super::{
-    Invalid, LUA_TBOOLEAN, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE,
-    Options, Raise, Stack,
+    LUA_TBOOLEAN, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Stack,
 };
-use crate::budget::Output;
+use crate::state::budget::Output;
+use crate::state::json::{Invalid, JsonOptions};
 
 /// Appends the value on top, which stays there.
 pub(super) fn append(
     stack: Stack,
-    options: &Options,
+    options: &JsonOptions,
     depth: usize,
     text: &mut Output<'_>,
 ) -> Result<(), Raise> {
@@ -46,7 +46,7 @@ fn refusal(stack: Stack, kind: &str, reason: &str) -> Raise {
 /// The length of the list that the table on top is; `None`: it is an object.
 fn list_len(
     stack: Stack,
-    options: &Options,
+    options: &JsonOptions,
     text: &mut Output<'_>,
 ) -> Result<Option<usize>, Raise> {
     let table = stack.top();
@@ -78,7 +78,7 @@ fn list_len(
 
 fn append_list(
     stack: Stack,
-    options: &Options,
+    options: &JsonOptions,
     depth: usize,
     len: usize,
     text: &mut Output<'_>,
@@ -99,7 +99,7 @@ fn append_list(
 
 fn append_object(
     stack: Stack,
-    options: &Options,
+    options: &JsonOptions,
     depth: usize,
     text: &mut Output<'_>,
 ) -> Result<(), Raise> {
@@ -163,7 +163,7 @@ fn append_string(string: &[u8], text: &mut Output<'_>) -> Result<(), Raise> {
     Ok(())
 }
 
-fn append_number(value: f64, options: &Options, text: &mut Output<'_>) -> Result<(), Raise> {
+fn append_number(value: f64, options: &JsonOptions, text: &mut Output<'_>) -> Result<(), Raise> {
     let stack = text.stack;
     let text = text.bytes();
     if !value.is_finite() {

@@ -1,10 +1,11 @@
 //! JSON to tables.
 
-use super::{Options, Raise, Stack, push_null};
-use crate::vm::{Core, core_of};
+use super::{Raise, Stack, push_null};
+use crate::state::json::JsonOptions;
+use crate::state::{Core, core_of};
 
 /// Pushes the value that a text describes.
-pub(super) fn push(stack: Stack, options: &Options, text: &[u8]) -> Result<(), Raise> {
+pub(super) fn push(stack: Stack, options: &JsonOptions, text: &[u8]) -> Result<(), Raise> {
     if text.len() >= 2 && (text[0] == 0 || text[1] == 0) {
         return Err(stack.fail("JSON parser does not support UTF-16 or UTF-32"));
     }
@@ -20,7 +21,7 @@ pub(super) fn push(stack: Stack, options: &Options, text: &[u8]) -> Result<(), R
 struct Decoder<'a> {
     stack: Stack,
     core: &'a Core,
-    options: &'a Options,
+    options: &'a JsonOptions,
     text: &'a [u8],
     at: usize,
 }

@@ -14,10 +14,10 @@ use memchr::memmem;
 use mlua_sys as lua;
 
 use self::matcher::{CAPTURES_MAX, Capture, Extent, Fault, Matcher};
-use crate::raw::{
+use crate::state::core_of;
+use crate::state::raw::{
     LUA_TFUNCTION, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Stack, lua_CFunction, lua_State,
 };
-use crate::vm::core_of;
 
 /// Puts the functions into the table of `string`, at this index.
 pub(crate) fn replace(stack: Stack, table: c_int) {

@@ -1,9 +1,11 @@
 //! `struct`: values to bytes in C's layouts and back, by format strings (Roberto Ierusalimschy's
 //! library).
 
-use crate::budget::Output;
-use crate::raw::{LUA_TNIL, LUA_TNUMBER, Raise, Returned, Stack, lua_CFunction, lua_function};
-use crate::vm::{Core, core_of};
+use crate::state::budget::Output;
+use crate::state::raw::{
+    LUA_TNIL, LUA_TNUMBER, Raise, Returned, Stack, lua_CFunction, lua_function,
+};
+use crate::state::{Core, core_of};
 
 /// Pushes the table.
 pub(crate) fn push_table(stack: Stack) {

@@ -7,13 +7,13 @@ use std::ffi::c_int;
 
 use mlua_sys as lua;
 
-use crate::budget::Output;
-use crate::raw::{
+use crate::state::budget::Output;
+use crate::state::core_of;
+use crate::state::raw::{
     LUA_TFUNCTION, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack,
     lua_CFunction, lua_State, lua_function,
 };
-use crate::sandbox::check_change;
-use crate::vm::core_of;
+use crate::walls::check_change;
 
 /// Puts the functions into the table of `table`, at this index.
 pub(crate) fn replace(stack: Stack, table: c_int) {

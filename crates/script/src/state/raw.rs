@@ -34,11 +34,11 @@ pub(crate) type Returned = Result<c_int, Raise>;
 macro_rules! lua_function {
     ($shell:ident, $inner:path) => {
         pub(crate) unsafe extern "C-unwind" fn $shell(
-            state: *mut $crate::raw::lua_State,
+            state: *mut $crate::state::raw::lua_State,
         ) -> std::ffi::c_int {
             // SAFETY: Lua calls it with a state whose core is alive, and nothing with a destructor
             // lives in this frame when it raises.
-            unsafe { $crate::raw::enter(state, $inner) }
+            unsafe { $crate::state::raw::enter(state, $inner) }
         }
     };
 }
@@ -52,7 +52,7 @@ pub(crate) use lua_function;
 pub(crate) unsafe fn enter(state: *mut lua_State, inner: fn(Stack) -> Returned) -> c_int {
     // SAFETY: as above; `lua_error` jumps over this frame and the shell, which own nothing.
     unsafe {
-        let core = crate::vm::core_of(state);
+        let core = crate::state::core_of(state);
         core.hosted.set(core.hosted.get() + 1);
         let returned = inner(Stack(state));
         core.hosted.set(core.hosted.get() - 1);
@@ -355,7 +355,7 @@ unsafe extern "C-unwind" fn next_piece(
     // destructor when an error is raised, and `load` is called in Lua's protected mode.
     unsafe {
         let (stack, source) = (Stack(state), &mut *source.cast::<Source<'_>>());
-        let core = crate::vm::core_of(state);
+        let core = crate::state::core_of(state);
         if !core.look(stack) {
             core.raise_stop(stack);
         }

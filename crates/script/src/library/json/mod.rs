@@ -1,64 +1,16 @@
 //! `cjson`: tables to JSON and back, with the quirks of the library of that name (lua-cjson 2.1)
 //! that scripts know.
 
-use crate::budget::Output;
-use crate::raw::{
+use crate::state::budget::Output;
+use crate::state::core_of;
+use crate::state::json::{Invalid, JsonOptions, PRECISION_MAX};
+use crate::state::raw::{
     LUA_TBOOLEAN, LUA_TLIGHTUSERDATA, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise,
     Returned, Stack, lua_CFunction, lua_function,
 };
-use crate::vm::core_of;
 
 mod decode;
 mod encode;
-
-/// What scripts can set. They hold until the script ends.
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
-    /// How deep tables may lie within one another.
-    encode_depth_max: usize,
-    decode_depth_max: usize,
-    /// Digits of a number.
-    precision: usize,
-    keep_buffer: bool,
-    encode_invalid: Invalid,
-    decode_invalid: bool,
-    sparse: Sparse,
-}
-
-/// What becomes of a number that JSON does not know: infinity, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Invalid {
-    Refused,
-    AsText,
-    AsNull,
-}
-
-/// When a table with holes is no list any more.
-#[derive(Clone, Copy, Debug)]
-struct Sparse {
-    /// It becomes an object then, instead of being refused.
-    convert: bool,
-    /// With more than this many places for each element, ...
-    ratio: usize,
-    /// ... if its last place is beyond this.
-    safe: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            encode_depth_max: 1000,
-            decode_depth_max: 1000,
-            precision: PRECISION_MAX,
-            keep_buffer: true,
-            encode_invalid: Invalid::Refused,
-            decode_invalid: true,
-            sparse: Sparse { convert: false, ratio: 2, safe: 10 },
-        }
-    }
-}
-
-const PRECISION_MAX: usize = 14;
 
 /// Pushes the table.
 pub(crate) fn push_table(stack: Stack) {
@@ -205,7 +157,7 @@ fn set_decode_invalid(stack: Stack) -> Returned {
 
 /// `new`: the same functions, with options as they are at first.
 fn make_new(stack: Stack) -> Returned {
-    *core_of(stack.0).json.borrow_mut() = Options::default();
+    *core_of(stack.0).json.borrow_mut() = JsonOptions::default();
     push_table(stack);
     Ok(1)
 }

@@ -1,6 +1,6 @@
 //! `bit`: operations on 32-bit integers, as LuaBitOp defines them (bitop.luajit.org).
 
-use crate::raw::{Raise, Returned, Stack, lua_CFunction, lua_function};
+use crate::state::raw::{Raise, Returned, Stack, lua_CFunction, lua_function};
 
 /// Pushes the table.
 pub(crate) fn push_table(stack: Stack) {
