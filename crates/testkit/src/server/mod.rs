@@ -11,6 +11,10 @@ use std::time::{Duration, Instant};
 
 use crate::{Connection, peers, power};
 
+pub mod cluster;
+#[cfg(feature = "tls")]
+pub mod tls;
+
 /// A running server. It is killed, and its folder removed, when this is dropped; when the test is
 /// panicking the end of its log is printed.
 #[derive(Debug)]

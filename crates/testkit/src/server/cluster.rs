@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Reply, Server, server::free_port};
+use super::{Server, free_port};
+use crate::Reply;
 
 /// Primaries that share the slots evenly, in order.
 #[derive(Debug)]

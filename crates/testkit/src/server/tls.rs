@@ -6,7 +6,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
 
-use crate::{Server, server};
+use super::{Server, free_port, fresh_folder};
 
 /// PEM files in a folder that goes away: `ca.crt`, and certificate and key of a server at
 /// `localhost`, of one called `elsewhere.test`, and of clients named `client` and `default`.
@@ -17,7 +17,7 @@ pub struct Certificates {
 
 impl Certificates {
     pub fn create() -> Self {
-        let folder = server::fresh_folder().expect("the temporary folder can be written");
+        let folder = fresh_folder().expect("the temporary folder can be written");
         let certificates = Self { folder };
         certificates.fill().expect("certificates can be made of these parameters");
         certificates
@@ -80,7 +80,7 @@ impl TlsServer {
     /// Starts one with `start`, [`Server::valkey`] say; it shows the certificate called `name`.
     pub fn start(start: fn(&[&str]) -> Server, name: &str, arguments: &[&str]) -> Self {
         let certificates = Certificates::create();
-        let port = server::free_port().expect("there is a free port");
+        let port = free_port().expect("there is a free port");
         let number = port.to_string();
         let [authority, certificate, key] =
             ["ca.crt", &format!("{name}.crt"), &format!("{name}.key")]
