@@ -1,5 +1,5 @@
-//! A Lua state as the functions see it that Lua calls: what belongs to it, how much it may take, and
-//! whether its script is to end.
+//! What belongs to a Lua state, as the functions that Lua calls see it: how much its script may
+//! take, and whether that is to end.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
