@@ -6,7 +6,7 @@
 
 use bobbin_client::{Client, ClientError};
 
-use crate::session::explain;
+use super::explain;
 
 /// What follows.
 #[derive(Debug, PartialEq, Eq)]
