@@ -2,7 +2,9 @@
 //!
 //! A module of a crate's top level is a node, with all files below it. An arrow is a path in the
 //! source that names another node: in a `use`, a type, an expression or a macro's arguments. Tests
-//! are left out, as they may look at the whole.
+//! are left out, as they may look at the whole. What the root exports counts as its module's.
+//!
+//! And how much lies at the top level of a crate: what is more than a dozen wants folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,25 +30,17 @@ const LAYERS: [&str; 10] = [
     "process",
     "embedded",
 ];
-/// Cycles that are left: nothing may be added to one.
-const CYCLES: &[(&str, &[&str])] = &[
-    ("cli", &["command", "modes", "repl", "session"]),
-    ("dump", &["collection", "hash", "set", "sorted_set"]),
-    (
-        "script",
-        &[
-            "api", "bits", "budget", "convert", "json", "msgpack", "pattern", "raw", "sandbox",
-            "structs", "tables", "vm",
-        ],
-    ),
-    ("store", &["entry", "value"]),
-    ("store", &["cut", "expiry", "keyspace", "shard"]),
-];
+/// What a newcomer can take in at once: entries at a crate's top level.
+const ENTRIES_MAX: usize = 12;
 
 /// What a crate's top-level modules need of each other.
 #[derive(Default)]
 struct Graph {
     nodes: BTreeSet<String>,
+    /// What lies in the folder of the sources.
+    entries: Vec<String>,
+    /// What the root exports, and of which node it is.
+    exported: BTreeMap<String, String>,
     /// From a node to another one: the files in which it is named, and as what.
     arrows: BTreeMap<(String, String), Vec<String>>,
     faults: Vec<String>,
@@ -59,13 +53,9 @@ pub(crate) fn check(faults: &mut Vec<String>) -> Outcome {
             faults.extend(graph.faults.iter().cloned());
             faults.extend(graph.upward(&LAYERS));
         }
+        faults.extend(crowded(&format!("crates/{name}/src"), &graph.entries));
         for cycle in graph.cycles() {
-            let is_known = |(known, nodes): &&(&str, &[&str])| {
-                *known == name && cycle.iter().all(|node| nodes.contains(&node.as_str()))
-            };
-            if !CYCLES.iter().any(|known| is_known(&known)) {
-                faults.push(format!("crates/{name}: a cycle of imports: {}", cycle.join(", ")));
-            }
+            faults.push(format!("crates/{name}: a cycle of imports: {}", cycle.join(", ")));
         }
     }
     Ok(())
@@ -108,14 +98,58 @@ fn list(folder: &Path) -> Result<Vec<String>, String> {
         .map_err(cannot)
 }
 
+/// The text of a file, which faults call `shown`.
+fn read(file: &Path, shown: &str) -> Result<String, String> {
+    fs::read_to_string(file).map_err(|error| format!("{shown}: {error}"))
+}
+
+fn parse(shown: &str, text: &str) -> Result<syn::File, String> {
+    syn::parse_file(text).map_err(|error| format!("{shown}: {error}"))
+}
+
+/// What there is to say if a folder of sources has more entries than a reader can take in.
+fn crowded(shown: &str, entries: &[String]) -> Option<String> {
+    let count = entries.iter().filter(|entry| !UNCOUNTED.contains(&entry.as_str())).count();
+    (count > ENTRIES_MAX)
+        .then(|| format!("{shown}: {count} entries, more than {ENTRIES_MAX}: group them"))
+}
+
+/// Lists the names that a `use` of the root makes, each with the module that it is from. `node` is
+/// the first module of the path up to here.
+fn list_names(tree: &UseTree, node: Option<&str>, names: &mut Vec<(String, String)>) {
+    let name = match tree {
+        UseTree::Path(path) => {
+            let part = path.ident.to_string();
+            let part = Some(part.as_str()).filter(|part| !["crate", "self"].contains(part));
+            return list_names(&path.tree, node.or(part), names);
+        }
+        UseTree::Group(group) => {
+            return group.items.iter().for_each(|tree| list_names(tree, node, names));
+        }
+        UseTree::Name(name) => &name.ident,
+        UseTree::Rename(rename) => &rename.rename,
+        UseTree::Glob(_) => return,
+    };
+    if let Some(node) = node {
+        names.push((name.to_string(), node.to_owned()));
+    }
+}
+
 impl Graph {
     /// Of the crate whose sources lie in `folder`; `shown` is how faults name that.
     fn of(folder: &Path, shown: &str) -> Result<Self, String> {
         let mut graph = Self::default();
-        for entry in list(folder)? {
-            let node = entry.strip_suffix(".rs").unwrap_or(&entry).to_owned();
-            if !ROOTS.contains(&node.as_str()) {
-                graph.nodes.insert(node);
+        graph.entries = list(folder)?;
+        for entry in &graph.entries {
+            let node = entry.strip_suffix(".rs").unwrap_or(entry);
+            if !ROOTS.contains(&node) {
+                graph.nodes.insert(node.to_owned());
+            }
+        }
+        for root in ["lib.rs", "main.rs"] {
+            if graph.entries.iter().any(|entry| entry == root) {
+                let text = read(&folder.join(root), &format!("{shown}/{root}"))?;
+                graph.export(&format!("{shown}/{root}"), &text)?;
             }
         }
         graph.read(folder, shown, &[])?;
@@ -138,37 +172,50 @@ impl Graph {
             if file.is_dir() {
                 self.read(&file, &shown, &inner)?;
             } else if entry.ends_with(".rs") {
-                let text =
-                    fs::read_to_string(&file).map_err(|error| format!("{shown}: {error}"))?;
-                self.add(&shown, &inner, &text)?;
+                self.add(&shown, &inner, &read(&file, &shown)?)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Takes in what the root, which is this file, exports.
+    fn export(&mut self, shown: &str, text: &str) -> Outcome {
+        for item in parse(shown, text)?.items {
+            let Item::Use(item) = item else { continue };
+            let mut names = Vec::new();
+            list_names(&item.tree, None, &mut names);
+            let known = names.into_iter().filter(|(_, node)| self.nodes.contains(node));
+            self.exported.extend(known.collect::<Vec<_>>());
         }
         Ok(())
     }
 
     /// Takes in a file, which is the module `path`.
     fn add(&mut self, shown: &str, path: &[String], text: &str) -> Outcome {
-        let file = syn::parse_file(text).map_err(|error| format!("{shown}: {error}"))?;
-        let mut named = Named { path: path.to_vec(), paths: Vec::new(), methods: Vec::new() };
+        let file = parse(shown, text)?;
+        let mut named = Named { path: path.to_vec(), ..Named::default() };
         named.visit_file(&file);
         let Some(from) = path.first() else { return Ok(()) };
         for target in &named.paths {
-            let Some(to) = target.first().filter(|&to| to != from && self.nodes.contains(to))
-            else {
-                continue;
-            };
+            let Some(to) = self.node_of(target).filter(|&to| to != from) else { continue };
             let place = format!("{shown}: {}", target.join("::"));
             self.arrows.entry((from.clone(), to.clone())).or_default().push(place);
         }
         // A layer could do behind another one's back what it may not import.
         for name in &named.methods {
             let home = named.paths.iter().find(|target| target.last() == Some(name));
-            let node = home.and_then(|target| target.first());
-            if node.is_some_and(|node| node != from && self.nodes.contains(node)) {
+            let node = home.and_then(|target| self.node_of(target));
+            if node.is_some_and(|node| node != from) {
                 self.faults.push(format!("{shown}: methods of {name}, which is of another layer"));
             }
         }
         Ok(())
+    }
+
+    /// The node that a path from the crate's root leads to.
+    fn node_of<'a>(&'a self, target: &'a [String]) -> Option<&'a String> {
+        let first = target.first()?;
+        self.nodes.get(first).or_else(|| self.exported.get(first))
     }
 
     /// Arrows from a layer to one behind it, and modules that are no layer.
@@ -219,10 +266,13 @@ impl Graph {
 
 /// Files that put the modules together: they name all of them.
 const ROOTS: [&str; 5] = ["lib", "main", "bin", "tests", "simulation"];
+/// Entries that do not count: a crate has them because it is one.
+const UNCOUNTED: [&str; 5] = ["lib.rs", "main.rs", "bin", "tests", "tests.rs"];
 /// Modules that hold tests alone.
 const TESTS: [&str; 3] = ["tests", "testdata", "simulation"];
 
 /// What a file names, as paths from the crate's root.
+#[derive(Default)]
 struct Named {
     /// The file's own module.
     path: Vec<String>,
@@ -437,6 +487,35 @@ mod tests {
         assert_eq!(of("use crate::low::Thing; impl Thing { fn f() {} }").len(), 1);
         assert_eq!(of("use crate::low::Thing; impl Clone for Thing {}"), [""; 0]);
         assert_eq!(of("use super::Thing; impl Thing { fn f() {} }"), [""; 0]);
+    }
+
+    #[test]
+    fn what_the_root_exports_leads_to_its_module() {
+        for (root, text) in [
+            ("pub use high::Thing;", "use crate::Thing;"),
+            ("pub use self::high::inner::{self, Other as Thing};", "use crate::{Thing, low};"),
+            ("use crate::high::{Thing, Other};", "fn f(thing: &super::Thing) {}"),
+        ] {
+            let mut graph = graph(&[("low", ""), ("high", "use crate::low;")]);
+            graph.export("lib.rs", root).expect("it is Rust");
+            graph.add("low", &["low".to_owned()], text).expect("it is Rust");
+            assert_eq!(graph.cycles(), [["high", "low"]], "{root} {text}");
+        }
+        let mut graph = graph(&[("low", ""), ("high", "use crate::low;")]);
+        graph.export("lib.rs", "pub use std::Thing; pub use low::Other;").expect("it is Rust");
+        let own = "use crate::{Thing, Other};";
+        graph.add("low", &["low".to_owned()], own).expect("it is Rust");
+        assert_eq!(graph.cycles().len(), 0);
+    }
+
+    #[test]
+    fn more_than_a_dozen_entries_are_a_crowd() {
+        let mut entries: Vec<String> = (0..12).map(|number| format!("{number}.rs")).collect();
+        entries.extend(["lib.rs", "main.rs", "bin", "tests", "tests.rs"].map(str::to_owned));
+        assert_eq!(crowded("src", &entries), None);
+        entries.push("folder".to_owned());
+        let fault = crowded("src", &entries);
+        assert_eq!(fault.as_deref(), Some("src: 13 entries, more than 12: group them"));
     }
 
     #[test]

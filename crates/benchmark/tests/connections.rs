@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_testkit::{Server, cluster::Cluster, shell, tls::TlsServer};
+use bobbin_testkit::server::{cluster::Cluster, tls::TlsServer};
+use bobbin_testkit::{Server, shell};
 use rustix::{
     fs::{Mode, OFlags, open},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},

@@ -6,30 +6,25 @@
 
 #![forbid(unsafe_code)]
 
-mod collection;
 mod crc64;
-mod hash;
+mod error;
 mod input;
 mod kind;
 mod length;
-mod list;
 mod lzf;
+mod options;
 mod payload;
 pub mod rdb;
-mod set;
-mod sorted_set;
-mod stream;
-mod string;
-mod ziplist;
-mod zipmap;
+mod value;
 
-pub use collection::{SerializedCollection, Target};
 pub use crc64::crc64;
+pub use error::PayloadError;
 pub use kind::ValueKind;
 pub use lzf::{LZF_INPUT_LEN_MAX, lzf_compress, lzf_decompress};
+pub use options::{Options, RDB_VERSION, STRING_LEN_MAX, VersionCheck};
 pub use payload::{
-    Options, Payload, PayloadError, RDB_VERSION, STRING_LEN_MAX, VersionCheck,
-    append_collection_payload, append_functions_payload, append_shared_collection_payload,
+    Payload, append_collection_payload, append_functions_payload, append_shared_collection_payload,
     append_string_payload, dump_string, parse_functions_payload, parse_payload, parse_payload_with,
 };
-pub use string::{append_stored_string, append_string};
+pub use value::string::{append_stored_string, append_string};
+pub use value::{SerializedCollection, Target};

@@ -1,13 +1,17 @@
 //! DUMP payloads: a type byte, the value, the RDB version (two bytes, least significant first) and
 //! the CRC-64 of all that (eight bytes, likewise).
 
-use std::{borrow::Cow, error, fmt};
+use std::borrow::Cow;
 
 use bobbin_store::value::{CollectionRef, StringRef};
 
-use crate::collection::{SerializedCollection, append_collection, form};
-use crate::string::{append_stored_string, read_string};
-use crate::{ValueKind, append_string, crc64, input::Input};
+use crate::crc64::crc64;
+use crate::error::PayloadError;
+use crate::input::Input;
+use crate::kind::ValueKind;
+use crate::options::{Options, RDB_VERSION, RDB_VERSION_SHARED_MAX};
+use crate::value::string::{append_stored_string, append_string, read_string};
+use crate::value::{SerializedCollection, append_collection, form};
 
 /// The DUMP payload of a string, compressed where that pays.
 pub fn dump_string(value: &[u8]) -> Vec<u8> {
@@ -121,81 +125,6 @@ pub enum Payload<'a> {
     Collection(SerializedCollection<'a>),
 }
 
-/// What is let through.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    pub version_check: VersionCheck,
-    /// The longest string that is taken.
-    pub string_len_max: usize,
-    /// The checksum is not looked at.
-    pub trusted: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { version_check: VersionCheck::Strict, string_len_max: STRING_LEN_MAX, trusted: false }
-    }
-}
-
-/// The option `rdb-version-check`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum VersionCheck {
-    /// Only versions whose format is known: 1 to 12, and 80. (valkey-server 9.1.2 refuses 12, which
-    /// is what redis-server 8.0 writes.)
-    #[default]
-    Strict,
-    /// Any version but 0.
-    Relaxed,
-}
-
-impl VersionCheck {
-    /// Whether a file of this version may be loaded. The headers of files tell two families of
-    /// versions apart.
-    pub(crate) fn allows_file(self, version: u16, is_valkey: bool) -> bool {
-        match self {
-            Self::Strict if is_valkey => version == RDB_VERSION,
-            Self::Strict => matches!(version, 1..=REDIS_VERSION_MAX),
-            Self::Relaxed => version >= 1,
-        }
-    }
-
-    fn allows(self, version: u16) -> bool {
-        match self {
-            Self::Strict => matches!(version, 1..=REDIS_VERSION_MAX | RDB_VERSION),
-            Self::Relaxed => version >= 1,
-        }
-    }
-}
-
-/// Why a payload is refused. `Display` gives RESTORE's text, without the `ERR` in front.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PayloadError {
-    /// The version or the checksum, and which of the two is not told.
-    VersionOrChecksum,
-    BadFormat,
-    /// A sound payload of a type that cannot be read yet.
-    Unsupported(ValueKind),
-}
-
-impl fmt::Display for PayloadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::VersionOrChecksum => f.write_str("DUMP payload version or checksum are wrong"),
-            Self::BadFormat => f.write_str("Bad data format"),
-            Self::Unsupported(kind) => {
-                write!(
-                    f,
-                    "DUMP payload holds a value of type {}, which is not supported",
-                    kind.name()
-                )
-            }
-        }
-    }
-}
-
-impl error::Error for PayloadError {}
-
 /// The payload without its footer, if that is right, and the version that it has.
 fn verified_body<'a>(
     payload: &'a [u8],
@@ -220,16 +149,6 @@ fn append_footer(start: usize, version: u16, output: &mut Vec<u8>) {
 
 /// What a library's source follows, as in an RDB file.
 const FUNCTION: u8 = 245;
-/// The version that is written, as valkey 9.1 does.
-pub const RDB_VERSION: u16 = 80;
-/// The longest string that is read unless told otherwise.
-pub const STRING_LEN_MAX: usize = bobbin_store::KEY_LEN_MAX;
-
-/// The last version that Redis and Valkey share. What Redis numbered after it are its own forms of
-/// hashes; all others are as before.
-const RDB_VERSION_SHARED_MAX: u16 = 11;
-/// The version of redis-server 7.4 to 8.0.
-const REDIS_VERSION_MAX: u16 = 12;
 /// From this type byte on, Redis and Valkey mean different things.
 const KIND_FORKED: u8 = 22;
 /// A type byte, a string's header, and the footer.
@@ -238,6 +157,7 @@ const OVERHEAD_LEN_MAX: usize = 30;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::VersionCheck;
     use proptest::prelude::*;
 
     #[test]

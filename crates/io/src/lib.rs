@@ -7,30 +7,16 @@
 
 mod accept;
 mod address;
-mod any;
 mod driver;
-mod epoll;
-mod listen;
-#[cfg(feature = "simulation")]
-mod memory;
-mod pages;
 mod pending;
 mod receive;
-mod slots;
-#[cfg(test)]
-mod tests;
-mod uring;
 mod waker;
 
-pub use accept::{Accepted, Acceptor};
+pub use accept::{Accepted, Acceptor, ListenError, Listener};
 pub use address::Address;
-pub use any::{AnyDriver, DriverKind};
-pub use driver::{Bytes, Driver, Event, PARTS_MAX, Token};
-pub use epoll::Epoll;
-pub use listen::{ListenError, Listener};
+pub use driver::{AnyDriver, Bytes, Driver, DriverKind, Epoll, Event, PARTS_MAX, Token, Uring};
 #[cfg(feature = "simulation")]
-pub use memory::{Memory, Network, Peer};
+pub use driver::{Memory, Network, Peer};
 pub use pending::unsent;
 pub use receive::{Received, receive_into, receive_split};
-pub use uring::Uring;
 pub use waker::Waker;

@@ -5,60 +5,14 @@ use std::ffi::c_int;
 use mlua_sys as lua;
 use sha1::{Digest, Sha1};
 
-use crate::budget::NO_MEMORY;
 use crate::convert;
-use crate::raw::{LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_function};
-use crate::vm::{Buffers, Registration, core_of, is_function};
-use crate::{Chunk, ScriptFlags};
-
-/// Carries out what a script asks for.
-pub trait Host {
-    /// Executes a command, whose name is the first argument, and appends its reply to `reply`:
-    /// errors too, in RESP2 or RESP3. There is memory for a reply of `room` bytes.
-    fn call(&mut self, args: &[&[u8]], resp3: bool, room: usize, reply: &mut Vec<u8>) -> Called;
-    /// `redis.log`.
-    fn log(&mut self, level: Level, message: &[u8]);
-    /// `redis.set_repl`: bit 0: the log, bit 1: replicas.
-    fn set_replication(&mut self, flags: u8);
-    /// `redis.acl_check_cmd`; `None`: there is no such command.
-    fn may_call(&mut self, args: &[&[u8]]) -> Option<bool>;
-    /// Asked from time to time, what the script is to do.
-    fn watch(&mut self) -> Verdict;
-}
-
-/// What a script that runs is to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    GoOn,
-    /// To go on when it is resumed.
-    Pause,
-    /// To end with an error of this text; empty: nobody is told.
-    Stop(&'static str),
-}
-
-/// What became of a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Called {
-    Replied,
-    /// It replied, and it is time to ask `Host::watch`.
-    Late,
-    /// There is no memory for what it would reply.
-    TooLong,
-    /// The script is to end: no reply.
-    Stop,
-}
-
-/// Levels of `redis.log`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Level {
-    Debug,
-    Verbose,
-    Notice,
-    Warning,
-}
-
-/// Marks a table with an error that was counted when the command failed.
-pub(crate) const COUNTED_FIELD: &[u8] = b"ignore_error_stats_update";
+use crate::host::{Called, Level};
+use crate::shebang::ScriptFlags;
+use crate::state::budget::NO_MEMORY;
+use crate::state::raw::{
+    LUA_TFUNCTION, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_function,
+};
+use crate::state::{Buffers, Chunk, Registration, core_of};
 
 /// Which code finds the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +25,7 @@ pub(crate) enum Audience {
 
 /// Pushes the table.
 pub(crate) fn push_table(stack: Stack, audience: Audience) {
-    type Functions = &'static [(&'static str, crate::raw::lua_CFunction)];
+    type Functions = &'static [(&'static str, crate::state::raw::lua_CFunction)];
     const RUNNING: Functions = &[
         ("call", call),
         ("pcall", pcall),
@@ -484,6 +438,11 @@ fn flags_from(stack: Stack, table: c_int) -> Result<ScriptFlags, &'static str> {
         }
     }
     Ok(flags)
+}
+
+/// Whether the value at an index can be called.
+fn is_function(stack: Stack, at: c_int) -> bool {
+    stack.kind(at) == LUA_TFUNCTION
 }
 
 /// A string, or a number, which reads as one.

@@ -2,12 +2,14 @@
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
 
-use crate::api::COUNTED_FIELD;
-use crate::budget::Output;
-use crate::raw::{
+use crate::state::budget::Output;
+use crate::state::raw::{
     self, LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Stack,
 };
-use crate::vm::{Core, core_of};
+use crate::state::{Core, core_of};
+
+/// Marks a table with an error that was counted when the command failed.
+pub(crate) const COUNTED_FIELD: &[u8] = b"ignore_error_stats_update";
 
 /// Pushes a command's reply, in the form that scripts know. The bytes are ours, and so are whole
 /// and right.

@@ -7,24 +7,18 @@
 //! cannot be changed by them.
 
 mod api;
-mod bits;
-mod blocks;
-mod budget;
 mod convert;
-mod hash;
-mod json;
-mod msgpack;
-mod pattern;
-mod pool;
-mod raw;
+mod host;
+mod library;
 mod sandbox;
 mod shebang;
-mod structs;
-mod tables;
+mod state;
 mod vm;
+mod walls;
 
-pub use self::api::{Called, Host, Level, Verdict};
-pub use self::hash::{Chains, HashKey, choose_hash_key};
-pub use self::pool::MemoryPool;
+pub use self::host::{Called, Host, Level, Verdict};
 pub use self::shebang::{ScriptFlags, Shebang, ShebangError};
-pub use self::vm::{Chunk, Ended, Profile, Progress, Registration, Vm};
+pub use self::state::hash::{Chains, HashKey, choose_hash_key};
+pub use self::state::pool::MemoryPool;
+pub use self::state::{Chunk, Profile, Registration};
+pub use self::vm::{Ended, Progress, Vm};

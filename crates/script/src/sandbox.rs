@@ -11,24 +11,16 @@ use std::ffi::{CStr, c_int};
 
 use mlua_sys as lua;
 
-use crate::api::Audience;
-use crate::raw::{
+use crate::api::{self, Audience};
+use crate::library::{bits, json, msgpack, pattern, structs, tables};
+use crate::state::raw::{
     LUA_GLOBALSINDEX, LUA_MULTRET, LUA_TFUNCTION, LUA_TNIL, LUA_TSTRING, LUA_TTABLE, Raise,
     Returned, Stack, lua_CFunction, lua_State, lua_function,
 };
-use crate::vm::{Core, Profile, core_of, is_text};
-use crate::{api, bits, json, msgpack, pattern, structs, tables};
-
-/// Lua's own functions behind those that are wrapped.
-#[derive(Clone, Copy)]
-pub(crate) struct Base {
-    setmetatable: lua_CFunction,
-    rawset: lua_CFunction,
-    next: lua_CFunction,
-    pub(crate) sort: lua_CFunction,
-    setn: lua_CFunction,
-    resume: lua_CFunction,
-}
+use crate::state::{Base, Core, Profile, core_of, is_text};
+use crate::walls::{
+    KEPT, REAL, VIEW, check_change, is_protected, protect, push_marked, set_marked,
+};
 
 /// Fills the globals with what scripts may use.
 pub(crate) fn open(stack: Stack, core: &Core) {
@@ -218,58 +210,6 @@ fn insist(stack: Stack, table: c_int) {
     stack.set_metatable(table);
 }
 
-/// Takes the table on top and pushes one through which it can be read only.
-fn protect(stack: Stack) {
-    let real = stack.top();
-    stack.push_table(0, 0);
-    stack.push_table(0, 3);
-    let metatable = stack.top();
-    stack.copy(real);
-    stack.set_field(metatable, b"__index");
-    stack.push_function(read_only);
-    stack.set_field(metatable, b"__newindex");
-    stack.copy(real);
-    set_marked(stack, metatable, &REAL);
-    stack.set_metatable(-2);
-    stack.remove(real);
-}
-
-/// Addresses that scripts cannot have: keys of our own in metatables.
-static REAL: u8 = 0;
-static VIEW: u8 = 1;
-static KEPT: u8 = 2;
-
-/// Sets a metatable's own field to the value on top, which it takes.
-fn set_marked(stack: Stack, metatable: c_int, mark: &'static u8) {
-    stack.push_pointer(std::ptr::from_ref(mark).cast());
-    stack.insert(-2);
-    stack.raw_set(metatable);
-}
-
-/// Pushes what lies under our own key in the value's metatable, if that has it.
-fn push_marked(stack: Stack, at: c_int, mark: &'static u8) -> bool {
-    if !stack.push_metatable(at) {
-        return false;
-    }
-    stack.push_pointer(std::ptr::from_ref(mark).cast());
-    stack.raw_get(stack.top() - 1);
-    stack.remove(-2);
-    if stack.kind(-1) == LUA_TNIL {
-        stack.pop(1);
-        return false;
-    }
-    true
-}
-
-fn is_protected(stack: Stack, at: c_int) -> bool {
-    let protected = stack.kind(at) == LUA_TTABLE && push_marked(stack, at, &REAL);
-    if protected {
-        stack.pop(1);
-    }
-    protected
-}
-
-lua_function!(read_only, refuse_change);
 lua_function!(missing_global, refuse_missing);
 lua_function!(base_getmetatable, look_at_metatable);
 lua_function!(base_rawget, get_raw);
@@ -278,22 +218,9 @@ lua_function!(base_collectgarbage, collect_garbage);
 lua_function!(math_random, random);
 lua_function!(math_randomseed, seed);
 
-fn refuse_change(stack: Stack) -> Returned {
-    Err(stack.fail(READ_ONLY))
-}
-
 fn refuse_missing(stack: Stack) -> Returned {
     let name = String::from_utf8_lossy(stack.bytes(2).unwrap_or_default()).into_owned();
     Err(stack.fail(&format!("Script attempted to access nonexistent global variable '{name}'")))
-}
-
-/// Changes nothing if the first argument is a protected table.
-pub(crate) fn check_change(stack: Stack) -> Result<(), Raise> {
-    if is_protected(stack, 1) {
-        stack.push_bytes(READ_ONLY.as_bytes());
-        return Err(Raise);
-    }
-    Ok(())
 }
 
 /// A function that changes its first argument: refused for what is protected, else Lua's own.
@@ -651,4 +578,3 @@ const RANDOM_MAX: i32 = i32::MAX;
 const REMOVED: [&str; 9] = [
     "dofile", "loadfile", "print", "require", "module", "newproxy", "getfenv", "setfenv", "package",
 ];
-const READ_ONLY: &str = "Attempt to modify a readonly table";

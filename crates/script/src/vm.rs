@@ -1,7 +1,6 @@
 //! One Lua state, with bounds on its memory and a watch on its time.
 
-use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
 
 use std::sync::Arc;
@@ -11,18 +10,18 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use mlua_sys as lua;
 
-use crate::api::{self, Host, Verdict};
-use crate::blocks::{Blocks, SMALL_MAX, is_same_block, layout};
-use crate::budget::{Budget, CHARGED_BYTES, NO_MEMORY, Output};
 use crate::convert;
-use crate::hash::{self, Chains};
-use crate::pool::MemoryPool;
-use crate::raw::{
-    LUA_GLOBALSINDEX, LUA_HOOKCOUNT, LUA_MASKCOUNT, LUA_MASKLINE, LUA_TFUNCTION, LUA_TNIL,
-    LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_Debug, lua_State,
-    lua_function,
+use crate::host::Host;
+use crate::sandbox;
+use crate::state::budget::{NO_MEMORY, Output};
+use crate::state::hash::{self, Chains};
+use crate::state::json::JsonOptions;
+use crate::state::pool::MemoryPool;
+use crate::state::raw::{
+    LUA_GLOBALSINDEX, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack,
+    lua_Debug, lua_function,
 };
-use crate::sandbox::{self, Base};
+use crate::state::{Chunk, Core, Failure, Kept, Profile, Registration, allocate, core_of, is_text};
 
 /// A Lua state.
 pub struct Vm {
@@ -48,35 +47,6 @@ pub enum Progress {
 // in `Core` is the state's alone.
 unsafe impl Send for Vm {}
 
-/// What a state is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Profile {
-    /// Scripts, whose keys and arguments are globals.
-    Scripts,
-    /// A function library.
-    Library,
-}
-
-/// A compiled script, or a function of a library. It is one state's; `Vm::forget` frees it.
-#[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub struct Chunk(c_int);
-
-impl Chunk {
-    /// A function that was kept by `Stack::keep`.
-    pub(crate) const fn of_kept(reference: c_int) -> Self {
-        Self(reference)
-    }
-}
-
-/// A function that a library registers.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Registration {
-    pub name: Vec<u8>,
-    pub description: Option<Vec<u8>>,
-    pub flags: crate::ScriptFlags,
-    pub function: Chunk,
-}
-
 /// How a script ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -89,102 +59,14 @@ pub enum Ended {
     Stopped,
 }
 
-/// What belongs to a state and is reached from the functions that Lua calls.
-pub(crate) struct Core {
-    state: Cell<*mut lua_State>,
-    /// Bytes that Lua has.
-    pub(crate) used: Cell<usize>,
-    blocks: Blocks,
-    pub(crate) budget: Budget,
-    /// Bytes that Lua had after its garbage was last collected as a whole.
-    collected: Cell<usize>,
-    /// How deep it is in functions of ours: they are not prepared for a lack of memory, and need
-    /// little.
-    pub(crate) hosted: Cell<u32>,
-    host: Cell<Option<NonNull<dyn Host>>>,
-    pub(crate) base: Cell<Option<Base>>,
-    /// `setresp`: what commands answer in.
-    pub(crate) resp3: Cell<bool>,
-    /// The host stopped the script: whatever catches the error, it goes on. The text that it fails
-    /// with; empty: nobody is told.
-    stopping: Cell<Option<&'static str>>,
-    /// By which the script that runs can pause.
-    yielder: Cell<*const Yielder<(), ()>>,
-    status: Cell<c_int>,
-    /// What the failed script is answered with.
-    failure: RefCell<Option<Failure>>,
-    /// What it returned, if that is a table: as a reply of this protocol.
-    protocol: Cell<Protocol>,
-    reply: RefCell<Option<Vec<u8>>>,
-    /// Memory of commands that are done, for the next.
-    pub(crate) buffers: Cell<Buffers>,
-    /// State of `math.random`.
-    pub(crate) random: Cell<u64>,
-    pub(crate) profile: Profile,
-    /// Functions of the library that is being loaded.
-    pub(crate) registered: RefCell<Option<Vec<Registration>>>,
-    kept: Cell<Kept>,
-    pub(crate) json: RefCell<crate::json::Options>,
-}
-
-struct Failure {
-    text: Vec<u8>,
-    counted: bool,
-}
-
-/// Values in the registry that every script needs.
-#[derive(Clone, Copy, Default)]
-struct Kept {
-    globals: c_int,
-    keys: c_int,
-    arguments: c_int,
-    handler: c_int,
-}
-
-#[derive(Default)]
-pub(crate) struct Buffers {
-    pub(crate) reply: Vec<u8>,
-    pub(crate) numbers: Vec<u8>,
-    pub(crate) args: Vec<&'static [u8]>,
-}
-
-/// Garbage of fewer bytes than this is left to Lua, which collects it in passing.
-const GARBAGE_KEPT: usize = 1 << 20;
-/// KiB of memory that Lua looks at between two looks at the host.
-const COLLECTED_KIB: c_int = 64;
 /// A script's stack, in bytes of addresses: what two hundred nested calls of C functions take, and
 /// a command of ours on top.
 const STACK_BYTES: usize = 8 << 20;
-/// Buffers that grew beyond this, in bytes, are given back.
-const BUFFER_KEPT_MAX: usize = 64 * 1024;
-
 impl Vm {
     /// A state for scripts or for a library, with memory of this pool. `seed` decides what
     /// `math.random` gives.
     pub fn new(profile: Profile, seed: u64, pool: Arc<MemoryPool>) -> Self {
-        let core = Box::new(Core {
-            state: Cell::new(std::ptr::null_mut()),
-            used: Cell::new(0),
-            blocks: Blocks::default(),
-            budget: Budget::new(pool),
-            collected: Cell::new(0),
-            hosted: Cell::new(1),
-            host: Cell::new(None),
-            base: Cell::new(None),
-            resp3: Cell::new(false),
-            stopping: Cell::new(None),
-            yielder: Cell::new(std::ptr::null()),
-            status: Cell::new(lua::LUA_OK),
-            failure: RefCell::new(None),
-            protocol: Cell::new(Protocol::Resp2),
-            reply: RefCell::new(None),
-            buffers: Cell::default(),
-            random: Cell::new(seed),
-            profile,
-            registered: RefCell::new(None),
-            kept: Cell::default(),
-            json: RefCell::default(),
-        });
+        let core = Box::new(Core::new(profile, seed, pool));
         let core = NonNull::from(Box::leak(core));
         hash::ensure_key();
         // SAFETY: `allocate` keeps to the contract of Lua's allocators; the core outlives the
@@ -394,7 +276,7 @@ impl Vm {
             // SAFETY: the core outlives the state, and so the fiber.
             let core = unsafe { core.as_ref() };
             core.yielder.set(yielder);
-            core.run(arguments, results)
+            run(core, arguments, results)
         }));
         self.resume()
     }
@@ -404,7 +286,7 @@ impl Vm {
         core.host.set(Some(host));
         core.resp3.set(false);
         core.stopping.set(None);
-        *core.json.borrow_mut() = crate::json::Options::default();
+        *core.json.borrow_mut() = JsonOptions::default();
         *core.failure.borrow_mut() = None;
         *core.reply.borrow_mut() = None;
     }
@@ -462,210 +344,42 @@ impl Drop for Vm {
     }
 }
 
-impl Core {
-    /// The host of the running script.
-    #[allow(clippy::mut_from_ref)]
-    pub(crate) fn host(&self) -> Option<&mut dyn Host> {
-        // SAFETY: `run` borrows it for as long as it is set, and everyone here lets go of it before
-        // Lua goes on.
-        self.host.get().map(|mut host| unsafe { host.as_mut() })
+/// Calls what lies on the stack, and has its result converted and its garbage collected, all of
+/// which may pause.
+fn run(core: &Core, arguments: c_int, results: c_int) -> c_int {
+    let stack = core.main();
+    let mut status = stack.protected_call(arguments, results, 1);
+    core.set_running(stack.0);
+    core.hosted.set(1);
+    if status == lua::LUA_OK
+        && results == 1
+        && !core.is_stopping()
+        && stack.kind(-1) == LUA_TTABLE
+        && convert_result(core, stack).is_err()
+    {
+        status = lua::LUA_ERRRUN;
     }
-
-    /// Whether the script is to end, whatever it does.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.get().is_some()
-    }
-
-    /// Has the script end with an error of this text (empty: nobody is told): from now on each of
-    /// its lines raises it.
-    pub(crate) fn stop(&self, stack: Stack, text: &'static str) -> Raise {
-        let text = self.note_stop(stack.0, text);
-        stack.push_bytes(text.as_bytes());
-        Raise
-    }
-
-    /// Has the script end as `stop` does, but does not raise the error now: Lua may be in the midst
-    /// of anything. Returns the text that was noted first.
-    fn note_stop(&self, state: *mut lua_State, text: &'static str) -> &'static str {
-        let text = self.stopping.get().unwrap_or(text);
-        self.stopping.set(Some(text));
-        // SAFETY: the states are alive. A coroutine has a hook of its own.
-        unsafe {
-            for state in [state, self.running(), self.state.get()] {
-                lua::lua_sethook(state, Some(watch), LUA_MASKCOUNT | LUA_MASKLINE, 1);
-            }
-        }
-        text
-    }
-
-    /// The state that is no coroutine.
-    pub(crate) fn main(&self) -> Stack {
-        Stack(self.state.get())
-    }
-
-    /// Calls what lies on the stack, and has its result converted and its garbage collected, all of
-    /// which may pause.
-    fn run(&self, arguments: c_int, results: c_int) -> c_int {
-        let stack = self.main();
-        let mut status = stack.protected_call(arguments, results, 1);
-        self.set_running(stack.0);
-        self.hosted.set(1);
-        if status == lua::LUA_OK
-            && results == 1
-            && !self.is_stopping()
-            && stack.kind(-1) == LUA_TTABLE
-            && self.convert_result(stack).is_err()
-        {
-            status = lua::LUA_ERRRUN;
-        }
-        self.collect_garbage();
-        self.hosted.set(0);
-        status
-    }
-
-    /// Converts the table on top to a reply, or to what the script failed with.
-    fn convert_result(&self, stack: Stack) -> Result<(), Raise> {
-        if let Some((text, counted)) = convert::error_of(stack) {
-            *self.failure.borrow_mut() = Some(Failure { text, counted });
-            return Err(Raise);
-        }
-        let mut output = Output::reusing(stack, self, self.take_reply());
-        let converted =
-            convert::append_result(stack, self.resp3.get(), self.protocol.get(), &mut output);
-        if let Err(Raise) = converted {
-            let text = [b"ERR ", stack.bytes(-1).unwrap_or_default()].concat();
-            *self.failure.borrow_mut() = Some(Failure { text, counted: false });
-            return Err(Raise);
-        }
-        *self.reply.borrow_mut() = Some(output.take());
-        Ok(())
-    }
-
-    /// Collects what the script left, if that is much: it must not keep the next from running.
-    fn collect_garbage(&self) {
-        if self.used.get() > 2 * self.collected.get() + GARBAGE_KEPT {
-            if self.reply.borrow().is_some() || self.failure.borrow().is_some() {
-                self.main().set_top(0);
-            }
-            if self.collect(self.main()).is_ok() {
-                self.collected.set(self.used.get());
-            }
-        }
-    }
-
-    /// Collects all garbage that there is by now, with looks at the host.
-    pub(crate) fn collect(&self, stack: Stack) -> Result<(), ()> {
-        // One that was begun may have passed what is garbage since.
-        for _ in 0..2 {
-            // SAFETY: of a live state; nothing has a finalizer.
-            while unsafe { lua::lua_gc(stack.0, lua::LUA_GCSTEP, COLLECTED_KIB) } == 0 {
-                if !self.look(stack) {
-                    return Err(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks the host whether the script may go on, and lets it pause if that is wanted; `false`: it
-    /// is to end, by `raise_stop`.
-    pub(crate) fn look(&self, stack: Stack) -> bool {
-        if self.is_stopping() {
-            return false;
-        }
-        match self.host().map_or(Verdict::GoOn, |host| host.watch()) {
-            Verdict::GoOn => true,
-            Verdict::Pause => {
-                self.pause();
-                !self.is_stopping()
-            }
-            Verdict::Stop(text) => {
-                self.note_stop(stack.0, text);
-                false
-            }
-        }
-    }
-
-    /// Ends the script that is to end.
-    ///
-    /// # Safety
-    /// To be called by a function that Lua called, in which nothing has a destructor.
-    pub(crate) unsafe fn raise_stop(&self, stack: Stack) -> ! {
-        self.hosted.set(1);
-        let Raise = self.stop(stack, "");
-        self.hosted.set(0);
-        // SAFETY: the caller's promise.
-        unsafe { lua::lua_error(stack.0) }
-    }
-
-    /// Pauses the script that calls this.
-    fn pause(&self) {
-        let yielder = self.yielder.get();
-        if !yielder.is_null() {
-            // SAFETY: it is the one of the fiber that runs, which lives as long as that does.
-            unsafe { (*yielder).suspend(()) };
-        }
-    }
-
-    fn take_reply(&self) -> Vec<u8> {
-        let mut buffers = self.buffers.take();
-        let reply = std::mem::take(&mut buffers.reply);
-        self.buffers.set(buffers);
-        reply
-    }
-
-    fn put_reply(&self, reply: Vec<u8>) {
-        let buffers = self.buffers.take();
-        self.put_buffers(Buffers { reply, ..buffers });
-    }
-
-    pub(crate) fn take_buffers(&self) -> Buffers {
-        self.buffers.take()
-    }
-
-    pub(crate) fn put_buffers(&self, mut buffers: Buffers) {
-        if buffers.reply.capacity() + buffers.numbers.capacity() > BUFFER_KEPT_MAX {
-            buffers = Buffers::default();
-        }
-        buffers.reply.clear();
-        buffers.numbers.clear();
-        buffers.args.clear();
-        self.buffers.set(buffers);
-    }
+    core.collect_garbage();
+    core.hosted.set(0);
+    status
 }
 
-impl Core {
-    /// Whether Lua may resize a block, which makes the state use `used` bytes.
-    #[cold]
-    fn may_grow(&self, old: usize, new: usize, used: usize) -> bool {
-        // Functions of ours are not prepared for a lack of it: they ask before they need much.
-        new <= old || self.hosted.get() > 0 || self.budget.covers(used)
+/// Converts the table on top to a reply, or to what the script failed with.
+fn convert_result(core: &Core, stack: Stack) -> Result<(), Raise> {
+    if let Some((text, counted)) = convert::error_of(stack) {
+        *core.failure.borrow_mut() = Some(Failure { text, counted });
+        return Err(Raise);
     }
-
-    /// Whether Lua may have a block that is not small: memory is there, and the script goes on.
-    #[cold]
-    fn admit(&self, old: usize, new: usize, used: usize) -> bool {
-        let fits = used <= self.budget.lease.get() || self.may_grow(old, new, used);
-        fits && self.charge_block(old, new)
+    let mut output = Output::reusing(stack, core, core.take_reply());
+    let converted =
+        convert::append_result(stack, core.resp3.get(), core.protocol.get(), &mut output);
+    if let Err(Raise) = converted {
+        let text = [b"ERR ", stack.bytes(-1).unwrap_or_default()].concat();
+        *core.failure.borrow_mut() = Some(Failure { text, counted: false });
+        return Err(Raise);
     }
-}
-
-/// The core of a state, or of a coroutine of it.
-#[inline(always)]
-pub(crate) fn core_of<'a>(state: *mut lua_State) -> &'a Core {
-    let mut core = std::ptr::null_mut();
-    // SAFETY: the state was made by `Vm::new`, which gave its allocator the core; that outlives all
-    // calls.
-    unsafe {
-        lua::lua_getallocf(state, &raw mut core);
-        &*core.cast::<Core>()
-    }
-}
-
-/// Whether it is source, not what `string.dump` made: that is not checked by Lua, and could do
-/// anything.
-pub(crate) fn is_text(code: &[u8]) -> bool {
-    code.first() != Some(&0x1b)
+    *core.reply.borrow_mut() = Some(output.take());
+    Ok(())
 }
 
 fn push_list(stack: Stack, values: &[&[u8]]) {
@@ -685,7 +399,7 @@ fn describe_error(stack: Stack) -> Returned {
     let mut counted = false;
     let mut text = match stack.kind(1) {
         LUA_TTABLE => {
-            stack.push_field(1, api::COUNTED_FIELD);
+            stack.push_field(1, convert::COUNTED_FIELD);
             counted = stack.boolean(-1);
             stack.push_field(1, b"err");
             match stack.kind(-1) {
@@ -729,76 +443,11 @@ fn place(stack: Stack) -> Option<(String, c_int)> {
     found
 }
 
-/// Lua's allocator: the process's own behind the state's small blocks, counted.
-unsafe extern "C" fn allocate(
-    core: *mut c_void,
-    block: *mut c_void,
-    old: usize,
-    new: usize,
-) -> *mut c_void {
-    // SAFETY: Lua passes the core that the state was made with, and blocks with the size it asked
-    // for: 0 for none.
-    unsafe {
-        let core = &*core.cast::<Core>();
-        debug_assert!(block.is_null() == (old == 0), "{old} bytes at {block:?}");
-        let used = core.used.get() - old + new;
-        if (old | new) >= CHARGED_BYTES && !core.admit(old, new, used) {
-            return std::ptr::null_mut();
-        }
-        if new == 0 {
-            if old > SMALL_MAX {
-                std::alloc::dealloc(block.cast(), layout(old));
-            } else if old > 0 {
-                core.blocks.put(block.cast(), old);
-            }
-            core.used.set(used);
-            return std::ptr::null_mut();
-        }
-        if used > core.budget.lease.get() && !core.may_grow(old, new, used) {
-            return std::ptr::null_mut();
-        }
-        let moved = if old == 0 && new <= SMALL_MAX {
-            core.blocks.take(new)
-        } else if old == 0 {
-            std::alloc::alloc(layout(new))
-        } else if old.max(new) <= SMALL_MAX && is_same_block(old, new) {
-            block.cast()
-        } else {
-            std::alloc::realloc(block.cast(), layout(old), layout(new).size())
-        };
-        if moved.is_null() {
-            std::alloc::handle_alloc_error(layout(new));
-        }
-        core.used.set(used);
-        moved.cast()
-    }
-}
-
-/// Called by Lua at intervals: asks the host whether the script may go on.
-pub(crate) unsafe extern "C-unwind" fn watch(state: *mut lua_State, record: *mut lua_Debug) {
-    // SAFETY: Lua calls it with a live state and record. Nothing with a destructor lives in this
-    // frame when it raises.
-    unsafe {
-        let (core, stack) = (core_of(state), Stack(state));
-        let goes_on = match (*record).event {
-            LUA_HOOKCOUNT => core.look(stack),
-            _ => !core.is_stopping(),
-        };
-        if !goes_on {
-            core.raise_stop(stack);
-        }
-    }
-}
-
-/// Whether the value at an index can be called.
-pub(crate) fn is_function(stack: Stack, at: c_int) -> bool {
-    stack.kind(at) == LUA_TFUNCTION
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Called, Level};
+    use crate::api;
+    use crate::host::{Called, Level, Verdict};
 
     /// Counts the commands that it carries out.
     struct Counting(u32);
@@ -835,7 +484,7 @@ mod tests {
         };
         assert_eq!([calls(api::call), calls(api::pcall)], [lua::LUA_OK; 2]);
         core.note_stop(stack.0, "Script killed.");
-        for function in [api::call as crate::raw::lua_CFunction, api::pcall] {
+        for function in [api::call as crate::state::raw::lua_CFunction, api::pcall] {
             assert_eq!(calls(function), lua::LUA_ERRRUN);
             assert_eq!(stack.bytes(-1), Some(&b"Script killed."[..]));
         }

@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
 use bobbin_sync::RawLock;
 use bobbin_sync::order::Class;
 
-use crate::cut::Gauge;
 use crate::entry;
 use crate::gate::GateGuard;
 use crate::hash::{Hash, Hasher, SHARD_BITS};
-use crate::shard::Shard;
+use crate::shard::{Gauge, Shard};
 use crate::table::{Bucket, home};
 
 /// How many shards a keyspace has.

@@ -4,10 +4,8 @@
 //! A key belongs to one [`Shard`](shard::Shard), chosen by its hash; who holds the shard's lock may
 //! do anything with the shard's keys, in every database.
 
-pub mod access;
 pub mod cut;
 pub mod entry;
-pub mod expiry;
 pub mod gate;
 pub mod geo;
 pub mod hash;
@@ -16,14 +14,13 @@ pub mod keyspace;
 pub mod log;
 pub mod shard;
 pub mod table;
-pub mod tracked;
 pub mod value;
-pub mod watch;
 
-pub use access::{AccessClock, AccessPolicy};
-pub use cut::{Cut, CutDatabase, CutHandle, Piece};
-pub use entry::{Encoding, EntryMut, EntryRef, KEY_LEN_MAX, Kind, NewValue, OwnedEntry, ValueRef};
+pub use cut::{Cut, CutDatabase};
+pub use entry::access::{AccessClock, AccessPolicy};
+pub use entry::{EntryMut, EntryRef, KEY_LEN_MAX, NewValue, OwnedEntry, ValueRef};
 pub use gate::{Gate, GateGuard, Member};
 pub use hash::{Hash, Hasher};
 pub use keyspace::{Keyspace, SHARDS, ShardGuard};
-pub use shard::{Database, Shard};
+pub use shard::{CutHandle, Database, Piece, Shard};
+pub use value::{Encoding, Kind};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use bobbin_testkit::history::linearizability::{Command, Key, Operation, Record, check};
 use bobbin_testkit::history::{Kind, Load, assert_linearizable, prepare, run_history};
-use bobbin_testkit::linearizability::{Command, Key, Operation, Record, check};
 use bobbin_testkit::random::seed;
 use bobbin_testkit::{Connection, Reply, Server};
 

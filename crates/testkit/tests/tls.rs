@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_client::{Address, Client, TlsConnector, TlsOptions, Transport, Value};
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::tls::{Certificates, TlsServer};
+use bobbin_testkit::server::tls::{Certificates, TlsServer};
 use bobbin_testkit::{Server, peers};
 
 #[test]

@@ -11,11 +11,14 @@ use std::{
 
 use bobbin_client::Client;
 
-use super::{
-    progress::Progress,
-    replication::{self, Payload},
+use super::progress::Progress;
+use crate::{
+    session::{
+        Session,
+        replication::{self, Payload},
+    },
+    terminal,
 };
-use crate::{session::Session, terminal};
 
 /// Which part of the data.
 #[derive(Clone, Copy, PartialEq, Eq)]

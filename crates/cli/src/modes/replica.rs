@@ -1,18 +1,8 @@
 //! `--replica`: attaching as a replica does, and showing the commands that arrive.
 
-use std::{
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::process::ExitCode;
 
-use bobbin_client::{Client, ClientError};
-
-use super::replication::{self, Payload};
-use crate::{
-    format::{Form, Style},
-    session::{Lost, Session, explain},
-    terminal,
-};
+use crate::session::{Session, attach_by_command, replication};
 
 /// Shows commands until the connection ends, which is a failure.
 pub fn run(session: &mut Session) -> ExitCode {
@@ -24,56 +14,3 @@ pub fn run(session: &mut Session) -> ExitCode {
     let _ = attach_by_command(session);
     ExitCode::FAILURE
 }
-
-/// Shows commands after a SYNC or PSYNC that the user typed and that has been queued.
-pub fn attach_by_command(session: &mut Session) -> Result<(), Lost> {
-    let style = Style { form: Form::Csv, ..session.options.style.clone() };
-    let interactive = session.interactive;
-    let Some(client) = session.client() else { return Err(Lost) };
-    let payload = replication::begin(client);
-    match &payload {
-        Payload::Mark(_) => complain!(
-            "Full resync with primary, discarding bytes of bulk transfer until EOF marker..."
-        ),
-        Payload::Length(len) => {
-            complain!("Full resync with primary, discarding {len} bytes of bulk transfer...");
-        }
-        Payload::Nothing => complain!("Partial resync with primary..."),
-    }
-    let len = replication::receive(client, &payload, |_| {});
-    let after = match payload {
-        Payload::Mark(_) => format!(" after {len} bytes"),
-        _ => String::new(),
-    };
-    complain!("Full resync done{after}. Logging commands from primary.");
-    match show_commands(client, &style) {
-        error if interactive => {
-            complain!("Error: {}", explain(&error));
-            Err(Lost)
-        }
-        error => replication::fail("Error", &error),
-    }
-}
-
-/// Shows what arrives until the connection fails. Acknowledgements go out all the time, as a
-/// replica sends them: the first that comes after the file puts us online, and without any the
-/// primary thinks us dead. They say that we have nothing, for we keep nothing.
-fn show_commands(client: &mut Client, style: &Style) -> ClientError {
-    if let Err(error) = client.set_read_timeout(Some(ACKNOWLEDGE_INTERVAL)) {
-        return error.into();
-    }
-    let mut acknowledged: Option<Instant> = None;
-    loop {
-        if acknowledged.is_none_or(|last| last.elapsed() >= ACKNOWLEDGE_INTERVAL) {
-            client.send(&["REPLCONF", "ACK", "0"]);
-            acknowledged = Some(Instant::now());
-        }
-        match client.receive_any() {
-            Ok(command) => terminal::write(&style.reply(&command, false)),
-            Err(error) if error.is_timeout() => {}
-            Err(error) => return error,
-        }
-    }
-}
-
-const ACKNOWLEDGE_INTERVAL: Duration = Duration::from_millis(500);

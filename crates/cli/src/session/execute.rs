@@ -5,10 +5,9 @@ use std::{thread, time::Duration};
 use bobbin_client::{Address, ClientError, Value};
 use bobbin_resp::Protocol;
 
-use super::{Lost, Redirection, Session, verbatim};
+use super::{Lost, Redirection, Session, attach_by_command, verbatim};
 use crate::{
     interrupt::{self, Hold},
-    modes,
     options::Repeat,
     terminal,
 };
@@ -91,7 +90,7 @@ impl Session {
                 Command::Monitor => return self.monitor(),
                 Command::Sync => {
                     out!("Entering replica output mode...  (press Ctrl-C to quit)\n");
-                    return modes::replica::attach_by_command(self);
+                    return attach_by_command(self);
                 }
                 _ => {}
             }

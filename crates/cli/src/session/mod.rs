@@ -3,6 +3,8 @@
 
 mod execute;
 mod redirect;
+mod replica;
+pub mod replication;
 mod verbatim;
 
 use std::{io, os::fd::AsFd, time::Duration};
@@ -18,6 +20,7 @@ use crate::{
 
 pub use execute::Pushes;
 use redirect::Redirection;
+pub use replica::attach_by_command;
 
 pub struct Session {
     pub options: Options,

@@ -7,9 +7,8 @@ use crate::{
     shell::Terminal,
 };
 use bobbin_testkit::{
-    Server,
-    cluster::{Cluster, nodes},
-    peers,
+    Server, peers,
+    server::cluster::{Cluster, nodes},
 };
 
 fn address(server: &Server) -> String {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::common::{Endless, eventually, finish, program, run, run_with};
-use bobbin_testkit::{Connection, Server, cluster::Cluster, peers};
+use bobbin_testkit::{Connection, Server, peers, server::cluster::Cluster};
 
 fn fill(connection: &mut Connection) {
     for command in [

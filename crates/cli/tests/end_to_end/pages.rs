@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use bobbin_testkit::pages::{Shell, blocks};
-use bobbin_testkit::tls::{Certificates, TlsServer};
+use bobbin_testkit::server::tls::{Certificates, TlsServer};
 use bobbin_testkit::{Server, peers, server::free_port};
 
 #[test]

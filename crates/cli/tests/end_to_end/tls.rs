@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::common::{Ran, finish, program};
-use bobbin_testkit::{Server, peers, tls::TlsServer};
+use bobbin_testkit::{Server, peers, server::tls::TlsServer};
 
 fn run_with(mut command: Command, server: &TlsServer, arguments: &[&str], input: &[u8]) -> Ran {
     command.args(["-p", &server.port.to_string()]).args(arguments);

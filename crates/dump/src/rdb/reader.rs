@@ -7,9 +7,11 @@ use super::{
     AUX, DATABASE, END, EXPIRE_MS, EXPIRE_S, FREQUENCY, FUNCTION, FUNCTION_BEFORE_RELEASE, IDLE,
     MODULE_AUX, RdbError, SIZES, SLOT_INFO,
 };
+use crate::crc64::crc64;
 use crate::input::Input;
-use crate::string::read_string;
-use crate::{STRING_LEN_MAX, ValueKind, VersionCheck, crc64};
+use crate::kind::ValueKind;
+use crate::options::{STRING_LEN_MAX, VersionCheck};
+use crate::value::string::read_string;
 
 /// Reads a file that comes in pieces. It keeps none of the bytes: whoever calls shows those that
 /// were not used again, with more behind them.

@@ -5,11 +5,13 @@ use std::borrow::Cow;
 use bobbin_store::value::AnyCollection;
 
 use super::{EXPIRE_MS, EXPIRE_S, FREQUENCY, IDLE, RdbError};
-use crate::collection::{SerializedCollection, Target};
+use crate::error::PayloadError;
 use crate::input::Input;
+use crate::kind::ValueKind;
 use crate::length::Length;
-use crate::string::read_string;
-use crate::{Options, PayloadError, ValueKind};
+use crate::options::Options;
+use crate::value::string::read_string;
+use crate::value::{SerializedCollection, Target};
 
 /// What [`super::Item::Key`] stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Where a value ends, without making it: what has to be known before it can be handed to another
 //! thread.
 
-use crate::ValueKind;
 use crate::input::Input;
+use crate::kind::ValueKind;
 use crate::length::Length;
 
 /// Why there is no end yet.

@@ -7,8 +7,8 @@ use bobbin_store::{Hasher, ValueRef};
 use proptest::prelude::*;
 
 use super::*;
-use crate::collection::Target;
-use crate::{Options, VersionCheck};
+use crate::options::{Options, VersionCheck};
+use crate::value::Target;
 
 /// All items of a file, with the reader shown `step` bytes more at a time.
 fn read_all(file: &[u8], step: usize) -> Result<Vec<String>, RdbError> {

@@ -4,9 +4,11 @@ use bobbin_store::ValueRef;
 use bobbin_store::value::StringRef;
 
 use super::{AUX, DATABASE, END, EXPIRE_MS, FREQUENCY, FUNCTION, IDLE, SIZES};
-use crate::collection::{append_collection, form};
+use crate::crc64::crc64;
+use crate::kind::ValueKind;
 use crate::length::append_length;
-use crate::{ValueKind, append_stored_string, append_string, crc64};
+use crate::value::string::{append_stored_string, append_string};
+use crate::value::{append_collection, form};
 
 /// Writes into a buffer of its own, which whoever calls empties now and then by `flush`.
 pub struct Writer {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::shard::Expire;
 use crate::value::{AnyCollection, CollectionRef, End, List, ListLimits};
-use crate::{AccessClock, AccessPolicy, Gate, NewValue, ValueRef};
+use crate::{AccessClock, AccessPolicy, EntryRef, Gate, NewValue, OwnedEntry, ValueRef};
 
 /// What happens between two steps of the walk. Keys and databases are few, so that they meet.
 #[derive(Clone, Debug)]

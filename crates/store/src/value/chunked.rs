@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::cow::Cow;
 use super::directory::Directory;
-use crate::entry::Shared;
+use crate::value::Shared;
 
 /// Bytes of a chunk: what a change of a shared string copies.
 pub const CHUNK_LEN: usize = 64 * 1024;

@@ -5,8 +5,8 @@ use super::integer;
 use super::listpack::{self, Item, Listpack, Position};
 pub use super::pages::Walk;
 use super::pages::{self, Given, NEVER, Outside, Place, Record, Table, Text};
-use crate::entry::{Encoding, Shared};
 use crate::hash::Hasher;
+use crate::value::{Encoding, Shared};
 
 /// A hash in one of its two forms. A table never becomes packed again, as in Redis.
 ///

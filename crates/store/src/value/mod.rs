@@ -5,8 +5,7 @@
 //! share until one changes.
 
 use std::ptr::NonNull;
-
-use crate::entry::{Encoding, Kind};
+use std::sync::Arc;
 
 /// Says which collections there are, and makes of them the enums through which an entry holds one.
 macro_rules! collections {
@@ -149,6 +148,7 @@ mod directory;
 pub mod hash;
 pub mod integer;
 pub mod intset;
+mod kind;
 pub mod list;
 pub mod listpack;
 pub mod pages;
@@ -161,11 +161,15 @@ mod tree;
 pub use chunked::{CHUNK_LEN, CHUNKED_LEN_MIN, Chunked, StringRef};
 pub use hash::{Hash, HashLimits};
 pub use intset::Intset;
+pub use kind::{Encoding, Kind};
 pub use list::{End, List, ListIter, ListLimits};
 pub use listpack::{Item, Listpack};
 pub use set::{Set, SetLimits};
 pub use sorted_set::{SortedSet, SortedSetIter, SortedSetLimits};
 pub use stream::{Stream, StreamId, StreamLimits};
+
+/// A string that replies can refer to.
+pub type Shared = Arc<Vec<u8>>;
 
 collections! {
     List => List,

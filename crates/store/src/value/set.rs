@@ -5,8 +5,8 @@ use super::intset::Intset;
 use super::listpack::{self, Item, Listpack};
 pub use super::pages::Walk;
 use super::pages::{self, Given, Place, Record, Table, Text};
-use crate::entry::Encoding;
 use crate::hash::Hasher;
+use crate::value::Encoding;
 
 /// A set in one of its three forms. It only ever goes from one form to the next, as in Redis.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! Draws commands: few keys, few members, so that clients get into each other's way.
 
-use crate::linearizability::{Command, Key, Member};
+use super::linearizability::{Command, Key, Member};
 use crate::random::Random;
 
 /// What the keys of a group hold.

@@ -1,19 +1,19 @@
 //! Makes a concurrent history: clients that hammer a few keys and note what they saw, when.
 
 mod draw;
+pub mod linearizability;
 mod whole;
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use draw::Draw;
-pub use draw::{GROUP_KEYS, Kind};
-
-pub use whole::prepare;
-
-use crate::linearizability::{Command, Operation, Record, check, key_name};
 use crate::{Connection, Reply};
+use draw::Draw;
+use linearizability::{Command, Operation, Record, check, key_name};
+
+pub use draw::{GROUP_KEYS, Kind};
+pub use whole::prepare;
 
 /// What to run.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Client;
-use crate::linearizability::{Command, Key, Operation, key_name};
+use super::linearizability::{Command, Key, Operation, key_name};
 use crate::{Connection, Reply};
 
 /// Keys that are read and written at once.

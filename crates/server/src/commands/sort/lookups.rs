@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use bobbin_store::watch::Observer;
+use bobbin_store::shard::watch::Observer;
 use bobbin_store::{Hash, SHARDS};
 
 use crate::engine::command::{Data, Key};

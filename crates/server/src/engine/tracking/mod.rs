@@ -1,8 +1,8 @@
 //! Client-side caching: who keeps copies of which keys, and how they are told that a copy is no
 //! longer right.
 //!
-//! In the default mode the shard of a key remembers who read it (`bobbin_store::tracked`); who
-//! changes the key takes that list out, under the lock that the change holds, and posts to the
+//! In the default mode the shard of a key remembers who read it (`bobbin_store::shard::tracked`).
+//! A change of the key takes that list out, under the lock that the change holds, and posts to the
 //! readers' workers before anybody else can see the change. A reader's own reply was written before
 //! its worker looks into its mailbox, so that the message comes behind the value that it revokes.
 //! In broadcast mode nothing is remembered of reads: what a worker's clients changed in a turn is

@@ -11,7 +11,7 @@ use chunked::{Chunked, Cursor};
 
 use super::listpack::{self, Item, Listpack};
 use super::shared_block::SharedBlock;
-use crate::entry::Encoding;
+use crate::value::Encoding;
 
 /// Elements in the order in which they were put there.
 #[derive(Clone)]

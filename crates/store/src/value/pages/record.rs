@@ -14,7 +14,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::entry::Shared;
+use crate::value::Shared;
 
 /// Longest string that lies inside its page.
 pub const INLINE_MAX: usize = 512;

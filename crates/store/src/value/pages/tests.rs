@@ -152,7 +152,7 @@ fn a_walk_sees_what_stays_while_the_table_changes() {
 fn long_strings_lie_outside_and_are_shared() {
     let hasher = Hasher::new(9);
     let mut table = Table::new(true);
-    let long = crate::entry::Shared::new(vec![b'x'; 1000]);
+    let long = crate::value::Shared::new(vec![b'x'; 1000]);
     table.set(Given::Shared(&long), Some(Given::Shared(&long)), None, &hasher);
     let Some(Text::Outside(outside)) = table.iter().next().and_then(|record| record.value) else {
         panic!("not outside");

@@ -15,8 +15,8 @@ use large::{Cursor, Large};
 use super::cow::Cow;
 use super::integer;
 use super::listpack::{self, Item, Listpack};
-use crate::entry::Encoding;
 use crate::hash::Hasher;
+use crate::value::Encoding;
 
 /// Members with scores, ordered by score and then by the members' bytes.
 ///

@@ -21,7 +21,7 @@ pub use range::{Range, RangeBack};
 
 use super::Item;
 use super::cow::Cow;
-use crate::entry::Encoding;
+use crate::value::Encoding;
 
 /// A stream. It may be empty: its key stays.
 #[derive(Clone)]

@@ -1,0 +1,59 @@
+//! What a reader lets through, and the versions of RDB.
+
+/// What is let through.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub version_check: VersionCheck,
+    /// The longest string that is taken.
+    pub string_len_max: usize,
+    /// The checksum is not looked at.
+    pub trusted: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { version_check: VersionCheck::Strict, string_len_max: STRING_LEN_MAX, trusted: false }
+    }
+}
+
+/// The option `rdb-version-check`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VersionCheck {
+    /// Only versions whose format is known: 1 to 12, and 80. (valkey-server 9.1.2 refuses 12, which
+    /// is what redis-server 8.0 writes.)
+    #[default]
+    Strict,
+    /// Any version but 0.
+    Relaxed,
+}
+
+impl VersionCheck {
+    /// Whether a file of this version may be loaded. The headers of files tell two families of
+    /// versions apart.
+    pub(crate) fn allows_file(self, version: u16, is_valkey: bool) -> bool {
+        match self {
+            Self::Strict if is_valkey => version == RDB_VERSION,
+            Self::Strict => matches!(version, 1..=REDIS_VERSION_MAX),
+            Self::Relaxed => version >= 1,
+        }
+    }
+
+    /// Whether a payload of this version may be read.
+    pub(crate) fn allows(self, version: u16) -> bool {
+        match self {
+            Self::Strict => matches!(version, 1..=REDIS_VERSION_MAX | RDB_VERSION),
+            Self::Relaxed => version >= 1,
+        }
+    }
+}
+
+/// The version that is written, as valkey 9.1 does.
+pub const RDB_VERSION: u16 = 80;
+/// The longest string that is read unless told otherwise.
+pub const STRING_LEN_MAX: usize = bobbin_store::KEY_LEN_MAX;
+
+/// The last version that Redis and Valkey share. What Redis numbered after it are its own forms of
+/// hashes; all others are as before.
+pub(crate) const RDB_VERSION_SHARED_MAX: u16 = 11;
+/// The version of redis-server 7.4 to 8.0.
+const REDIS_VERSION_MAX: u16 = 12;

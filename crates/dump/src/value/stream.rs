@@ -1,0 +1,410 @@
+//! Streams: their nodes as Redis's listpacks, and their consumer groups.
+//!
+//! ```text
+//! nodes: master ID, listpack ... | length | last ID
+//! | first ID | greatest deleted ID | entries ever added              from the second form on
+//! | groups: name, last ID
+//!   | entries read                                                   from the second form on
+//!   | pending: ID, Unix ms of delivery, deliveries ...
+//!   | consumers: name, Unix ms seen
+//!     | Unix ms active                                               from the third form on
+//!     | pending: ID ...
+//! ```
+//! A listpack holds the numbers of entries, of deleted ones and of fields, the fields, 0, and for
+//! each entry: flags, the milliseconds and the sequence number since the master ID, fields and
+//! values (with their number before them; or only the values, if the fields are those of the node),
+//! and how many items that were. (The format is Redis's `t_stream.c`.)
+
+use bobbin_store::value::stream::{Group, Log, NODE_BYTES_MAX, Node};
+use bobbin_store::value::{Item, Listpack, Stream, StreamId};
+
+use super::string::{append_string, read_string};
+use crate::input::Input;
+use crate::kind::ValueKind;
+use crate::length::{Length, append_length};
+use crate::options::Options;
+
+/// Appends a stream in the newest form.
+pub(crate) fn append_stream(stream: &Stream, compress: bool, output: &mut Vec<u8>) {
+    let log = stream.log();
+    append_length(log.nodes().len(), output);
+    for node in log.nodes().iter() {
+        append_string(&node.master().to_bytes(), compress, output);
+        append_string(pack(node).as_bytes(), compress, output);
+    }
+    append_length(log.len(), output);
+    append_id(log.last_id, output);
+    append_id(log.first_id(), output);
+    append_id(log.max_deleted_id, output);
+    append_number(log.entries_added, output);
+    append_length(stream.groups().len(), output);
+    for (name, group) in stream.groups().iter() {
+        append_string(name, compress, output);
+        append_group(group, compress, output);
+    }
+}
+
+fn append_group(group: &Group, compress: bool, output: &mut Vec<u8>) {
+    append_id(group.last_id, output);
+    append_number(group.entries_read.unwrap_or(UNKNOWN), output);
+    append_length(group.pending().len(), output);
+    for pending in group.pending().iter() {
+        output.extend_from_slice(&pending.id.to_bytes());
+        output.extend_from_slice(&pending.delivered_ms.to_le_bytes());
+        append_number(pending.deliveries, output);
+    }
+    append_length(group.consumer_count(), output);
+    for (_, consumer) in group.consumers() {
+        append_string(consumer.name(), compress, output);
+        output.extend_from_slice(&consumer.seen_ms.to_le_bytes());
+        output.extend_from_slice(&consumer.active_ms.unwrap_or(NEVER).to_le_bytes());
+        append_length(consumer.pending().len(), output);
+        for id in consumer.pending().iter() {
+            output.extend_from_slice(&id.to_bytes());
+        }
+    }
+}
+
+/// A node in Redis's form.
+fn pack(node: &Node) -> Listpack {
+    let integer = |value: usize| Item::Integer(value as i64);
+    let field_count = node.fields().count();
+    let mut items = vec![integer(node.live()), integer(node.deleted()), integer(field_count)];
+    items.extend(node.fields());
+    items.push(integer(0));
+    for entry in node.entries() {
+        let same = entry.has_same_fields();
+        let flags = if same { SAME_FIELDS } else { 0 } | if entry.is_deleted { DELETED } else { 0 };
+        items.push(Item::Integer(flags));
+        items.push(Item::Integer(entry.id.ms.wrapping_sub(node.master().ms) as i64));
+        items.push(Item::Integer(entry.id.seq.wrapping_sub(node.master().seq) as i64));
+        if same {
+            items.extend(entry.iter().map(|(_, value)| value));
+            items.push(integer(LEAD_ITEMS + entry.len()));
+        } else {
+            items.push(integer(entry.len()));
+            items.extend(entry.iter().flat_map(|(field, value)| [field, value]));
+            items.push(integer(LEAD_ITEMS + 1 + 2 * entry.len()));
+        }
+    }
+    let mut pack = Listpack::new();
+    pack.append_many(items.iter().copied());
+    pack
+}
+
+fn append_id(id: StreamId, output: &mut Vec<u8>) {
+    append_number(id.ms, output);
+    append_number(id.seq, output);
+}
+
+fn append_number(number: u64, output: &mut Vec<u8>) {
+    append_length(number as usize, output);
+}
+
+/// Reads a stream in one of its three forms; `None` if it is damaged. It may be empty.
+pub(crate) fn read_stream(
+    kind: ValueKind,
+    mut input: Input<'_>,
+    options: &Options,
+) -> Option<Stream> {
+    let form = match kind {
+        ValueKind::Stream => 1,
+        ValueKind::Stream2 => 2,
+        _ => 3,
+    };
+    read(form, &mut input, options)
+}
+
+fn read(form: u8, input: &mut Input<'_>, options: &Options) -> Option<Stream> {
+    let mut stream = Stream::new();
+    let log = stream.log_mut();
+    for _ in 0..Length::read_plain(input)? {
+        let master = read_string(input, options.string_len_max)?;
+        let master = StreamId::from_bytes(master[..].try_into().ok()?);
+        let pack = Listpack::from_bytes(&read_string(input, options.string_len_max)?)?;
+        unpack(log, master, &pack)?;
+    }
+    if Length::read_plain(input)? != log.len() {
+        return None;
+    }
+    log.last_id = read_id(input)?;
+    if log.nodes().last().is_some_and(|node| node.last() > log.last_id) {
+        return None;
+    }
+    log.entries_added = log.len() as u64;
+    if form >= 2 {
+        // That of the first entry; the entries tell it as well.
+        read_id(input)?;
+        log.max_deleted_id = read_id(input)?;
+        log.entries_added = read_number(input)?;
+    }
+    for _ in 0..Length::read_plain(input)? {
+        let name = read_string(input, options.string_len_max)?;
+        let group = read_group(form, stream.log(), input, options)?;
+        if !stream.groups_mut().add(&name, group) {
+            return None;
+        }
+    }
+    Some(stream)
+}
+
+/// Adds a node of Redis's form to the entries.
+fn unpack(log: &mut Log, master: StreamId, pack: &Listpack) -> Option<()> {
+    let mut items = pack.iter();
+    let mut integer = || items.next()?.as_integer();
+    let (live, deleted) = (integer()?, integer()?);
+    let field_count = usize::try_from(integer()?).ok()?;
+    let fields = items.clone().take(field_count);
+    if fields.clone().count() != field_count || !log.append_empty_node(master, fields.clone()) {
+        return None;
+    }
+    if items.nth(field_count)?.as_integer()? != 0 {
+        return None;
+    }
+    let mut counts = [0, 0];
+    while let Some(flags) = items.next() {
+        let flags = flags.as_integer()?;
+        let since_ms = items.next()?.as_integer()? as u64;
+        let since_seq = items.next()?.as_integer()? as u64;
+        let id =
+            StreamId::new(master.ms.wrapping_add(since_ms), master.seq.wrapping_add(since_seq));
+        let is_deleted = flags & DELETED != 0;
+        let (count, lead) = if flags & SAME_FIELDS != 0 {
+            let values = items.clone().take(field_count);
+            let pairs = fields.clone().zip(values).flat_map(|(field, value)| [field, value]);
+            if pairs.clone().count() != 2 * field_count
+                || !log.append_to_node(id, pairs, is_deleted)
+            {
+                return None;
+            }
+            (field_count, LEAD_ITEMS)
+        } else {
+            let pairs = usize::try_from(items.next()?.as_integer()?).ok()?;
+            let count = pairs.checked_mul(2)?;
+            let both = items.clone().take(count);
+            if both.clone().count() != count || !log.append_to_node(id, both, is_deleted) {
+                return None;
+            }
+            (count, LEAD_ITEMS + 1)
+        };
+        // Behind the values is how many items the entry has, for walking backwards.
+        if items.nth(count)?.as_integer()? != (lead + count) as i64 {
+            return None;
+        }
+        counts[usize::from(is_deleted)] += 1;
+    }
+    // As long as it may become when entries of it are deleted, it must be one that can be written
+    // again.
+    let fits = log.nodes().last().is_some_and(|node| node.packed_len_max() <= NODE_BYTES_MAX);
+    (counts == [live, deleted] && counts != [0, 0] && fits).then_some(())
+}
+
+fn read_group(form: u8, log: &Log, input: &mut Input<'_>, options: &Options) -> Option<Group> {
+    let last_id = read_id(input)?;
+    let entries_read = match form {
+        1 => log.position(last_id),
+        _ => Some(read_number(input)?).filter(|&read| read != UNKNOWN),
+    };
+    let mut group = Group::new(last_id, entries_read);
+    let mut pending: Vec<(StreamId, i64, u64)> = Vec::new();
+    for _ in 0..Length::read_plain(input)? {
+        let id = StreamId::from_bytes(input.array()?);
+        let delivered_ms = i64::from_le_bytes(input.array()?);
+        pending.push((id, delivered_ms, read_number(input)?));
+    }
+    if !pending.is_sorted_by(|one, next| one.0 < next.0) {
+        return None;
+    }
+    for _ in 0..Length::read_plain(input)? {
+        let name = read_string(input, options.string_len_max)?;
+        if group.consumer_number(&name).is_some() {
+            return None;
+        }
+        let seen_ms = i64::from_le_bytes(input.array()?);
+        let active_ms = if form >= 3 { i64::from_le_bytes(input.array()?) } else { seen_ms };
+        let number = group.add_consumer(&name, seen_ms);
+        group.consumer_mut(number)?.active_ms = Some(active_ms).filter(|&ms| ms != NEVER);
+        for _ in 0..Length::read_plain(input)? {
+            let id = StreamId::from_bytes(input.array()?);
+            let at = pending.binary_search_by_key(&id, |pending| pending.0).ok()?;
+            if group.pending().get(id).is_some() {
+                return None;
+            }
+            let (_, delivered_ms, deliveries) = pending[at];
+            group.assign(id, number, delivered_ms, deliveries);
+        }
+    }
+    // Each is pending with one consumer.
+    (group.pending().len() == pending.len()).then_some(group)
+}
+
+fn read_id(input: &mut Input<'_>) -> Option<StreamId> {
+    Some(StreamId { ms: read_number(input)?, seq: read_number(input)? })
+}
+
+fn read_number(input: &mut Input<'_>) -> Option<u64> {
+    match Length::read(input)? {
+        Length::Plain(number) => Some(number),
+        Length::Special(_) => None,
+    }
+}
+
+/// Flags of an entry.
+const DELETED: i64 = 1;
+const SAME_FIELDS: i64 = 2;
+/// Items of an entry before its fields and values: flags, milliseconds, sequence number.
+const LEAD_ITEMS: usize = 3;
+/// The number of entries read that says that it is not known.
+const UNKNOWN: u64 = u64::MAX;
+/// The time of what did not happen.
+const NEVER: i64 = -1;
+
+#[cfg(test)]
+mod tests {
+    use bobbin_store::Hasher;
+    use bobbin_store::value::stream::Entry;
+    use bobbin_store::value::{AnyCollection, StreamLimits};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::SerializedCollection;
+    use crate::Target;
+    use crate::{Payload, PayloadError, append_collection_payload, parse_payload};
+
+    /// DUMP of valkey-server 9.1.2: four entries of three sets of fields, one of them deleted; a
+    /// group with two entries pending and an idle consumer, and one that has read everything.
+    const DUMP: &str = "15011000000000000000050000000000000003c3404d405512550000001f00030101010201816102816202002009\
+        000020010901018374776f04050103600c0002c00e401f0bdffd0201018163028178020620190fc37f02dffe02f2d12f010404010501\
+        ff034384010503050404020167070081ffffffffffffffff0200000000000000050000000000000003a0105ffea10100000100000000\
+        000000070000000000000000a0105ffea1010000010203636f6ea0105ffea1010000a0105ffea1010000020000000000000005000000\
+        0000000003000000000000000700000000000000000469646c65a4105ffea1010000ffffffffffffffff00016843840181ffffffff\
+        ffffffff0000500049f4b8524c84700b";
+
+    fn from_hex(hex: &str) -> Vec<u8> {
+        let digit = |digit: u8| (digit as char).to_digit(16).unwrap() as u8;
+        hex.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+    }
+
+    fn restore(payload: &[u8]) -> Result<Stream, PayloadError> {
+        let Payload::Collection(serialized) = parse_payload(payload)? else { panic!("a string") };
+        read_serialized(serialized)
+    }
+
+    fn read_serialized(serialized: SerializedCollection<'_>) -> Result<Stream, PayloadError> {
+        let hasher = Hasher::new(1);
+        match serialized.read(&Options::default(), Target::new(&hasher))? {
+            AnyCollection::Stream(stream) => Ok(stream),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn dump(stream: Stream) -> Vec<u8> {
+        let mut payload = Vec::new();
+        append_collection_payload(AnyCollection::Stream(stream).as_ref(), true, &mut payload);
+        payload
+    }
+
+    #[test]
+    fn the_same_bytes_as_valkey_both_ways() {
+        let payload = from_hex(DUMP);
+        let stream = restore(&payload).unwrap();
+        let log = stream.log();
+        assert_eq!((log.len(), log.entries_added), (3, 4));
+        assert_eq!((log.last_id, log.max_deleted_id), (StreamId::new(900, 1), StreamId::new(5, 4)));
+        let ids = |entry: Entry<'_>| (entry.id.ms, entry.id.seq);
+        let entries = log.range(StreamId::ZERO, StreamId::MAX).map(ids);
+        assert!(entries.eq([(5, 3), (7, 0), (900, 1)]));
+        let group = stream.groups().get(b"g").unwrap();
+        assert_eq!((group.consumer_count(), group.pending().len()), (2, 2));
+        assert_eq!(dump(stream), payload);
+    }
+
+    #[test]
+    fn damaged_ones_are_refused() {
+        let payload = from_hex(DUMP);
+        let body = &payload[1..payload.len() - 10];
+        for at in 0..body.len() {
+            let mut damaged = body.to_vec();
+            damaged[at] ^= 1;
+            let kind = ValueKind::Stream3;
+            // Whatever comes of it must be sound.
+            if let Ok(stream) = read_serialized(SerializedCollection { kind, bytes: &damaged }) {
+                restore(&dump(stream)).unwrap();
+            }
+            let cut = SerializedCollection { kind, bytes: &body[..at] };
+            assert_eq!(read_serialized(cut).err(), Some(PayloadError::BadFormat));
+        }
+    }
+
+    /// For each group of the oldest form it is found how far that has read. If all the deleted
+    /// entries were passed for that, it would take minutes.
+    #[test]
+    fn many_groups_behind_many_deleted_entries_are_read_soon() {
+        let (entries, groups) = (100_000, 100_000);
+        let mut items =
+            vec![Item::Integer(1), Item::Integer(entries - 1), Item::Integer(0), Item::Integer(0)];
+        for ms in 0..entries {
+            let flags = SAME_FIELDS | if ms < entries - 1 { DELETED } else { 0 };
+            items.extend([flags, ms, 0, LEAD_ITEMS as i64].map(Item::Integer));
+        }
+        let mut node = Listpack::new();
+        node.append_many(items.into_iter());
+        let mut body = Vec::new();
+        append_length(1, &mut body);
+        append_string(&StreamId::new(1, 1).to_bytes(), true, &mut body);
+        append_string(node.as_bytes(), true, &mut body);
+        append_length(1, &mut body);
+        append_id(StreamId::new(9_000_000, 0), &mut body);
+        append_length(groups, &mut body);
+        for name in 0..groups {
+            append_string(name.to_string().as_bytes(), true, &mut body);
+            append_id(StreamId::new(5, 5), &mut body);
+            // Nothing is pending, and there is no consumer.
+            body.extend_from_slice(&[0, 0]);
+        }
+        let kind = ValueKind::Stream;
+        let stream = read_serialized(SerializedCollection { kind, bytes: &body }).unwrap();
+        assert_eq!((stream.len(), stream.groups().len()), (1, groups));
+        assert_eq!(stream.log().first_id(), StreamId::new(entries as u64, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_dumped_is_restored(
+            entries in proptest::collection::vec((0..9000u64, 0..3u64, 0..4usize, "[a-c0-9]{0,30}"), 0..300),
+            deleted in proptest::collection::vec(any::<prop::sample::Index>(), 0..40),
+        ) {
+            let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
+            let mut stream = Stream::new();
+            let log = stream.log_mut();
+            let mut ids = Vec::new();
+            for (ms, seq, extra, value) in entries {
+                let last = log.last_id;
+                let id = StreamId::new(last.ms + ms, if ms == 0 { last.seq + 1 + seq } else { seq });
+                if id == StreamId::ZERO {
+                    continue;
+                }
+                let items: Vec<_> =
+                    ["f", &value].into_iter().cycle().take(2 + 2 * extra.saturating_sub(2)).collect();
+                let bytes = items.iter().map(|item| item.len()).sum();
+                log.append(id, items.iter().map(|item| Item::Bytes(item.as_bytes())), bytes, limits);
+                ids.push(id);
+            }
+            if !ids.is_empty() {
+                for index in &deleted {
+                    log.delete(*index.get(&ids));
+                }
+            }
+            let payload = dump(stream.clone());
+            let restored = restore(&payload).unwrap();
+            let contents = |stream: &Stream| -> Vec<_> {
+                let text = |entry: Entry<'_>| {
+                    (entry.id, entry.iter().map(|(f, v)| (f.to_vec(), v.to_vec())).collect::<Vec<_>>())
+                };
+                stream.log().range(StreamId::ZERO, StreamId::MAX).map(text).collect()
+            };
+            prop_assert_eq!(contents(&stream), contents(&restored));
+            prop_assert_eq!(dump(restored), payload);
+        }
+    }
+}

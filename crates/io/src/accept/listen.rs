@@ -1,0 +1,242 @@
+//! Listening sockets: the options `bind`, `port`, `tcp-backlog`, `unixsocket`, `unixsocketgroup`
+//! and `unixsocketperm`, with the messages of valkey-server 9.1.
+
+use crate::address::Address;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use std::ffi::CString;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A bound, listening, non-blocking socket.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    address: Address,
+    is_tls: bool,
+}
+
+/// Why the server cannot listen, as it goes to the log: `Failed listening on port 6379 (tcp),
+/// aborting.`
+#[derive(Debug)]
+pub struct ListenError(String);
+
+impl Listener {
+    /// Binds all addresses of `bind` to `port`; with port 0, none. The addresses are as in
+    /// redis.conf: names or numbers, `*` for all of IPv4, `::*` for all of IPv6; a leading `-`
+    /// excuses an address this machine does not have. A protocol that the machine lacks is always
+    /// excused. What could not be bound is logged.
+    pub fn tcp(
+        addresses: &[impl AsRef<str>],
+        port: u16,
+        backlog: u32,
+    ) -> Result<Vec<Self>, ListenError> {
+        if port == 0 {
+            return Ok(Vec::new());
+        }
+        let mut listeners = Vec::new();
+        for address in addresses {
+            let address = address.as_ref();
+            let (optional, address) = match address.strip_prefix('-') {
+                Some(rest) => (true, rest),
+                None => (false, address),
+            };
+            match Self::tcp_one(address, port, backlog) {
+                Ok(listener) => listeners.push(listener),
+                Err(Failure { text, errno }) => {
+                    log::warn!(
+                        "Warning: Could not create server TCP listening socket {address}:{port}: {text}"
+                    );
+                    let absent = optional && errno == Some(Errno::ADDRNOTAVAIL);
+                    if !absent && !errno.is_some_and(lacks_protocol) {
+                        let text = format!("Failed listening on port {port} (tcp), aborting.");
+                        return Err(ListenError(text));
+                    }
+                }
+            }
+        }
+        Ok(listeners)
+    }
+
+    /// Binds a Unix socket, in place of whatever file of that name there is. `group`: the name of
+    /// the file's group, or nothing for that of the process; `permission`: the file's mode, or 0 to
+    /// leave it to the umask.
+    pub fn unix(
+        path: &Path,
+        group: &[u8],
+        permission: u32,
+        backlog: u32,
+    ) -> Result<Self, ListenError> {
+        Self::unix_one(path, group, permission, backlog)
+            .map_err(|failure| ListenError(format!("Failed opening Unix socket: {}", failure.text)))
+    }
+
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The same socket, for connections that begin with TLS.
+    pub fn with_tls(self) -> Self {
+        Self { is_tls: true, ..self }
+    }
+
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
+    pub fn is_tcp(&self) -> bool {
+        matches!(self.address, Address::Tcp(_))
+    }
+
+    fn tcp_one(host: &str, port: u16, backlog: u32) -> Result<Self, Failure> {
+        let six = host.contains(':');
+        let host = match host {
+            "*" => "0.0.0.0",
+            "::*" => "::",
+            other => other,
+        };
+        let resolved = (host, port).to_socket_addrs().map_err(|error| {
+            let text = error.to_string();
+            let prefix = "failed to lookup address information: ";
+            let text = text.strip_prefix(prefix).unwrap_or(&text).to_owned();
+            Failure { text, errno: None }
+        })?;
+        let mut failure = Failure { text: "unable to bind socket".to_owned(), errno: None };
+        for address in resolved.filter(|address| address.is_ipv6() == six) {
+            // The first that there is a socket for decides, as in valkey-server.
+            let family = if six { AddressFamily::INET6 } else { AddressFamily::INET };
+            match socket_with(family, SocketType::STREAM, FLAGS, None) {
+                Ok(socket) => return Self::tcp_bound(socket, address, backlog),
+                Err(error) => failure = Failure::of("socket", error),
+            }
+        }
+        Err(failure)
+    }
+
+    fn tcp_bound(socket: OwnedFd, address: SocketAddr, backlog: u32) -> Result<Self, Failure> {
+        if address.is_ipv6() {
+            // So that `*` and `::*` can both have the port.
+            sockopt::set_ipv6_v6only(&socket, true)
+                .map_err(|error| Failure::of("setsockopt", error))?;
+        }
+        sockopt::set_socket_reuseaddr(&socket, true)
+            .map_err(|error| Failure::of("setsockopt SO_REUSEADDR", error))?;
+        bind(&socket, &address).map_err(|error| Failure::of("bind", error))?;
+        listen_with(&socket, backlog)?;
+        Ok(Self { socket, address: Address::Tcp(address), is_tls: false })
+    }
+
+    fn unix_one(path: &Path, group: &[u8], permission: u32, backlog: u32) -> Result<Self, Failure> {
+        let _ = std::fs::remove_file(path);
+        let address =
+            rustix::net::SocketAddrUnix::new(path).map_err(|error| Failure::of("bind", error))?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)
+            .map_err(|error| Failure::of("creating socket", error))?;
+        if permission != 0 {
+            // The file is made with no more than the socket has: at no time may more connect than
+            // are to.
+            rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(permission))
+                .map_err(|error| Failure::of("chmod", error))?;
+        }
+        bind(&socket, &address).map_err(|error| Failure::of("bind", error))?;
+        if !group.is_empty() {
+            let (group, flags) = (find_group(group)?, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+            rustix::fs::chownat(rustix::fs::CWD, path, None, Some(group), flags)
+                .map_err(|error| Failure::of("chown", error))?;
+        }
+        if permission != 0 {
+            // What the umask took away. Before anybody can connect.
+            rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(permission))
+                .map_err(|error| Failure::of("chmod", error))?;
+        }
+        listen_with(&socket, backlog)?;
+        Ok(Self { socket, address: Address::Unix(Arc::from(path)), is_tls: false })
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl std::fmt::Display for ListenError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ListenError {}
+
+/// `bind: Address already in use`, and the error by itself.
+struct Failure {
+    text: String,
+    errno: Option<Errno>,
+}
+
+impl Failure {
+    fn of(step: &str, error: Errno) -> Self {
+        Self { text: format!("{step}: {}", error_text(error)), errno: Some(error) }
+    }
+}
+
+fn listen_with(socket: &OwnedFd, backlog: u32) -> Result<(), Failure> {
+    listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))
+        .map_err(|error| Failure::of("listen", error))
+}
+
+fn lacks_protocol(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::NOPROTOOPT
+            | Errno::PROTONOSUPPORT
+            | Errno::SOCKTNOSUPPORT
+            | Errno::PFNOSUPPORT
+            | Errno::AFNOSUPPORT
+    )
+}
+
+/// The group of this name.
+fn find_group(name: &[u8]) -> Result<rustix::fs::Gid, Failure> {
+    let failure = |reason: &str| {
+        let name = String::from_utf8_lossy(name);
+        Failure { text: format!("getgrnam error for group '{name}': {reason}"), errno: None }
+    };
+    let terminated = CString::new(name).map_err(|_| failure("Invalid argument"))?;
+    let mut buffer = vec![0 as libc::c_char; GROUP_BYTES_MAX];
+    // SAFETY: all zeros are a valid `group`: null pointers and the number 0.
+    let mut group: libc::group = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: the name ends in a NUL; the others are memory of ours that lives through the call,
+    // the buffer with its own length.
+    let error = unsafe {
+        libc::getgrnam_r(
+            terminated.as_ptr(),
+            &raw mut group,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &raw mut found,
+        )
+    };
+    match error {
+        0 if found.is_null() => Err(failure("Success")),
+        0 => Ok(rustix::fs::Gid::from_raw(group.gr_gid)),
+        error => Err(failure(&error_text(Errno::from_raw_os_error(error)))),
+    }
+}
+
+/// The system's words for an error, without the number that std appends.
+pub(super) fn error_text(error: Errno) -> String {
+    let text = io::Error::from(error).to_string();
+    match text.rfind(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+/// Room for a group's entry, its members included.
+const GROUP_BYTES_MAX: usize = 64 * 1024;
+const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);

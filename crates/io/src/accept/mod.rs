@@ -1,0 +1,247 @@
+//! The acceptor: one thread that sleeps on all listening sockets and hands every new connection on.
+
+use bobbin_sync::Mutex;
+
+use crate::address::Address;
+use crate::waker::Waker;
+use listen::error_text;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub use listen::{ListenError, Listener};
+
+mod listen;
+
+/// A new connection: non-blocking, closed on exec; if TCP, with no delay and with keepalive.
+#[derive(Debug)]
+pub struct Accepted {
+    pub socket: OwnedFd,
+    pub peer: Address,
+    /// Our own end: the address the peer connected to.
+    pub local: Address,
+    /// The peer will begin with TLS.
+    pub is_tls: bool,
+}
+
+impl Accepted {
+    pub fn is_tcp(&self) -> bool {
+        matches!(self.local, Address::Tcp(_))
+    }
+}
+
+/// The acceptor's handle. Listeners may come and go while it runs; dropping it stops the thread and
+/// closes them.
+pub struct Acceptor {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    poll: OwnedFd,
+    stop: AtomicBool,
+    waker: Waker,
+    keepalive_s: AtomicU32,
+    /// By the number that epoll reports. Held while accepting, so that a removed listener accepts
+    /// nothing more.
+    listeners: Mutex<Listeners>,
+}
+
+#[derive(Default)]
+struct Listeners {
+    next: u64,
+    open: HashMap<u64, Listener>,
+}
+
+impl Acceptor {
+    /// Starts the thread, which calls `handle` with every connection. `keepalive_s`: as
+    /// `tcp-keepalive`, 0 for none.
+    pub fn start(
+        listeners: Vec<Listener>,
+        keepalive_s: u32,
+        handle: impl FnMut(Accepted) + Send + 'static,
+    ) -> io::Result<Self> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let waker = Waker::new()?;
+        // Level-triggered: once woken to stop, awake for good.
+        epoll::add(&poll, &waker, epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)?;
+        let shared = Arc::new(Shared {
+            poll,
+            stop: AtomicBool::new(false),
+            waker,
+            keepalive_s: AtomicU32::new(keepalive_s),
+            listeners: Mutex::default(),
+        });
+        let mut acceptor = Self { shared: Arc::clone(&shared), thread: None };
+        acceptor.add(listeners)?;
+        let thread = std::thread::Builder::new()
+            .name("bobbin-accept".to_owned())
+            .spawn(move || run(&shared, handle))?;
+        acceptor.thread = Some(thread);
+        Ok(acceptor)
+    }
+
+    /// Accepts on these, too.
+    pub fn add(&self, listeners: Vec<Listener>) -> io::Result<()> {
+        let mut set = self.shared.listeners.lock();
+        for listener in listeners {
+            let data = epoll::EventData::new_u64(set.next);
+            epoll::add(&self.shared.poll, &listener, data, epoll::EventFlags::IN)?;
+            let number = set.next;
+            set.next += 1;
+            set.open.insert(number, listener);
+        }
+        Ok(())
+    }
+
+    /// Closes those listeners that `choice` picks. After the return their addresses are free, so
+    /// the way to change `bind` or `port` is: remove, bind the new ones, add those or, if they
+    /// failed, the old ones bound again.
+    pub fn remove(&self, mut choice: impl FnMut(&Listener) -> bool) {
+        // Closing takes them out of the epoll set.
+        self.shared.listeners.lock().open.retain(|_, listener| !choice(listener));
+    }
+
+    /// The addresses that are listened on, in no order, and whether with TLS.
+    pub fn addresses(&self) -> Vec<(Address, bool)> {
+        let listeners = self.shared.listeners.lock();
+        let address = |listener: &Listener| (listener.address().clone(), listener.is_tls());
+        listeners.open.values().map(address).collect()
+    }
+
+    /// For connections accepted from now on.
+    pub fn change_keepalive(&self, keepalive_s: u32) {
+        self.shared.keepalive_s.store(keepalive_s, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(shared: &Shared, mut handle: impl FnMut(Accepted)) {
+    let mut reports = Vec::with_capacity(REPORTS_MAX);
+    let mut accepted = Vec::new();
+    let mut complaint = Complaint::default();
+    while !shared.stop.load(Ordering::Acquire) {
+        reports.clear();
+        let spare = rustix::buffer::spare_capacity(&mut reports);
+        if let Err(error) = epoll::wait(&shared.poll, spare, None)
+            && error != Errno::INTR
+        {
+            log::warn!("Accepting client connection: {}", error_text(error));
+            back_off(shared);
+        }
+        for report in &reports {
+            let outcome = accept_some(shared, report.data.u64(), &mut accepted);
+            accepted.drain(..).for_each(&mut handle);
+            if let Err(error) = outcome {
+                complaint.say(error);
+                back_off(shared);
+            }
+        }
+    }
+}
+
+/// Accepts what waits at one listener, up to a limit; if more is there, epoll reports it again.
+fn accept_some(shared: &Shared, number: u64, accepted: &mut Vec<Accepted>) -> Result<(), Errno> {
+    let listeners = shared.listeners.lock();
+    let Some(listener) = listeners.open.get(&number) else { return Ok(()) };
+    for _ in 0..ACCEPTS_MAX {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, peer) = match acceptfrom_with(listener, flags) {
+            Ok(accepted) => accepted,
+            Err(Errno::AGAIN) => break,
+            // That connection is gone, others may wait. The kernel passes its network errors on
+            // here (accept(2)).
+            Err(
+                Errno::INTR
+                | Errno::CONNABORTED
+                | Errno::PROTO
+                | Errno::PERM
+                | Errno::NETDOWN
+                | Errno::NETUNREACH
+                | Errno::HOSTDOWN
+                | Errno::HOSTUNREACH
+                | Errno::NOPROTOOPT
+                | Errno::NONET
+                | Errno::OPNOTSUPP,
+            ) => continue,
+            Err(error) => return Err(error),
+        };
+        let (peer, local) = match listener.address() {
+            Address::Tcp(_) => {
+                tune(&socket, shared.keepalive_s.load(Ordering::Relaxed));
+                let peer = peer.and_then(Address::of_tcp);
+                (peer, Address::of_socket(socket.as_fd()))
+            }
+            unix => (Some(unix.clone()), Some(unix.clone())),
+        };
+        // Without an address it was reset already.
+        if let (Some(peer), Some(local)) = (peer, local) {
+            let is_tls = listener.is_tls();
+            accepted.push(Accepted { socket, peer, local, is_tls });
+        }
+    }
+    Ok(())
+}
+
+/// Options of a TCP connection. Failures do not matter: they come from connections that are broken
+/// already.
+fn tune(socket: &OwnedFd, keepalive_s: u32) {
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+    if keepalive_s > 0 {
+        // As Redis sets them: the first probe after the interval, three more a third of it apart.
+        let interval_s = (keepalive_s / KEEPALIVE_PROBES).max(1);
+        let _ = sockopt::set_socket_keepalive(socket, true);
+        let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(keepalive_s.into()));
+        let _ = sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval_s.into()));
+        let _ = sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES);
+    }
+}
+
+/// Out of descriptors or memory: the connections stay in the backlog, and epoll would report them
+/// without end.
+fn back_off(shared: &Shared) {
+    let pause = Timespec { tv_sec: 0, tv_nsec: BACK_OFF_MS * 1_000_000 };
+    let _ = poll(&mut [PollFd::new(&shared.waker, PollFlags::IN)], Some(&pause));
+}
+
+/// Logs at most one failure a second.
+#[derive(Default)]
+struct Complaint {
+    last: Option<Instant>,
+}
+
+impl Complaint {
+    fn say(&mut self, error: Errno) {
+        if self.last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1)) {
+            log::warn!("Accepting client connection: {}", error_text(error));
+            self.last = Some(Instant::now());
+        }
+    }
+}
+
+const WAKER: u64 = u64::MAX;
+/// Reports of one `epoll_wait`; there are few listeners.
+const REPORTS_MAX: usize = 16;
+/// Connections accepted from one listener before the others' turn.
+const ACCEPTS_MAX: usize = 64;
+const BACK_OFF_MS: i64 = 50;
+const KEEPALIVE_PROBES: u32 = 3;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! The driver for every Linux: level-triggered epoll, one `recv` per ready connection into an arena
+//! of the worker, `send` at once.
+
+use super::pages::Pages;
+use super::slots::Slots;
+use super::{Bytes, Driver, Event, PARTS_MAX, REST_MIN, Token, Waker};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+pub struct Epoll {
+    poll: OwnedFd,
+    waker: Waker,
+    slots: Slots<State>,
+    /// What the last `epoll_wait` reported; those from `next` on found the arena full and come
+    /// first next time.
+    ready: Vec<epoll::Event>,
+    next: usize,
+    /// Results of sends since the last batch, and of `detach`.
+    done: Vec<Event>,
+    /// Something is among `done` that is not a whole send.
+    done_urgent: bool,
+    arena: Pages,
+    /// How far the arena was used since it was last given back.
+    arena_used: usize,
+}
+
+/// What is asked of epoll for a connection.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct State {
+    mode: Mode,
+    writable: bool,
+    /// Told `Closed`, and taken out of epoll so that it is told once.
+    closed: bool,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Mode {
+    #[default]
+    Data,
+    Paused,
+    Direct,
+}
+
+impl Epoll {
+    pub fn new() -> io::Result<Self> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let waker = Waker::new()?;
+        let data = epoll::EventData::new_u64(WAKER);
+        epoll::add(&poll, &waker, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        Ok(Self {
+            poll,
+            waker,
+            slots: Slots::new(),
+            ready: Vec::with_capacity(READY_MAX),
+            next: 0,
+            done: Vec::new(),
+            done_urgent: false,
+            arena: Pages::new(ARENA_LEN)?,
+            arena_used: 0,
+        })
+    }
+
+    /// Asks for more reports, once those of the last time are used up.
+    fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if self.next < self.ready.len() {
+            return Ok(());
+        }
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        self.next = 0;
+        self.ready.clear();
+        let spare = rustix::buffer::spare_capacity(&mut self.ready);
+        match epoll::wait(&self.poll, spare, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Turns reports into events until they or the arena are used up.
+    fn collect(&mut self, events: &mut Vec<Event>) {
+        let mut used = 0;
+        while self.next < self.ready.len() && ARENA_LEN - used >= READ_LEN_MAX {
+            let report = self.ready[self.next];
+            self.next += 1;
+            if report.data.u64() == WAKER {
+                events.push(Event::Woken);
+                continue;
+            }
+            let token = Token::from_raw(report.data.u64());
+            used += self.collect_one(token, report.flags, used, events);
+        }
+        self.arena_used = self.arena_used.max(used);
+    }
+
+    /// One connection's report. Returns the bytes of the arena it took, rounded up to whole cache
+    /// lines.
+    fn collect_one(
+        &mut self,
+        token: Token,
+        flags: epoll::EventFlags,
+        used: usize,
+        events: &mut Vec<Event>,
+    ) -> usize {
+        use epoll::EventFlags;
+        let Some(entry) = self.slots.find(token) else { return 0 };
+        // SAFETY: `add` demands that the socket stays open until `remove`, which empties the entry.
+        let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
+        let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+        if entry.state.writable && (broken || flags.contains(EventFlags::OUT)) {
+            events.push(Event::Writable { token });
+            let state = State { writable: false, ..entry.state };
+            self.change(token, socket, state);
+        }
+        let Some(entry) = self.slots.find(token) else { return 0 };
+        match entry.state.mode {
+            Mode::Paused if broken => {
+                let error = rustix::net::sockopt::socket_error(socket).ok().and_then(Result::err);
+                self.close(token, socket, error, events);
+                0
+            }
+            Mode::Paused => 0,
+            Mode::Direct if broken || flags.contains(EventFlags::IN) => {
+                events.push(Event::Readable { token });
+                0
+            }
+            Mode::Data if broken || flags.contains(EventFlags::IN) => {
+                self.read(token, socket, used, events)
+            }
+            Mode::Data | Mode::Direct => 0,
+        }
+    }
+
+    fn read(
+        &mut self,
+        token: Token,
+        socket: BorrowedFd<'_>,
+        used: usize,
+        events: &mut Vec<Event>,
+    ) -> usize {
+        let room = self.arena.at(used, READ_LEN_MAX);
+        // SAFETY: within the arena, initialised (fresh pages are zero), and no other slice of this
+        // turn reaches beyond `used`; those of the last turn ended with this `wait`.
+        let slice = unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), READ_LEN_MAX) };
+        match recv(socket, slice, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => {
+                self.close(token, socket, None, events);
+                0
+            }
+            Ok((len, _)) => {
+                events.push(Event::Data { token, bytes: Bytes::new(room, len) });
+                len.next_multiple_of(CACHE_LINE)
+            }
+            // Level-triggered: whatever is still there is reported again.
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(error) => {
+                self.close(token, socket, Some(error), events);
+                0
+            }
+        }
+    }
+
+    fn close(
+        &mut self,
+        token: Token,
+        socket: BorrowedFd<'_>,
+        error: Option<Errno>,
+        events: &mut Vec<Event>,
+    ) {
+        if let Some(entry) = self.slots.find(token) {
+            entry.state.closed = true;
+            let _ = epoll::delete(&self.poll, socket);
+            events.push(Event::Closed { token, error });
+        }
+    }
+
+    /// Brings epoll's idea of a connection to `state`, by a system call only if that differs.
+    fn change(&mut self, token: Token, socket: BorrowedFd<'_>, state: State) {
+        let Some(entry) = self.slots.find(token) else { return };
+        let before = std::mem::replace(&mut entry.state, state);
+        if !before.closed && interest(before) != interest(state) {
+            let data = epoll::EventData::new_u64(token.raw());
+            let changed = epoll::modify(&self.poll, socket, data, interest(state));
+            debug_assert!(changed.is_ok(), "epoll lost a socket: {changed:?}");
+        }
+    }
+
+    fn change_mode(&mut self, token: Token, socket: BorrowedFd<'_>, mode: Mode) {
+        if let Some(entry) = self.slots.find(token) {
+            let state = State { mode, ..entry.state };
+            self.change(token, socket, state);
+        }
+    }
+
+    fn note_sent(&mut self, token: Token, offered: usize, result: Result<usize, Errno>) {
+        let result = match result {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            other => other,
+        };
+        self.done_urgent |= result != Ok(offered);
+        self.done.push(Event::Sent { token, result });
+    }
+}
+
+impl Driver for Epoll {
+    fn name(&self) -> &'static str {
+        "epoll"
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    unsafe fn add(&mut self, token: Token, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token.raw());
+        epoll::add(&self.poll, socket, data, interest(State::default()))?;
+        self.slots.insert(token, socket.as_raw_fd());
+        Ok(())
+    }
+
+    fn remove(&mut self, token: Token, socket: BorrowedFd<'_>) {
+        let Some(entry) = self.slots.remove(token) else { return };
+        if !entry.state.closed {
+            let _ = epoll::delete(&self.poll, socket);
+        }
+        if !self.done.is_empty() {
+            self.done
+                .retain(|event| !matches!(event, Event::Sent { token: of, .. } if *of == token));
+        }
+    }
+
+    fn pause(&mut self, token: Token, socket: BorrowedFd<'_>) {
+        self.change_mode(token, socket, Mode::Paused);
+    }
+
+    fn resume(&mut self, token: Token, socket: BorrowedFd<'_>) {
+        self.change_mode(token, socket, Mode::Data);
+    }
+
+    fn direct(&mut self, token: Token, socket: BorrowedFd<'_>) {
+        self.change_mode(token, socket, Mode::Direct);
+    }
+
+    fn detach(&mut self, token: Token, socket: BorrowedFd<'_>) {
+        let Some(entry) = self.slots.find(token) else { return };
+        if !entry.state.closed {
+            // What was not read yet stays in the socket.
+            let _ = epoll::delete(&self.poll, socket);
+            self.slots.remove(token);
+            self.done.push(Event::Detached { token });
+            self.done_urgent = true;
+        }
+    }
+
+    unsafe fn send(&mut self, token: Token, socket: BorrowedFd<'_>, bytes: *const u8, len: usize) {
+        // SAFETY: the caller's bytes are in place at least until this call returns.
+        let slice = unsafe { std::slice::from_raw_parts(bytes, len) };
+        let result = send(socket, slice, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        self.note_sent(token, len, result);
+    }
+
+    unsafe fn send_vectored(
+        &mut self,
+        token: Token,
+        socket: BorrowedFd<'_>,
+        parts: &[IoSlice<'_>],
+    ) {
+        let offered = parts.iter().map(|part| part.len()).sum();
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let parts = &parts[..parts.len().min(PARTS_MAX)];
+        let result = sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), flags);
+        self.note_sent(token, offered, result);
+    }
+
+    fn notify_writable(&mut self, token: Token, socket: BorrowedFd<'_>) {
+        if let Some(entry) = self.slots.find(token) {
+            let state = State { writable: true, ..entry.state };
+            self.change(token, socket, state);
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        let timeout = if self.done_urgent { Some(Duration::ZERO) } else { timeout };
+        self.poll(timeout)?;
+        events.clear();
+        events.append(&mut self.done);
+        self.done_urgent = false;
+        self.collect(events);
+        Ok(())
+    }
+
+    fn rest(&mut self) {
+        if self.arena_used >= REST_MIN {
+            self.arena_used = 0;
+            self.arena.release(0, ARENA_LEN);
+        }
+    }
+}
+
+fn interest(state: State) -> epoll::EventFlags {
+    let mut flags = epoll::EventFlags::empty();
+    flags.set(epoll::EventFlags::IN, state.mode != Mode::Paused);
+    flags.set(epoll::EventFlags::OUT, state.writable);
+    flags
+}
+
+/// Most reports taken from one `epoll_wait`: bounds how much one turn handles.
+const READY_MAX: usize = 256;
+/// Most bytes read from one connection in one turn, so that none can hold up the others for long.
+const READ_LEN_MAX: usize = 16 << 10;
+/// Room for the bytes of one turn. Reads are packed, so few small requests touch few pages.
+const ARENA_LEN: usize = 1 << 20;
+const CACHE_LINE: usize = 64;
+const WAKER: u64 = u64::MAX;

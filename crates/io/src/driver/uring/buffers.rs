@@ -1,0 +1,213 @@
+//! The receive buffers of one ring: the kernel takes one whenever bytes arrive on any connection,
+//! so a connection without traffic owns none.
+//!
+//! Only a window of the buffers is offered at a time. The kernel takes them in turn, so the fewer
+//! there are, the warmer they stay. The window doubles whenever it ran out, and halves, giving
+//! memory back, when it was too wide for long.
+
+use crate::driver::pages::Pages;
+use crate::driver::{Bytes, REST_MIN};
+use io_uring::IoUring;
+use io_uring::types::BufRingEntry;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+pub(super) struct Buffers {
+    memory: Pages,
+    /// The ring shared with the kernel: `COUNT_MAX` entries, whose tail lies in the spare field of
+    /// the first.
+    ring: Pages,
+    tail: u16,
+    /// Handed out since the last `recycle`.
+    used: Vec<u16>,
+    /// Neither offered nor used; they hold no memory.
+    parked: Vec<u16>,
+    /// How many are not to be parked.
+    window: usize,
+    /// Turns in a row that would have done with half the window.
+    narrow_turns: u32,
+    /// Bytes received since memory was last given back.
+    received: usize,
+}
+
+impl Buffers {
+    /// Registers the buffers with `ring`, as group `GROUP`.
+    ///
+    /// # Safety
+    /// `ring` must be dropped before the result is.
+    pub(super) unsafe fn new(ring: &IoUring) -> io::Result<Self> {
+        let mut buffers = Self {
+            memory: Pages::new(usize::from(COUNT_MAX) * BUFFER_LEN)?,
+            ring: Pages::new(usize::from(COUNT_MAX) * size_of::<BufRingEntry>())?,
+            tail: 0,
+            used: Vec::with_capacity(usize::from(COUNT_MAX)),
+            parked: (0..COUNT_MAX).rev().collect(),
+            window: WINDOW_START,
+            narrow_turns: 0,
+            received: 0,
+        };
+        let address = buffers.entry(0).as_ptr() as u64;
+        // SAFETY: the mapping holds `COUNT_MAX` entries, is page-aligned, and outlives the ring by
+        // the caller's promise.
+        unsafe {
+            ring.submitter().register_buf_ring_with_flags(address, COUNT_MAX, GROUP, 0)?;
+        }
+        buffers.fill();
+        Ok(buffers)
+    }
+
+    /// The first `len` bytes of a buffer that a completion named. They stay until the next
+    /// `recycle`.
+    pub(super) fn take(&mut self, buffer: u16, len: usize) -> Bytes {
+        self.used.push(buffer);
+        self.received += len;
+        assert!(len <= BUFFER_LEN, "{len} bytes in a buffer");
+        Bytes::new(self.memory.at(usize::from(buffer) * BUFFER_LEN, len), len)
+    }
+
+    /// Gives the used buffers back to the kernel, at the end of their turn.
+    #[inline]
+    pub(super) fn recycle(&mut self) {
+        if self.used.is_empty() {
+            return;
+        }
+        self.narrow_when_possible();
+        let mut used = std::mem::take(&mut self.used);
+        let mut surplus = usize::from(COUNT_MAX) - self.parked.len() - self.window;
+        for buffer in used.drain(..) {
+            if surplus > 0 {
+                surplus -= 1;
+                self.park(buffer);
+            } else {
+                self.offer(buffer);
+            }
+        }
+        self.used = used;
+        self.publish();
+    }
+
+    /// Offers as many buffers again, if there are.
+    pub(super) fn grow(&mut self) {
+        self.narrow_turns = 0;
+        self.window = (self.window * 2).min(usize::from(COUNT_MAX));
+        self.fill();
+    }
+
+    /// Gives all memory back, if much was used. Nothing of it may be used now, nor may the kernel
+    /// write into it before the next system call that receives.
+    pub(super) fn rest(&mut self) {
+        if self.received >= REST_MIN && self.used.is_empty() {
+            self.received = 0;
+            self.memory.release(0, usize::from(COUNT_MAX) * BUFFER_LEN);
+        }
+    }
+
+    /// How many receives may be started in one turn with a fair chance to find a buffer.
+    pub(super) fn window(&self) -> usize {
+        self.window
+    }
+
+    fn narrow_when_possible(&mut self) {
+        if self.used.len() > self.window / 2 || self.window == WINDOW_START {
+            self.narrow_turns = 0;
+            return;
+        }
+        self.narrow_turns += 1;
+        if self.narrow_turns >= NARROW_TURNS {
+            self.narrow_turns = 0;
+            self.window /= 2;
+        }
+    }
+
+    fn fill(&mut self) {
+        while usize::from(COUNT_MAX) - self.parked.len() < self.window
+            && let Some(buffer) = self.parked.pop()
+        {
+            self.offer(buffer);
+        }
+        self.publish();
+    }
+
+    fn park(&mut self, buffer: u16) {
+        self.memory.release(usize::from(buffer) * BUFFER_LEN, BUFFER_LEN);
+        self.parked.push(buffer);
+    }
+
+    fn offer(&mut self, buffer: u16) {
+        let start = self.memory.at(usize::from(buffer) * BUFFER_LEN, BUFFER_LEN);
+        let mut entry = self.entry(self.tail % COUNT_MAX);
+        // SAFETY: the entry is in the mapping, and the kernel reads it only once the tail is past
+        // it. At most `COUNT_MAX` buffers exist, so it has read the entry's last content.
+        let entry = unsafe { entry.as_mut() };
+        entry.set_addr(start.as_ptr() as u64);
+        entry.set_len(BUFFER_LEN as u32);
+        entry.set_bid(buffer);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    fn publish(&self) {
+        // SAFETY: the first entry is in the mapping, its spare field is the tail, aligned to two
+        // bytes, and the kernel only reads it.
+        let tail =
+            unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.entry(0).as_ptr()).cast_mut()) };
+        tail.store(self.tail, Ordering::Release);
+    }
+
+    fn entry(&self, index: u16) -> NonNull<BufRingEntry> {
+        let len = size_of::<BufRingEntry>();
+        self.ring.at(usize::from(index) * len, len).cast()
+    }
+}
+
+/// The ring's only buffer group.
+pub(super) const GROUP: u16 = 0;
+/// As much as one receive can bring.
+const BUFFER_LEN: usize = 16 << 10;
+/// 8 MiB of addresses; resident is what was touched. A power of two, as the kernel demands.
+const COUNT_MAX: u16 = 512;
+const WINDOW_START: usize = 64;
+/// Only turns that received something count, so that sleeping does not narrow.
+const NARROW_TURNS: u32 = 1000;
+const _: () = assert!(COUNT_MAX.is_power_of_two() && WINDOW_START <= COUNT_MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_follows_the_load() {
+        // Where io_uring is forbidden, nobody uses this.
+        let Ok(ring) = IoUring::new(8) else { return };
+        // SAFETY: dropped in the reverse order of declaration below.
+        let Ok(mut buffers) = (unsafe { Buffers::new(&ring) }) else { return };
+        let used = |buffers: &mut Buffers, count: u16| {
+            // As if the kernel had taken the oldest offers.
+            let first = buffers.tail.wrapping_sub(buffers.offered());
+            for index in 0..count {
+                // SAFETY: an entry that was offered.
+                let entry =
+                    unsafe { buffers.entry(first.wrapping_add(index) % COUNT_MAX).as_ref() };
+                buffers.take(entry.bid(), 1);
+            }
+        };
+        assert_eq!((buffers.window(), buffers.offered()), (64, 64));
+        (0..5).for_each(|_| buffers.grow());
+        assert_eq!((buffers.window(), buffers.offered()), (512, 512));
+        for _ in 0..20 * NARROW_TURNS {
+            used(&mut buffers, 3);
+            buffers.recycle();
+        }
+        assert_eq!((buffers.window(), buffers.offered()), (64, 64));
+        assert_eq!(buffers.parked.len(), 512 - 64);
+        buffers.grow();
+        assert_eq!((buffers.window(), buffers.offered()), (128, 128));
+        drop(ring);
+    }
+
+    impl Buffers {
+        fn offered(&self) -> u16 {
+            COUNT_MAX - (self.parked.len() + self.used.len()) as u16
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! What the ring has in flight for each connection, and what it should have.
+//!
+//! Modes change at once; the operations follow when the next `wait` settles the connections that
+//! were marked.
+
+use super::buffers::Buffers;
+use crate::driver::slots::{Entry, Slots};
+use crate::driver::{Bytes, Event, Token};
+use io_uring::{IoUring, cqueue};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+
+pub(super) struct Connections {
+    slots: Slots<State>,
+    buffers: Buffers,
+    turn: u32,
+    /// Connections whose operations may not be what their mode asks for, each once, first come
+    /// first served.
+    marked: VecDeque<Token>,
+    /// Decided, to be pushed into the ring.
+    operations: VecDeque<(Operation, RawFd)>,
+    /// What arrived for paused connections.
+    held: HashMap<Token, Vec<u8>>,
+    /// Held bytes handed out in this turn.
+    lent: Vec<Vec<u8>>,
+}
+
+/// An operation of the ring, as its completion names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Operation {
+    Receive {
+        token: Token,
+    },
+    WatchInput {
+        token: Token,
+    },
+    WatchOutput {
+        token: Token,
+    },
+    WatchHangup {
+        token: Token,
+    },
+    /// `event` is the place of its `Sent` in the batch.
+    Send {
+        event: u32,
+    },
+    Cancel {
+        word: u64,
+    },
+    Wake,
+}
+
+#[derive(Default)]
+struct State {
+    mode: Mode,
+    /// In flight: the multishot receive, its cancellation, the polls.
+    receiving: bool,
+    cancelling: bool,
+    watching_input: bool,
+    watching_output: bool,
+    watching_hangup: bool,
+    output_wanted: bool,
+    marked: bool,
+    end: End,
+    /// The last turn that told `Data`.
+    data_turn: u32,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Mode {
+    #[default]
+    Data,
+    Paused,
+    Direct,
+    Leaving,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    Open,
+    /// Seen, to be told once no data is in front of it.
+    Seen(Option<Errno>),
+    Told,
+}
+
+impl Connections {
+    /// # Safety
+    /// `ring` must be dropped before the result is.
+    pub(super) unsafe fn new(ring: &IoUring) -> io::Result<Self> {
+        Ok(Self {
+            slots: Slots::new(),
+            // SAFETY: the caller's promise is passed on.
+            buffers: unsafe { Buffers::new(ring)? },
+            turn: 0,
+            marked: VecDeque::new(),
+            operations: VecDeque::new(),
+            held: HashMap::new(),
+            lent: Vec::new(),
+        })
+    }
+
+    /// The socket's number, or nothing once the token was removed.
+    #[inline]
+    pub(super) fn fd(&mut self, token: Token) -> Option<RawFd> {
+        self.slots.find(token).map(|entry| entry.fd)
+    }
+
+    pub(super) fn add(&mut self, token: Token, fd: RawFd) {
+        self.slots.insert(token, fd);
+        self.mark(token);
+    }
+
+    pub(super) fn remove(&mut self, token: Token) {
+        let Some(Entry { state, .. }) = self.slots.remove(token) else { return };
+        self.held.remove(&token);
+        let operations = [
+            (state.receiving && !state.cancelling, Operation::Receive { token }),
+            (state.watching_input, Operation::WatchInput { token }),
+            (state.watching_output, Operation::WatchOutput { token }),
+            (state.watching_hangup, Operation::WatchHangup { token }),
+        ];
+        for (in_flight, operation) in operations {
+            if in_flight {
+                self.cancel(operation);
+            }
+        }
+    }
+
+    pub(super) fn pause(&mut self, token: Token) {
+        self.change_mode(token, Mode::Paused);
+    }
+
+    pub(super) fn resume(&mut self, token: Token) {
+        self.change_mode(token, Mode::Data);
+    }
+
+    pub(super) fn direct(&mut self, token: Token) {
+        self.change_mode(token, Mode::Direct);
+    }
+
+    pub(super) fn detach(&mut self, token: Token) {
+        self.change_mode(token, Mode::Leaving);
+    }
+
+    pub(super) fn notify_writable(&mut self, token: Token) {
+        if let Some(entry) = self.slots.find(token) {
+            entry.state.output_wanted = true;
+            self.mark(token);
+        }
+    }
+
+    /// The bytes of the last turn are over.
+    #[inline]
+    pub(super) fn start_turn(&mut self) {
+        self.turn = self.turn.wrapping_add(1);
+        self.buffers.recycle();
+        self.lent.clear();
+    }
+
+    /// The last turn brought nothing, and nothing arrives before the next `wait`.
+    pub(super) fn rest(&mut self) {
+        self.buffers.rest();
+    }
+
+    /// Looks at the marked connections, as many as buffers can be expected for; the others stay
+    /// marked.
+    pub(super) fn settle(&mut self, events: &mut Vec<Event>) {
+        for _ in 0..self.marked.len().min(self.buffers.window()) {
+            let Some(token) = self.marked.pop_front() else { break };
+            if let Some(entry) = self.slots.find(token) {
+                entry.state.marked = false;
+                self.settle_one(token, events);
+            }
+        }
+    }
+
+    /// Whether nothing is left to do before sleeping.
+    pub(super) fn settled(&self) -> bool {
+        self.marked.is_empty()
+    }
+
+    pub(super) fn next_operation(&mut self) -> Option<(Operation, RawFd)> {
+        self.operations.pop_front()
+    }
+
+    /// A completion of any operation that belongs to a connection.
+    #[inline]
+    pub(super) fn complete(
+        &mut self,
+        operation: Operation,
+        result: Result<usize, Errno>,
+        flags: u32,
+        events: &mut Vec<Event>,
+    ) {
+        match operation {
+            Operation::Receive { token } => self.received(token, result, flags, events),
+            Operation::WatchInput { token } => {
+                let Some(entry) = self.slots.find(token) else { return };
+                entry.state.watching_input = false;
+                if entry.state.mode == Mode::Direct && result != Err(Errno::CANCELED) {
+                    events.push(Event::Readable { token });
+                }
+                self.mark(token);
+            }
+            Operation::WatchOutput { token } => {
+                let Some(entry) = self.slots.find(token) else { return };
+                entry.state.watching_output = false;
+                if entry.state.end != End::Told {
+                    entry.state.output_wanted = false;
+                    events.push(Event::Writable { token });
+                }
+            }
+            Operation::WatchHangup { token } => self.hung_up(token, result, events),
+            Operation::Send { .. } | Operation::Cancel { .. } | Operation::Wake => {}
+        }
+    }
+
+    #[inline]
+    fn received(
+        &mut self,
+        token: Token,
+        result: Result<usize, Errno>,
+        flags: u32,
+        events: &mut Vec<Event>,
+    ) {
+        // The buffer is taken even if nobody wants it, so that it is recycled.
+        let len = result.unwrap_or(0);
+        let bytes = cqueue::buffer_select(flags).map(|buffer| self.buffers.take(buffer, len));
+        let Some(entry) = self.slots.find(token) else { return };
+        let state = &mut entry.state;
+        if let Some(bytes) = bytes.filter(|_| len > 0) {
+            if state.mode == Mode::Paused {
+                // SAFETY: the buffer was just taken, and is copied before it is recycled.
+                let bytes = unsafe { bytes.as_slice() };
+                self.held.entry(token).or_default().extend_from_slice(bytes);
+            } else {
+                state.data_turn = self.turn;
+                events.push(Event::Data { token, bytes });
+            }
+        }
+        if cqueue::more(flags) {
+            return;
+        }
+        state.receiving = false;
+        state.cancelling = false;
+        match result {
+            Ok(0) => self.ended(token, None, events),
+            Err(Errno::NOBUFS) => {
+                self.buffers.grow();
+                self.mark(token);
+            }
+            // Over for reasons of the kernel's or ours: the mode says how to go on.
+            Ok(_) | Err(Errno::CANCELED | Errno::AGAIN | Errno::INTR) => self.mark(token),
+            Err(error) => self.ended(token, Some(error), events),
+        }
+    }
+
+    fn hung_up(&mut self, token: Token, result: Result<usize, Errno>, events: &mut Vec<Event>) {
+        let Some(entry) = self.slots.find(token) else { return };
+        entry.state.watching_hangup = false;
+        let polled = PollFlags::from_bits_retain(result.unwrap_or(0) as u16);
+        let broken = polled.intersects(PollFlags::ERR | PollFlags::HUP);
+        if entry.state.mode != Mode::Paused || entry.state.end != End::Open {
+            self.mark(token);
+        } else if broken {
+            // SAFETY: the socket is open until `remove`, which empties the entry.
+            let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(entry.fd) };
+            let error = rustix::net::sockopt::socket_error(socket).ok().and_then(Result::err);
+            entry.state.end = End::Told;
+            // Nothing follows `Closed`; nobody is left to answer to.
+            self.held.remove(&token);
+            events.push(Event::Closed { token, error });
+        } else {
+            // The peer only finished sending, which a watch would report for ever: told after
+            // `resume`.
+            entry.state.watching_hangup = true;
+        }
+    }
+
+    fn ended(&mut self, token: Token, error: Option<Errno>, events: &mut Vec<Event>) {
+        let Some(entry) = self.slots.find(token) else { return };
+        if entry.state.end != End::Open {
+            return;
+        }
+        entry.state.end = End::Seen(error);
+        if entry.state.mode != Mode::Paused && entry.state.data_turn != self.turn {
+            entry.state.end = End::Told;
+            events.push(Event::Closed { token, error });
+        } else {
+            self.mark(token);
+        }
+    }
+
+    /// Tells what was held back, and decides on the operations to start or cancel.
+    fn settle_one(&mut self, token: Token, events: &mut Vec<Event>) {
+        let Some(Entry { fd, state, .. }) = self.slots.find(token) else { return };
+        let fd = *fd;
+        if state.output_wanted && !state.watching_output && state.end != End::Told {
+            state.watching_output = true;
+            self.operations.push_back((Operation::WatchOutput { token }, fd));
+        }
+        if state.mode != Mode::Paused {
+            if let Some(mut held) = self.held.remove(&token) {
+                state.data_turn = self.turn;
+                events.push(Event::Data { token, bytes: bytes_of(&mut held) });
+                self.lent.push(held);
+            }
+            if let End::Seen(error) = state.end {
+                if state.data_turn == self.turn {
+                    self.mark(token);
+                } else {
+                    state.end = End::Told;
+                    events.push(Event::Closed { token, error });
+                }
+                return;
+            }
+        }
+        if state.end != End::Open {
+            return;
+        }
+        match state.mode {
+            Mode::Data if !state.receiving => {
+                state.receiving = true;
+                self.operations.push_back((Operation::Receive { token }, fd));
+            }
+            Mode::Data => {}
+            Mode::Paused | Mode::Direct | Mode::Leaving if state.receiving => {
+                if !state.cancelling {
+                    state.cancelling = true;
+                    self.cancel(Operation::Receive { token });
+                }
+            }
+            Mode::Paused if !state.watching_hangup => {
+                state.watching_hangup = true;
+                self.operations.push_back((Operation::WatchHangup { token }, fd));
+            }
+            Mode::Direct if !state.watching_input => {
+                state.watching_input = true;
+                self.operations.push_back((Operation::WatchInput { token }, fd));
+            }
+            Mode::Paused | Mode::Direct => {}
+            Mode::Leaving => {
+                self.remove(token);
+                events.push(Event::Detached { token });
+            }
+        }
+    }
+
+    fn change_mode(&mut self, token: Token, mode: Mode) {
+        if let Some(entry) = self.slots.find(token) {
+            entry.state.mode = mode;
+            self.mark(token);
+        }
+    }
+
+    fn mark(&mut self, token: Token) {
+        if let Some(entry) = self.slots.find(token)
+            && !std::mem::replace(&mut entry.state.marked, true)
+        {
+            self.marked.push_back(token);
+        }
+    }
+
+    fn cancel(&mut self, operation: Operation) {
+        self.operations.push_back((Operation::Cancel { word: operation.word() }, NO_FD));
+    }
+}
+
+impl Operation {
+    /// The 64 bits that travel through the ring: the kind in the top byte.
+    #[inline]
+    pub(super) fn word(self) -> u64 {
+        match self {
+            Self::Receive { token } => RECEIVE << KIND_SHIFT | token.raw(),
+            Self::WatchInput { token } => WATCH_INPUT << KIND_SHIFT | token.raw(),
+            Self::WatchOutput { token } => WATCH_OUTPUT << KIND_SHIFT | token.raw(),
+            Self::WatchHangup { token } => WATCH_HANGUP << KIND_SHIFT | token.raw(),
+            Self::Send { event } => SEND << KIND_SHIFT | u64::from(event),
+            Self::Cancel { .. } => CANCEL << KIND_SHIFT,
+            Self::Wake => WAKE << KIND_SHIFT,
+        }
+    }
+
+    #[inline]
+    pub(super) fn of(word: u64) -> Self {
+        let rest = word & ((1 << KIND_SHIFT) - 1);
+        let token = Token::from_raw(rest);
+        match word >> KIND_SHIFT {
+            RECEIVE => Self::Receive { token },
+            WATCH_INPUT => Self::WatchInput { token },
+            WATCH_OUTPUT => Self::WatchOutput { token },
+            WATCH_HANGUP => Self::WatchHangup { token },
+            SEND => Self::Send { event: rest as u32 },
+            CANCEL => Self::Cancel { word: 0 },
+            WAKE => Self::Wake,
+            kind => unreachable!("a completion of kind {kind}"),
+        }
+    }
+}
+
+fn bytes_of(held: &mut Vec<u8>) -> Bytes {
+    let len = held.len();
+    Bytes::new(NonNull::from(held.as_mut_slice()).cast(), len)
+}
+
+const KIND_SHIFT: u32 = 56;
+const RECEIVE: u64 = 1;
+const WATCH_INPUT: u64 = 2;
+const WATCH_OUTPUT: u64 = 3;
+const WATCH_HANGUP: u64 = 4;
+const SEND: u64 = 5;
+const CANCEL: u64 = 6;
+const WAKE: u64 = 7;
+/// A cancellation names its target by its word.
+const NO_FD: RawFd = -1;

@@ -1,0 +1,189 @@
+//! A cut: the keys of all databases as they were at one moment, read while they change.
+//!
+//! The cut begins with the whole process stopped, for as long as it takes to give each shard's part
+//! of each database a [`Part`]. From then on a walk goes through the tables in the order of
+//! positions, holding one shard at a time, and copies what it meets. What lies ahead of the walk is
+//! copied by whoever changes it, before its first change, and marked; the mark is also put on what
+//! is new there. The walk passes over what is marked and takes the mark away, so that no mark is
+//! left behind it:
+//!
+//! | an entry | behind the walk | ahead of it |
+//! |---|---|---|
+//! | without a mark | free to change | as it was at the cut |
+//! | with a mark | | was copied, or is new |
+//!
+//! A copy is cheap: small values are copied, of large ones the clone is a pin. Whole databases that
+//! are flushed go to the cut, which walks them on; exchanged ones keep their part, which says what
+//! number they had.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::gate::GateGuard;
+use crate::hash::Hasher;
+use crate::keyspace::{Keyspace, SHARDS};
+use crate::shard::{CutHandle, CutState, Database, Part, Piece, Shard};
+
+/// All keys as they were at one moment. One at a time: a second one aborts the first. Whoever has
+/// it walks it to its end by `step`, aborted or not.
+pub struct Cut {
+    shared: Arc<CutState>,
+    databases: Vec<CutDatabase>,
+    has_expiring_fields: bool,
+    /// Where the walk is: in which of `databases`, in which shard.
+    at: usize,
+    shard: usize,
+    /// A flushed part that is being walked.
+    detached: Option<Database>,
+    /// Bytes of the copies that the last step yielded.
+    fetched_bytes: usize,
+}
+
+/// A database of the cut, under the number that it had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CutDatabase {
+    pub number: u32,
+    pub keys: usize,
+    pub expiring: usize,
+}
+
+impl CutDatabase {
+    /// Adds what a shard has of a database to what is known of `all`, which are in the order of
+    /// their numbers.
+    pub fn add(all: &mut Vec<Self>, number: u32, part: &Database) {
+        let at = all.binary_search_by_key(&number, |database| database.number);
+        let at = at.unwrap_or_else(|at| {
+            all.insert(at, Self { number, keys: 0, expiring: 0 });
+            at
+        });
+        all[at].keys += part.len();
+        all[at].expiring += part.volatile();
+    }
+}
+
+impl Cut {
+    /// Begins a cut. One that is going on is aborted, and what it has marked is seen to here, which
+    /// takes long.
+    pub fn begin(keyspace: &Keyspace, gate: &mut GateGuard<'_>) -> Self {
+        let gauge = keyspace.cut_gauge();
+        gauge.cuts.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::new(CutState::new(gauge));
+        let mut databases: Vec<CutDatabase> = Vec::new();
+        let mut has_expiring_fields = false;
+        for index in 0..SHARDS {
+            let shard = keyspace.exclusive(gate, index);
+            for number in 0..shard.databases() {
+                let Some(database) = shard.used_mut(number) else { continue };
+                if database.is_empty() {
+                    continue;
+                }
+                database.join_cut(Part::new(Arc::clone(&shared), index, number));
+                has_expiring_fields |= database.may_have_expiring_fields();
+                CutDatabase::add(&mut databases, number, database);
+            }
+        }
+        Self {
+            shared,
+            databases,
+            has_expiring_fields,
+            at: 0,
+            shard: 0,
+            detached: None,
+            fetched_bytes: 0,
+        }
+    }
+
+    /// The databases that had keys, in the order of their numbers.
+    pub fn databases(&self) -> &[CutDatabase] {
+        &self.databases
+    }
+
+    /// Whether there may be hashes with fields that expire; if not, there are none.
+    pub fn has_expiring_fields(&self) -> bool {
+        self.has_expiring_fields
+    }
+
+    pub fn handle(&self) -> CutHandle {
+        CutHandle(Arc::clone(&self.shared))
+    }
+
+    /// Walks on, until `out` has about `limit` pieces or one shard is done; what it yielded before
+    /// is done with. `visit` calls its argument with the shard of a number, held. `false` once all
+    /// is in `out`, or, if the cut was aborted, has been passed over.
+    pub fn step(
+        &mut self,
+        hasher: &Hasher,
+        mut visit: impl FnMut(usize, &mut dyn FnMut(&mut Shard)),
+        limit: usize,
+        out: &mut Vec<Piece>,
+    ) -> bool {
+        self.release_fetched();
+        if self.shared.gauge.kept_bytes.load(Ordering::Relaxed) > FETCH_BYTES {
+            self.fetch(out);
+        }
+        if let Some(database) = self.databases.get(self.at) {
+            let mut done = true;
+            visit(self.shard, &mut |shard| {
+                let handle = CutHandle(Arc::clone(&self.shared));
+                if let Some(part) = shard.part_of_cut(database.number, &handle) {
+                    done = part.walk_cut(limit, hasher, out);
+                }
+            });
+            if done {
+                self.shard += 1;
+            }
+            if self.shard == SHARDS {
+                self.shard = 0;
+                self.at += 1;
+            }
+            return true;
+        }
+        // From here on there are no parts in the keyspace, so nothing can be kept or detached.
+        if self.detached.is_none() {
+            self.detached = self.shared.detached.lock().pop();
+        }
+        if let Some(database) = &mut self.detached {
+            if database.walk_cut(limit, hasher, out) {
+                self.detached = None;
+            }
+            return true;
+        }
+        self.fetch(out);
+        false
+    }
+
+    /// Appends what writers kept.
+    fn fetch(&mut self, out: &mut Vec<Piece>) {
+        for stripe in &self.shared.kept {
+            let pieces = std::mem::take(&mut *stripe.lock());
+            let bytes: usize = pieces.iter().map(|piece| piece.entry.as_ref().memory()).sum();
+            self.fetched_bytes += bytes;
+            out.extend(pieces);
+        }
+        if self.shared.aborted.load(Ordering::Relaxed) {
+            out.clear();
+        }
+    }
+
+    /// What was fetched does not take memory any more.
+    fn release_fetched(&mut self) {
+        let bytes = std::mem::take(&mut self.fetched_bytes);
+        if bytes > 0 {
+            // Every writer looks at it.
+            self.shared.gauge.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.release_fetched();
+        self.shared.gauge.cuts.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The walk fetches what writers kept when there is more than this.
+const FETCH_BYTES: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,314 @@
+//! Which keys of a shard's database expire when: a heap of (time, position) pairs.
+//!
+//! An item is a hint and nothing more. It says that around its time the keys whose home is near
+//! that position are worth a look. For every key that has an expiry there is an item that is not
+//! later than it, so that:
+//!
+//! - a key that is deleted leaves its item behind, which later finds nothing;
+//! - a key whose expiry moves back needs no new item: the old one comes due, finds the key alive,
+//!   and is put in again at the right time;
+//! - a key whose expiry moves forward gets one more item.
+//!
+//! An item is one word of 32 bits, so its time is relative to a base, which moves along.
+//! Items left behind are bounded by rebuilding once they outnumber the keys.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::Part;
+
+/// Milliseconds per unit of an item's time. Keys vanish logically at their own millisecond; this is
+/// how late the memory may come back.
+const UNIT_MS: i64 = 16;
+/// How many of an item's 32 bits are its time, counted from the index's base: four and a half
+/// hours. A key that lives longer is looked at and put in again that often.
+const TIME_BITS: u32 = 20;
+const TIME_MAX: u64 = (1 << TIME_BITS) - 1;
+/// The low bits of a position for which an item has no room. Keys that differ in no other share a
+/// hint: one bucket or so of a shard's table.
+pub(crate) const POSITION_BITS_LOST: u32 = TIME_BITS;
+/// Fewer items than this are never worth a rebuild.
+const REBUILD_MIN: usize = 64;
+
+/// The deadlines of a database's keys. One pointer, null while no key has an expiry, so that a
+/// shard without any stays within its cache line. That is also why the part of a cut lies behind
+/// it.
+#[derive(Default)]
+pub struct ExpiryIndex {
+    items: Option<Box<Items>>,
+}
+
+#[derive(Default)]
+struct Items {
+    /// Time above the position's first bits; the smallest first.
+    heap: BinaryHeap<Reverse<u32>>,
+    /// The unit that times are counted from.
+    base: u64,
+    /// Keys of the table that have an expiry.
+    volatile: u32,
+    /// Hashes with fields that expire, as of the last rebuild.
+    hashes: u32,
+    /// Whether there may be such hashes.
+    has_fields: bool,
+    /// While a cut is taken that the database's keys belong to.
+    cut: Option<Part>,
+}
+
+impl ExpiryIndex {
+    /// How many keys have an expiry.
+    #[inline(always)]
+    pub fn volatile(&self) -> usize {
+        self.items.as_ref().map_or(0, |items| items.volatile as usize)
+    }
+
+    /// A key got an expiry that it did not have (`old_ms` none) or a different one.
+    pub fn set(&mut self, position: u32, old_ms: Option<i64>, new_ms: i64) {
+        let items = self.items.get_or_insert_default();
+        if old_ms.is_none() {
+            items.volatile += 1;
+        }
+        if old_ms.is_none_or(|old_ms| unit(new_ms) < unit(old_ms)) {
+            items.push(position, new_ms);
+        }
+    }
+
+    /// A key that had an expiry lost it, or went away.
+    pub fn unset(&mut self) {
+        let Some(items) = &mut self.items else { return };
+        items.volatile -= 1;
+        if items.volatile == 0 && !items.has_fields {
+            items.heap = BinaryHeap::new();
+            self.tidy();
+        }
+    }
+
+    /// The cut that the keys belong to.
+    #[inline(always)]
+    pub(crate) fn cut(&self) -> Option<&Part> {
+        self.items.as_ref()?.cut.as_ref()
+    }
+
+    pub(crate) fn cut_mut(&mut self) -> Option<&mut Part> {
+        self.items.as_mut()?.cut.as_mut()
+    }
+
+    pub(crate) fn set_cut(&mut self, part: Option<Part>) {
+        if part.is_some() || self.items.is_some() {
+            self.items.get_or_insert_default().cut = part;
+            self.tidy();
+        }
+    }
+
+    /// Whether there may be hashes with fields that expire.
+    pub(crate) fn has_fields(&self) -> bool {
+        self.items.as_ref().is_some_and(|items| items.has_fields)
+    }
+
+    /// Gives the block back if nothing is in it.
+    fn tidy(&mut self) {
+        self.items.take_if(|items| items.volatile == 0 && !items.has_fields && items.cut.is_none());
+    }
+
+    /// A field of the hash at a key expires, earlier than any other of it.
+    pub fn note_field(&mut self, position: u32, expire_ms: i64) {
+        let items = self.items.get_or_insert_default();
+        items.has_fields = true;
+        items.push(position, expire_ms);
+    }
+
+    /// The time (Unix ms) from which `pop_due` may return something.
+    #[inline(always)]
+    pub fn next_due_ms(&self) -> Option<i64> {
+        self.items.as_ref()?.next_due_ms()
+    }
+
+    /// Takes out the earliest item if its time has passed: the position from which on to look at
+    /// `1 << POSITION_BITS_LOST` of them.
+    pub fn pop_due(&mut self, now_ms: i64) -> Option<u32> {
+        let items = self.items.as_mut()?;
+        if items.next_due_ms()? > now_ms {
+            return None;
+        }
+        let Reverse(item) = items.heap.pop()?;
+        // What is due goes out first; for what is left there is then room again at the far end.
+        let now = unit(now_ms);
+        if now > items.base + TIME_MAX / 2 {
+            // The unit before, so that the others that are due stay so.
+            items.move_base(now - 1);
+        }
+        Some(item << POSITION_BITS_LOST)
+    }
+
+    /// Puts an item in for a key that was found alive when its item came due.
+    pub fn push(&mut self, position: u32, expire_ms: i64) {
+        if let Some(items) = &mut self.items {
+            items.push(position, expire_ms);
+        }
+    }
+
+    /// Whether most items of the index are stale, so that it should be rebuilt from the table.
+    #[inline(always)]
+    pub fn wants_rebuild(&self) -> bool {
+        self.items.as_ref().is_some_and(|items| {
+            let keys = items.volatile as usize + items.hashes as usize;
+            items.heap.len() > REBUILD_MIN && items.heap.len() / 2 > keys
+        })
+    }
+
+    /// Starts over with every key that has an expiry, or fields that have: its position, that
+    /// expiry, and the earliest of the fields'.
+    pub fn rebuild(&mut self, keys: impl Iterator<Item = (u32, Option<i64>, Option<i64>)>) {
+        let Some(items) = &mut self.items else { return };
+        items.heap = BinaryHeap::with_capacity((items.volatile + items.hashes) as usize);
+        (items.volatile, items.hashes) = (0, 0);
+        for (position, expire_ms, fields_ms) in keys {
+            items.volatile += u32::from(expire_ms.is_some());
+            items.hashes += u32::from(fields_ms.is_some());
+            if let Some(first_ms) = expire_ms.into_iter().chain(fields_ms).min() {
+                items.push(position, first_ms);
+            }
+        }
+        items.has_fields = items.hashes > 0;
+        self.tidy();
+    }
+
+    /// Bytes of heap memory.
+    pub fn memory(&self) -> usize {
+        self.items
+            .as_deref()
+            .map_or(0, |items| size_of::<Items>() + items.heap.capacity() * size_of::<u32>())
+    }
+}
+
+impl Items {
+    fn next_due_ms(&self) -> Option<i64> {
+        let Reverse(item) = self.heap.peek()?;
+        // The unit must have passed whole: its keys expire anywhere within it.
+        let unit = self.base + u64::from(item >> (32 - TIME_BITS)) + 1;
+        Some(i64::try_from(unit).map_or(i64::MAX, |unit| unit.saturating_mul(UNIT_MS)))
+    }
+
+    fn push(&mut self, position: u32, expire_ms: i64) {
+        let unit = unit(expire_ms);
+        if self.heap.is_empty() {
+            self.base = unit.saturating_sub(TIME_MAX / 2);
+        } else if unit < self.base {
+            // With room for others that are earlier still.
+            self.move_base(unit.saturating_sub(TIME_MAX / 2));
+        }
+        if self.heap.len() == self.heap.capacity() {
+            // Doubling would leave half of it unused; these vectors are a cost per key.
+            let more = block_size((self.heap.len() + 1) * size_of::<u32>()) / size_of::<u32>();
+            self.heap.reserve_exact(more - self.heap.len());
+        }
+        let time = (unit - self.base).min(TIME_MAX) as u32;
+        self.heap.push(Reverse(time << (32 - TIME_BITS) | position >> POSITION_BITS_LOST));
+    }
+
+    /// Counts times from another unit. What then lies out of range is put at its end, which may be
+    /// early but never late.
+    #[cold]
+    fn move_base(&mut self, base: u64) {
+        let mut items = std::mem::take(&mut self.heap).into_vec();
+        for Reverse(item) in &mut items {
+            let unit = self.base + u64::from(*item >> (32 - TIME_BITS));
+            let time = unit.saturating_sub(base).min(TIME_MAX) as u32;
+            *item = time << (32 - TIME_BITS) | *item & ((1 << (32 - TIME_BITS)) - 1);
+        }
+        self.heap = BinaryHeap::from(items);
+        self.base = base;
+    }
+}
+
+/// Times before 1970 are as good as 1970: an item only has to come early enough.
+fn unit(expire_ms: i64) -> u64 {
+    (expire_ms / UNIT_MS).max(0) as u64
+}
+
+/// What an allocator with four classes for each power of two gives for this many bytes.
+const fn block_size(bytes: usize) -> usize {
+    if bytes <= 64 {
+        bytes.next_multiple_of(16)
+    } else {
+        bytes.next_multiple_of(bytes.next_power_of_two() / 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MS: i64 = 1_800_000_000_000;
+    const HOUR_MS: i64 = 3_600_000;
+
+    /// The first position that an item of this one stands for.
+    fn first(position: u32) -> u32 {
+        position >> POSITION_BITS_LOST << POSITION_BITS_LOST
+    }
+
+    #[test]
+    fn items_come_due_in_order_and_not_before_their_unit_has_passed() {
+        let mut index = ExpiryIndex::default();
+        index.set(7 << 20, None, NOW_MS + 1000);
+        index.set(8 << 20, None, NOW_MS + 500);
+        assert_eq!(index.volatile(), 2);
+        assert_eq!(index.pop_due(NOW_MS + 500), None);
+        assert_eq!(index.pop_due(NOW_MS + 512), Some(8 << 20));
+        assert_eq!(index.pop_due(NOW_MS + 999), None);
+        assert_eq!(index.pop_due(NOW_MS + 1008), Some(7 << 20));
+        assert_eq!(index.next_due_ms(), None);
+    }
+
+    #[test]
+    fn a_later_expiry_needs_no_item_and_an_earlier_one_does() {
+        let mut index = ExpiryIndex::default();
+        index.set(1, None, 10_000);
+        index.set(1, Some(10_000), 90_000);
+        assert_eq!(index.items.as_ref().unwrap().heap.len(), 1);
+        index.set(1, Some(90_000), 100);
+        assert_eq!(index.items.as_ref().unwrap().heap.len(), 2);
+        assert_eq!(index.volatile(), 1);
+    }
+
+    /// However far and in whatever order times come in, for each there is an item that is not
+    /// later, and looking at every item that comes due ends.
+    #[test]
+    fn no_item_is_later_than_its_key() {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let spans_ms = [10, 1000, HOUR_MS, 24 * HOUR_MS, 365 * 24 * HOUR_MS];
+        let mut index = ExpiryIndex::default();
+        let mut keys = std::collections::HashMap::new();
+        for _ in 0..500 {
+            let position = first((random() as u32) << 12);
+            let span_ms = spans_ms[random() as usize % spans_ms.len()];
+            let expire_ms = NOW_MS + random() as i64 % span_ms;
+            index.set(position, keys.insert(position, expire_ms), expire_ms);
+        }
+        index.set(0, keys.insert(0, i64::MAX), i64::MAX);
+        index.set(1 << 20, keys.insert(1 << 20, -5), -5);
+        let mut now_ms = NOW_MS;
+        let mut looks = 0;
+        while keys.len() > 1 {
+            while let Some(position) = index.pop_due(now_ms) {
+                looks += 1;
+                match keys.get(&position) {
+                    Some(expire_ms) if *expire_ms <= now_ms => {
+                        keys.remove(&position);
+                        index.unset();
+                    }
+                    Some(expire_ms) => index.push(position, *expire_ms),
+                    None => {}
+                }
+            }
+            assert!(keys.values().all(|ms| *ms > now_ms - 3 * UNIT_MS), "at {now_ms}");
+            now_ms = index.next_due_ms().unwrap();
+        }
+        assert!(looks < 500_000, "{looks} looks");
+    }
+}

@@ -1,0 +1,820 @@
+//! One shard: its keys in every database, and what goes with them.
+//!
+//! `insert`, `replace` and `remove` here are the only ways by which a name comes to stand for
+//! another value or for none; whatever must happen at such a moment happens in them.
+
+use std::sync::Arc;
+
+use crate::entry::access::{AccessClock, AccessPolicy};
+use crate::entry::{EntryMut, EntryRef, NewValue, OwnedEntry};
+use crate::hash::{Hash, Hasher};
+use crate::table::{Place, Table};
+use crate::value::Kind;
+use expiry::{ExpiryIndex, POSITION_BITS_LOST};
+use tracked::TrackedKeys;
+use watch::{Concerned, Observer, WatchedKeys};
+
+pub use cut_part::{CutHandle, Piece};
+pub(crate) use cut_part::{CutState, Gauge, Part};
+
+mod cut_part;
+mod expiry;
+pub mod tracked;
+pub mod watch;
+
+/// What a write does with the key's expiry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expire {
+    Clear,
+    Keep,
+    /// Unix milliseconds.
+    At(i64),
+}
+
+/// A field that was taken out as it had expired, and, behind all of them, the hash that it was in.
+#[derive(Clone, Copy, Debug)]
+pub enum Reaped<'a> {
+    Field(&'a [u8]),
+    Hash(&'a [u8]),
+}
+
+/// A shard's part of one database.
+#[derive(Default)]
+pub struct Database {
+    table: Table,
+    expiry: ExpiryIndex,
+}
+
+/// Some keys of every database, which are locked together.
+#[derive(Default)]
+pub struct Shard {
+    /// Database 0, which most never leave.
+    first: Database,
+    /// The others, as far as they are used.
+    #[expect(clippy::box_collection, reason = "one word in the shard's cache line")]
+    others: Option<Box<Vec<Option<Box<Database>>>>>,
+    watched: Option<Box<WatchedKeys>>,
+}
+
+impl Shard {
+    /// The database, for reading; `None` when it is not used.
+    #[inline(always)]
+    pub fn database(&self, index: u32) -> Option<&Database> {
+        if index == 0 {
+            return Some(&self.first);
+        }
+        self.others.as_ref()?.get(index as usize - 1)?.as_deref()
+    }
+
+    /// The database, for taking something out of it; `None` when it is not used.
+    #[inline(always)]
+    pub fn used_mut(&mut self, index: u32) -> Option<&mut Database> {
+        if index == 0 {
+            return Some(&mut self.first);
+        }
+        self.others.as_mut()?.get_mut(index as usize - 1)?.as_deref_mut()
+    }
+
+    /// The database, made when it is not used.
+    #[inline(always)]
+    pub fn database_mut(&mut self, index: u32) -> &mut Database {
+        if index == 0 {
+            return &mut self.first;
+        }
+        let others = self.others.get_or_insert_default();
+        if others.len() < index as usize {
+            others.resize_with(index as usize, || None);
+        }
+        others[index as usize - 1].get_or_insert_default()
+    }
+
+    /// Gives back what databases without keys take.
+    pub fn trim(&mut self) {
+        let Some(others) = &mut self.others else { return };
+        for other in others.iter_mut() {
+            other.take_if(|database| database.is_empty());
+        }
+        let used = others.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        others.truncate(used);
+        if others.is_empty() {
+            self.others = None;
+        }
+    }
+
+    /// One more than the highest number of a database that is used.
+    pub fn databases(&self) -> u32 {
+        1 + self.others.as_ref().map_or(0, |others| others.len()) as u32
+    }
+
+    /// Exchanges the contents of two databases. Their watched keys change where there was something
+    /// or will be; what is dead and watched goes away, and is appended to `out`.
+    pub fn swap_watched(
+        &mut self,
+        a: u32,
+        b: u32,
+        now_ms: i64,
+        hasher: &Hasher,
+        out: &mut Vec<OwnedEntry>,
+    ) {
+        if a == b {
+            return;
+        }
+        if let Some(mut watched) = self.watched.take() {
+            let mut dead = Vec::new();
+            for (from, to) in [(a, b), (b, a)] {
+                watched.changed_where(from, |key| {
+                    let was = self.expiry_of(from, key, hasher);
+                    let will_be = self.expiry_of(to, key, hasher);
+                    let is_dead = |found: Option<Option<i64>>| {
+                        found.is_some_and(|expire_ms| expire_ms.is_some_and(|ms| ms <= now_ms))
+                    };
+                    if is_dead(will_be) {
+                        dead.push((to, Box::<[u8]>::from(key)));
+                    }
+                    // A key that died unseen since it was watched counts as one that was there.
+                    was.is_some() || will_be.is_some() && !is_dead(will_be)
+                });
+            }
+            for (index, key) in dead {
+                let Some(database) = self.used_mut(index) else { continue };
+                if let Some(place) = database.find(hasher.hash(&key), &key) {
+                    out.push(database.remove(place, hasher));
+                }
+            }
+            self.watched = Some(watched);
+        }
+        self.swap(a, b);
+    }
+
+    /// The expiry of a key that is there, dead or not.
+    fn expiry_of(&self, database: u32, key: &[u8], hasher: &Hasher) -> Option<Option<i64>> {
+        let database = self.database(database)?;
+        Some(database.entry(database.find(hasher.hash(key), key)?).expire_ms())
+    }
+
+    /// Takes the contents of a database away, to be dropped when no lock is held. Its watched keys
+    /// change where there was something.
+    pub fn flush(&mut self, index: u32, hasher: &Hasher) -> Database {
+        if let Some(mut watched) = self.watched.take() {
+            watched.changed_where(index, |key| self.expiry_of(index, key, hasher).is_some());
+            self.watched = Some(watched);
+        }
+        self.take(index)
+    }
+
+    /// The database that had this number when a cut began, if it is not walked yet.
+    pub(crate) fn part_of_cut(&mut self, number: u32, cut: &CutHandle) -> Option<&mut Database> {
+        let is_it =
+            |database: &Database| database.expiry.cut().is_some_and(|part| part.is(number, cut));
+        let index = (0..self.databases()).find(|&index| self.database(index).is_some_and(is_it))?;
+        self.used_mut(index)
+    }
+
+    /// Exchanges the contents of two databases.
+    pub fn swap(&mut self, a: u32, b: u32) {
+        if a == b || self.both_empty(a, b) {
+            return;
+        }
+        let taken = std::mem::take(self.database_mut(a));
+        let taken = std::mem::replace(self.database_mut(b), taken);
+        *self.database_mut(a) = taken;
+        self.trim();
+    }
+
+    fn both_empty(&self, a: u32, b: u32) -> bool {
+        [a, b].iter().all(|&index| self.database(index).is_none_or(|d| d.table.is_empty()))
+    }
+
+    /// Takes the contents of a database away, to be dropped when no lock is held. Nothing is left
+    /// to drop if they belong to a cut.
+    pub fn take(&mut self, index: u32) -> Database {
+        let taken = self.used_mut(index).map(std::mem::take).unwrap_or_default();
+        self.trim();
+        match taken.expiry.cut().map(Part::handle) {
+            None => taken,
+            Some(cut) => {
+                cut.detach(taken);
+                Database::default()
+            }
+        }
+    }
+
+    /// Bytes of memory for everything but the entries.
+    pub fn overhead(&self) -> usize {
+        let others = self.others.as_deref().map_or(&[][..], |others| others);
+        let used = others.iter().flatten().map(|database| &**database);
+        let overhead = |database: &Database| size_of::<Database>() + database.overhead();
+        self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
+    }
+
+    /// Whether clients may watch, wait for or keep copies of keys of the shard. If so,
+    /// `key_changed` must be called when a key changes.
+    #[inline(always)]
+    pub const fn has_watched(&self) -> bool {
+        self.watched.is_some()
+    }
+
+    /// Must be called when a key changed; returns which clients the change concerns.
+    pub fn key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
+        let mut concerned = Concerned::default();
+        self.leave(|watched| concerned = watched.changed(database, key, hash));
+        concerned
+    }
+
+    /// A client, by number, keeps a copy of what a key holds; whether nobody did before. `is_there`
+    /// tells which clients are still around.
+    pub fn track(
+        &mut self,
+        key: &[u8],
+        hash: Hash,
+        reader: u64,
+        is_there: impl Fn(u64) -> bool,
+    ) -> bool {
+        self.watched.get_or_insert_default().tracked.add(key, hash, reader, is_there)
+    }
+
+    /// How many keys clients keep copies of, and how many copies those are.
+    pub fn tracked(&self) -> (usize, usize) {
+        let tracked = self.watched.as_ref().map(|watched| &watched.tracked);
+        tracked.map_or((0, 0), |tracked| (tracked.len(), tracked.items()))
+    }
+
+    /// Takes out at most `count` tracked keys; returns them with the clients that keep copies.
+    pub fn untrack_some(&mut self, count: usize) -> Vec<(Box<[u8]>, Vec<u64>)> {
+        let mut taken = Vec::new();
+        self.leave(|watched| taken = watched.tracked.take_some(count));
+        taken
+    }
+
+    /// Forgets which clients keep copies, for all keys.
+    pub fn untrack_all(&mut self) {
+        self.leave(|watched| TrackedKeys::clear(&mut watched.tracked));
+    }
+
+    /// The keys that clients watch or wait for; `None` when there are none.
+    #[inline(always)]
+    pub fn watched_mut(&mut self) -> Option<&mut WatchedKeys> {
+        self.watched.as_deref_mut()
+    }
+
+    /// Adds a watcher of a key, and returns the version that it starts from.
+    pub fn watch(&mut self, database: u32, key: &[u8]) -> u64 {
+        self.watched.get_or_insert_default().watch(database, key)
+    }
+
+    /// Takes a watcher of a key away.
+    pub fn unwatch(&mut self, database: u32, key: &[u8]) {
+        self.leave(|watched| watched.unwatch(database, key));
+    }
+
+    /// Adds a blocked client that waits for a key.
+    pub fn wait(&mut self, database: u32, key: &[u8]) {
+        self.watched.get_or_insert_default().wait(database, key);
+    }
+
+    /// Takes a blocked client of a key away.
+    pub fn unwait(&mut self, database: u32, key: &[u8]) {
+        self.leave(|watched| watched.unwait(database, key));
+    }
+
+    /// Has an observer told of all changes from now on.
+    pub fn observe(&mut self, observer: &Arc<Observer>) {
+        self.watched.get_or_insert_default().observe(observer);
+    }
+
+    pub fn unobserve(&mut self, observer: &Arc<Observer>) {
+        self.leave(|watched| watched.unobserve(observer));
+    }
+
+    fn leave(&mut self, leave: impl FnOnce(&mut WatchedKeys)) {
+        if let Some(watched) = &mut self.watched {
+            leave(watched);
+            if watched.is_empty() {
+                // The clock may start over: no version is remembered by anybody.
+                self.watched = None;
+            }
+        }
+    }
+
+    /// The version of a watched key.
+    pub fn watched_version(&self, database: u32, key: &[u8]) -> Option<u64> {
+        self.watched.as_ref()?.version(database, key)
+    }
+}
+
+impl Database {
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// How many keys have an expiry.
+    pub fn volatile(&self) -> usize {
+        self.expiry.volatile()
+    }
+
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Bytes of memory for everything but the entries.
+    pub fn overhead(&self) -> usize {
+        self.table.memory() + self.expiry.memory()
+    }
+
+    /// Where the key lies, expired or not.
+    #[inline(always)]
+    pub fn find(&self, hash: Hash, key: &[u8]) -> Option<Place> {
+        self.table.find(hash, key)
+    }
+
+    #[inline(always)]
+    pub fn entry(&self, place: Place) -> EntryRef<'_> {
+        // SAFETY: the table's entries are live while it is borrowed.
+        unsafe { EntryRef::new(self.table.pointer(place)) }
+    }
+
+    /// For its access bits; whatever changes the value takes `change`.
+    #[inline(always)]
+    pub fn entry_mut(&mut self, place: Place) -> EntryMut<'_> {
+        // SAFETY: as above, and the table is borrowed exclusively.
+        unsafe { EntryMut::new(self.table.pointer(place)) }
+    }
+
+    /// The entry for changing its value in place.
+    #[inline(always)]
+    pub fn change(&mut self, place: Place, hasher: &Hasher) -> EntryMut<'_> {
+        self.before_change(place, hasher);
+        self.entry_mut(place)
+    }
+
+    /// To be called before the entry changes or goes away: a cut may have to keep it.
+    #[inline(always)]
+    fn before_change(&mut self, place: Place, hasher: &Hasher) {
+        if self.expiry.cut().is_some() {
+            self.keep_for_cut(place, hasher);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn keep_for_cut(&mut self, place: Place, hasher: &Hasher) {
+        let Some(part) = self.expiry.cut() else { return };
+        let entry = self.entry(place);
+        if !entry.is_marked() && hasher.hash(entry.key()).position() >= part.from() {
+            part.keep(entry);
+            self.entry_mut(place).mark();
+        }
+    }
+
+    /// What is new and lies ahead of a cut's walk is none of its business.
+    #[inline(always)]
+    fn mark_new(&self, hash: Hash, entry: &mut OwnedEntry) {
+        if let Some(part) = self.expiry.cut() {
+            entry.set_marked(hash.position() >= part.from());
+        }
+    }
+
+    /// Entries outside tables have no marks.
+    #[inline(always)]
+    fn unmark_old(&self, mut entry: OwnedEntry) -> OwnedEntry {
+        if self.expiry.cut().is_some() {
+            entry.set_marked(false);
+        }
+        entry
+    }
+
+    /// Makes the keys part of a cut.
+    pub(crate) fn join_cut(&mut self, part: Part) {
+        if let Some(former) = self.expiry.cut() {
+            former.handle().abort();
+            for entry in self.table.iter() {
+                // SAFETY: we hold the table exclusively, and make no other use of the entry.
+                unsafe { entry.unmark() };
+            }
+        }
+        self.expiry.set_cut(Some(part));
+    }
+
+    /// Whether there may be hashes with fields that expire; if not, there are none.
+    pub fn may_have_expiring_fields(&self) -> bool {
+        self.expiry.has_fields()
+    }
+
+    /// Appends keys of the cut, until `out` has about `limit`, and goes on from there next time.
+    /// Whether these were all; then the database is no part of the cut any more.
+    pub(crate) fn walk_cut(&mut self, limit: usize, hasher: &Hasher, out: &mut Vec<Piece>) -> bool {
+        let Some(part) = self.expiry.cut() else { return true };
+        let mut next = Some(part.from());
+        while let Some(position) = next
+            && out.len() < limit
+        {
+            next = self.table.scan(position, hasher, |entry| {
+                if entry.is_marked() {
+                    // SAFETY: we hold the table exclusively, and make no other use of the entry.
+                    unsafe { entry.unmark() };
+                } else {
+                    out.extend(part.piece(entry));
+                }
+            });
+        }
+        match (next, self.expiry.cut_mut()) {
+            (Some(position), Some(part)) => {
+                part.move_to(position);
+                false
+            }
+            _ => {
+                self.expiry.set_cut(None);
+                true
+            }
+        }
+    }
+
+    /// Gives a name that stands for nothing a value.
+    #[inline]
+    pub fn insert(&mut self, hash: Hash, mut entry: OwnedEntry, hasher: &Hasher) -> Place {
+        self.mark_new(hash, &mut entry);
+        if let Some(ms) = entry.as_ref().expire_ms() {
+            self.expiry.set(hash.position(), None, ms);
+        }
+        if let Some(ms) = fields_ms(entry.as_ref()) {
+            self.expiry.note_field(hash.position(), ms);
+        }
+        let place = self.table.insert(hash, entry, hasher);
+        if self.expiry.wants_rebuild() {
+            self.rebuild_expiry(hasher);
+        }
+        place
+    }
+
+    /// Gives a name that stands for something another value, and returns what it stood for.
+    #[inline]
+    pub fn replace(
+        &mut self,
+        hash: Hash,
+        place: Place,
+        mut entry: OwnedEntry,
+        hasher: &Hasher,
+    ) -> OwnedEntry {
+        self.before_change(place, hasher);
+        self.mark_new(hash, &mut entry);
+        let old_ms = self.entry(place).expire_ms();
+        match (old_ms, entry.as_ref().expire_ms()) {
+            (_, Some(new_ms)) => self.expiry.set(hash.position(), old_ms, new_ms),
+            (Some(_), None) => self.expiry.unset(),
+            (None, None) => {}
+        }
+        if let Some(ms) = fields_ms(entry.as_ref()) {
+            self.expiry.note_field(hash.position(), ms);
+        }
+        let old = self.table.replace(place, entry);
+        if self.expiry.wants_rebuild() {
+            self.rebuild_expiry(hasher);
+        }
+        self.unmark_old(old)
+    }
+
+    /// Makes a name stand for nothing, and returns what it stood for.
+    pub fn remove(&mut self, place: Place, hasher: &Hasher) -> OwnedEntry {
+        self.before_change(place, hasher);
+        if self.entry(place).expire_ms().is_some() {
+            self.expiry.unset();
+        }
+        let removed = self.table.remove(place, hasher);
+        self.unmark_old(removed)
+    }
+
+    /// Sets the key to a string, whatever it was. Returns the entry that was replaced, if there was
+    /// one. It must be dropped while no lock is held.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "a struct of them would be made for every SET")]
+    pub fn set(
+        &mut self,
+        hash: Hash,
+        key: &[u8],
+        found: Option<Place>,
+        value: NewValue<'_>,
+        expire: Expire,
+        clock: &AccessClock,
+        hasher: &Hasher,
+    ) -> Option<OwnedEntry> {
+        let Some(place) = found else {
+            let expire_ms = if let Expire::At(ms) = expire { Some(ms) } else { None };
+            self.insert(hash, OwnedEntry::new(key, value, expire_ms, clock.fresh()), hasher);
+            return None;
+        };
+        self.before_change(place, hasher);
+        let old = self.entry(place);
+        let old_ms = old.expire_ms();
+        let expire_ms = match expire {
+            Expire::Clear => None,
+            Expire::Keep => old_ms,
+            Expire::At(ms) => Some(ms),
+        };
+        let access = match clock.policy {
+            AccessPolicy::Lru => clock.fresh(),
+            // An overwritten key is as popular as it was.
+            AccessPolicy::Lfu { .. } => old.access(),
+        };
+        let value = if old_ms.is_some() == expire_ms.is_some() {
+            let mut entry = self.entry_mut(place);
+            match entry.replace(value) {
+                Ok(()) => {
+                    if entry.as_ref().access() != access {
+                        entry.set_access(access);
+                    }
+                    if let Some(ms) = expire_ms {
+                        self.set_expire(hash, place, Some(ms), hasher);
+                    }
+                    return None;
+                }
+                Err(value) => value,
+            }
+        } else {
+            value
+        };
+        let entry = OwnedEntry::new(key, value, expire_ms, access);
+        Some(self.replace(hash, place, entry, hasher))
+    }
+
+    /// Gives a key an expiry (Unix ms), another one, or none.
+    pub fn set_expire(
+        &mut self,
+        hash: Hash,
+        place: Place,
+        expire_ms: Option<i64>,
+        hasher: &Hasher,
+    ) {
+        self.before_change(place, hasher);
+        let old_ms = self.entry(place).expire_ms();
+        if let (Some(_), Some(new_ms)) = (old_ms, expire_ms) {
+            self.expiry.set(hash.position(), old_ms, new_ms);
+            self.entry_mut(place).set_expire_in_place(new_ms);
+            if self.expiry.wants_rebuild() {
+                self.rebuild_expiry(hasher);
+            }
+        } else if old_ms != expire_ms {
+            // Room for the time is made, or given back, by another block. SAFETY: the old entry's
+            // value is not looked at any more, and the block is freed as such.
+            unsafe {
+                let entry = self.entry_mut(place).successor(expire_ms);
+                self.replace(hash, place, entry, hasher).free_block();
+            }
+        }
+    }
+
+    /// From when on `expire_due` has something to do (Unix ms).
+    pub fn next_due_ms(&self) -> Option<i64> {
+        self.expiry.next_due_ms()
+    }
+
+    /// To be called when a field of the hash at a key expires earlier than any other of it did.
+    pub fn note_field(&mut self, hash: Hash, expire_ms: i64, hasher: &Hasher) {
+        self.expiry.note_field(hash.position(), expire_ms);
+        if self.expiry.wants_rebuild() {
+            self.rebuild_expiry(hasher);
+        }
+    }
+
+    /// Takes keys out whose time has come, at most `limit` looks of the index at a time, and
+    /// appends them to `out`. Returns how many looks it took.
+    ///
+    /// From hashes it takes the fields whose time has come, and tells `reaped` of them; a hash
+    /// without fields left goes out as a whole. It ends, with looks left, once that were
+    /// [`FIELDS_MAX`] fields.
+    pub fn expire_due(
+        &mut self,
+        now_ms: i64,
+        limit: usize,
+        hasher: &Hasher,
+        out: &mut Vec<OwnedEntry>,
+        mut reaped: impl FnMut(Reaped<'_>),
+    ) -> usize {
+        let mut places = Vec::new();
+        let mut fields_left = FIELDS_MAX;
+        for looks in 0..limit {
+            if fields_left == 0 {
+                return looks;
+            }
+            let Some(position) = self.expiry.pop_due(now_ms) else { return looks };
+            // Removing moves entries about, so each removal looks anew. Two keys near one position
+            // are rare: 1 in 2^26 pairs.
+            loop {
+                places.clear();
+                self.table.places_near(position, POSITION_BITS_LOST, hasher, &mut places);
+                let due = places.iter().copied().find(|&place| {
+                    self.is_due(place, now_ms)
+                        || self.reap_fields(place, now_ms, &mut fields_left, hasher, &mut reaped)
+                });
+                let Some(place) = due else { break };
+                out.push(self.remove(place, hasher));
+            }
+            for &place in &places {
+                let entry = self.entry(place);
+                let (expire_ms, fields_ms) = (entry.expire_ms(), fields_ms(entry));
+                if let Some(ms) = expire_ms.into_iter().chain(fields_ms).min() {
+                    self.expiry.push(position, ms);
+                }
+            }
+        }
+        limit
+    }
+
+    fn is_due(&self, place: Place, now_ms: i64) -> bool {
+        self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
+    }
+
+    /// Takes fields that have expired out of a hash, at most `fields_left`; whether it is empty
+    /// then.
+    fn reap_fields(
+        &mut self,
+        place: Place,
+        now_ms: i64,
+        fields_left: &mut usize,
+        hasher: &Hasher,
+        reaped: &mut impl FnMut(Reaped<'_>),
+    ) -> bool {
+        let is_due = fields_ms(self.entry(place)).is_some_and(|ms| ms <= now_ms);
+        if !is_due || *fields_left == 0 {
+            return false;
+        }
+        let Some(fields) = self.change(place, hasher).collection_mut::<crate::value::Hash>() else {
+            return false;
+        };
+        let each = |name: &[u8]| reaped(Reaped::Field(name));
+        let removed = fields.remove_expired(now_ms, *fields_left, hasher, each);
+        *fields_left -= removed;
+        let is_empty = fields.is_empty();
+        if removed > 0 {
+            reaped(Reaped::Hash(self.entry(place).key()));
+        }
+        is_empty
+    }
+
+    fn rebuild_expiry(&mut self, hasher: &Hasher) {
+        let keys = self
+            .table
+            .iter()
+            .map(|entry| (entry, entry.expire_ms(), fields_ms(entry)))
+            .filter(|(_, expire_ms, fields_ms)| expire_ms.is_some() || fields_ms.is_some())
+            .map(|(entry, expire_ms, fields_ms)| {
+                (hasher.hash(entry.key()).position(), expire_ms, fields_ms)
+            });
+        self.expiry.rebuild(keys);
+    }
+}
+
+/// When the first field of a hash expires, about.
+#[inline(always)]
+fn fields_ms(entry: EntryRef<'_>) -> Option<i64> {
+    if entry.kind() != Kind::Hash {
+        return None;
+    }
+    entry.collection::<crate::value::Hash>()?.earliest_ms()
+}
+
+/// Fields that are taken out of hashes before others get the shard.
+pub const FIELDS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MS: i64 = 1_700_000_000_000;
+
+    fn set(shard: &mut Shard, database: u32, key: &[u8], hasher: &Hasher) {
+        let clock = AccessClock::new(AccessPolicy::Lru, NOW_MS);
+        let (hash, value) = (hasher.hash(key), NewValue::Inline(b"v"));
+        let database = shard.database_mut(database);
+        let found = database.find(hash, key);
+        database.set(hash, key, found, value, Expire::Clear, &clock, hasher);
+    }
+
+    fn remove(shard: &mut Shard, database: u32, key: &[u8], hasher: &Hasher) {
+        let database = shard.used_mut(database).expect("it has keys");
+        let place = database.find(hasher.hash(key), key).expect("it was set");
+        drop(database.remove(place, hasher));
+    }
+
+    #[test]
+    fn a_database_is_made_by_its_first_key_and_given_back_by_trim() {
+        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
+        assert!(shard.used_mut(0).is_some(), "database 0 is always there");
+        assert!(shard.used_mut(7).is_none());
+        assert!(shard.database(7).is_none());
+        assert_eq!((shard.databases(), shard.overhead()), (1, 0));
+        set(&mut shard, 7, b"a", &hasher);
+        set(&mut shard, 3, b"b", &hasher);
+        assert_eq!(shard.databases(), 8);
+        assert!(shard.database(5).is_none(), "what lies between is not made");
+        assert_eq!(shard.used_mut(7).map(|database| database.len()), Some(1));
+        remove(&mut shard, 7, b"a", &hasher);
+        assert_eq!(shard.databases(), 8, "a removal alone keeps it for the next key");
+        shard.trim();
+        assert_eq!(shard.databases(), 4);
+        remove(&mut shard, 3, b"b", &hasher);
+        shard.trim();
+        assert_eq!((shard.databases(), shard.overhead()), (1, 0));
+    }
+
+    #[test]
+    fn swapping_and_flushing_leave_no_empty_database_behind() {
+        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
+        shard.swap(0, 9);
+        shard.swap(4, 9);
+        assert_eq!(shard.databases(), 1);
+        set(&mut shard, 9, b"a", &hasher);
+        shard.swap(9, 2);
+        assert_eq!(shard.databases(), 3);
+        shard.swap(2, 0);
+        assert_eq!(shard.databases(), 1);
+        assert_eq!(shard.first.len(), 1);
+        assert_eq!(shard.flush(6, &hasher).len(), 0);
+        set(&mut shard, 6, b"a", &hasher);
+        assert_eq!(shard.flush(6, &hasher).len(), 1);
+        assert_eq!((shard.databases(), shard.overhead()), (1, shard.first.overhead()));
+    }
+
+    #[test]
+    fn fields_of_many_hashes_go_in_steps() {
+        use crate::value::hash::Expiry;
+        use crate::value::pages::Given;
+        use crate::value::{AnyCollection, Hash as Fields, HashLimits};
+
+        const HASHES: usize = 64;
+        const FIELDS: usize = 300;
+        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
+        let limits = HashLimits { packed_entries: 8, packed_value_len: 8 };
+        let database = shard.database_mut(0);
+        for key in 0..HASHES {
+            let mut hash = Fields::default();
+            for field in 0..FIELDS {
+                let name = format!("f{field}");
+                let at = Expiry::At(NOW_MS + 1);
+                hash.set(name.as_bytes(), Given::from(b"v"), at, NOW_MS, &limits, &hasher);
+            }
+            let (key, value) = (key.to_be_bytes(), NewValue::Collection(AnyCollection::Hash(hash)));
+            database.insert(hasher.hash(&key), OwnedEntry::new(&key, value, None, 0), &hasher);
+        }
+        let (mut gone, mut fields) = (Vec::new(), 0);
+        while database.next_due_ms().is_some_and(|ms| ms <= NOW_MS + 100) {
+            let mut step = 0;
+            database.expire_due(NOW_MS + 100, 64, &hasher, &mut gone, |event| {
+                step += usize::from(matches!(event, Reaped::Field(_)));
+            });
+            assert!(step <= FIELDS_MAX, "{step} fields with the shard held");
+            fields += step;
+        }
+        assert_eq!((fields, gone.len(), database.len()), (HASHES * FIELDS, HASHES, 0));
+    }
+
+    #[test]
+    fn fields_are_taken_out_of_hashes_and_empty_hashes_with_them() {
+        use crate::value::hash::Expiry;
+        use crate::value::pages::Given;
+        use crate::value::{AnyCollection, Hash as Fields, HashLimits};
+
+        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
+        let limits = HashLimits { packed_entries: 8, packed_value_len: 8 };
+        let database = shard.database_mut(0);
+        for (key, fields, stays) in [("all", 700, false), ("most", 700, true)] {
+            let mut hash = Fields::default();
+            for field in 0..fields {
+                let (name, at) = (format!("f{field}"), Expiry::At(NOW_MS + field % 7));
+                hash.set(name.as_bytes(), Given::from(b"v"), at, NOW_MS, &limits, &hasher);
+            }
+            if stays {
+                hash.set(b"stays", Given::from(b"v"), Expiry::Clear, NOW_MS, &limits, &hasher);
+            }
+            let value = NewValue::Collection(AnyCollection::Hash(hash));
+            let entry = OwnedEntry::new(key.as_bytes(), value, None, 0);
+            database.insert(hasher.hash(key.as_bytes()), entry, &hasher);
+        }
+        assert_eq!(database.volatile(), 0);
+        assert!(database.next_due_ms().is_some());
+        let (mut gone, mut reaped, mut fields) = (Vec::new(), Vec::new(), 0);
+        let mut expire = |now_ms, gone: &mut Vec<_>| {
+            let reaped = |event: Reaped<'_>| match event {
+                Reaped::Field(_) => fields += 1,
+                Reaped::Hash(key) => reaped.push((key.to_vec(), std::mem::take(&mut fields))),
+            };
+            database.expire_due(now_ms, 100, &hasher, gone, reaped);
+        };
+        expire(NOW_MS - 100, &mut gone);
+        assert!(gone.is_empty());
+        for _ in 0..(2 * 700_usize).div_ceil(FIELDS_MAX) {
+            expire(NOW_MS + 100, &mut gone);
+        }
+        assert_eq!(gone.iter().map(|entry| entry.as_ref().key()).collect::<Vec<_>>(), [b"all"]);
+        for key in [&b"all"[..], b"most"] {
+            let fields = reaped.iter().filter(|(name, _)| name == key).map(|(_, fields)| fields);
+            assert_eq!(fields.sum::<usize>(), 700);
+        }
+        let place = database.find(hasher.hash(b"most"), b"most").unwrap();
+        assert_eq!(database.entry(place).collection::<Fields>().map(Fields::len), Some(1));
+        assert_eq!(database.next_due_ms(), None);
+    }
+}

@@ -1,0 +1,251 @@
+//! The keys of a shard that clients have an eye on: those that they watch, each with a version that
+//! grows when it changes, and those that blocked clients wait for.
+//!
+//! Only such keys cost anything: a shard without them has no table at all.
+//!
+//! A command that reads very many keys one after the other does not watch each of them. Instead an
+//! [`Observer`] is told of every change.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use bobbin_sync::Mutex;
+
+use super::tracked::TrackedKeys;
+use crate::hash::Hash;
+
+/// The watched keys of a shard.
+#[derive(Default)]
+pub struct WatchedKeys {
+    /// By database, as few as there are.
+    databases: Vec<(u32, Keys)>,
+    /// Grows with each change of any watched key, so that a key watched anew after everybody left
+    /// does not repeat a version.
+    clock: u64,
+    /// Those that are gone are forgotten with the next change.
+    observers: Vec<Weak<Observer>>,
+    /// The keys of which clients keep copies.
+    pub tracked: TrackedKeys,
+}
+
+type Keys = HashMap<Box<[u8]>, Watched>;
+
+#[derive(Default)]
+struct Watched {
+    watchers: u32,
+    /// Blocked clients.
+    waiters: u32,
+    version: u64,
+}
+
+/// Which keys of a database changed, in all shards that it was given to.
+#[derive(Default)]
+pub struct Observer {
+    database: u32,
+    changes: Mutex<Changes>,
+}
+
+#[derive(Default)]
+struct Changes {
+    hashes: Vec<Hash>,
+    /// They were too many, or all at once.
+    lost: bool,
+}
+
+/// Changes that an observer remembers at most: 8 MB of them.
+const CHANGES_MAX: usize = 1 << 20;
+
+/// The clients that the change of a key concerns.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct Concerned {
+    /// Blocked clients wait for it.
+    pub waiters: bool,
+    /// Clients, by number, that kept a copy of what it was.
+    pub readers: Option<Vec<u64>>,
+}
+
+impl Concerned {
+    pub const fn is_nobody(&self) -> bool {
+        !self.waiters && self.readers.is_none()
+    }
+}
+
+impl Observer {
+    pub fn new(database: u32) -> Self {
+        Self { database, changes: Mutex::default() }
+    }
+
+    /// The keys that changed since this was last asked; `None`: any may have.
+    pub fn take(&self) -> Option<Vec<Hash>> {
+        let changes = std::mem::take(&mut *self.changes.lock());
+        (!changes.lost).then_some(changes.hashes)
+    }
+
+    fn note(&self, database: u32, hash: Hash) {
+        if database == self.database {
+            let mut changes = self.changes.lock();
+            if changes.hashes.len() < CHANGES_MAX {
+                changes.hashes.push(hash);
+            } else {
+                changes.lost = true;
+            }
+        }
+    }
+
+    fn note_all(&self, database: u32) {
+        if database == self.database {
+            self.changes.lock().lost = true;
+        }
+    }
+}
+
+impl WatchedKeys {
+    pub fn is_empty(&self) -> bool {
+        self.databases.is_empty() && self.observers.is_empty() && self.tracked.is_empty()
+    }
+
+    /// Has an observer told of changes from now on.
+    pub fn observe(&mut self, observer: &Arc<Observer>) {
+        self.observers.push(Arc::downgrade(observer));
+    }
+
+    pub fn unobserve(&mut self, observer: &Arc<Observer>) {
+        self.observers.retain(|other| !std::ptr::eq(other.as_ptr(), Arc::as_ptr(observer)));
+    }
+
+    fn tell(&mut self, f: impl Fn(&Observer)) {
+        self.observers.retain(|observer| match observer.upgrade() {
+            Some(observer) => {
+                f(&observer);
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// Adds a watcher and returns the version that it starts from.
+    pub fn watch(&mut self, database: u32, key: &[u8]) -> u64 {
+        let watched = self.enter(database, key);
+        watched.watchers += 1;
+        watched.version
+    }
+
+    /// Takes a watcher away.
+    pub fn unwatch(&mut self, database: u32, key: &[u8]) {
+        self.leave(database, key, |watched| watched.watchers -= 1);
+    }
+
+    /// Adds a blocked client.
+    pub fn wait(&mut self, database: u32, key: &[u8]) {
+        self.enter(database, key).waiters += 1;
+    }
+
+    /// Takes a blocked client away.
+    pub fn unwait(&mut self, database: u32, key: &[u8]) {
+        self.leave(database, key, |watched| watched.waiters -= 1);
+    }
+
+    /// The key's version now; none when nobody has an eye on it.
+    pub fn version(&self, database: u32, key: &[u8]) -> Option<u64> {
+        let (_, keys) = self.databases.iter().find(|(of, _)| *of == database)?;
+        keys.get(key).map(|watched| watched.version)
+    }
+
+    /// The key changed; who has to be told of it.
+    pub fn changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
+        if !self.observers.is_empty() {
+            self.tell(|observer| observer.note(database, hash));
+        }
+        let readers = if self.tracked.is_empty() { None } else { self.tracked.take(key, hash) };
+        let keys = self.databases.iter_mut().find(|(of, _)| *of == database);
+        let Some(watched) = keys.and_then(|(_, keys)| keys.get_mut(key)) else {
+            return Concerned { waiters: false, readers };
+        };
+        self.clock += 1;
+        watched.version = self.clock;
+        Concerned { waiters: watched.waiters > 0, readers }
+    }
+
+    /// Every watched key of a database for which `f` says so changed.
+    pub fn changed_where(&mut self, database: u32, mut f: impl FnMut(&[u8]) -> bool) {
+        self.tell(|observer| observer.note_all(database));
+        let Some((_, keys)) = self.databases.iter_mut().find(|(of, _)| *of == database) else {
+            return;
+        };
+        for (key, watched) in keys {
+            if f(key) {
+                self.clock += 1;
+                watched.version = self.clock;
+            }
+        }
+    }
+
+    /// The keys of a database for which blocked clients wait.
+    pub fn waited(&self, database: u32) -> impl Iterator<Item = &[u8]> {
+        let of = self.databases.iter().filter(move |(of, _)| *of == database);
+        let keys = of.flat_map(|(_, keys)| keys);
+        keys.filter(|(_, watched)| watched.waiters > 0).map(|(key, _)| &**key)
+    }
+
+    fn enter(&mut self, database: u32, key: &[u8]) -> &mut Watched {
+        let at = self.databases.iter().position(|(of, _)| *of == database).unwrap_or_else(|| {
+            self.databases.push((database, Keys::new()));
+            self.databases.len() - 1
+        });
+        let version = self.clock;
+        let fresh = || Watched { version, ..Watched::default() };
+        self.databases[at].1.entry(key.into()).or_insert_with(fresh)
+    }
+
+    fn leave(&mut self, database: u32, key: &[u8], leave: impl FnOnce(&mut Watched)) {
+        let Some(at) = self.databases.iter().position(|(of, _)| *of == database) else { return };
+        let keys = &mut self.databases[at].1;
+        let Some(watched) = keys.get_mut(key) else { return };
+        leave(watched);
+        if watched.watchers == 0 && watched.waiters == 0 {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.databases.swap_remove(at);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn observers_are_told_of_the_keys_of_their_database() {
+        let mut keys = WatchedKeys::default();
+        let observer = Arc::new(Observer::new(1));
+        keys.observe(&observer);
+        assert!(!keys.is_empty());
+        assert!(keys.changed(1, b"a", Hash(7)).is_nobody());
+        assert!(keys.changed(0, b"a", Hash(8)).is_nobody());
+        assert_eq!(observer.take(), Some(vec![Hash(7)]));
+        assert_eq!(observer.take(), Some(vec![]));
+        keys.changed_where(0, |_| false);
+        assert_eq!(observer.take(), Some(vec![]));
+        keys.changed_where(1, |_| false);
+        assert_eq!(observer.take(), None);
+        keys.unobserve(&observer);
+        assert!(keys.is_empty());
+        assert_eq!(observer.take(), Some(vec![]));
+    }
+
+    #[test]
+    fn an_observer_that_is_gone_is_forgotten_and_too_many_changes_are_lost() {
+        let mut keys = WatchedKeys::default();
+        let observer = Arc::new(Observer::new(0));
+        keys.observe(&observer);
+        drop(observer);
+        keys.changed(0, b"a", Hash(1));
+        assert!(keys.is_empty());
+        let observer = Observer::new(0);
+        (0..CHANGES_MAX).for_each(|_| observer.note(0, Hash(1)));
+        assert_eq!(observer.take().map(|changes| changes.len()), Some(CHANGES_MAX));
+        (0..=CHANGES_MAX).for_each(|_| observer.note(0, Hash(1)));
+        assert_eq!(observer.take(), None);
+    }
+}

@@ -1,0 +1,303 @@
+//! A server process of a test's own: a free port, a folder that goes away, its log kept.
+
+use std::fs::{File, Permissions};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::{Connection, peers, power};
+
+pub mod cluster;
+#[cfg(feature = "tls")]
+pub mod tls;
+
+/// A running server. It is killed, and its folder removed, when this is dropped; when the test is
+/// panicking the end of its log is printed.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    address: SocketAddr,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// Starts `binary` with redis.conf-style flags after those every test uses (port, bind, dir, no
+    /// saves), and before them the configuration file that the first argument may be, and waits
+    /// until it answers.
+    pub fn start(binary: &Path, arguments: &[&str]) -> Result<Self, String> {
+        Self::start_by(|| Command::new(binary), arguments)
+    }
+
+    /// Starts Bobbin, as built last, under `strace`, which writes down what it does ([`power`]).
+    pub fn traced(trace: &Path, arguments: &[&str]) -> Result<Self, String> {
+        Self::start_under(|| power::trace::tracer(trace), arguments)
+    }
+
+    /// Starts Bobbin under `strace`, which makes a system call fail or take long
+    /// ([`power::trace::meddler`]).
+    pub fn meddled_with(fault: &str, arguments: &[&str]) -> Result<Self, String> {
+        Self::start_under(|| power::trace::meddler(fault), arguments)
+    }
+
+    fn start_under(strace: impl Fn() -> Command, arguments: &[&str]) -> Result<Self, String> {
+        let begin = || {
+            let mut command = strace();
+            command.arg(peers::bobbin());
+            command
+        };
+        let hint = |error| format!("{error}\n(this test needs strace, and the right to trace)");
+        Self::start_by(begin, arguments).map_err(hint)
+    }
+
+    fn start_by(begin: impl Fn() -> Command, arguments: &[&str]) -> Result<Self, String> {
+        let mut last = String::new();
+        // Somebody else may take the port between our look and the server's bind.
+        for _ in 0..START_ATTEMPTS {
+            match Self::start_once(begin(), arguments) {
+                Ok(server) => return Ok(server),
+                Err(error) if error.to_lowercase().contains("address already in use") => {
+                    last = error;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// A real Valkey of the version the transcripts are recorded with.
+    pub fn valkey(arguments: &[&str]) -> Self {
+        Self::start_peer("valkey-server", arguments)
+    }
+
+    /// A real Redis.
+    pub fn redis(arguments: &[&str]) -> Self {
+        Self::start_peer("redis-server", arguments)
+    }
+
+    /// A real server by the name of its program; `None` when that is not at hand.
+    pub fn other(program: &str, arguments: &[&str]) -> Option<Self> {
+        peers::peer(program).exists().then(|| Self::start_peer(program, arguments))
+    }
+
+    /// Bobbin, as built last.
+    pub fn bobbin(arguments: &[&str]) -> Self {
+        let binary = peers::bobbin();
+        // All threads are to meet, however few the clients and the cores. Which keys share a lock
+        // is no matter of chance.
+        let own = ["--connections-per-io-thread", "0", "--hash-seed", "testkit"];
+        let (file, arguments) = split_file(arguments);
+        Self::start(&binary, &[file, &own, arguments].concat())
+            .unwrap_or_else(|error| panic!("{}: {error}", binary.display()))
+    }
+
+    pub fn connect(&self) -> Connection {
+        Connection::open(self.address)
+            .unwrap_or_else(|error| panic!("cannot connect to {}: {error}", self.address))
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// All that the server wrote to stdout and stderr.
+    pub fn log(&self) -> String {
+        read_log(&self.folder)
+    }
+
+    /// Sends a signal by its name: `TERM`.
+    ///
+    /// # Panics
+    /// When it cannot be sent.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "SIG{name} is sent");
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits for the server to end by itself; `None` when it does not within `limit`.
+    pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            if Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// SIGKILL; whether it is gone then. Its folder stays until this is dropped.
+    pub fn kill(&mut self) -> bool {
+        self.child.kill().is_ok() && self.child.wait().is_ok()
+    }
+
+    /// Physical memory in bytes (`VmRSS` of /proc), 0 when the process is gone.
+    pub fn resident_bytes(&self) -> u64 {
+        self.status_field("VmRSS:") * 1024
+    }
+
+    /// The number of file descriptors the server holds.
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.id())).map_or(0, Iterator::count)
+    }
+
+    /// The most physical memory in bytes that it ever had (`VmHWM`).
+    pub fn peak_resident_bytes(&self) -> u64 {
+        self.status_field("VmHWM:") * 1024
+    }
+
+    /// Starts Bobbin as a user who has no other threads, so that it can be refused more of them;
+    /// `None` where that cannot be done. Its files go to `folder`.
+    pub fn of_nobody(folder: &Path, arguments: &[&str]) -> Option<Self> {
+        let begin = || {
+            let mut command = Command::new(peers::bobbin());
+            command.uid(NOBODY).gid(NOBODY);
+            command
+        };
+        std::fs::set_permissions(folder, Permissions::from_mode(0o777)).ok()?;
+        let own = ["--dir", folder.to_str()?];
+        let started = Self::start_by(begin, &[&own[..], arguments].concat());
+        started.inspect_err(|error| println!("not tested: {error}")).ok()
+    }
+
+    /// Has the system give it no further threads, or again as many as it wants.
+    ///
+    /// # Panics
+    /// When that cannot be said.
+    pub fn refuse_threads(&self, refuse: bool) {
+        let limit = if refuse { "--nproc=0:" } else { "--nproc=4096:" };
+        let id = self.id().to_string();
+        // By the same user: not every root may do that to others.
+        let mut prlimit = Command::new("prlimit");
+        let done = prlimit.uid(NOBODY).gid(NOBODY).args(["--pid", &id, limit]).status();
+        assert!(done.is_ok_and(|status| status.success()), "prlimit {limit}");
+    }
+
+    fn status_field(&self, name: &str) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    }
+
+    fn start_peer(name: &str, arguments: &[&str]) -> Self {
+        Self::start(&peers::peer(name), arguments).unwrap_or_else(|error| {
+            panic!("{name}: {error}\n(`cargo xtask peers` installs what the tests use)")
+        })
+    }
+
+    fn start_once(mut command: Command, arguments: &[&str]) -> Result<Self, String> {
+        let port = free_port().map_err(|error| format!("no free port: {error}"))?;
+        let folder = fresh_folder().map_err(|error| format!("no folder: {error}"))?;
+        let log = File::create(folder.join(LOG)).map_err(|error| error.to_string())?;
+        let both = log.try_clone().map_err(|error| error.to_string())?;
+        let (file, arguments) = split_file(arguments);
+        let child = command
+            .args(file)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .arg("--dir")
+            .arg(&folder)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(both)
+            .spawn()
+            .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut server = Self { child, address, folder };
+        let password = arguments.iter().position(|argument| *argument == "--requirepass");
+        server.wait_until_ready(password.and_then(|at| arguments.get(at + 1).copied()))?;
+        Ok(server)
+    }
+
+    fn wait_until_ready(&mut self, password: Option<&str>) -> Result<(), String> {
+        let deadline = Instant::now() + START_LIMIT;
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("ended at once ({status}); its log:\n{}", self.log()));
+            }
+            if let Ok(mut connection) = Connection::open(self.address)
+                && password.is_none_or(|password| connection.call(&["AUTH", password]).is_ok())
+                // Any other answer will do: users may need a name.
+                && connection
+                    .call(&["PING"])
+                    .is_ok_and(|reply| !reply.text().starts_with("LOADING"))
+            {
+                return Ok(());
+            }
+            std::thread::sleep(POLL);
+        }
+        Err(format!("does not answer after {START_LIMIT:?}; its log:\n{}", self.log()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let log = self.log();
+        // It says how two threads can wait for each other: whatever the test looked at, it has
+        // failed.
+        let has_fault = log.contains(LOCK_FAULT);
+        if std::thread::panicking() || has_fault {
+            let lines: Vec<_> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
+            eprintln!("--- the server's log ends:\n{}", tail.join("\n"));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+        assert!(!has_fault || std::thread::panicking(), "the server took locks in two orders");
+    }
+}
+
+/// A configuration file, if the first argument is one, and the other arguments.
+fn split_file<'a, 'b>(arguments: &'a [&'b str]) -> (&'a [&'b str], &'a [&'b str]) {
+    let has_file = arguments.first().is_some_and(|first| !first.starts_with('-'));
+    arguments.split_at(usize::from(has_file))
+}
+
+fn read_log(folder: &Path) -> String {
+    let bytes = std::fs::read(folder.join(LOG)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The user `nobody`, on all systems that there are.
+const NOBODY: u32 = 65_534;
+
+/// A port that nobody had a moment ago.
+pub fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+pub(crate) fn fresh_folder() -> std::io::Result<PathBuf> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("bobbin-test-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+const LOG: &str = "server.log";
+/// What a debug build panics with (`bobbin_sync::order`).
+const LOCK_FAULT: &str = "order of locks: ";
+const LOG_TAIL_LINES: usize = 40;
+const START_ATTEMPTS: usize = 5;
+const START_LIMIT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(10);
