@@ -138,8 +138,7 @@ fn list_names(tree: &UseTree, node: Option<&str>, names: &mut Vec<(String, Strin
 impl Graph {
     /// Of the crate whose sources lie in `folder`; `shown` is how faults name that.
     fn of(folder: &Path, shown: &str) -> Result<Self, String> {
-        let mut graph = Self::default();
-        graph.entries = list(folder)?;
+        let mut graph = Self { entries: list(folder)?, ..Self::default() };
         for entry in &graph.entries {
             let node = entry.strip_suffix(".rs").unwrap_or(entry);
             if !ROOTS.contains(&node) {
