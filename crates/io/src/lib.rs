@@ -10,6 +10,7 @@ mod address;
 mod any;
 mod driver;
 mod epoll;
+mod error;
 mod listen;
 #[cfg(feature = "simulation")]
 mod memory;
@@ -27,6 +28,7 @@ pub use address::Address;
 pub use any::{AnyDriver, DriverKind};
 pub use driver::{Bytes, Driver, Event, PARTS_MAX, Token};
 pub use epoll::Epoll;
+pub use error::error_text;
 pub use listen::{ListenError, Listener};
 #[cfg(feature = "simulation")]
 pub use memory::{Memory, Network, Peer};

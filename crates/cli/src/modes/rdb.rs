@@ -9,13 +9,13 @@ use std::{
     process::{self, ExitCode},
 };
 
-use bobbin_client::Client;
+use bobbin_client::{Client, error_text};
 
 use super::{
     progress::Progress,
     replication::{self, Payload},
 };
-use crate::{session::Session, terminal};
+use crate::session::Session;
 
 /// Which part of the data.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Output {
         match File::create(name) {
             Ok(file) => Self::File(file),
             Err(error) => {
-                let error = terminal::describe(&error);
+                let error = error_text(&error);
                 complain!("Error opening '{}': {error}", name.display());
                 process::exit(1);
             }
@@ -111,7 +111,7 @@ impl Output {
     }
 
     fn fail(error: &io::Error) -> ! {
-        complain!("Error writing data to file: {}", terminal::describe(error));
+        complain!("Error writing data to file: {}", error_text(error));
         process::exit(1);
     }
 }
