@@ -1,6 +1,6 @@
 //! The measured server, as it is asked about outside of the measurement: its settings, its nodes.
 
-use bobbin_client::{Address, Client, SLOTS, Value, key_slot};
+use bobbin_client::{Address, Client, SLOTS, Value, error_text, key_slot};
 
 use crate::{
     engine::{Endpoint, Greeting, Node, Topology},
@@ -24,9 +24,7 @@ pub fn greeting(common: &Common, tracking: bool) -> Greeting {
 pub fn connect(common: &Common) -> Result<Client, String> {
     let opened = Client::connect_to(&common.address(), &common.transport);
     let mut client = opened.map_err(|error| {
-        let text = error.to_string();
-        let text = text.split(" (os error").next().unwrap_or_default();
-        format!("Could not connect to server at {}: {text}", place(common))
+        format!("Could not connect to server at {}: {}", place(common), error_text(&error))
     })?;
     for command in hello(common) {
         call(&mut client, &command)?;

@@ -5,11 +5,12 @@ use std::{
     process::ExitCode,
 };
 
+use bobbin_client::error_text;
+
 use crate::{
     options::{Options, StandardInput, unquote},
     repl::help,
     session::Session,
-    terminal,
 };
 
 /// Runs the command and shows its reply.
@@ -68,7 +69,7 @@ impl Mistake {
             Self::Quotes => out!("Invalid quoted string\n"),
             Self::Tag => complain!("-X: tag not matched by any argument"),
             Self::Input(error) => {
-                complain!("Error reading from stdin: {}", terminal::describe(error));
+                complain!("Error reading from stdin: {}", error_text(error));
             }
         }
     }

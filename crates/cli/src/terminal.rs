@@ -93,15 +93,6 @@ pub fn has_colours() -> bool {
     std::env::var_os("NO_COLOR").is_none() && terminal != "dumb" && !terminal.is_empty()
 }
 
-/// An I/O error without the number that Rust puts behind it.
-pub fn describe(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error ") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -286,6 +286,15 @@ pub fn encode_command(arguments: &[impl AsRef<[u8]>], output: &mut Vec<u8>) {
     }
 }
 
+/// The system's words for an error, without the number that the standard library appends.
+pub fn error_text(error: &io::Error) -> String {
+    let mut text = error.to_string();
+    if let Some(end) = text.find(" (os error") {
+        text.truncate(end);
+    }
+    text
+}
+
 /// Why there is no reply.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -8,6 +8,7 @@
 mod accept;
 mod address;
 mod driver;
+mod error;
 mod pending;
 mod receive;
 mod waker;
@@ -17,6 +18,7 @@ pub use address::Address;
 pub use driver::{AnyDriver, Bytes, Driver, DriverKind, Epoll, Event, PARTS_MAX, Token, Uring};
 #[cfg(feature = "simulation")]
 pub use driver::{Memory, Network, Peer};
+pub use error::error_text;
 pub use pending::unsent;
 pub use receive::{Received, receive_into, receive_split};
 pub use waker::Waker;

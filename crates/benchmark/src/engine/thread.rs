@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, mem::MaybeUninit, ops::Range, os::fd::OwnedFd, time::Duration};
 
+use bobbin_client::error_text;
 use rustix::{
     event::epoll,
     io::Errno,
@@ -589,7 +590,7 @@ impl<'a> Thread<'a> {
 
     fn broken(&self, index: usize, error: &std::io::Error) -> EngineError {
         if self.connections[index].is_connected {
-            return self.lost(index, &words(error));
+            return self.lost(index, &error_text(error));
         }
         connect_error(&self.connections[index].node, error)
     }
@@ -683,17 +684,14 @@ fn watch(epoll: &OwnedFd, socket: &OwnedFd, index: usize) -> Result<(), EngineEr
 
 fn connect_error(node: &Node, error: &std::io::Error) -> EngineError {
     let endpoint = &node.endpoint;
-    EngineError::Connect(format!("Could not connect to server at {endpoint}: {}", words(error)))
-}
-
-/// The error in words, without the number that Rust puts behind them.
-fn words(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    EngineError::Connect(format!(
+        "Could not connect to server at {endpoint}: {}",
+        error_text(error)
+    ))
 }
 
 fn system(error: Errno) -> EngineError {
-    EngineError::System(format!("The system refused: {}", words(&error.into())))
+    EngineError::System(format!("The system refused: {}", error_text(&error.into())))
 }
 
 fn thread_cpu() -> Duration {

@@ -2,7 +2,9 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, process::ExitCode};
 
-use crate::{repl, session::Session, terminal};
+use bobbin_client::error_text;
+
+use crate::{repl, session::Session};
 
 /// Sends EVAL with the script, or debugs it. Of the arguments those before a lone comma are keys.
 pub fn run(session: &mut Session, arguments: &[Vec<u8>]) -> ExitCode {
@@ -25,7 +27,7 @@ pub fn run(session: &mut Session, arguments: &[Vec<u8>]) -> ExitCode {
 /// EVAL and its arguments. What went wrong has been said.
 fn command(file: &OsStr, arguments: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, ExitCode> {
     let script = std::fs::read(file).map_err(|error| {
-        complain!("Can't open file '{}': {}", file.display(), terminal::describe(&error));
+        complain!("Can't open file '{}': {}", file.display(), error_text(&error));
         ExitCode::FAILURE
     })?;
     let comma = arguments.iter().position(|argument| argument == b",");

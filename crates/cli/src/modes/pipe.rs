@@ -14,13 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Client, ClientError, RawWriter, Value};
+use bobbin_client::{Client, ClientError, RawWriter, Value, error_text};
 
 use super::progress::Progress;
-use crate::{
-    session::{Session, explain},
-    terminal,
-};
+use crate::session::{Session, explain};
 
 /// Sends all, and ends with a count. The status is 1 when there were errors.
 pub fn run(session: &mut Session) -> ExitCode {
@@ -29,7 +26,7 @@ pub fn run(session: &mut Session) -> ExitCode {
     let writer = match client.raw_writer() {
         Ok(writer) => writer,
         Err(error) => {
-            complain!("Error: {}", terminal::describe(&error));
+            complain!("Error: {}", error_text(&error));
             return ExitCode::FAILURE;
         }
     };
@@ -136,7 +133,7 @@ fn cause(error: &ClientError) -> String {
 }
 
 fn fail(what: &str, error: &io::Error) -> ! {
-    complain!("{what}: {}", terminal::describe(error));
+    complain!("{what}: {}", error_text(error));
     process::exit(1);
 }
 

@@ -9,15 +9,12 @@ use std::{
     process::{self, ExitCode},
 };
 
-use bobbin_client::Client;
+use bobbin_client::{Client, error_text};
 
 use super::progress::Progress;
-use crate::{
-    session::{
-        Session,
-        replication::{self, Payload},
-    },
-    terminal,
+use crate::session::{
+    Session,
+    replication::{self, Payload},
 };
 
 /// Which part of the data.
@@ -90,7 +87,7 @@ impl Output {
         match File::create(name) {
             Ok(file) => Self::File(file),
             Err(error) => {
-                let error = terminal::describe(&error);
+                let error = error_text(&error);
                 complain!("Error opening '{}': {error}", name.display());
                 process::exit(1);
             }
@@ -114,7 +111,7 @@ impl Output {
     }
 
     fn fail(error: &io::Error) -> ! {
-        complain!("Error writing data to file: {}", terminal::describe(error));
+        complain!("Error writing data to file: {}", error_text(error));
         process::exit(1);
     }
 }

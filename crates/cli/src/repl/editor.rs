@@ -9,6 +9,7 @@ use std::{
     rc::Rc,
 };
 
+use bobbin_client::error_text;
 use rustyline::{
     ColorMode, CompletionType, Config, Context, Editor, Helper, completion::Completer,
     error::ReadlineError, highlight::Highlighter, hint::Hinter, history::DefaultHistory,
@@ -190,7 +191,7 @@ pub fn ask_password(prompt: &str) -> Result<Vec<u8>, String> {
 
     if !terminal::is_typed() {
         let mut line = String::new();
-        io::stdin().read_line(&mut line).map_err(|error| terminal::describe(&error))?;
+        io::stdin().read_line(&mut line).map_err(|error| error_text(&error))?;
         return Ok(line.trim_end_matches(['\r', '\n']).as_bytes().to_vec());
     }
     // The stars are what highlighting makes of the password: it must be on.

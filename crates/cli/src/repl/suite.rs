@@ -2,10 +2,11 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, process::ExitCode};
 
+use bobbin_client::error_text;
 use bobbin_resp::split_arguments;
 
 use super::{docs::Docs, hint};
-use crate::{session::Session, terminal};
+use crate::session::Session;
 
 /// Prints the hint for the input.
 pub fn print_hint(session: &mut Session) -> ExitCode {
@@ -22,7 +23,7 @@ pub fn check_file(session: &mut Session) -> ExitCode {
     let text = match std::fs::read(&file) {
         Ok(text) => text,
         Err(error) => {
-            let error = terminal::describe(&error);
+            let error = error_text(&error);
             complain!("Can't open '{}': {error}", file.display());
             return ExitCode::FAILURE;
         }

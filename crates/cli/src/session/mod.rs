@@ -9,14 +9,11 @@ mod verbatim;
 
 use std::{io, os::fd::AsFd, time::Duration};
 
-use bobbin_client::{Address, Client, ClientError, Value};
+use bobbin_client::{Address, Client, ClientError, Value, error_text};
 use bobbin_resp::Protocol;
 use rustix::net::sockopt;
 
-use crate::{
-    options::{Options, ProtocolChoice},
-    terminal,
-};
+use crate::options::{Options, ProtocolChoice};
 
 pub use execute::Pushes;
 use redirect::Redirection;
@@ -68,7 +65,7 @@ impl Session {
         match self.open() {
             Ok(client) => self.client = Some(client),
             Err(error) => {
-                complain!("Could not connect to {}: {}", self.address, terminal::describe(&error));
+                complain!("Could not connect to {}: {}", self.address, error_text(&error));
                 return Err(Lost);
             }
         }
@@ -200,7 +197,7 @@ impl Session {
 pub fn explain(error: &ClientError) -> String {
     match error {
         ClientError::Closed => "Server closed the connection".to_owned(),
-        ClientError::Io(error) => terminal::describe(error),
+        ClientError::Io(error) => error_text(error),
         other => other.to_string(),
     }
 }

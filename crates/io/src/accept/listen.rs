@@ -2,6 +2,7 @@
 //! and `unixsocketperm`, with the messages of valkey-server 9.1.
 
 use crate::address::Address;
+use crate::error::error_text;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use std::ffi::CString;
@@ -179,7 +180,7 @@ struct Failure {
 
 impl Failure {
     fn of(step: &str, error: Errno) -> Self {
-        Self { text: format!("{step}: {}", error_text(error)), errno: Some(error) }
+        Self { text: format!("{step}: {}", error_text(&error.into())), errno: Some(error) }
     }
 }
 
@@ -224,16 +225,7 @@ fn find_group(name: &[u8]) -> Result<rustix::fs::Gid, Failure> {
     match error {
         0 if found.is_null() => Err(failure("Success")),
         0 => Ok(rustix::fs::Gid::from_raw(group.gr_gid)),
-        error => Err(failure(&error_text(Errno::from_raw_os_error(error)))),
-    }
-}
-
-/// The system's words for an error, without the number that std appends.
-pub(super) fn error_text(error: Errno) -> String {
-    let text = io::Error::from(error).to_string();
-    match text.rfind(" (os error") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
+        error => Err(failure(&error_text(&io::Error::from_raw_os_error(error)))),
     }
 }
 

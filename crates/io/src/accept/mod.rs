@@ -3,8 +3,8 @@
 use bobbin_sync::Mutex;
 
 use crate::address::Address;
+use crate::error::error_text;
 use crate::waker::Waker;
-use listen::error_text;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
@@ -142,7 +142,7 @@ fn run(shared: &Shared, mut handle: impl FnMut(Accepted)) {
         if let Err(error) = epoll::wait(&shared.poll, spare, None)
             && error != Errno::INTR
         {
-            log::warn!("Accepting client connection: {}", error_text(error));
+            log::warn!("Accepting client connection: {}", error_text(&error.into()));
             back_off(shared);
         }
         for report in &reports {
@@ -229,7 +229,7 @@ struct Complaint {
 impl Complaint {
     fn say(&mut self, error: Errno) {
         if self.last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1)) {
-            log::warn!("Accepting client connection: {}", error_text(error));
+            log::warn!("Accepting client connection: {}", error_text(&error.into()));
             self.last = Some(Instant::now());
         }
     }

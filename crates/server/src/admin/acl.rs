@@ -1,9 +1,9 @@
 //! ACL: users, their rights, and what they were refused.
 
+use bobbin_io::error_text;
 use bobbin_resp::Reply;
 
 use crate::base::random::random_bytes;
-use crate::config::system_text;
 use crate::engine::acl::check::Asked;
 use crate::engine::acl::rules::{category, has_spaces, is_of};
 use crate::engine::acl::selector::Selector;
@@ -114,7 +114,7 @@ fn cat(call: &mut Call<'_>) -> Outcome {
             let fitting = all.filter(|command| is_of(command, category));
             fitting.map(|command| &*command.full_name).collect()
         }
-        _ => return Err(wrong_form(call)),
+        _ => return Err(Failure::wrong_subcommand("ACL", call.args[1])),
     };
     call.reply.array(names.len());
     names.iter().for_each(|name| call.reply.bulk(name.as_bytes()));
@@ -131,9 +131,7 @@ fn dryrun(call: &mut Call<'_>) -> Outcome {
     let command = find_command(call, args)
         .ok_or_else(|| Failure::format(format!("ERR Command '{}' not found", text(args[0]))))?;
     if !command.accepts(args.len()) {
-        let name = &command.full_name;
-        let text = format!("ERR wrong number of arguments for '{name}' command");
-        return Err(Failure::format(text));
+        return Err(Failure::wrong_arity(command));
     }
     let (database, databases) = (call.client.database, call.server.config.databases() as u32);
     match user.check(&Asked { command, args, database, databases }) {
@@ -158,7 +156,7 @@ fn genpass(call: &mut Call<'_>) -> Outcome {
     let bits = match call.args.len() {
         2 => GENPASS_DEFAULT_BITS,
         3 => call.integer(2)?,
-        _ => return Err(wrong_form(call)),
+        _ => return Err(Failure::wrong_subcommand("ACL", call.args[1])),
     };
     if !(1..=GENPASS_MAX_BITS).contains(&bits) {
         return Err(Failure::format(format!(
@@ -182,7 +180,7 @@ fn log(call: &mut Call<'_>) -> Outcome {
             return Ok(());
         }
         3 => usize::try_from(call.integer(2)?).unwrap_or(0),
-        _ => return Err(wrong_form(call)),
+        _ => return Err(Failure::wrong_subcommand("ACL", call.args[1])),
     };
     let entries = call.server.acl.log.entries(count);
     let (reply, now_ms) = (&mut call.reply, call.data.now_ms);
@@ -225,7 +223,7 @@ fn load(call: &mut Call<'_>) -> Outcome {
 fn save(call: &mut Call<'_>) -> Outcome {
     check_file(call)?;
     if let Err(error) = call.server.save_user_file() {
-        ::log::warn!("Cannot write the ACL file: {}", system_text(&error));
+        ::log::warn!("Cannot write the ACL file: {}", error_text(&error));
         return Err("ERR There was an error trying to save the ACLs. Please check the server logs for more \
                     information"
             .into());
@@ -242,14 +240,6 @@ fn check_file(call: &Call<'_>) -> Outcome {
          command and then issue a CONFIG REWRITE (assuming you have a configuration file set) in order to store users \
          in the configuration."
         .into())
-}
-
-/// More words than the subcommand takes.
-fn wrong_form(call: &Call<'_>) -> Failure {
-    let name = String::from_utf8_lossy(call.args[1]);
-    Failure::format(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{name}'. Try ACL HELP."
-    ))
 }
 
 fn acl_help(call: &mut Call<'_>) -> Outcome {

@@ -61,7 +61,7 @@ fn set(call: &mut Call<'_>) -> Outcome {
     let loading = Failure::LOADING;
     let barred = Barred {
         protected: !acl::is_allowed(server.config.enable_protected_configs(), call.client),
-        loading: is_loading.then_some(&*loading.0),
+        loading: is_loading.then_some(loading.text()),
     };
     let (data, in_transaction) = (&mut *call.data, call.in_transaction);
     let mut apply = |option: OptionId, config: &Config| match config::row(option).effect {

@@ -20,7 +20,7 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
     save::abort_save(server);
     if server.has_save_points() && !call.in_transaction {
         // The log says it when that fails.
-        let _ = save::save_held(server, call.data);
+        drop(save::save_held(server, call.data));
     }
     dispose(call, flushed, in_background);
     Ok(())

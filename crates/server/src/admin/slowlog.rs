@@ -9,7 +9,7 @@ fn slowlog_get(call: &mut Call<'_>) -> Outcome {
     let count = match call.args.len() {
         2 => SLOWLOG_COUNT,
         3 => count(call, 2)?,
-        _ => return Err(wrong("slowlog", call)),
+        _ => return Err(Failure::wrong_subcommand("SLOWLOG", call.args[1])),
     };
     reply_entries(call, Class::Slow, count);
     Ok(())
@@ -61,14 +61,6 @@ fn count(call: &Call<'_>, index: usize) -> Result<usize, Failure> {
         Some(count) if count >= 0 => Ok(count as usize),
         _ => Err("ERR count should be greater than or equal to -1".into()),
     }
-}
-
-fn wrong(name: &str, call: &Call<'_>) -> Failure {
-    let sub = String::from_utf8_lossy(call.args[1]);
-    let upper = name.to_ascii_uppercase();
-    Failure::format(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {upper} HELP."
-    ))
 }
 
 fn reply_entries(call: &mut Call<'_>, class: Class, count: usize) {

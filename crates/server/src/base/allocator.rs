@@ -38,7 +38,7 @@ pub fn figures() -> Figures {
 
 fn figures_now() -> Figures {
     // Each fails only if jemalloc was built without statistics; then there is nothing to say.
-    let _ = epoch::advance();
+    epoch::advance().ok();
     // SAFETY: the control is a `size_t`.
     let muzzy_pages =
         unsafe { raw::read::<usize>(c"stats.arenas.4096.pmuzzy".to_bytes_with_nul()) };
@@ -71,8 +71,8 @@ pub fn purge() -> bool {
 /// others in between: as jemalloc does it by itself, many megabytes in one go, whoever is woken on
 /// that core waits for it. To be called when threads have come that have arenas of their own.
 pub fn give_back_in_steps() {
-    // Which arenas there are is among the figures.
-    let _ = epoch::advance();
+    // Which arenas there are is among the figures. Without statistics there are none.
+    epoch::advance().ok();
     let count = control_integer(b"arenas.narenas", None).unwrap_or(0);
     for arena in 0..count {
         if !is_in_use(arena) {

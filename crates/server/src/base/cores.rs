@@ -57,7 +57,8 @@ fn range(text: &[u8]) -> Option<(usize, usize, usize)> {
 
 /// Keeps what cores each kind of work has. Counts once, and before threads are started.
 pub fn assign(lists: [(Work, CoreList); 4]) {
-    let _ = LISTS.set(lists);
+    // What was assigned first stays.
+    drop(LISTS.set(lists));
 }
 
 /// Makes the calling thread, and the threads that it starts, run on the cores for this work.

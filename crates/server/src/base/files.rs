@@ -75,7 +75,8 @@ pub fn replace(path: &Path, text: &[u8], secrecy: Secrecy) -> io::Result<()> {
         .and_then(|()| old.as_ref().map_or(Ok(()), |old| hand_on(&file, old, secrecy)))
         .and_then(|()| publish(&file, &temporary, path));
     if written.is_err() {
-        let _ = std::fs::remove_file(&temporary);
+        // The error that is returned is the one that counts.
+        drop(std::fs::remove_file(&temporary));
     }
     written
 }
@@ -110,7 +111,7 @@ fn hand_on(file: &File, old: &Metadata, secrecy: Secrecy) -> io::Result<()> {
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
     if new.uid() != old.uid() {
         // Only root may; for anybody else the file is the process's from now on.
-        let _ = rustix::fs::fchown(file, Some(Uid::from_raw(old.uid())), None);
+        rustix::fs::fchown(file, Some(Uid::from_raw(old.uid())), None).ok();
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ fn ping(call: &mut Call<'_>) -> Outcome {
         }
         [_] => call.reply.simple("PONG"),
         [_, message] => call.reply.bulk(message),
-        _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
+        _ => return Err(Failure::wrong_arity(call.command)),
     }
     Ok(())
 }

@@ -1,74 +1,10 @@
-//! HSCAN, SSCAN and ZSCAN: their options and their replies.
+//! HSCAN, SSCAN and ZSCAN: their replies.
 
 use bobbin_resp::Reply;
-use bobbin_store::value::{Item, integer};
 
-use crate::base::glob;
+use super::scan_options::ScanOptions;
+use crate::engine::command::Call;
 use crate::engine::command::slices::{SLICE, reply_in_slices};
-use crate::engine::command::{Call, Failure};
-
-/// The options of HSCAN, SSCAN and ZSCAN.
-pub(super) struct ScanOptions {
-    pattern: Option<Box<[u8]>>,
-    /// Elements to look at.
-    pub(super) count: usize,
-    /// NOVALUES of HSCAN or NOSCORES of ZSCAN.
-    pub(super) names_only: bool,
-}
-
-/// Which command a word is the privilege of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scanned {
-    Hash,
-    Set,
-    SortedSet,
-}
-
-impl ScanOptions {
-    /// Reads the words behind the cursor.
-    pub(super) fn parse(call: &Call<'_>, scanned: Scanned) -> Result<Self, Failure> {
-        let mut options = Self { pattern: None, count: COUNT_DEFAULT, names_only: false };
-        let mut at = 3;
-        while at < call.args.len() {
-            let value = call.args.get(at + 1).copied();
-            match value {
-                Some(_) if call.word_is(at, "count") => {
-                    let count = call.integer(at + 1)?;
-                    let count = usize::try_from(count).ok().filter(|&count| count > 0);
-                    options.count = count.ok_or(Failure::SYNTAX)?;
-                }
-                Some(pattern) if call.word_is(at, "match") => {
-                    options.pattern = (pattern != b"*").then(|| pattern.into());
-                }
-                _ if call.word_is(at, "novalues") => {
-                    if scanned != Scanned::Hash {
-                        return Err("ERR NOVALUES option can only be used in HSCAN".into());
-                    }
-                    options.names_only = true;
-                    at += 1;
-                    continue;
-                }
-                _ if call.word_is(at, "noscores") => {
-                    if scanned != Scanned::SortedSet {
-                        return Err("ERR NOSCORES option can only be used in ZSCAN".into());
-                    }
-                    options.names_only = true;
-                    at += 1;
-                    continue;
-                }
-                _ => return Err(Failure::SYNTAX),
-            }
-            at += 2;
-        }
-        Ok(options)
-    }
-
-    pub(super) fn matches(&self, element: Item<'_>) -> bool {
-        let Some(pattern) = &self.pattern else { return true };
-        let mut room = integer::Text::new(0);
-        glob::matches_text(pattern, element.text(&mut room))
-    }
-}
 
 /// Answers a scan: the cursor, and `count` elements, whose encoded bytes are given.
 pub(super) fn reply_scan(reply: &mut Reply<'_>, cursor: u64, count: usize, elements: &[u8]) {
@@ -100,6 +36,3 @@ pub(super) fn scan_in_slices(
         !done
     });
 }
-
-/// Elements that are looked at unless told otherwise.
-const COUNT_DEFAULT: usize = 10;

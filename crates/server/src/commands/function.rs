@@ -46,7 +46,7 @@ fn flush(call: &mut Call<'_>) -> Outcome {
         2 => {}
         3 if call.word_is(2, "sync") || call.word_is(2, "async") => {}
         3 => return Err("ERR FUNCTION FLUSH only supports SYNC|ASYNC option".into()),
-        _ => return Err(too_many_arguments(call)),
+        _ => return Err(Failure::wrong_subcommand("FUNCTION", call.args[1])),
     }
     call.server.functions.flush();
     call.data.counters.dirty += 1;
@@ -150,7 +150,7 @@ fn dump(call: &mut Call<'_>) -> Outcome {
 
 fn restore(call: &mut Call<'_>) -> Outcome {
     if call.args.len() > 4 {
-        return Err(too_many_arguments(call));
+        return Err(Failure::wrong_subcommand("FUNCTION", call.args[1]));
     }
     let policy = match call.args.get(3) {
         None => Policy::Append,
@@ -171,14 +171,6 @@ fn restore(call: &mut Call<'_>) -> Outcome {
     call.data.counters.dirty += 1;
     call.reply.ok();
     Ok(())
-}
-
-/// Names the subcommand as the client wrote it.
-fn too_many_arguments(call: &Call<'_>) -> Failure {
-    let name = String::from_utf8_lossy(call.args[1]);
-    Failure::format(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP."
-    ))
 }
 
 fn function_help(call: &mut Call<'_>) -> Outcome {

@@ -122,10 +122,11 @@ fn copy_options(
 
 fn find_databases(args: &[&[u8]], found: &mut dyn FnMut(usize)) {
     // What is wrong with the others the command itself says.
-    let _ = copy_options(args, |at| {
+    let parsed = copy_options(args, |at| {
         found(at);
         Ok(())
     });
+    drop(parsed);
 }
 
 fn copy(call: &mut Call<'_>) -> Outcome {

@@ -20,6 +20,7 @@ mod object;
 mod pubsub;
 pub(crate) mod repeats;
 mod scan;
+mod scan_options;
 mod scripting;
 mod set;
 mod sort;

@@ -167,10 +167,7 @@ fn shardchannels(call: &mut Call<'_>) -> Outcome {
 
 fn list(call: &mut Call<'_>, kind: Kind) -> Outcome {
     if call.args.len() > 3 {
-        let name = String::from_utf8_lossy(call.args[1]);
-        return Err(Failure::format(format!(
-            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try PUBSUB HELP."
-        )));
+        return Err(Failure::wrong_subcommand("PUBSUB", call.args[1]));
     }
     let found = call.server.pubsub.channels(kind, call.args.get(2).copied());
     call.reply.array(found.len());

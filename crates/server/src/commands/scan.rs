@@ -1,48 +1,24 @@
 //! SCAN and KEYS: walks over the whole database, which delay nobody else.
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::{EntryRef, Kind};
+use bobbin_store::EntryRef;
 
-use crate::base::glob;
+use super::scan_options::{ScanOptions, Scanned};
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::slices::Pieces;
-use crate::engine::command::{Call, Categories, Command, Data, Failure, Flags, Outcome, Walk};
+use crate::engine::command::{Call, Categories, Command, Data, Flags, Outcome, Walk};
 
 fn keys(call: &mut Call<'_>) -> Outcome {
-    let mut search = Search::new(Walk::new(call.client.database), usize::MAX);
-    search.wanted.set_pattern(call.args[1]);
+    let search = Search::new(Walk::new(call.client.database), ScanOptions::all_of(call.args[1]));
     run(call, search);
     Ok(())
 }
 
 fn scan(call: &mut Call<'_>) -> Outcome {
     let cursor = parse_cursor(call.args[1]).ok_or("ERR invalid cursor")?;
-    let mut search = Search::new(Walk::from_cursor(call.client.database, cursor), COUNT_DEFAULT);
+    let options = ScanOptions::parse(call, 2, Scanned::Keys)?;
+    let mut search = Search::new(Walk::from_cursor(call.client.database, cursor), options);
     search.with_cursor = true;
-    let mut at = 2;
-    while at < call.args.len() {
-        let value = call.args.get(at + 1).copied();
-        match value {
-            Some(_) if call.word_is(at, "count") => {
-                let count = call.integer(at + 1)?;
-                let count = usize::try_from(count).ok().filter(|&count| count > 0);
-                search.looks = count.ok_or(Failure::SYNTAX)?;
-            }
-            Some(pattern) if call.word_is(at, "match") => search.wanted.set_pattern(pattern),
-            Some(name) if call.word_is(at, "type") => {
-                let kind = Kind::from_name(name).ok_or_else(|| unknown_type(name))?;
-                search.wanted.kind = Some(kind);
-            }
-            _ if call.word_is(at, "novalues") => {
-                return Err("ERR NOVALUES option can only be used in HSCAN".into());
-            }
-            _ if call.word_is(at, "noscores") => {
-                return Err("ERR NOSCORES option can only be used in ZSCAN".into());
-            }
-            _ => return Err(Failure::SYNTAX),
-        }
-        at += 2;
-    }
     run(call, search);
     Ok(())
 }
@@ -61,7 +37,7 @@ fn run(call: &mut Call<'_>, mut search: Search) {
 /// SCAN and KEYS at work.
 struct Search {
     walk: Walk,
-    wanted: Wanted,
+    options: ScanOptions,
     /// How many keys are still to be looked at.
     looks: usize,
     /// SCAN's answer holds the cursor too.
@@ -74,11 +50,11 @@ struct Search {
 }
 
 impl Search {
-    fn new(walk: Walk, looks: usize) -> Self {
+    fn new(walk: Walk, options: ScanOptions) -> Self {
         Self {
             walk,
-            wanted: Wanted::default(),
-            looks,
+            looks: options.count,
+            options,
             with_cursor: false,
             found: Pieces::default(),
             count: 0,
@@ -89,13 +65,14 @@ impl Search {
     /// Searches while `more()`; whether it is at its end.
     fn go_on(&mut self, data: &mut Data, more: &mut dyn FnMut() -> bool) -> bool {
         loop {
-            let (wanted, count) = (&self.wanted, &mut self.count);
+            let (options, count) = (&self.options, &mut self.count);
             let mut bytes = Reply::new(self.found.open(), Protocol::Resp2);
             let show = |entry: EntryRef<'_>| {
                 bytes.bulk(entry.key());
                 *count += 1;
             };
-            let looked = self.walk.step(data, self.looks, |entry| wanted.matches(entry), show);
+            let looked =
+                self.walk.step(data, self.looks, |entry| options.matches_entry(entry), show);
             self.is_parked = looked.is_none();
             let Some(looked) = looked else { return false };
             self.looks = self.looks.saturating_sub(looked);
@@ -138,25 +115,6 @@ impl Job for Search {
     }
 }
 
-/// Which keys are asked for.
-#[derive(Default)]
-struct Wanted {
-    pattern: Option<Box<[u8]>>,
-    kind: Option<Kind>,
-}
-
-impl Wanted {
-    fn set_pattern(&mut self, pattern: &[u8]) {
-        self.pattern = (pattern != b"*").then(|| pattern.into());
-    }
-
-    #[inline]
-    fn matches(&self, entry: EntryRef<'_>) -> bool {
-        self.kind.is_none_or(|kind| entry.kind() == kind)
-            && self.pattern.as_ref().is_none_or(|pattern| glob::matches_text(pattern, entry.key()))
-    }
-}
-
 /// A cursor: a number of 64 bits without sign. As with strtoull, blanks, a plus sign and zeros may
 /// come before it.
 pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
@@ -165,13 +123,6 @@ pub(super) fn parse_cursor(text: &[u8]) -> Option<u64> {
     text.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']).parse().ok()
 }
 
-#[cold]
-fn unknown_type(name: &[u8]) -> Failure {
-    Failure::format(format!("ERR unknown type name '{}'", String::from_utf8_lossy(name)))
-}
-
-/// Keys that SCAN looks at unless told otherwise.
-const COUNT_DEFAULT: usize = 10;
 /// A search that looks at more keys than this is done in slices.
 const LOOKS_AT_ONCE_MAX: usize = 1000;
 
@@ -216,7 +167,7 @@ mod tests {
             data.set(key, NewValue::string(b"v"), Expire::Clear);
             data.release();
         }
-        let mut search = Search::new(Walk::new(0), usize::MAX);
+        let mut search = Search::new(Walk::new(0), ScanOptions::all_of(b"*"));
         assert_eq!(search.reply_bytes(), 0);
         assert!(!search.go_on(&mut data, &mut || false));
         assert!(search.reply_bytes() > 0);

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use bobbin_io::error_text;
+
 use super::kind::{Kind, Value};
 use super::options::{OPTIONS, OptionId};
 use super::table::{Flags, OptionRow, Support};
@@ -125,7 +127,7 @@ impl Config {
     pub(super) fn enter(&self, row: &OptionRow, value: &Value) -> Result<(), String> {
         if let (Kind::Directory, Value::Text(path)) = (row.kind, value) {
             let path = std::ffi::OsStr::from_bytes(path);
-            return std::env::set_current_dir(path).map_err(|error| system_text(&error));
+            return std::env::set_current_dir(path).map_err(|error| error_text(&error));
         }
         self.keep(row, value);
         Ok(())
@@ -165,15 +167,6 @@ pub(super) fn parse(row: &OptionRow, words: &[&[u8]], current: &Value) -> Result
 /// The error for something Bobbin knows and does not have.
 pub(super) fn unsupported(what: &str) -> String {
     format!("'{what}' is not supported by this version of Bobbin")
-}
-
-/// What the system calls an error: its text without the number that Rust adds.
-pub(crate) fn system_text(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
-    }
 }
 
 fn parse_for_set(row: &OptionRow, text: &[u8], current: &Value) -> Result<Value, String> {

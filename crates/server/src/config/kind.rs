@@ -71,6 +71,9 @@ pub enum Kind {
     Directory,
 }
 
+/// What is wrong with an option that has more or fewer words than it takes.
+pub(super) const WRONG_ARITY: &str = "wrong number of arguments";
+
 pub(super) type NumberCheck = fn(i64) -> Result<(), String>;
 pub(super) type LettersParse = fn(&[u8]) -> Result<i64, String>;
 pub(super) type TextCheck = fn(&[u8]) -> Result<(), String>;
@@ -141,7 +144,7 @@ impl Kind {
             check(bits)?;
             return Ok(Value::Number(bits));
         }
-        let &[text] = words else { return Err("wrong number of arguments".into()) };
+        let &[text] = words else { return Err(WRONG_ARITY.into()) };
         self.parse_one(text)
     }
 

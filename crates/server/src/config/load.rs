@@ -5,7 +5,10 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::change::{parse, system_text, unsupported};
+use bobbin_io::error_text;
+
+use super::change::{parse, unsupported};
+use super::kind::WRONG_ARITY;
 use super::options::{OBSOLETE, OptionId};
 use super::{Config, find, quote, split};
 use crate::base::glob;
@@ -139,7 +142,9 @@ impl Config {
         if line.from_stdin {
             log::info!("Reading config from stdin");
             // What was read before an error counts, as with fgets.
-            let _ = stdin.read_to_end(&mut text);
+            if let Err(error) = stdin.read_to_end(&mut text) {
+                log::warn!("Can't read all of the config from stdin: {error}");
+            }
         }
         text.push(b'\n');
         text.extend(&line.options);
@@ -242,7 +247,7 @@ impl Loader<'_> {
                 words = inner.iter().map(Vec::as_slice).collect();
             }
         } else if values.len() != 1 {
-            return Err("wrong number of arguments".into());
+            return Err(WRONG_ARITY.into());
         }
         let value = parse(row, &words, &current)?;
         let value = match id {
@@ -307,7 +312,7 @@ impl Loader<'_> {
             Err(error) => Err(LoadError::Fatal(format!(
                 "{}Can't open the log file: {}\n",
                 self.heading(),
-                system_text(&error)
+                error_text(&error)
             ))),
         }
     }
@@ -318,7 +323,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
         LoadError::Unreadable(format!(
             "Fatal error, can't open config file '{}': {}",
             path.display(),
-            system_text(&error)
+            error_text(&error)
         ))
     })
 }

@@ -28,7 +28,6 @@ mod words;
 use crate::base::cores::{CoreList, Work, cores};
 use options::COUNT;
 
-pub(crate) use change::system_text;
 pub use change::{Apply, Barred, ConfigError, Selection};
 pub use choice::*;
 pub use classes::Classes;

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::change::{ConfigError, system_text};
+use bobbin_io::error_text;
+
+use super::change::ConfigError;
 use super::kind::Kind;
 use super::options::{OPTIONS, OptionId};
 use super::table::OptionRow;
@@ -39,7 +41,7 @@ impl Config {
             files::replace(&file, &text, self.secrecy(users))
         });
         result.map_err(|error| {
-            let text = system_text(&error);
+            let text = error_text(&error);
             log::error!("CONFIG REWRITE failed: {text}");
             ConfigError::new(&format!("Rewriting config file: {text}"))
         })

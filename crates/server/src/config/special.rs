@@ -1,6 +1,7 @@
 //! Options of several words: how their words become the one text that is kept and shown.
 
 use super::Classes;
+use super::kind::WRONG_ARITY;
 use super::memory;
 
 /// Addresses at most, as Valkey has it.
@@ -139,7 +140,7 @@ pub(super) fn oom_score_adj_values(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>,
     const COUNT: usize = 3;
     const LIMIT: i64 = 2000;
     if words.len() != COUNT {
-        return Err("wrong number of arguments".into());
+        return Err(WRONG_ARITY.into());
     }
     let mut shown = Vec::new();
     for word in words {
@@ -152,7 +153,7 @@ pub(super) fn oom_score_adj_values(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>,
 }
 
 pub(super) fn replica_of(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
-    let &[host, port] = words else { return Err("wrong number of arguments".into()) };
+    let &[host, port] = words else { return Err(WRONG_ARITY.into()) };
     if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
         return Ok(Vec::new());
     }

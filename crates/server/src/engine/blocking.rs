@@ -300,7 +300,7 @@ impl Waiter {
                 let answer = std::mem::take(&mut *self.answer.lock());
                 reply.raw(&answer.bytes);
                 if let Some(failure) = &answer.failed {
-                    reply.error(failure.0.as_bytes());
+                    reply.error(failure.text().as_bytes());
                 }
                 match answer.refused {
                     true => Ended::Refused,
@@ -312,7 +312,7 @@ impl Waiter {
                 Ended::Answered(false)
             }
             State::FAILED => {
-                reply.error(UNBLOCKED.0.as_bytes());
+                reply.error(UNBLOCKED.text().as_bytes());
                 Ended::Answered(true)
             }
             _ => Ended::Not,

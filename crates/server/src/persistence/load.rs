@@ -290,7 +290,7 @@ fn read_blocks(
         seed = seed.wrapping_add(1);
         seed
     });
-    loaded.map_err(|failure| format!("a function library cannot be loaded: {}", failure.0))?;
+    loaded.map_err(|failure| format!("a function library cannot be loaded: {}", failure.text()))?;
     Ok(reader.offset())
 }
 

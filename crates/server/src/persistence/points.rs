@@ -64,7 +64,7 @@ impl Persistence {
         }
         if reached.is_some() || scheduled {
             // Another worker may have begun one meanwhile.
-            let _ = save::start_save(server, data, None);
+            save::start_save(server, data, None).ok();
             data.release();
         }
     }

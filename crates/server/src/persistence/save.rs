@@ -202,7 +202,8 @@ pub fn remove_unfinished() {
     let prefix = unfinished_prefix();
     for entry in std::fs::read_dir(".").into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
-            let _ = std::fs::remove_file(entry.path());
+            // The process ends: what cannot be removed stays.
+            drop(std::fs::remove_file(entry.path()));
         }
     }
 }
@@ -253,8 +254,9 @@ impl SnapshotFile {
 
     fn remove(&mut self, server: &Server) {
         let started = Instant::now();
-        // Where it cannot be removed there is nothing else to do.
-        let _ = disk::remove_file(&self.path);
+        if let Err(error) = disk::remove_file(&self.path) {
+            log::debug!("Can't remove the unfinished snapshot {}: {error}", self.path.display());
+        }
         let us = started.elapsed().as_micros() as u64;
         server.services.latency.sample(&server.config, "rdb-unlink-temp-file", us);
     }

@@ -93,7 +93,7 @@ impl Beside {
 
     pub fn run(self, task: impl FnOnce() + Send + 'static) {
         // The thread waits for it.
-        let _ = self.0.send(Box::new(task));
+        drop(self.0.send(Box::new(task)));
     }
 }
 

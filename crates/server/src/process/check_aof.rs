@@ -6,6 +6,8 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bobbin_io::error_text;
+
 use super::check_rdb::examine;
 use crate::persistence::aof::reader::is_rdb;
 use crate::persistence::aof::{Directory, Fault, Item, Manifest, Reader};
@@ -75,8 +77,9 @@ enum Verdict {
 
 impl<I: BufRead> Check<'_, I> {
     fn run(&mut self, path: &Path) -> Result<(), String> {
-        let cannot =
-            |error: io::Error| format!("Cannot open file {}: {}", path.display(), text_of(&error));
+        let cannot = |error: io::Error| {
+            format!("Cannot open file {}: {}", path.display(), error_text(&error))
+        };
         let mut start = Vec::new();
         let file = File::open(path).map_err(cannot)?;
         file.take(MANIFEST_START as u64).read_to_end(&mut start).map_err(cannot)?;
@@ -97,7 +100,7 @@ impl<I: BufRead> Check<'_, I> {
     fn run_manifest(&mut self, path: &Path) -> Result<(), String> {
         println!("Start checking Multi Part AOF");
         let directory = Directory::of_manifest(path);
-        let bytes = std::fs::read(path).map_err(|error| text_of(&error))?;
+        let bytes = std::fs::read(path).map_err(|error| error_text(&error))?;
         let manifest = Manifest::parse(&bytes).map_err(|fault| fault.to_string())?;
         let count = manifest.parts().count();
         let parts = manifest.base.iter().map(|part| ("BASE", part));
@@ -125,7 +128,7 @@ impl<I: BufRead> Check<'_, I> {
 
     fn file(&mut self, file: &Checked<'_>) -> Result<Verdict, String> {
         let name = &file.name;
-        let cannot = |error: io::Error| format!("Cannot open file {name}: {}", text_of(&error));
+        let cannot = |error: io::Error| format!("Cannot open file {name}: {}", error_text(&error));
         let mut opened = File::open(file.path).map_err(cannot)?;
         let size = opened.metadata().map_err(cannot)?.len();
         if size == 0 {
@@ -202,9 +205,10 @@ impl<I: BufRead> Check<'_, I> {
             "This will shrink the AOF {name} from {size} bytes, with {diff} bytes, to {good} bytes"
         );
         print!("Continue? [y/N]: ");
-        let _ = io::stdout().flush();
+        // The question may be lost. Where nothing can be read, the answer is no.
+        drop(io::stdout().flush());
         let mut answer = String::new();
-        let _ = self.input.read_line(&mut answer);
+        drop(self.input.read_line(&mut answer));
         if !answer.trim_start().starts_with(['y', 'Y']) {
             return Err("Aborting...".into());
         }
@@ -227,7 +231,7 @@ impl<I: BufRead> Check<'_, I> {
             ));
         }
         truncate(file.path, good).map_err(|error| {
-            format!("Failed to truncate AOF {name} to timestamp {limit}: {}", text_of(&error))
+            format!("Failed to truncate AOF {name} to timestamp {limit}: {}", error_text(&error))
         })?;
         println!("Successfully truncated AOF {name} to timestamp {limit}");
         Ok(Verdict::Truncated)
@@ -238,7 +242,7 @@ fn describe(fault: &Fault, file: &Checked<'_>, offset: u64) -> String {
     match fault {
         Fault::Truncated => format!("0x{offset:16x}: Unexpected end of file"),
         Fault::Format(what) => format!("AOF {} format error\n0x{offset:16x}: {what}", file.name),
-        Fault::Io(error) => format!("0x{offset:16x}: {}", text_of(error)),
+        Fault::Io(error) => format!("0x{offset:16x}: {}", error_text(error)),
     }
 }
 
@@ -255,11 +259,6 @@ fn preamble_bytes(file: &File) -> Result<u64, String> {
         .map_err(|(_, error)| format!("RDB preamble of AOF file is not sane, aborting: {error}"))?;
     println!("RDB preamble is OK, proceeding with AOF tail...");
     Ok(preamble.bytes)
-}
-
-fn text_of(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 const MANIFEST_START: usize = 5;

@@ -26,7 +26,9 @@ pub fn wait_for_end(server: &'static Server) -> Result<ExitCode, String> {
     let path = server.config.unixsocket();
     if !path.is_empty() {
         log::info!("Removing the unix socket file.");
-        let _ = std::fs::remove_file(OsStr::from_bytes(&path));
+        if let Err(error) = std::fs::remove_file(OsStr::from_bytes(&path)) {
+            log::debug!("Can't remove the unix socket file: {error}");
+        }
     }
     server.workers.stop();
     server.workers.wait_until_ended();
@@ -96,7 +98,7 @@ fn hold_gate_to_save(server: &Server, data: &mut Data) -> bool {
         data.leave();
         for function in [false, true] {
             // One that cannot be ended may end by itself.
-            let _ = server.scripts.kill(function);
+            drop(server.scripts.kill(function));
         }
         std::thread::sleep(SCRIPT_POLL);
         data.enter();

@@ -331,13 +331,9 @@ impl Cell {
                 State::Refused => "refused",
             };
             let verb = if of.is_set { "set" } else { "add" };
-            let _ = write!(
-                text,
-                "\n  {}: {verb}, {state}, until {}, {:?}",
-                at + 1,
-                of.dies_ms,
-                of.value
-            );
+            // Writing to a String does not fail.
+            write!(text, "\n  {}: {verb}, {state}, until {}, {:?}", at + 1, of.dies_ms, of.value)
+                .ok();
         }
         text
     }

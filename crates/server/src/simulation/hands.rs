@@ -49,9 +49,10 @@ pub fn may_hang() {
     HANGING.with_borrow_mut(|hanging| {
         let Some(hanging) = hanging else { return };
         if hanging.one_in > 0 && hanging.random.below(hanging.one_in) == 0 {
-            let _ = hanging.news.send(News::Hangs);
+            // The test may be over.
+            drop(hanging.news.send(News::Hangs));
             // Nobody lets it go on any more: the test is over, and so is the hang.
-            let _ = hanging.go_on.recv();
+            drop(hanging.go_on.recv());
         }
     });
 }
@@ -70,7 +71,8 @@ impl Hands {
             HANGING.set(Some(hanging));
             for (work, disk) in taken {
                 Disk::put_in(Some(disk));
-                let _ = tell.send(News::Done(catch_unwind(AssertUnwindSafe(work))));
+                // The test may be over.
+                drop(tell.send(News::Done(catch_unwind(AssertUnwindSafe(work)))));
             }
         };
         let thread = std::thread::spawn(run);
@@ -96,7 +98,8 @@ impl Hands {
 
     /// Lets it go on where it hangs; whether it is done.
     pub fn go_on(&mut self) -> bool {
-        let _ = self.go_on.send(());
+        // If the thread is there no more, there is no news of it either.
+        drop(self.go_on.send(()));
         self.await_news().is_some()
     }
 

@@ -2,7 +2,6 @@
 //! and the ways of being a service (daemon, process id file, supervision, readiness to be killed).
 
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -105,13 +104,12 @@ pub fn check_clock(current: &str, available: &str) -> Option<String> {
     }
     let mut text = format!("WARNING The clock source '{current}' is slow to read. ");
     let better = available.split_whitespace().find(|source| QUICK.contains(source));
-    let _ = match better {
-        Some(source) => write!(
-            text,
+    text += &match better {
+        Some(source) => format!(
             "Run 'echo {source} > /sys/devices/system/clocksource/clocksource0/current_clocksource' as root, and \
              boot with 'clocksource={source}'."
         ),
-        None => write!(text, "The machine offers no better one ({available})."),
+        None => format!("The machine offers no better one ({available})."),
     };
     Some(text)
 }
@@ -148,8 +146,7 @@ pub fn raise_open_files(clients: u64, reserved: u64) -> Result<u64, String> {
             "You requested maxclients of {clients} requiring at least {needed} max file descriptors."
         );
         if let Some(error) = error {
-            let reason = io::Error::from(error).to_string();
-            let reason = reason.split(" (os error").next().unwrap_or_default();
+            let reason = bobbin_io::error_text(&error.into());
             log::warn!(
                 "Server can't set maximum open files to {needed} because of OS error: {reason}."
             );
@@ -249,7 +246,9 @@ impl PidFile {
     /// For an orderly end.
     pub fn remove(self) {
         log::info!("Removing the pid file.");
-        let _ = std::fs::remove_file(&self.path);
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            log::debug!("Can't remove the pid file: {error}");
+        }
     }
 }
 

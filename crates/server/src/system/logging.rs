@@ -154,7 +154,7 @@ impl Log for Logger {
         );
         let mut outputs = self.outputs.lock();
         // Nobody can be told when the log itself fails.
-        let _ = match &mut outputs.target {
+        let written = match &mut outputs.target {
             Target::Stdout => io::stdout().write_all(text.as_bytes()),
             Target::File(file) => {
                 let written = file.write(text.as_bytes());
@@ -163,13 +163,15 @@ impl Log for Logger {
                 written
             }
         };
+        drop(written);
         if let Some(syslog) = &mut outputs.syslog {
             syslog.send(&line, now);
         }
     }
 
     fn flush(&self) {
-        let _ = io::stdout().flush();
+        // Nobody can be told here either.
+        drop(io::stdout().flush());
     }
 }
 

@@ -23,7 +23,7 @@ pub fn adopt(server: &'static Server, accepted: Accepted) {
         Some(_) if accepted.is_tls => return,
         Some(reason) => {
             // A new socket takes so few bytes at once; if not, the peer sees the end alone.
-            let _ = rustix::net::send(&accepted.socket, reason, SendFlags::NOSIGNAL);
+            rustix::net::send(&accepted.socket, reason, SendFlags::NOSIGNAL).ok();
             return;
         }
         None => {}

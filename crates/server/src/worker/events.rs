@@ -113,7 +113,7 @@ impl Worker {
     /// Bytes arrived, and TLS if there is any has seen to them.
     pub(super) fn opened(&mut self, token: Token, bytes: &[u8]) {
         let Some(connection) = self.connections.find(token) else { return };
-        arrived(self.server, &self.handle, connection, bytes.len());
+        arrived(&self.handle, connection, bytes.len());
         self.execute_before_growth(token);
         let Some(connection) = self.connections.find(token) else { return };
         if connection.closing {
@@ -163,7 +163,7 @@ impl Worker {
         match received {
             Ok(Received::Bytes(len)) => {
                 connection.large.finish();
-                arrived(self.server, &self.handle, connection, len);
+                arrived(&self.handle, connection, len);
                 self.received_own(token.slot());
             }
             Ok(Received::WouldBlock) => {}
@@ -174,7 +174,7 @@ impl Worker {
     /// `len` bytes of a large argument arrived over TLS.
     pub(super) fn fed(&mut self, token: Token, len: usize) {
         let Some(connection) = self.connections.find(token) else { return };
-        arrived(self.server, &self.handle, connection, len);
+        arrived(&self.handle, connection, len);
         self.received_own(token.slot());
     }
 

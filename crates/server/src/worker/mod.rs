@@ -213,8 +213,7 @@ fn touch(touched: &mut Vec<u32>, connection: &mut Connection) {
 }
 
 /// Counts bytes that arrived.
-fn arrived(server: &Server, handle: &WorkerHandle, connection: &Connection, len: usize) {
-    let _ = server;
+fn arrived(handle: &WorkerHandle, connection: &Connection, len: usize) {
     connection.client.info.net_input_bytes.add(len as u64);
     handle.stats.totals.net_input_bytes.add(len as u64);
     handle.stats.totals.reads_processed.add(1);

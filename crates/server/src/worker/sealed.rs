@@ -353,7 +353,8 @@ pub(super) fn say_goodbye(connection: &mut Connection) {
     tls.seal_end(&mut word);
     if !word.is_empty() {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let _ = rustix::net::send(&connection.socket, &word, flags);
+        // If not, the other side sees the end of the connection alone.
+        rustix::net::send(&connection.socket, &word, flags).ok();
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
 
+use bobbin_client::error_text;
+
 use super::{
     check::{self, Depth},
     load,
@@ -10,7 +12,6 @@ use super::{
 use crate::{
     modes::rdb::{self, Part},
     options::Options,
-    terminal,
 };
 
 pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
@@ -37,7 +38,7 @@ pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
     let path = folder.join("nodes.json");
     say::step(&format!("Saving cluster configuration to: {}", path.display()));
     if let Err(error) = fs::write(&path, format!("[\n{}\n]", nodes.join(",\n"))) {
-        let error = terminal::describe(&error);
+        let error = error_text(&error);
         return Err(say::fail(&format!("Could not write '{}': {error}", path.display())));
     }
     if errors > 0 {

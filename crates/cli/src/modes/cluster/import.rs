@@ -1,6 +1,6 @@
 //! `import`: the keys of a single server into a cluster.
 
-use bobbin_client::{Address, Client, SLOTS, Value, key_slot};
+use bobbin_client::{Address, Client, SLOTS, Value, error_text, key_slot};
 
 use super::{
     check::{self, Depth},
@@ -97,7 +97,7 @@ impl Source {
     fn connect(options: &Options, host: String, port: u16) -> Outcome<Self> {
         let address = Address::Tcp { host, port };
         let mut client = Client::connect_to(&address, &options.transport).map_err(|error| {
-            complain!("Could not connect to {address}: {}", terminal::describe(&error));
+            complain!("Could not connect to {address}: {}", error_text(&error));
             say::Failed
         })?;
         let wanted = &options.manager;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Address, AddressFamily, Client, SLOTS, Value};
+use bobbin_client::{Address, AddressFamily, Client, SLOTS, Value, error_text};
 
 use super::{
     model::{self, Node},
@@ -15,7 +15,6 @@ use super::{
 use crate::{
     options::Options,
     session::{explain, keep_alive},
-    terminal,
 };
 
 /// All nodes that can be reached, the one that was named first.
@@ -329,7 +328,7 @@ pub fn connect(options: &Options, host: &str, port: u16) -> Outcome<Client> {
     let connected = Client::connect_to(&address, &options.transport)
         .and_then(|client| keep_alive(&client).map(|()| client));
     let mut client = connected.map_err(|error| {
-        complain!("Could not connect to {address}: {}", terminal::describe(&error));
+        complain!("Could not connect to {address}: {}", error_text(&error));
         Failed
     })?;
     let target = &options.target;

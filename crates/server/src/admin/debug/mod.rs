@@ -99,10 +99,8 @@ fn forget_everything(call: &mut Call<'_>) {
 }
 
 fn unknown(call: &Call<'_>) -> Failure {
-    let name = String::from_utf8_lossy(&call.args[1][..call.args[1].len().min(128)]);
-    Failure::format(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP."
-    ))
+    let name = call.args[1];
+    Failure::wrong_subcommand("DEBUG", &name[..name.len().min(128)])
 }
 
 fn ok(call: &mut Call<'_>) -> Outcome {

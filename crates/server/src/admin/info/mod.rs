@@ -159,7 +159,7 @@ impl Section {
 fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     use std::fmt::Write;
     // Writing to a String does not fail.
-    let _ = write!(text, "{content}\r\n");
+    write!(text, "{content}\r\n").ok();
 }
 
 const fn counter(name: &'static str, unit: Unit, help: &'static str, value: Read) -> Field {

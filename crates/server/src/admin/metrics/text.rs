@@ -46,18 +46,18 @@ impl Exposition {
         };
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         // Writing to a String does not fail, here and below.
-        let _ = write!(self.0, "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n");
+        write!(self.0, "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n").ok();
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        let _ = write!(self.0, "{PREFIX}{name}");
+        write!(self.0, "{PREFIX}{name}").ok();
         for (at, (label, text)) in labels.iter().enumerate() {
             let open = if at == 0 { '{' } else { ',' };
             let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = write!(self.0, "{open}{label}=\"{text}\"");
+            write!(self.0, "{open}{label}=\"{text}\"").ok();
         }
         let close = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{close} {value}");
+        writeln!(self.0, "{close} {value}").ok();
     }
 }
 

@@ -9,9 +9,7 @@ mod write;
 use bobbin_store::value::HashLimits;
 
 use crate::engine::command::keys::{KeySpec, KeyUse};
-use crate::engine::command::{
-    Call, Categories, Classes, Command, Failure, Family, Flags, Handler, Key,
-};
+use crate::engine::command::{Call, Categories, Classes, Command, Family, Flags, Handler, Key};
 use crate::engine::server::Server;
 
 /// When a hash stops being packed.
@@ -33,13 +31,6 @@ fn note_expired(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
         call.data.counters.expired_fields += fields as u64;
         call.data.event(Classes::HASH, "hexpired", key);
     }
-}
-
-/// The error of a command whose arguments do not come in the number that it needs.
-#[cold]
-fn wrong_arity(call: &Call<'_>) -> Failure {
-    let name = &call.command.full_name;
-    Failure::format(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
 const READ: KeyUse = KeyUse::READ_ONLY.with(KeyUse::ACCESS);

@@ -4,10 +4,11 @@ use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::hash::{Field, Value, Walk};
 use bobbin_store::value::{Hash, Item};
 
-use super::super::element_scan::{ScanOptions, Scanned, reply_scan, scan_in_slices};
+use super::super::element_scan::{reply_scan, scan_in_slices};
 use super::super::elements::bulk;
 use super::super::repeats::{MANY, Repeats};
 use super::super::scan::parse_cursor;
+use super::super::scan_options::{ScanOptions, Scanned};
 use crate::engine::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::engine::command::{Call, Outcome};
 
@@ -155,7 +156,7 @@ pub(super) fn hscan(call: &mut Call<'_>) -> Outcome {
         reply_scan(&mut call.reply, 0, 0, &[]);
         return Ok(());
     }
-    let options = ScanOptions::parse(call, Scanned::Hash)?;
+    let options = ScanOptions::parse(call, 3, Scanned::Hash)?;
     // It has been counted as read.
     let Some(hash) = call.data.peek(key).and_then(|entry| entry.collection::<Hash>()) else {
         return Ok(());

@@ -8,7 +8,7 @@ use bobbin_store::value::{Hash, integer};
 
 use super::super::string::Extended;
 use super::expiry::propagate_fields;
-use super::{changed, limits, note_expired, wrong_arity};
+use super::{changed, limits, note_expired};
 use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 
 pub(super) fn hset(call: &mut Call<'_>) -> Outcome {
@@ -26,7 +26,7 @@ pub(super) fn hmset(call: &mut Call<'_>) -> Outcome {
 /// Sets the fields from the third word on; returns how many of them are new.
 fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
     if !call.args.len().is_multiple_of(2) {
-        return Err(wrong_arity(call));
+        return Err(Failure::wrong_arity(call.command));
     }
     let shared = shared_values(call, 3);
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());

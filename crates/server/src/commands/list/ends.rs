@@ -76,9 +76,7 @@ fn push_all(list: &mut List, values: &[&[u8]], bytes: usize, end: End, limits: L
 
 fn pop(call: &mut Call<'_>, end: End) -> Outcome {
     if call.args.len() > 3 {
-        let name = &call.command.full_name;
-        let text = format!("ERR wrong number of arguments for '{name}' command");
-        return Err(Failure::format(text));
+        return Err(Failure::wrong_arity(call.command));
     }
     let (key, limits) = (call.key(1)?, limits(call.server));
     if call.args.len() == 3 {

@@ -4,9 +4,10 @@ use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::value::set::Walk;
 use bobbin_store::value::{Item, Set};
 
-use super::super::element_scan::{ScanOptions, Scanned, reply_scan, scan_in_slices};
+use super::super::element_scan::{reply_scan, scan_in_slices};
 use super::super::elements::bulk;
 use super::super::scan::parse_cursor;
+use super::super::scan_options::{ScanOptions, Scanned};
 use super::{changed, ended, limits};
 use crate::engine::command::slices::{SLICE, SLICED_MIN, reply_in_slices};
 use crate::engine::command::{Call, Classes, Outcome};
@@ -141,7 +142,7 @@ pub(super) fn sscan(call: &mut Call<'_>) -> Outcome {
         reply_scan(&mut call.reply, 0, 0, &[]);
         return Ok(());
     }
-    let options = ScanOptions::parse(call, Scanned::Set)?;
+    let options = ScanOptions::parse(call, 3, Scanned::Set)?;
     // It has been counted as read.
     let Some(set) = call.data.peek(key).and_then(|entry| entry.collection::<Set>()) else {
         return Ok(());

@@ -61,9 +61,7 @@ pub(super) fn zrevrank(call: &mut Call<'_>) -> Outcome {
 
 fn rank(call: &mut Call<'_>, reverse: bool) -> Outcome {
     if call.args.len() > 4 {
-        let name = &call.command.full_name;
-        let text = format!("ERR wrong number of arguments for '{name}' command");
-        return Err(Failure::format(text));
+        return Err(Failure::wrong_arity(call.command));
     }
     let with_score = call.args.len() == 4;
     if with_score && !call.word_is(3, "withscore") {

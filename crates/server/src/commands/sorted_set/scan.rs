@@ -4,9 +4,10 @@ use bobbin_resp::{Reply, format_f64};
 use bobbin_store::Encoding;
 use bobbin_store::value::{Item, SortedSet};
 
-use super::super::element_scan::{ScanOptions, Scanned, reply_scan, scan_in_slices};
+use super::super::element_scan::{reply_scan, scan_in_slices};
 use super::super::elements::bulk;
 use super::super::scan::parse_cursor;
+use super::super::scan_options::{ScanOptions, Scanned};
 use crate::engine::command::slices::SLICED_MIN;
 use crate::engine::command::{Call, Outcome};
 
@@ -17,7 +18,7 @@ pub(super) fn zscan(call: &mut Call<'_>) -> Outcome {
         reply_scan(&mut call.reply, 0, 0, &[]);
         return Ok(());
     }
-    let options = ScanOptions::parse(call, Scanned::SortedSet)?;
+    let options = ScanOptions::parse(call, 3, Scanned::SortedSet)?;
     // It has been counted as read.
     let Some(set) = call.data.peek(key).and_then(|entry| entry.collection::<SortedSet>()) else {
         return Ok(());

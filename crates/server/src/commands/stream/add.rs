@@ -12,7 +12,9 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     let mut creates = true;
     let mut at = 2;
     let new_id = loop {
-        let Some(&word) = call.args.get(at) else { return Err(wrong_arity()) };
+        let Some(&word) = call.args.get(at) else {
+            return Err(Failure::wrong_arity(call.command));
+        };
         if word == b"*" {
             break NewId::Clock;
         }
@@ -29,7 +31,7 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     let trim = Trimming::finish(trimming, call)?;
     let items = &call.args[at + 1..];
     if items.len() < 2 || items.len() % 2 == 1 {
-        return Err(wrong_arity());
+        return Err(Failure::wrong_arity(call.command));
     }
     if new_id == NewId::Given(StreamId::ZERO) {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
@@ -136,11 +138,6 @@ pub(super) fn xsetid(call: &mut Call<'_>) -> Outcome {
     call.data.event(Classes::STREAM, "xsetid", key);
     call.reply.ok();
     Ok(())
-}
-
-#[cold]
-fn wrong_arity() -> Failure {
-    Failure::new("ERR wrong number of arguments for 'xadd' command")
 }
 
 const EXHAUSTED: Failure =

@@ -127,11 +127,8 @@ pub(super) fn nothing_found(key: &[u8], group: &[u8]) -> Failure {
 /// What containers answer when a subcommand's options are wrong.
 #[cold]
 pub(super) fn syntax(call: &Call<'_>) -> Failure {
-    let subcommand = String::from_utf8_lossy(&call.args[1][..call.args[1].len().min(128)]);
-    let container = String::from_utf8_lossy(call.args[0]).to_ascii_uppercase();
-    Failure::format(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try {container} HELP."
-    ))
+    let name = call.args[1];
+    Failure::wrong_subcommand(&String::from_utf8_lossy(call.args[0]), &name[..name.len().min(128)])
 }
 
 const NO_KEY: Failure = Failure::new(

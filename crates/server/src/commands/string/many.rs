@@ -119,9 +119,7 @@ fn expire_pairs(call: &mut Call<'_>, indices: impl Iterator<Item = usize> + Clon
 
 fn check_pairs(call: &Call<'_>) -> Outcome {
     if call.args.len().is_multiple_of(2) {
-        let name = &call.command.full_name;
-        let text = format!("ERR wrong number of arguments for '{name}' command");
-        return Err(Failure::format(text));
+        return Err(Failure::wrong_arity(call.command));
     }
     Ok(())
 }

@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use bobbin_io::error_text;
+
 use super::rules::{Grammar, RuleError, has_spaces, join_selectors};
 use super::user::User;
 use crate::base::files::{self, Secrecy};
@@ -66,7 +68,7 @@ pub fn load(
 ) -> Result<Users, String> {
     let shown_path = String::from_utf8_lossy(path);
     let text = std::fs::read(Path::new(OsStr::from_bytes(path))).map_err(|error| {
-        let why = config::system_text(&error);
+        let why = error_text(&error);
         format!("Error loading ACLs, opening file '{shown_path}': {why}")
     })?;
     parse(&text, &shown_path, grammar, identity)

@@ -28,7 +28,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
     let command = server.registry.all().get(info.command.load(Relaxed));
     let mut line = String::with_capacity(LINE_LEN);
     // Writing to a string does not fail.
-    let _ = writeln!(
+    writeln!(
         line,
         "id={} addr={} laddr={} fd={} name={} age={} idle={idle_s} flags={} capa={} db={} sub={} \
          psub={} ssub={} multi={} watch={} qbuf={input_bytes} qbuf-free={} argv-mem={argument_bytes} \
@@ -61,7 +61,7 @@ pub fn line(server: &Server, info: &ClientInfo, now_ms: i64, asking: Option<usiz
         info.net_input_bytes.get(),
         info.net_output_bytes.get(),
         info.commands.get(),
-    );
+    ).ok();
     line
 }
 

@@ -174,7 +174,7 @@ impl Call<'_> {
             acl::admit_queued(self, self.command, self.args)?;
         }
         let goes_on = may_run(self.server, self.data, self.client, self.command)?;
-        if goes_on { Ok(()) } else { Err(Failure::POSTPONED) }
+        if goes_on { Ok(()) } else { Err(Failure::Postponed) }
     }
 }
 
@@ -191,7 +191,7 @@ pub(super) fn wait_for_script(
     }
     client.ran(command);
     client.wait_for_script();
-    Failure::POSTPONED
+    Failure::Postponed
 }
 
 /// Commands that change keys, or go to replicas for another reason.

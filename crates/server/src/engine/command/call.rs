@@ -171,11 +171,11 @@ pub fn run(call: &mut Call<'_>) -> bool {
     let outcome = (call.command.row.handler)(call);
     if let Err(failure) = outcome {
         call.reply.truncate(start);
-        if failure == Failure::POSTPONED {
+        if failure == Failure::Postponed {
             call.data.release();
             return false;
         }
-        call.reply.error(failure.0.as_bytes());
+        call.reply.error(failure.text().as_bytes());
         call.stats.commands[call.command.id].failed.add(1);
         call.stats.totals.error_replies.add(1);
         call.server.errors.count(failure.code());

@@ -38,7 +38,7 @@ pub fn execute(
     let start = output.len();
     let executed = match admit(context, client, &request, output) {
         Ok(executed) => executed,
-        Err(failure) if failure == Failure::POSTPONED => {
+        Err(Failure::Postponed) => {
             context.data.end_prepared();
             Executed::Postponed
         }
@@ -73,7 +73,7 @@ fn admit(
         command.subcommand(args[1]).ok_or_else(|| unknown_subcommand(command, args[1]))?
     };
     if !command.accepts(args.len()) {
-        return Err(wrong_arity(command));
+        return Err(Failure::wrong_arity(command));
     }
     if command.has(Flags::NO_MULTI.with(Flags::PROTECTED)) && client.transaction.is_some() {
         check_in_transaction(context.server, client, command)?;
@@ -218,7 +218,7 @@ fn refuse(
         failure
     };
     context.server.errors.count(failure.code());
-    Reply::new(output, client.protocol).error(failure.0.as_bytes());
+    Reply::new(output, client.protocol).error(failure.text().as_bytes());
 }
 
 /// CLIENT REPLY OFF and SKIP: takes back what was answered.
@@ -231,12 +231,6 @@ fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
         Replies::SkipNext => client.replies = Replies::Skip,
         Replies::Skip => client.replies = Replies::On,
     }
-}
-
-#[cold]
-fn wrong_arity(command: &Registered) -> Failure {
-    let name = &command.full_name;
-    Failure::format(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
 /// Refuses what is refused when it is queued, and not only when it runs.

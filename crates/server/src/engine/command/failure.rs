@@ -2,9 +2,17 @@
 
 use std::borrow::Cow;
 
-/// An error reply: its code and text without the leading `-`.
+use super::Registered;
+
+/// Why a command has done nothing, or not all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure(pub Cow<'static, str>);
+pub enum Failure {
+    /// An error reply: its code and text without the leading `-`.
+    Reply(Cow<'static, str>),
+    /// No error: the command has done nothing, and runs once its client's wait is over. Returned by
+    /// `Call::admit_again`.
+    Postponed,
+}
 
 impl Failure {
     pub const SYNTAX: Self = Self::new("ERR syntax error");
@@ -26,10 +34,6 @@ impl Failure {
         "ERR internal error: the command names a key that was not planned; nothing of it was read. Please report this",
     );
 
-    /// No error: the command has done nothing, and runs once its client's wait is over. Returned by
-    /// `Call::admit_again`.
-    pub const POSTPONED: Self = Self::new("");
-
     pub const LOADING: Self = Self::new("LOADING Valkey is loading the dataset in memory");
     pub const SNAPSHOT_FAILED: Self = Self::new(
         "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk. \
@@ -39,18 +43,44 @@ impl Failure {
     );
 
     pub const fn new(text: &'static str) -> Self {
-        Self(Cow::Borrowed(text))
+        Self::Reply(Cow::Borrowed(text))
     }
 
     /// An error with a text made for the occasion.
     #[cold]
     pub fn format(text: impl Into<String>) -> Self {
-        Self(Cow::Owned(text.into()))
+        Self::Reply(Cow::Owned(text.into()))
+    }
+
+    /// What is answered to arguments that do not come in the number that the command needs.
+    #[cold]
+    pub fn wrong_arity(command: &Registered) -> Self {
+        let name = &command.full_name;
+        Self::format(format!("ERR wrong number of arguments for '{name}' command"))
+    }
+
+    /// What a container answers to a subcommand whose options are not those that it takes. `name`
+    /// is the subcommand as the client wrote it.
+    #[cold]
+    pub fn wrong_subcommand(container: &str, name: &[u8]) -> Self {
+        let name = String::from_utf8_lossy(name);
+        let container = container.to_ascii_uppercase();
+        Self::format(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP."
+        ))
+    }
+
+    /// What the client is answered: nothing if the command is only postponed.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Reply(text) => text,
+            Self::Postponed => "",
+        }
     }
 
     /// The first word: what INFO errorstats counts by.
     pub fn code(&self) -> &str {
-        self.0.split(' ').next().unwrap_or_default()
+        self.text().split(' ').next().unwrap_or_default()
     }
 }
 

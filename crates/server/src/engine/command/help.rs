@@ -29,8 +29,7 @@ pub fn help(call: &mut Call<'_>) -> Outcome {
 
 /// What a command that only holds others answers. Whoever names no subcommand is told so before.
 pub fn container(call: &mut Call<'_>) -> Outcome {
-    let name = &call.command.full_name;
-    Err(Failure::format(format!("ERR wrong number of arguments for '{name}' command")))
+    Err(Failure::wrong_arity(call.command))
 }
 
 /// Answers HELP of a container: its subcommands with their arguments, and a line or more on each

@@ -291,7 +291,7 @@ impl<C: Change> Job for Changing<C> {
         let done = self.finish(data).unwrap_or_else(|failure| {
             self.failed = true;
             self.bytes.clear();
-            Reply::new(&mut self.bytes, self.protocol).error(failure.0.as_bytes());
+            Reply::new(&mut self.bytes, self.protocol).error(failure.text().as_bytes());
             true
         });
         if data.is_logged() {

@@ -211,7 +211,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     let admitted = if held { call.admit_again() } else { Err(call.wait_for_script()) };
     if let Err(failure) = admitted {
         call.data.shard_set.give_back(hashes);
-        if failure == Failure::POSTPONED {
+        if failure == Failure::Postponed {
             return Err(failure);
         }
         abort(call.client, call.data);
@@ -243,7 +243,8 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
 
 /// What EXEC fails with if it was refused for another reason.
 pub fn aborted(failure: &Failure) -> Failure {
-    let reason = failure.0.strip_prefix("ERR ").unwrap_or(&failure.0);
+    let text = failure.text();
+    let reason = text.strip_prefix("ERR ").unwrap_or(text);
     Failure::format(format!("EXECABORT Transaction discarded because of: {reason}"))
 }
 
@@ -308,7 +309,7 @@ fn run(call: &mut Call<'_>, queued: &Queued, args: &[&[u8]], hashes: &[Hash]) ->
         call.stats.commands[queued.command.id].rejected.add(1);
         call.stats.totals.error_replies.add(1);
         call.server.errors.count(failure.code());
-        call.reply.error(failure.0.as_bytes());
+        call.reply.error(failure.text().as_bytes());
         return call.reply.len_since(start);
     }
     let mut inner = Call {

@@ -358,8 +358,8 @@ impl Paused {
         match outcome {
             Ok(()) => {}
             // Another script keeps something.
-            Err(failure) if failure == Failure::POSTPONED => return false,
-            Err(failure) => call.reply.error(failure.0.as_bytes()),
+            Err(Failure::Postponed) => return false,
+            Err(failure) => call.reply.error(failure.text().as_bytes()),
         }
         if let Some(paused) = data.paused.take() {
             *self = *paused;
@@ -464,7 +464,7 @@ impl Job for Paused {
     fn outlives_client(&mut self) -> bool {
         if self.transaction.is_none() {
             // Nobody waits for it. What it has written must be whole, though: then it goes on.
-            let _ = self.busy.kill();
+            drop(self.busy.kill());
         }
         true
     }

@@ -396,6 +396,6 @@ mod tests {
     fn code_that_never_ends_is_not_loaded() {
         let functions = Functions::new(Arc::new(MemoryPool::new(64 << 20)));
         let error = functions.load(b"#!lua name=l\nwhile true do end", false, 1);
-        assert!(error.is_err_and(|error| error.0.contains("timeout")));
+        assert!(error.is_err_and(|error| error.text().contains("timeout")));
     }
 }

@@ -358,7 +358,7 @@ impl Session {
         }
         self.stats().totals.error_replies.add(1);
         self.server.errors.count(refusal.failure.code());
-        Reply::new(reply, Protocol::Resp2).error(refusal.failure.0.as_bytes());
+        Reply::new(reply, Protocol::Resp2).error(refusal.failure.text().as_bytes());
     }
 }
 

@@ -129,9 +129,7 @@ impl Server {
     #[cold]
     pub fn log_failure(&self) -> String {
         let error = std::io::Error::from_raw_os_error(self.log_error.load(Ordering::Relaxed));
-        let text = error.to_string();
-        let text = text.split(" (os error").next().unwrap_or_default();
-        format!("MISCONF Errors writing to the AOF file: {text}")
+        format!("MISCONF Errors writing to the AOF file: {}", bobbin_io::error_text(&error))
     }
 }
 

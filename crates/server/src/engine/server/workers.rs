@@ -137,7 +137,7 @@ impl Workers {
     pub fn wake(&self) {
         for worker in self.all() {
             // A worker that ended has no clients left.
-            let _ = worker.mailbox.post(Post::Resume);
+            drop(worker.mailbox.post(Post::Resume));
         }
     }
 

@@ -53,8 +53,9 @@ impl Rates {
         }
         // Also moves the peak on.
         let used = crate::base::memory::used();
-        let _ =
-            services.startup_bytes.compare_exchange(0, used, Ordering::Relaxed, Ordering::Relaxed);
+        // Only the first reading is kept.
+        let startup_bytes = &services.startup_bytes;
+        startup_bytes.compare_exchange(0, used, Ordering::Relaxed, Ordering::Relaxed).ok();
         let totals = server.workers.totals();
         let note = Note {
             time_ms: now_ms,

@@ -34,7 +34,7 @@ impl Services {
         let services = Self::default();
         services.follow(config, clock);
         // It says itself in the log what it cannot do.
-        let _ = services.oom_score.lock().apply(config);
+        drop(services.oom_score.lock().apply(config));
         services
     }
 

@@ -190,8 +190,8 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
     if server.log.is_on() {
         Aof::of(server).order(server, Order::Rotate { after: server.log.last(), done });
     } else {
-        // There is nothing to go on with: the base alone is written.
-        let _ = done.send(Ok(Rotated::None));
+        // There is nothing to go on with: the base alone is written. The other end is below.
+        drop(done.send(Ok(Rotated::None)));
     }
     log::info!("Background append only file rewriting started");
     let gaps = Aof::of(server).gaps.load(Ordering::SeqCst);
@@ -255,7 +255,9 @@ impl Task {
                 log::info!("Background AOF rewrite finished successfully");
             }
             Err(error) => {
-                let _ = disk::remove_file(directory.temporary_base());
+                if let Err(error) = disk::remove_file(directory.temporary_base()) {
+                    log::debug!("Can't remove the unfinished base of the log: {error}");
+                }
                 // Every error aborts the cut. This kind says that the cut was aborted first.
                 if error.kind() == io::ErrorKind::Interrupted {
                     log::info!("AOF rewrite was aborted");
@@ -355,7 +357,8 @@ pub(super) fn write_base(server: &'static Server, cut: Cut, path: &Path) -> io::
         Err(error) => {
             // The cut has to be walked all the same.
             cut.handle().abort();
-            let _ = write_cut(server, &mut data, cut, &mut io::sink());
+            // What it returns is only that it was aborted.
+            drop(write_cut(server, &mut data, cut, &mut io::sink()));
             return Err(error);
         }
     };

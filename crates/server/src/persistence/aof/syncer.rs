@@ -36,7 +36,7 @@ impl Syncer {
             drop(file);
             Aof::of(server).syncs_beside.store(false, Ordering::Relaxed);
             // The writer is there as long as the process.
-            let _ = end.send(outcome);
+            drop(end.send(outcome));
             server.log.wake();
         };
         #[cfg(test)]
@@ -68,7 +68,7 @@ impl Syncer {
         debug_assert!(!self.is_busy());
         Aof::of(server).syncs_beside.store(true, Ordering::Relaxed);
         // The thread never ends while there is somebody to tell it something.
-        let _ = self.files.send(Arc::clone(file));
+        drop(self.files.send(Arc::clone(file)));
         self.number = Some(number);
     }
 

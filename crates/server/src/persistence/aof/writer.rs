@@ -450,7 +450,7 @@ impl Writer {
         match self.orders.remove(0) {
             Order::Rotate { done, .. } if self.written < after => {
                 let what = "the disk does not take what comes before";
-                let _ = done.send(Err(io::Error::other(what)));
+                drop(done.send(Err(io::Error::other(what))));
             }
             Order::Rotate { done, .. } => {
                 self.sync_now();
@@ -459,13 +459,13 @@ impl Writer {
                     log::warn!("Can't open a new AOF incr file: {error}");
                 }
                 // Who rewrites waits for it.
-                let _ = done.send(rotated);
+                drop(done.send(rotated));
             }
             Order::Stop { after } => self.stop(after),
             Order::Settle { done, .. } => {
                 self.sync_now();
                 // Who gave up waiting does not mind.
-                let _ = done.send(());
+                done.send(()).ok();
             }
         }
         true

@@ -192,9 +192,11 @@ impl TlsSession {
         if !self.may_send() {
             return;
         }
-        let _ = self.write(sealed, |traffic, sealed| {
+        // If it cannot be written, the other side sees the end of the connection alone.
+        let written = self.write(sealed, |traffic, sealed| {
             append(sealed, ALERT_ROOM, |room| traffic.queue_close_notify(room))
         });
+        drop(written);
         self.stage = Stage::Closed;
     }
 
