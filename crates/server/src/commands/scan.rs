@@ -6,10 +6,10 @@ use bobbin_store::{EntryRef, Kind};
 use crate::base::glob;
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::slices::Pieces;
-use crate::engine::command::{Call, Categories, Command, Data, Failure, Flags, Outcome, Walk};
+use crate::engine::command::{Call, Categories, Command, Data, Failure, Flags, KeyWalk, Outcome};
 
 fn keys(call: &mut Call<'_>) -> Outcome {
-    let mut search = Search::new(Walk::new(call.client.database), usize::MAX);
+    let mut search = KeySearch::new(KeyWalk::new(call.client.database), usize::MAX);
     search.wanted.set_pattern(call.args[1]);
     run(call, search);
     Ok(())
@@ -17,7 +17,8 @@ fn keys(call: &mut Call<'_>) -> Outcome {
 
 fn scan(call: &mut Call<'_>) -> Outcome {
     let cursor = parse_cursor(call.args[1]).ok_or("ERR invalid cursor")?;
-    let mut search = Search::new(Walk::from_cursor(call.client.database, cursor), COUNT_DEFAULT);
+    let mut search =
+        KeySearch::new(KeyWalk::from_cursor(call.client.database, cursor), COUNT_DEFAULT);
     search.with_cursor = true;
     let mut at = 2;
     while at < call.args.len() {
@@ -48,7 +49,7 @@ fn scan(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Searches at once if it is short or must be atomic, else in slices.
-fn run(call: &mut Call<'_>, mut search: Search) {
+fn run(call: &mut Call<'_>, mut search: KeySearch) {
     if call.in_transaction || search.looks <= LOOKS_AT_ONCE_MAX {
         search.go_on(call.data, &mut || true);
         search.pieces().iter().for_each(|piece| call.reply.raw(piece));
@@ -59,9 +60,9 @@ fn run(call: &mut Call<'_>, mut search: Search) {
 }
 
 /// SCAN and KEYS at work.
-struct Search {
-    walk: Walk,
-    wanted: Wanted,
+struct KeySearch {
+    walk: KeyWalk,
+    wanted: ScanFilter,
     /// How many keys are still to be looked at.
     looks: usize,
     /// SCAN's answer holds the cursor too.
@@ -73,11 +74,11 @@ struct Search {
     is_parked: bool,
 }
 
-impl Search {
-    fn new(walk: Walk, looks: usize) -> Self {
+impl KeySearch {
+    fn new(walk: KeyWalk, looks: usize) -> Self {
         Self {
             walk,
-            wanted: Wanted::default(),
+            wanted: ScanFilter::default(),
             looks,
             with_cursor: false,
             found: Pieces::default(),
@@ -109,7 +110,7 @@ impl Search {
     }
 }
 
-impl Job for Search {
+impl Job for KeySearch {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         self.go_on(slice.data, slice.more)
     }
@@ -140,12 +141,12 @@ impl Job for Search {
 
 /// Which keys are asked for.
 #[derive(Default)]
-struct Wanted {
+struct ScanFilter {
     pattern: Option<Box<[u8]>>,
     kind: Option<Kind>,
 }
 
-impl Wanted {
+impl ScanFilter {
     fn set_pattern(&mut self, pattern: &[u8]) {
         self.pattern = (pattern != b"*").then(|| pattern.into());
     }
@@ -216,7 +217,7 @@ mod tests {
             data.set(key, NewValue::string(b"v"), Expire::Clear);
             data.release();
         }
-        let mut search = Search::new(Walk::new(0), usize::MAX);
+        let mut search = KeySearch::new(KeyWalk::new(0), usize::MAX);
         assert_eq!(search.reply_bytes(), 0);
         assert!(!search.go_on(&mut data, &mut || false));
         assert!(search.reply_bytes() > 0);
